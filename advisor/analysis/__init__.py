@@ -1,0 +1,1 @@
+"""Samples to one `Analysis`: a pure function of a recording. No thresholds, no advice."""

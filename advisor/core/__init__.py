@@ -1,0 +1,1 @@
+"""Frozen value types, the catalogue of metrics, statistics. No I/O, no clock."""

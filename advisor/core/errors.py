@@ -1,0 +1,44 @@
+"""One tree of errors a user can meet, each with the exit code the CLI ends with and a hint at what to do."""
+
+from __future__ import annotations
+
+
+class AdvisorError(Exception):
+    """Something the user can act on: `message` says what happened, `hint` what to do about it."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(AdvisorError):
+    """The command line makes no sense."""
+
+    exit_code = 64  # EX_USAGE of sysexits.h
+
+
+class CommandNotFound(AdvisorError):
+    """The job's command does not exist (127, as a shell would say)."""
+
+    exit_code = 127
+
+
+class CommandNotExecutable(AdvisorError):
+    """The job's command exists and cannot be executed (126, as a shell would say)."""
+
+    exit_code = 126
+
+
+class NotARun(AdvisorError):
+    """The path holds no readable run: absent, another file, damaged, or of a newer advisor."""
+
+    exit_code = 2
+
+
+class ConfigError(AdvisorError):
+    """The configuration names a threshold that does not exist or gives it a value of the wrong type."""
+
+    exit_code = 78  # EX_CONFIG of sysexits.h

@@ -1,0 +1,115 @@
+"""The catalogue of raw samples: every number that a host probe may report, with its unit, its kind and its scopes.
+
+A `level` is true at its instant. A `counter` only grows; what it did in an interval is the difference of two readings, so nothing is lost
+between samples. A counter that falls was reset: the interval is unknown.
+
+Scopes are strings: `host`, `job`, `cpu:3`, `disk:nvme0n1`, `net:eth0`, `gpu:0`, `pid:4711`, and for the cgroup of one process `pid:4711` too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["level", "counter"]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    name: str
+    unit: str
+    kind: Kind
+    scope: str  # the kind of scope it comes with: host, cpu, disk, net, gpu, pid, job
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One reading; the time is the tick's (monotonic ns) and belongs to all samples of a tick."""
+
+    metric: str
+    scope: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeGap:
+    """A measurement that could not be had: never a zero, never "fine"."""
+
+    metric: str
+    scope: str
+    reason: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one probe saw at one tick."""
+
+    samples: tuple[Sample, ...] = ()
+    gaps: tuple[ProbeGap, ...] = ()
+
+
+def _m(name: str, unit: str, kind: Kind, scope: str, what: str) -> tuple[str, Metric]:
+    return name, Metric(name, unit, kind, scope, what)
+
+
+SAMPLES: dict[str, Metric] = dict(
+    (
+        _m("cpu.busy_s", "s", "counter", "host|cpu", "user, nice, system, irq and softirq time; host: all cores together"),
+        _m("cpu.idle_s", "s", "counter", "host|cpu", "idle time without iowait"),
+        _m("cpu.iowait_s", "s", "counter", "host|cpu", "idle with I/O pending; reads 0 on FUSE and NFS"),
+        _m("cpu.steal_s", "s", "counter", "host|cpu", "the hypervisor ran somebody else"),
+        _m("cpu.load1", "tasks", "level", "host", "load average over one minute"),
+        _m("cpu.runnable", "tasks", "level", "host", "tasks running or runnable right now"),
+        _m("cpu.cores", "cores", "level", "host", "cores the kernel has online"),
+        _m("cpu.allowed_cores", "cores", "level", "job", "cores this job may use: affinity and cgroup quota, the smaller"),
+        _m("cpu.freq_mhz", "MHz", "level", "host", "mean current clock of the cores"),
+        _m("cgroup.quota_cores", "cores", "level", "pid", "the tightest CPU quota above this process; absent: none"),
+        _m("cgroup.throttled_s", "s", "counter", "pid", "time the tasks of the quota's cgroup were held back"),
+        _m("cgroup.periods", "periods", "counter", "pid", "enforcement periods of that cgroup"),
+        _m("cgroup.throttled_periods", "periods", "counter", "pid", "periods in which it ran out"),
+        _m("cgroup.mem_limit_bytes", "bytes", "level", "pid", "the tightest memory limit above this process; absent: none"),
+        _m("cgroup.mem_used_bytes", "bytes", "level", "pid", "charged to that cgroup, page cache included"),
+        _m("cgroup.oom_kills", "kills", "counter", "pid", "processes of that cgroup the OOM killer took"),
+        _m("mem.total_bytes", "bytes", "level", "host", "physical memory"),
+        _m("mem.available_bytes", "bytes", "level", "host", "obtainable without swapping"),
+        _m("mem.cached_bytes", "bytes", "level", "host", "page cache"),
+        _m("mem.swap_in_bytes", "bytes", "counter", "host", "read back from swap"),
+        _m("mem.shm_total_bytes", "bytes", "level", "host", "size of /dev/shm"),
+        _m("mem.shm_used_bytes", "bytes", "level", "host", "used in /dev/shm"),
+        _m("mem.oom_kills", "kills", "counter", "host", "OOM kills of the whole machine"),
+        _m("psi.cpu_some_s", "s", "counter", "host", "time in which some task waited for a CPU"),
+        _m("psi.mem_some_s", "s", "counter", "host", "time in which some task waited for memory"),
+        _m("psi.io_some_s", "s", "counter", "host", "time in which some task waited for I/O"),
+        _m("disk.read_bytes", "bytes", "counter", "disk", "read from the device"),
+        _m("disk.reads", "reads", "counter", "disk", "reads completed"),
+        _m("disk.write_bytes", "bytes", "counter", "disk", "written to the device"),
+        _m("disk.writes", "writes", "counter", "disk", "writes completed"),
+        _m("disk.busy_s", "s", "counter", "disk", "time with at least one request in flight"),
+        _m("disk.queue_s", "s", "counter", "disk", "request-seconds in flight; per second: mean queue length"),
+        _m("net.rx_bytes", "bytes", "counter", "net", "received"),
+        _m("net.tx_bytes", "bytes", "counter", "net", "sent"),
+        _m("net.speed_mbps", "Mbit/s", "level", "net", "link speed as the driver reports it"),
+        _m("job.cpu_s", "s", "counter", "job", "CPU time of the job's whole process tree, its dead included"),
+        _m("job.processes", "processes", "level", "job", "live processes of the job"),
+        _m("proc.cpu_s", "s", "counter", "pid", "CPU time of all threads"),
+        _m("proc.run_delay_s", "s", "counter", "pid", "main thread runnable without a core"),
+        _m("proc.rss_bytes", "bytes", "level", "pid", "resident memory"),
+        _m("proc.threads", "threads", "level", "pid", "threads"),
+        _m("proc.read_bytes", "bytes", "counter", "pid", "caused to be read from storage"),
+        _m("proc.write_bytes", "bytes", "counter", "pid", "caused to be written to storage"),
+        _m("proc.rchar_bytes", "bytes", "counter", "pid", "returned by read calls, page cache included"),
+        _m("proc.involuntary_switches", "switches", "counter", "pid", "context switches forced on the process"),
+        _m("gpu.util_pct", "%", "level", "gpu", "time some kernel was resident; never evidence of a cause"),
+        _m("gpu.mem_used_bytes", "bytes", "level", "gpu", "device memory in use"),
+        _m("gpu.mem_total_bytes", "bytes", "level", "gpu", "device memory"),
+        _m("gpu.power_w", "W", "level", "gpu", "board power"),
+        _m("gpu.power_limit_w", "W", "level", "gpu", "enforced power limit"),
+        _m("gpu.energy_j", "J", "counter", "gpu", "since the driver was loaded"),
+        _m("gpu.sm_clock_mhz", "MHz", "level", "gpu", "SM clock"),
+        _m("gpu.sm_clock_max_mhz", "MHz", "level", "gpu", "highest SM clock of this board"),
+        _m("gpu.mem_clock_mhz", "MHz", "level", "gpu", "memory clock"),
+        _m("gpu.temp_c", "°C", "level", "gpu", "GPU temperature"),
+    )
+)

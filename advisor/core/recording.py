@@ -1,0 +1,88 @@
+"""What one run recorded, as plain values: the only thing that analysis reads. Times are monotonic ns unless a name says otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.core.metrics import ProbeGap
+
+Role = Literal["rank", "worker", "other"]
+Table = NDArray[np.void]  # structured array; columns as probes.rank.layout names them
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    pid: int
+    role: Role
+    rank: int | None  # a worker carries the rank it works for
+    local_rank: int | None
+    worker: int | None
+    parent_pid: int
+    command: str
+    first_seen_ns: int
+    ended_ns: int | None = None
+    exit_code: int | None = None  # None while it runs, or where nobody could see it
+    exit_signal: int | None = None
+    clean_exit: bool | None = None  # the interpreter shut down by itself
+    oom_killed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened once: a stall with its stacks, a death, a stack sample, a shed probe, recording stopped."""
+
+    t_ns: int
+    kind: str
+    pid: int | None
+    rank: int | None
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """All readings of one metric in one scope, oldest first."""
+
+    t_ns: NDArray[np.int64]
+    value: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    name: str
+    argv: tuple[str, ...]
+    cwd: str
+    host: str
+    started_unix_s: float
+    started_ns: int
+    last_ns: int  # the last moment anything was recorded
+    ended_ns: int | None = None
+    exit_code: int | None = None
+    exit_signal: int | None = None
+    advisor_version: str = ""
+    launch_error: str | None = None
+    recording_stopped_ns: int | None = None
+    recording_stopped_reason: str | None = None
+    environment: Mapping[str, Any] = field(default_factory=dict)  # host, kernel, cores, gpus, chosen environment variables
+    agent: Mapping[str, float] = field(default_factory=dict)  # cpu_s, wall_s, lost_records, startup_s
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    meta: Meta
+    processes: tuple[Process, ...] = ()
+    facts: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)  # by pid: what the recorder saw of loaders, DDP, versions
+    # by rank; columns: STEP_FIELDS, flags, count (steps folded into the row, 1 for a raw step; times are their sums)
+    steps: Mapping[int, Table] = field(default_factory=dict)
+    gpu_steps: Mapping[int, Table] = field(default_factory=dict)
+    comm: Mapping[int, Table] = field(default_factory=dict)
+    spans: Mapping[int, Table] = field(default_factory=dict)
+    batches: Mapping[int, Table] = field(default_factory=dict)  # by rank; columns: BATCH_FIELDS, flags, pid
+    samples: Mapping[tuple[str, str], Series] = field(default_factory=dict)
+    events: tuple[Event, ...] = ()
+    gaps: tuple[ProbeGap, ...] = ()
+    positions: Mapping[int, tuple[str, int, int]] = field(default_factory=dict)  # by rank: phase, step, since_ns, as last seen

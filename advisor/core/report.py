@@ -1,0 +1,263 @@
+"""The one object that every screen and every export shows; `as_json` is the contract `rn50-advisor/report/1`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, Literal
+
+from advisor.core.findings import Affected, Evidence, Finding, Fix, Saving, Where
+from advisor.core.metrics import ProbeGap
+
+SCHEMA = "rn50-advisor/report/1"
+
+# The exclusive phases of a step, in the order they are shown. Together they are the whole step; `unattributed` is what no mark covers.
+PHASES = (
+    "input_wait",
+    "forward",
+    "backward",
+    "comm_exposed",
+    "optimizer",
+    "gap.evaluation",
+    "gap.checkpoint",
+    "gap",
+    "unattributed",
+)
+PHASE_TITLES = {
+    "input_wait": "waiting for input",
+    "forward": "forward",
+    "backward": "backward",
+    "comm_exposed": "communication (exposed)",
+    "optimizer": "optimizer",
+    "gap.evaluation": "evaluation",
+    "gap.checkpoint": "checkpoints",
+    "gap": "between steps",
+    "unattributed": "unattributed",
+}
+
+State = Literal["bottleneck", "healthy", "inconclusive", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    state: State
+    rule: str | None
+    title: str
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeRow:
+    rule: str
+    state: Literal["fired", "clear", "not_measured", "crashed"]
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    samples_per_s: float | None
+    steps_per_s: float | None
+    batch_size: float | None  # samples per step and rank
+    world_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    median_s: float | None
+    p95_s: float | None
+    steps: int
+    steady_steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Seconds per step by phase; per rank `comm_exposed` includes waiting for other ranks, on the critical path only the wire."""
+
+    critical: Mapping[str, float] = field(default_factory=dict)
+    per_rank: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What one stage could deliver alone, all ranks together, samples/s; `measured=False` has a reason in `basis` and no numbers."""
+
+    stage: str  # storage, preprocessing, loader, copy, compute, communication
+    samples_per_s: float | None
+    lo: float | None
+    hi: float | None
+    basis: str
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A stretch of the run: warm-up, an epoch, an evaluation, a checkpoint, a change of speed. Seconds since the job's start."""
+
+    kind: Literal["warm-up", "epoch", "evaluation", "checkpoint", "change", "stall"]
+    start_s: float
+    end_s: float
+    first_step: int | None = None
+    last_step: int | None = None
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TimelinePoint:
+    """The run in at most a few hundred equal slices, for sparklines and plots."""
+
+    t_s: float
+    samples_per_s: float | None
+    step_s: float | None
+    input_wait_share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuStrip:
+    index: int
+    name: str
+    util_pct: float | None = None
+    mem_used_bytes: float | None = None
+    mem_total_bytes: float | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    sm_clock_mhz: float | None = None
+    sm_clock_max_mhz: float | None = None
+    temp_c: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HostStrip:
+    """The node as last seen; None: not measured."""
+
+    name: str
+    cores: float | None = None
+    allowed_cores: float | None = None
+    busy_cores: float | None = None
+    job_cores: float | None = None
+    steal_pct: float | None = None
+    throttled_pct: float | None = None
+    mem_used_bytes: float | None = None
+    mem_total_bytes: float | None = None
+    shm_used_bytes: float | None = None
+    shm_total_bytes: float | None = None
+    disk_read_mb_s: float | None = None
+    disk_busy_pct: float | None = None
+    net_mb_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RankStrip:
+    """One rank as last seen: where it is and how fast its last steps were."""
+
+    rank: int
+    pid: int
+    alive: bool
+    phase: str
+    phase_for_s: float
+    step: int
+    step_s: float | None
+    late_share: float | None = None  # share of steps in which it arrived last at the first collective
+
+
+@dataclass(frozen=True, slots=True)
+class Overhead:
+    us_per_step: float | None = None
+    step_share: float | None = None
+    startup_s: float | None = None
+    agent_cpu_share: float | None = None
+    shed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    argv: tuple[str, ...]
+    exit_code: int | None
+    duration_s: float
+    ranks: int
+    running: bool = False
+    exit_signal: str | None = None
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    verdict: Verdict
+    job: Job
+    throughput: Throughput
+    step_time: StepTime
+    findings: tuple[Finding, ...] = ()
+    outcomes: tuple[OutcomeRow, ...] = ()
+    budget: Budget = Budget()
+    capacities: tuple[Capacity, ...] = ()
+    segments: tuple[Segment, ...] = ()
+    timeline: tuple[TimelinePoint, ...] = ()
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    gaps: tuple[ProbeGap, ...] = ()
+    overhead: Overhead = Overhead()
+    ranks: tuple[RankStrip, ...] = ()
+    host: HostStrip | None = None
+    gpus: tuple[GpuStrip, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """The report as plain JSON values; NaN and infinities become null."""
+        document = {"schema": SCHEMA}
+        document.update(_plain(self))
+        return document
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        plain = {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+        if isinstance(value, Finding):
+            plain.pop("fatal")
+        return plain
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if hasattr(value, "item"):
+        value = value.item()  # numpy scalar
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def from_json(document: Mapping[str, Any]) -> Report:
+    """The inverse of `Report.as_json`, for recorded reports and tests. Raises KeyError or TypeError on anything else."""
+    d = dict(document)
+    d.pop("schema", None)
+
+    def finding(f: Mapping[str, Any]) -> Finding:
+        f = dict(f)
+        scope = {k: tuple(v) if isinstance(v, list) else v for k, v in f.pop("scope").items()}
+        fixes = tuple(Fix(**{**x, "where": Where(**x["where"]) if x["where"] else None}) for x in f.pop("fixes"))
+        saving = f.pop("saving")
+        if saving:
+            pairs = {k: tuple(saving[k]) for k in ("seconds_per_step", "speedup")}
+            saving = Saving(**pairs, basis=saving["basis"])
+        evidence = tuple(Evidence(**x) for x in f.pop("evidence"))
+        f["explains"] = tuple(f["explains"])
+        return Finding(**f, scope=Affected(**scope), fixes=fixes, saving=saving, evidence=evidence)
+
+    budget = d["budget"]
+    job = {**d["job"], "argv": tuple(d["job"]["argv"])}
+    return Report(
+        verdict=Verdict(**d["verdict"]),
+        job=Job(**job),
+        throughput=Throughput(**d["throughput"]),
+        step_time=StepTime(**d["step_time"]),
+        findings=tuple(finding(f) for f in d["findings"]),
+        outcomes=tuple(OutcomeRow(**{**o, "missing": tuple(o["missing"])}) for o in d["outcomes"]),
+        budget=Budget(budget["critical"], {int(rank): phases for rank, phases in budget["per_rank"].items()}),
+        capacities=tuple(Capacity(**c) for c in d["capacities"]),
+        segments=tuple(Segment(**s) for s in d["segments"]),
+        timeline=tuple(TimelinePoint(**t) for t in d["timeline"]),
+        environment=d["environment"],
+        facts=d["facts"],
+        gaps=tuple(ProbeGap(**g) for g in d["gaps"]),
+        overhead=Overhead(**{**d["overhead"], "shed": tuple(d["overhead"]["shed"])}),
+        ranks=tuple(RankStrip(**r) for r in d["ranks"]),
+        host=HostStrip(**d["host"]) if d["host"] else None,
+        gpus=tuple(GpuStrip(**g) for g in d["gpus"]),
+    )

@@ -1,0 +1,1 @@
+"""Shows one `Report` as text, JSON, Markdown or HTML. Computes nothing new."""

@@ -1,0 +1,36 @@
+"""The tables of a run file. Times are monotonic nanoseconds; `meta` holds the wall-clock anchor."""
+
+from __future__ import annotations
+
+from probes.rank.layout import BATCH_FIELDS, COMM_FIELDS, GPU_STEP_FIELDS, SPAN_FIELDS, STEP_FIELDS
+
+APPLICATION_ID = 0x52353041  # "R50A"
+USER_VERSION = 1
+FILE_NAME = "run.sqlite"
+OUTPUT_NAME = "output.log"  # the job's output, kept only when the screen stood between it and the terminal
+
+
+def _columns(fields: tuple[str, ...]) -> str:
+    return ", ".join(f"{name} INTEGER NOT NULL" for name in fields)
+
+
+# A table of ring records is keyed by rank; WITHOUT ROWID would sort every insert, so they stay in order of arrival with one index.
+TABLES = {
+    "meta": "key TEXT PRIMARY KEY, value TEXT NOT NULL",  # JSON values
+    "processes": (
+        "pid INTEGER NOT NULL, first_seen_ns INTEGER NOT NULL, role TEXT NOT NULL, rank INTEGER, local_rank INTEGER, worker INTEGER, "
+        "parent_pid INTEGER NOT NULL, command TEXT NOT NULL, ended_ns INTEGER, exit_code INTEGER, exit_signal INTEGER, "
+        "clean_exit INTEGER, oom_killed INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (pid, first_seen_ns)"
+    ),
+    "facts": "pid INTEGER PRIMARY KEY, value TEXT NOT NULL",  # JSON object a process
+    "steps": f"rank INTEGER NOT NULL, flags INTEGER NOT NULL, count INTEGER NOT NULL, {_columns(STEP_FIELDS)}",
+    "gpu_steps": f"rank INTEGER NOT NULL, flags INTEGER NOT NULL, {_columns(GPU_STEP_FIELDS)}",
+    "comm": f"rank INTEGER NOT NULL, flags INTEGER NOT NULL, {_columns(COMM_FIELDS)}",
+    "spans": f"rank INTEGER NOT NULL, flags INTEGER NOT NULL, {_columns(SPAN_FIELDS)}",
+    "batches": f"rank INTEGER NOT NULL, pid INTEGER NOT NULL, flags INTEGER NOT NULL, {_columns(BATCH_FIELDS)}",
+    "samples": "t_ns INTEGER NOT NULL, metric INTEGER NOT NULL, value REAL NOT NULL",  # metric: id in `series`
+    "series": "id INTEGER PRIMARY KEY, metric TEXT NOT NULL, scope TEXT NOT NULL, UNIQUE (metric, scope)",
+    "positions": "rank INTEGER PRIMARY KEY, phase TEXT NOT NULL, step INTEGER NOT NULL, since_ns INTEGER NOT NULL",
+    "events": "t_ns INTEGER NOT NULL, kind TEXT NOT NULL, pid INTEGER, rank INTEGER, data TEXT NOT NULL",
+    "gaps": "metric TEXT NOT NULL, scope TEXT NOT NULL, reason TEXT NOT NULL, hint TEXT NOT NULL, PRIMARY KEY (metric, scope)",
+}

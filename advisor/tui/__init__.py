@@ -1,0 +1,1 @@
+"""The live screen: shows one `Report`, live or replayed. Computes nothing new."""

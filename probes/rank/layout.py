@@ -1,0 +1,133 @@
+"""The bytes of a ring file: what a rank or a worker writes and the agent reads. Standard library only.
+
+A ring is one page of header followed by `slots` fixed slots of `SLOT_BYTES`. One writer, any number of readers, no lock: slot `n % slots`
+holds record number `n`; its sequence number stands at both ends of the slot, so a reader sees a torn or overwritten slot as such.
+All times are nanoseconds of CLOCK_MONOTONIC (`time.perf_counter_ns`), which all processes of one Linux host share.
+"""
+
+import struct
+
+MAGIC = b"RN50RING"
+VERSION = 1
+HEADER_BYTES = 4096
+SLOT_BYTES = 256
+RANK_SLOTS = 1024  # a quarter of a MiB; one second of 1 ms steps, four polls of the agent
+WORKER_SLOTS = 128
+
+# Header, fixed part: written once when the ring is made.
+# magic, version, slot bytes, slots, pid, role, rank, local rank, world size, worker id, parent pid, wall-clock ns and monotonic ns at creation
+FIXED = struct.Struct("<8sIIIiiiiiiiqq")
+# Header, live part: where the process is right now. sequence (records written so far), phase, step, phase entered at, self-cost ns, errors
+LIVE_OFFSET = 128
+LIVE = struct.Struct("<QqqqqqQ")  # head, phase, step, since_ns, self_ns, errors, ended (0 running, 1 left by its own exit)
+HEAD = struct.Struct("<Q")
+PHASE = struct.Struct("<qqq")  # phase, step, since_ns: one store at LIVE_OFFSET + 8 on every mark
+
+ROLE_RANK = 1
+ROLE_WORKER = 2
+ROLES = {ROLE_RANK: "rank", ROLE_WORKER: "worker"}
+
+# Where a process can be. The exclusive phases of a step come first; the labelled ones are spent inside `gap`.
+PHASES = ("start", "input_wait", "forward", "backward", "clip", "optimizer", "gap", "evaluation", "checkpoint", "ended")
+PHASE_CODE = {name: code for code, name in enumerate(PHASES)}
+
+# Slot: sequence, kind, flags, payload, sequence again.
+SLOT_HEAD = struct.Struct("<QHHI")
+SLOT_TAIL = struct.Struct("<Q")
+PAYLOAD_OFFSET = SLOT_HEAD.size
+TAIL_OFFSET = SLOT_BYTES - SLOT_TAIL.size
+PAYLOAD_FIELDS_MAX = (TAIL_OFFSET - PAYLOAD_OFFSET) // 8
+
+KIND_STEP = 1
+KIND_GPU_STEP = 2
+KIND_COMM = 3
+KIND_SPAN = 4
+KIND_BATCH = 5
+
+FLAG_EPOCH_START = 1  # the first training fetch of an iterator lies in this step
+FLAG_SKIPPED_UPDATE = 2  # GradScaler skipped the optimizer (inf or nan in the gradients)
+FLAG_NO_LOADER = 4  # no DataLoader fed this step: input wait is unknown, not zero
+FLAG_NO_OPTIMIZER = 8  # the optimizer's step is invisible (compiled): one backward is taken for one step
+FLAG_COMM_SAMPLED = 16  # DDP stamped this step
+FLAG_FIRST_BATCH = 32  # a worker's first batch after its start
+
+# Payloads: signed 64-bit integers in this order. Units: _ns nanoseconds, others counts.
+STEP_FIELDS = (
+    "step",  # index of the optimizer update in this rank, from 0
+    "t_start_ns",
+    "t_end_ns",
+    # exclusive phases; with `unlabelled gap` they sum to t_end - t_start
+    "input_wait_ns",
+    "forward_ns",
+    "backward_ns",
+    "clip_ns",  # end of backward to begin of optimizer: unscaling, clipping, whatever the loop does there
+    "optimizer_ns",
+    "gap_ns",  # end of optimizer to next training fetch, without the labelled parts that follow
+    "evaluation_ns",
+    "checkpoint_ns",
+    # CPU time of the training thread in the same phases: waiting that burns CPU is work
+    "input_wait_cpu_ns",
+    "forward_cpu_ns",
+    "backward_cpu_ns",
+    "optimizer_cpu_ns",
+    "gap_cpu_ns",
+    "run_delay_ns",  # of the training thread: runnable without a core, over the whole step
+    "gc_ns",  # garbage collections, inside whatever phase they hit
+    "loader_start_ns",  # making training iterators and their workers; part of input_wait
+    # loading inside the training process (num_workers=0); part of input_wait
+    "fetch_ns",
+    "fetch_cpu_ns",
+    "fetch_delay_ns",
+    "fetch_blocks",  # 512-byte blocks read from a device by this thread
+    "samples",
+    "micro_batches",
+    "loader",  # id of the DataLoader, -1 unknown
+    "self_ns",  # what the recorder itself took in this step
+)
+GPU_STEP_FIELDS = (  # elapsed on the CUDA stream between the marks of a step
+    "step",
+    "input_wait_ns",  # the stream stood idle for input
+    "forward_ns",
+    "backward_ns",
+    "optimizer_ns",
+    "gap_ns",
+    "allocated_bytes",
+    "reserved_bytes",
+    "peak_bytes",
+    "alloc_retries",
+)
+COMM_FIELDS = (  # DistributedDataParallel's own stamps of one sampled iteration
+    "step",
+    "iteration",  # DDP's count
+    "forward_ns",
+    "compute_ns",  # backward computation
+    "comm_ns",
+    "overlap_ns",
+    "backward_start_ns",  # host stamps, on DDP's own clock: comparable between ranks of one host
+    "compute_end_ns",
+    "comm_start_ns",  # arrival at the first bucket's all-reduce
+    "comm_end_ns",
+)
+SPAN_FIELDS = ("label", "step", "t_start_ns", "t_end_ns", "cpu_ns", "count", "site")
+SPAN_LABELS = ("evaluation", "checkpoint", "gc", "loader_start", "fsync")
+SPAN_CODE = {name: code for code, name in enumerate(SPAN_LABELS)}
+BATCH_FIELDS = (  # one batch made by one worker
+    "worker",
+    "loader",
+    "t_start_ns",
+    "t_end_ns",
+    "cpu_ns",
+    "run_delay_ns",
+    "blocks",  # 512-byte blocks read from a device
+    "samples",
+    "evaluation",  # 1: made for an evaluation loader, 0: for training, -1: unknown to the worker
+    "wait_ns",  # idle before this batch: no index was waiting
+)
+FIELDS = {
+    KIND_STEP: STEP_FIELDS,
+    KIND_GPU_STEP: GPU_STEP_FIELDS,
+    KIND_COMM: COMM_FIELDS,
+    KIND_SPAN: SPAN_FIELDS,
+    KIND_BATCH: BATCH_FIELDS,
+}
+PAYLOAD = {kind: struct.Struct("<%dq" % len(fields)) for kind, fields in FIELDS.items()}

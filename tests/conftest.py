@@ -1,0 +1,81 @@
+"""Fixtures that all tests share: a run folder, a tiny set of images, the loud skip of tests that need torch."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SESSION_VARIABLE = "RN50_TEST_SESSION"  # inherited by everything a test starts, also by what outlives its parent
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    os.environ[SESSION_VARIABLE] = str(os.getpid())
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    missing = [name for name in ("torch", "torchvision") if importlib.util.find_spec(name) is None]
+    if not missing:
+        return
+    skip = pytest.mark.skip(reason=f"{' and '.join(missing)} not installed: pip install '.[train]'")
+    for item in items:
+        if "torch" in item.keywords:
+            item.add_marker(skip)
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path) -> Path:
+    """An empty folder for `--run-dir`."""
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture(scope="session")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny ImageFolder: train/ and val/, two classes, full-size JPEGs. Read only: tests share it."""
+    pytest.importorskip("PIL", reason="Pillow not installed: pip install '.[train]'")
+    folder = tmp_path_factory.mktemp("images")
+    command = [sys.executable, str(ROOT / "samples" / "make_images.py"), str(folder)]
+    subprocess.run([*command, "--classes", "2", "--per-class", "8", "--val-per-class", "2", "--seed", "7"], check=True)
+    return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_process_left_behind() -> Iterator[None]:
+    """Fails the session (as an error of its last test) when something that a test started still runs at its end."""
+    yield
+    left = [process for process in psutil.process_iter() if _belongs_to_this_session(process)]
+    _, alive = psutil.wait_procs(left, timeout=5)  # some are just ending
+    commands = [command for process in alive if (command := _command_if_running(process))]
+    for process in alive:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    assert not commands, "processes left behind by tests:\n" + "\n".join(commands)
+
+
+def _belongs_to_this_session(process: psutil.Process) -> bool:
+    if process.pid == os.getpid():
+        return False
+    try:
+        if process.environ().get(SESSION_VARIABLE) != str(os.getpid()):
+            return False
+        # multiprocessing's resource tracker of this very process ends with it, not before
+        return "multiprocessing.resource_tracker" not in " ".join(process.cmdline())
+    except psutil.Error:
+        return False  # gone, or another user's
+
+
+def _command_if_running(process: psutil.Process) -> str:
+    try:
+        return "" if process.status() == psutil.STATUS_ZOMBIE else f"{process.pid}: {' '.join(process.cmdline())[:200]}"
+    except psutil.NoSuchProcess:
+        return ""

@@ -1,0 +1,165 @@
+"""How quantities are written, in every screen and report alike: three significant digits, `–` for what is not known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TypeGuard
+
+DASH = "–"
+_SI = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"))
+_BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+
+
+def number(x: float | None, unit: str = "") -> str:
+    """`1,234 samples/s`, `12.3`, `4.5 M`: whole numbers keep no decimals; groups to a million, SI prefixes beyond."""
+    if not _known(x):
+        return DASH
+    size = abs(x)
+    for factor, prefix in _SI:
+        if size >= factor * 0.9995:
+            return f"{_digits(x / factor)} {prefix}{unit}"
+    text = f"{x:,.0f}" if float(x).is_integer() else _digits(x)
+    return f"{text} {unit}" if unit else text
+
+
+def rate(x: float | None, unit: str = "/s") -> str:
+    """Like `number`, but decimals stay when it happens to be whole, so that a live value does not jitter."""
+    if not _known(x):
+        return DASH
+    return number(x, unit) if abs(x) >= 999_500 else f"{_digits(x)} {unit}".strip()
+
+
+def duration(s: float | None) -> str:
+    """`850 µs`, `12.3 ms`, `4.56 s`, `3m 07s`, `2h 05m`, `3d 04h`."""
+    if not _known(s):
+        return DASH
+    sign, size = ("-" if s < 0 else ""), abs(s)
+    if size < 59.95:
+        factor, unit = _second_unit(size)
+        return f"{sign}{_digits(size / factor)} {unit}" if size else "0 s"
+    whole = round(size)
+    for big, small, names in ((86400, 3600, "dh"), (3600, 60, "hm"), (60, 1, "ms")):
+        if whole >= big:
+            return f"{sign}{whole // big}{names[0]} {whole % big // small:02d}{names[1]}"
+    raise AssertionError(s)  # 59.95 rounds to 60
+
+
+def clock(s: float | None) -> str:
+    """A position in a run: `0:07`, `12:34`, `1:02:03`."""
+    if not _known(s):
+        return DASH
+    whole = int(max(s, 0.0))
+    hours, minutes, seconds = whole // 3600, whole % 3600 // 60, whole % 60
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+
+
+def bytes_(n: float | None) -> str:
+    """Powers of 1024, as memory is counted: `512 B`, `1.50 GiB`."""
+    if not _known(n):
+        return DASH
+    power = 0
+    while abs(n) >= 1023.5 and power < len(_BINARY) - 1:
+        n /= 1024
+        power += 1
+    return f"{n:.0f} B" if power == 0 else f"{_digits(n)} {_BINARY[power]}"
+
+
+def percent(x: float | None) -> str:
+    """Of a value already in percent: `41 %`, `4.2 %`, `<0.1 %`."""
+    if not _known(x):
+        return DASH
+    size = abs(x)
+    if 0 < size < 0.05:
+        return "<0.1 %"
+    return f"{x:.0f} %" if size >= 9.95 or size == 0 else f"{x:.1f} %"
+
+
+def share(x: float | None) -> str:
+    """Of a fraction: 0.413 is `41 %`."""
+    return percent(x * 100) if _known(x) else DASH
+
+
+def speedup_range(pair: tuple[float, float] | None) -> str:
+    """`1.4–1.6×`; two decimals where one would hide the range or the gain (`1.04–1.07×`)."""
+    if pair is None or not all(map(_known, pair)):
+        return DASH
+    lo, hi = min(pair), max(pair)
+    places = 1 if lo >= 1.195 and round(hi - lo, 2) >= 0.1 else 2
+    if lo >= 9.95:
+        places = 0
+    low, high = f"{lo:.{places}f}", f"{hi:.{places}f}"
+    return f"{low}×" if low == high else f"{low}–{high}×"
+
+
+def seconds_range(pair: tuple[float, float] | None) -> str:
+    """Both ends in the unit of the larger: `0.50–1.20 s`, `12–18 ms`."""
+    if pair is None or not all(map(_known, pair)):
+        return DASH
+    lo, hi = min(pair), max(pair)
+    if lo == hi:
+        return duration(lo)
+    if abs(hi) >= 59.95:
+        low, high = duration(lo), duration(hi)
+        return low if low == high else f"{low} – {high}"
+    factor, unit = _second_unit(max(abs(lo), abs(hi)))
+    places = 0 if hi / factor >= 9.95 else 1 if factor < 1 else 2
+    low, high = f"{lo / factor:.{places}f}", f"{hi / factor:.{places}f}"
+    return f"{low} {unit}" if low == high else f"{low}–{high} {unit}"
+
+
+def quantity(value: float | str | None, unit: str = "") -> str:
+    """A value by its unit, as evidence carries it: seconds, bytes, percent, shares, anything else."""
+    if value is None or isinstance(value, str):
+        return value or DASH
+    write = _BY_UNIT.get(unit)
+    return write(value) if write else number(value, unit)
+
+
+def shorten(text: str, width: int) -> str:
+    """At most `width` characters, the cut marked."""
+    return text if len(text) <= width else text[: max(width - 1, 0)].rstrip() + "…" if width > 0 else ""
+
+
+def shorten_path(path: str, width: int) -> str:
+    """The end of a path says more than its beginning: `…/data/loader.py`."""
+    return path if len(path) <= width else "…" + path[len(path) - max(width - 1, 0) :] if width > 0 else ""
+
+
+def _known(x: float | None) -> TypeGuard[float]:
+    return x is not None and math.isfinite(x)
+
+
+def _digits(x: float) -> str:
+    """Three significant digits without exponent; grouping from a thousand on."""
+    size = abs(x)
+    for limit, places in ((99.95, 0), (9.995, 1), (0.9995, 2)):
+        if size >= limit:
+            return f"{x:,.{places}f}"
+    if size == 0:
+        return "0"
+    places = min(2 - math.floor(math.log10(size)), 9)
+    return f"{x:.{places}f}" if size >= 1e-6 else f"{x:.2g}"
+
+
+def _second_unit(size: float) -> tuple[float, str]:
+    for factor, unit in _SECONDS:
+        if size >= factor * 0.9995:
+            return factor, unit
+    return _SECONDS[-1]
+
+
+_BY_UNIT: dict[str, Callable[[float], str]] = {
+    "s": duration,
+    "ms": lambda x: duration(x * 1e-3),
+    "us": lambda x: duration(x * 1e-6),
+    "µs": lambda x: duration(x * 1e-6),
+    "ns": lambda x: duration(x * 1e-9),
+    "bytes": bytes_,
+    "B": bytes_,
+    "%": percent,
+    "share": share,
+    "×": lambda x: speedup_range((x, x)),
+    "x": lambda x: speedup_range((x, x)),
+}

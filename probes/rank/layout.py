@@ -19,7 +19,9 @@ WORKER_SLOTS = 128
 FIXED = struct.Struct("<8sIIIiiiiiiiqq")
 # Header, live part: where the process is right now. sequence (records written so far), phase, step, phase entered at, self-cost ns, errors
 LIVE_OFFSET = 128
-LIVE = struct.Struct("<QqqqqqQ")  # head, phase, step, since_ns, self_ns, errors, ended (0 running, 1 left by its own exit)
+LIVE = struct.Struct(
+    "<QqqqqqQ"
+)  # head, phase, step, since_ns, self_ns, errors, ended (0 running, 1 left by its own exit)
 HEAD = struct.Struct("<Q")
 PHASE = struct.Struct("<qqq")  # phase, step, since_ns: one store at LIVE_OFFSET + 8 on every mark
 
@@ -50,6 +52,7 @@ FLAG_NO_LOADER = 4  # no DataLoader fed this step: input wait is unknown, not ze
 FLAG_NO_OPTIMIZER = 8  # the optimizer's step is invisible (compiled): one backward is taken for one step
 FLAG_COMM_SAMPLED = 16  # DDP stamped this step
 FLAG_FIRST_BATCH = 32  # a worker's first batch after its start
+FLAG_TAIL = 64  # no step: what the rank did after its last one, written when it leaves
 
 # Payloads: signed 64-bit integers in this order. Units: _ns nanoseconds, others counts.
 STEP_FIELDS = (

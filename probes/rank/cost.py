@@ -1,0 +1,37 @@
+"""Clocks of one thread that only the kernel keeps: run-queue delay and blocks read. Standard library only."""
+
+import os
+import resource
+import threading
+
+
+class RunDelay:
+    """Nanoseconds a thread was runnable without a core, since it started (`schedstat`, field 2); 0 for ever where the kernel keeps none."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self):
+        self._descriptor = -1
+        try:
+            path = "/proc/self/task/%d/schedstat" % threading.get_native_id()
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            pass  # the host probe reports the gap; here 0 is written and analysis asks that probe
+
+    def __call__(self):
+        if self._descriptor < 0:
+            return 0
+        try:
+            return int(os.pread(self._descriptor, 64, 0).split()[1])
+        except (OSError, IndexError, ValueError):
+            return 0
+
+    def close(self):
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def blocks_read():
+    """512-byte blocks this thread caused to be read from a device (0 when the page cache had them)."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_inblock

@@ -1,0 +1,66 @@
+"""Time on the GPU: one pooled CUDA event at each mark, read later by `query()`. Never a synchronise, none while a graph is captured."""
+
+from collections import deque
+from time import perf_counter_ns
+
+from .layout import KIND_GPU_STEP
+
+_OUTSTANDING_MAX = 64  # steps whose events are still in the queue; beyond it a step goes without
+_MEMORY_EVERY_NS = 1_000_000_000  # allocator statistics cost some 50 us: once a second
+_PHASES = ("input_wait", "forward", "backward", "optimizer", "gap")
+
+
+class GpuTimes:
+    """Events of the training thread's current stream. `cuda` is `torch.cuda`, or anything that behaves like it."""
+
+    def __init__(self, cuda, clock=perf_counter_ns):
+        self._cuda = cuda
+        self._clock = clock
+        self._free = []
+        self._marks = []  # (event, phase that ends here) of the running step
+        self._last = None  # the event that ended the step before: this step begins there
+        self._waiting = deque()
+        self._memory_at = 0
+        self.dropped = 0
+
+    def mark(self, ended):
+        """`ended` is the phase that ends now; it is charged with what passes on the stream since the last mark."""
+        if self._cuda.is_current_stream_capturing():
+            return
+        event = self._free.pop() if self._free else self._cuda.Event(enable_timing=True)
+        event.record()
+        self._marks.append((event, ended))
+
+    def close(self, step, ring):
+        """The step ends: queue its events and read those that have passed."""
+        marks, self._marks = self._marks, []
+        if marks:
+            before, self._last = self._last, marks[-1][0]
+            if before is not None and len(self._waiting) < _OUTSTANDING_MAX:
+                self._waiting.append((step, before, marks))
+            else:
+                self.dropped += before is not None
+        while self._waiting and self._waiting[0][2][-1][0].query():
+            self._read(ring, *self._waiting.popleft())
+
+    def _read(self, ring, step, before, marks):
+        spent = dict.fromkeys(_PHASES, 0)
+        for event, phase in marks:
+            spent[phase] += int(before.elapsed_time(event) * 1e6)  # ms to ns
+            self._free.append(before)
+            before = event
+        ring.write(KIND_GPU_STEP, 0, (step, *(spent[name] for name in _PHASES), *self._memory()))
+
+    def _memory(self):
+        """allocated, reserved, peak bytes and allocator retries, once a second; -1 between. The user's peak is read, never reset."""
+        now = self._clock()
+        if now - self._memory_at < _MEMORY_EVERY_NS:
+            return -1, -1, -1, -1
+        self._memory_at = now
+        stats = self._cuda.memory_stats()
+        return (
+            stats.get("allocated_bytes.all.current", -1),
+            stats.get("reserved_bytes.all.current", -1),
+            stats.get("allocated_bytes.all.peak", -1),
+            stats.get("num_alloc_retries", -1),
+        )

@@ -1,0 +1,366 @@
+"""The account of a step: which phase the training thread is in, since when, and where a step begins and ends.
+
+Marks arrive from the patched boundaries (`patches`). Each mark closes the chunk of time since the last one and gives it to exactly one
+phase, so the phases of a step sum to its length. Where a chunk belongs is sometimes known only at its end (an optimizer that runs the
+closure, a second optimizer of the same step): then the closing mark says so.
+"""
+
+from time import perf_counter_ns, thread_time_ns
+
+from .layout import (
+    FLAG_EPOCH_START,
+    FLAG_NO_LOADER,
+    FLAG_NO_OPTIMIZER,
+    FLAG_SKIPPED_UPDATE,
+    FLAG_TAIL,
+    KIND_SPAN,
+    KIND_STEP,
+    PHASE_CODE,
+    PHASES,
+    SPAN_CODE,
+)
+
+START = PHASE_CODE["start"]
+INPUT = PHASE_CODE["input_wait"]
+FORWARD = PHASE_CODE["forward"]
+BACKWARD = PHASE_CODE["backward"]
+CLIP = PHASE_CODE["clip"]
+OPTIMIZER = PHASE_CODE["optimizer"]
+GAP = PHASE_CODE["gap"]
+EVALUATION = PHASE_CODE["evaluation"]
+CHECKPOINT = PHASE_CODE["checkpoint"]
+ENDED = PHASE_CODE["ended"]
+
+TRAINING = 1
+EVALUATING = 2
+
+# An optimizer whose step is compiled fires no hook. After this many backward passes without one, each backward counts as a step.
+INVISIBLE_OPTIMIZER_AFTER = 20
+# So many turns of an optimizer without a fetch between them, and the loop is one that no loader feeds (in-memory tensors, one fixed batch).
+TURNS_WITHOUT_LOADER = 2
+LONG_GC_NS = 5_000_000  # collections beyond this get a line of their own on the timeline
+
+
+class Fetching:
+    """What the account adds up about loading inside the training process (num_workers=0)."""
+
+    __slots__ = ("blocks", "cpu_ns", "delay_ns", "wall_ns")
+
+    def __init__(self):
+        self.wall_ns = self.cpu_ns = self.delay_ns = self.blocks = 0
+
+
+class Account:
+    """The phases of one training thread. `ring` is None until the process has shown itself a rank by its first backward pass."""
+
+    def __init__(self, *, thread, clock=perf_counter_ns, cpu_clock=thread_time_ns):
+        self.thread = thread
+        self.clock = clock
+        self.cpu_clock = cpu_clock
+        self.ring = None
+        self.run_delay = None  # callable: run-queue delay of the training thread so far, ns
+        self.on_step = None  # callable(step index) after a step was closed
+        self.step = 0
+        self.self_ns = 0  # since the process started
+        self.errors = 0
+        self.loaders = {}  # DataLoader id -> TRAINING or EVALUATING, once its deeds have told
+        self.evaluated = set()  # loaders that were asked for a batch of evaluation
+        self.backwards = 0
+        self.optimizers = 0  # optimizer steps seen in all
+        self.fetching = Fetching()
+        self._first_optimizer = None
+        self._last_optimizer = None
+        self._cycle_end = None  # the optimizer that steps last in one turn of a loop without loader
+        self._turns = 0  # turns of the first optimizer since the last training fetch
+        self._optimizer_depth = 0
+        self._evaluation_began = 0
+        self._evaluated = 0
+        self._doubtful = -1  # loader taken for an evaluating one with gradients on, by its last fetch
+        self._opened = (
+            None  # (loader, wall, cpu of input_wait before) of an iterator just made by a loader of unknown purpose
+        )
+        self._self_at_step = 0
+        self._delay_at_step = 0
+        self.phase = START
+        self.since = clock()
+        self.cpu_since = cpu_clock()
+        self._reset(self.since)
+
+    def _reset(self, now):
+        """Begin a step at `now`."""
+        self.t_start = now
+        self.wall = [0] * len(PHASES)
+        self.cpu = [0] * len(PHASES)
+        self.gc_ns = 0
+        self.loader_start_ns = 0
+        self.samples = 0
+        self.micro_batches = 0
+        self.loader = -1
+        self.flags = 0
+        self.stepped = False  # an optimizer has stepped since the step began
+        self.backward_seen = False
+        self.fetched = {}  # training candidates: loader id -> fetches in this step
+        self.unconsumed = None  # (loader, wall, cpu) at the last candidate's fetch, until a backward consumes it
+
+    # -- chunks ---------------------------------------------------------------------------------------------------------------
+
+    def enter(self, phase, charge=-1):
+        """Close the running chunk, charge it to `charge` (default: the phase it ran under) and go on in `phase`."""
+        now = self.clock()
+        cpu = self.cpu_clock()
+        owner = self.phase if charge < 0 else charge
+        self.wall[owner] += now - self.since
+        self.cpu[owner] += cpu - self.cpu_since
+        self.phase = phase
+        self.since = now
+        self.cpu_since = cpu
+        if self.ring is not None:
+            self.ring.phase(phase, self.step, now)
+        if phase == EVALUATION:
+            if self._evaluation_began == 0:
+                self._evaluation_began = now
+        elif self._evaluation_began and phase != CHECKPOINT:
+            self.span("evaluation", self._evaluation_began, now, 0, self._evaluated, -1)
+            self._evaluation_began = self._evaluated = 0
+        return now
+
+    def _spent(self, entered):
+        self.self_ns += self.clock() - entered
+
+    # -- marks ----------------------------------------------------------------------------------------------------------------
+
+    def fetch_begin(self, loader, evaluating, first):
+        """A loader is asked for a batch. Returns True when the fetch may feed training."""
+        if evaluating or self.loaders.get(loader) == EVALUATING:
+            now = self.enter(EVALUATION)
+            self._evaluated += 1
+            self._doubtful = -1 if evaluating else loader
+            self.evaluated.add(loader)
+            self._spent(now)
+            return False
+        charge = GAP if self.phase == CLIP else -1  # accumulation: the micro-batch ended with its backward
+        if self.unconsumed is not None and self._was_evaluation(loader):
+            charge = EVALUATION
+        now = self.enter(INPUT, charge)
+        if self.stepped or self._optimizer_invisible():
+            self._close(now)
+        if first:
+            self.flags |= FLAG_EPOCH_START
+        self._turns = 0
+        self.fetched[loader] = self.fetched.get(loader, 0) + 1
+        before = self.wall[INPUT], self.cpu[INPUT]
+        if self._opened is not None:
+            before = self._opened[1:] if self._opened[0] == loader else before
+            self._opened = None
+        self.unconsumed = (loader, before[0], self.wall[FORWARD], before[1], self.cpu[FORWARD])
+        self._spent(now)
+        return True
+
+    def _was_evaluation(self, loader):
+        """The last candidate's batch met no backward. Unless its loader is known to train, what it took goes to evaluation."""
+        last, wait, forward, wait_cpu, forward_cpu = self.unconsumed
+        if self.loaders.get(last) == TRAINING:
+            return False
+        if last == loader and self.backwards == 0 and self.fetched.get(loader, 0) < 3:
+            return False  # a look-ahead of one batch before the very first forward (accelerate, Lightning)
+        self.wall[EVALUATION] += self.wall[INPUT] - wait + self.wall[FORWARD] - forward
+        self.cpu[EVALUATION] += self.cpu[INPUT] - wait_cpu + self.cpu[FORWARD] - forward_cpu
+        self.wall[INPUT], self.wall[FORWARD] = wait, forward
+        self.cpu[INPUT], self.cpu[FORWARD] = wait_cpu, forward_cpu
+        if last == loader and self.backwards and self.fetched.get(loader, 0) >= 2:
+            self.loaders[last] = EVALUATING
+        return self.phase == FORWARD
+
+    def fetch_end(self, training, samples):
+        now = self.enter(FORWARD if training else EVALUATION)
+        if training:
+            self.samples += samples
+            self.micro_batches += 1
+        self._spent(now)
+
+    def fetch_stop(self, training, loader):
+        """The loader is exhausted, or its fetch raised: no batch came."""
+        now = self.enter(GAP)
+        if training:
+            self.unconsumed = None
+            self.fetched[loader] -= 1
+            if self.fetched[loader] == 0:
+                del self.fetched[loader]
+        self._spent(now)
+
+    def loader_started(self, loader, evaluating, began):
+        """An iterator was made and its workers started: it took from `began` until now."""
+        known = self.loaders.get(loader)
+        evaluation = evaluating or known == EVALUATING
+        began = max(began, self.since)
+        self.wall[self.phase] += began - self.since
+        self.since = began
+        if not evaluation and (self.stepped or self._optimizer_invisible()):
+            self._close(began)
+        if not evaluation and known is None:
+            self._opened = (loader, self.wall[INPUT], self.cpu[INPUT])
+        now = self.enter(self.phase, EVALUATION if evaluation else INPUT)
+        if not evaluation:
+            self.loader_start_ns += now - began
+        self.span("loader_start", began, now, 0, 0, loader)
+        self._spent(now)
+
+    def backward_begin(self):
+        """Returns False for a backward inside a backward."""
+        if self.phase == BACKWARD:
+            return False
+        # gap, clip: the forward of a second optimizer or loss; optimizer: inside a closure; start: nothing was marked before
+        now = self.enter(BACKWARD, FORWARD if self.phase in (GAP, CLIP, OPTIMIZER, START) else -1)
+        if self.unconsumed is not None:
+            self._consume()
+        elif self._doubtful >= 0:
+            self.loaders[self._doubtful] = TRAINING  # its batch met a backward after all
+        self._doubtful = -1
+        self._spent(now)
+        return True
+
+    def _consume(self):
+        """The loaders fetched as often as the last one feed training; the others of this step do not."""
+        last = self.unconsumed[0]
+        self.unconsumed = None
+        self.loader = last
+        often = self.fetched[last]
+        for loader, times in self.fetched.items():
+            if times == often:
+                self.loaders[loader] = TRAINING
+            else:
+                self.loaders.setdefault(loader, EVALUATING)
+
+    def backward_end(self):
+        now = self.enter(OPTIMIZER if self._optimizer_depth else CLIP)
+        self.backwards += 1
+        self.backward_seen = True
+        self._spent(now)
+
+    def optimizer_begin(self, optimizer):
+        if self._optimizer_depth == 0:
+            if self._first_optimizer is None:
+                self._first_optimizer = optimizer
+            elif optimizer == self._first_optimizer and self.stepped:
+                self._turns += 1
+                self._cycle_end = self._last_optimizer
+            # the next batch was fetched between backward and optimizer: the chunk is no forward
+            late = self.phase == FORWARD and self.backward_seen and self.unconsumed is not None
+            self._spent(self.enter(OPTIMIZER, CLIP if late else -1))
+        self._optimizer_depth += 1
+
+    def optimizer_end(self, optimizer, stepped=True):
+        self._optimizer_depth = max(0, self._optimizer_depth - 1)
+        if stepped:
+            self.stepped = True
+            self.optimizers += 1
+            self._last_optimizer = optimizer
+        if self._optimizer_depth:
+            return
+        now = self.enter(GAP)
+        if self._turns >= TURNS_WITHOUT_LOADER and optimizer == self._cycle_end:
+            self._close(now)
+        self._spent(now)
+
+    def update_skipped(self):
+        """GradScaler found inf or nan: the update counts as a step, flagged."""
+        self.flags |= FLAG_SKIPPED_UPDATE
+        self.stepped = True
+
+    def checkpoint_begin(self):
+        """Returns the phase to go back to."""
+        phase = self.phase
+        self._spent(self.enter(CHECKPOINT))
+        return phase
+
+    def checkpoint_end(self, phase, began, site):
+        now = self.enter(phase)
+        self.span("checkpoint", began, now, 0, 1, site)
+        self._spent(now)
+
+    def collected(self, began):
+        """A garbage collection ended."""
+        now = self.clock()
+        self.gc_ns += now - began
+        if now - began >= LONG_GC_NS:
+            self.span("gc", began, now, 0, 1, -1)
+
+    def span(self, label, began, ended, cpu_ns, count, site):
+        if self.ring is not None:
+            self.ring.write(KIND_SPAN, 0, (SPAN_CODE[label], self.step, began, ended, cpu_ns, count, site))
+
+    # -- steps ----------------------------------------------------------------------------------------------------------------
+
+    def _optimizer_invisible(self):
+        if self.optimizers == 0 and self.backward_seen and self.backwards > INVISIBLE_OPTIMIZER_AFTER:
+            self.flags |= FLAG_NO_OPTIMIZER
+            return True
+        return False
+
+    def _close(self, now):
+        """Write the step that ends at `now` and begin the next."""
+        if not self.fetched:
+            self.flags |= FLAG_NO_LOADER
+        if self.ring is not None:
+            self._write(now)
+        self.step += 1
+        self._reset(now)
+        if self.on_step is not None:
+            self.on_step(self.step)
+
+    def _write(self, now):
+        wall, cpu, fetching = self.wall, self.cpu, self.fetching
+        delay = self.run_delay() if self.run_delay is not None else 0
+        labelled_cpu = cpu[EVALUATION] + cpu[CHECKPOINT]
+        self.ring.write(
+            KIND_STEP,
+            self.flags,
+            (
+                self.step,
+                self.t_start,
+                now,
+                wall[INPUT],
+                wall[FORWARD],
+                wall[BACKWARD],
+                wall[CLIP],
+                wall[OPTIMIZER],
+                wall[GAP] + wall[START],
+                wall[EVALUATION],
+                wall[CHECKPOINT],
+                cpu[INPUT],
+                cpu[FORWARD],
+                cpu[BACKWARD],
+                cpu[OPTIMIZER] + cpu[CLIP],
+                cpu[GAP] + cpu[START] + labelled_cpu,
+                delay - self._delay_at_step,
+                self.gc_ns,
+                self.loader_start_ns,
+                fetching.wall_ns,
+                fetching.cpu_ns,
+                fetching.delay_ns,
+                fetching.blocks,
+                self.samples,
+                self.micro_batches,
+                self.loader,
+                self.self_ns - self._self_at_step,
+            ),
+        )
+        self._delay_at_step = delay
+        self._self_at_step = self.self_ns
+        fetching.wall_ns = fetching.cpu_ns = fetching.delay_ns = fetching.blocks = 0
+        self.ring.cost(self.self_ns, self.errors)
+
+    def become_rank(self, ring, run_delay):
+        """From now on marks and steps are written."""
+        self.ring = ring
+        self.run_delay = run_delay
+        self._delay_at_step = run_delay()
+        ring.phase(self.phase, self.step, self.since)
+
+    def leave(self):
+        """The process ends by itself: write what came after the last step."""
+        now = self.enter(ENDED)
+        self.flags |= FLAG_TAIL
+        if self.ring is not None:
+            self._write(now)
+            self.ring.end()

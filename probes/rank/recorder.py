@@ -1,0 +1,313 @@
+"""One process of the job, seen from inside: it is nothing until its deeds make it a rank or a worker.
+
+Every method here is called by `patches` behind a wall that swallows and counts exceptions.
+"""
+
+import atexit
+import ctypes
+import os
+import sys
+import threading
+import weakref
+from time import perf_counter_ns
+
+from . import facts as about
+from .comm import DdpStamps
+from .cost import RunDelay
+from .gpu import GpuTimes
+from .layout import RANK_SLOTS, ROLE_RANK
+from .phases import BACKWARD, FORWARD, INPUT, OPTIMIZER, TRAINING, Account
+from .ring import Ring
+from .workers import InProcess, WorkerLog
+
+_ERRORS_MAX = 50  # after so many the recorder stands still: something here does not fit this job
+# An fsync so soon after torch.save belongs to the checkpoint.
+_CHECKPOINT_TAIL_NS = 2_000_000_000
+
+
+class Recorder:
+    def __init__(self, torch, folder):
+        self.torch = torch
+        self.folder = folder
+        self.began_ns = perf_counter_ns()
+        self.forget()
+        os.register_at_fork(after_in_child=self.forget)
+
+    def forget(self):
+        """A new process, or one just forked: nothing is known of it, and the parent's ring is not ours to write."""
+        self.active = True
+        self.errors = 0
+        self.account = None
+        self.worker = None
+        self.in_process = None
+        self.stamps = DdpStamps()
+        self.gpu = None
+        self.facts = about.Facts(self.folder)
+        self.loaders = {}  # id -> weak reference and facts
+        self.loader_ids = weakref.WeakKeyDictionary()
+        self.loader_kinds = {}
+        self.saves = {}
+        self.saved_at = 0
+        self.gc_began = 0
+        self._evaluating = not_in_training(self.torch)
+
+    def failed(self):
+        """An exception was swallowed by the wall."""
+        self.errors += 1
+        if self.account is not None:
+            self.account.errors = self.errors
+        if self.errors >= _ERRORS_MAX:
+            self.active = False
+        error = sys.exc_info()[1]
+        if self.errors <= 3:
+            with open(os.path.join(self.folder, "error-%d.txt" % os.getpid()), "a") as file:
+                file.write("%s: %s\n" % (type(error).__name__, error))
+
+    # -- who is this process ---------------------------------------------------------------------------------------------------
+
+    def own_account(self):
+        """The account of the calling thread, None when another thread is the one that trains."""
+        account = self.account
+        if account is None:
+            if self.worker is not None:
+                return None
+            account = self.account = Account(thread=threading.get_ident())
+            account.on_step = self._stepped
+            self.in_process = InProcess(account.fetching)
+        return account if account.thread == threading.get_ident() else None
+
+    def training_account(self):
+        """As `own_account`, for a backward pass: the thread that does the first one is the thread that trains."""
+        account = self.own_account()
+        if account is None and self.worker is None and self.account.ring is None:
+            if self.account.loaders or self.account.fetched:
+                self.facts.values["fetches_in_another_thread"] = True
+            self.account = None
+            account = self.own_account()
+        if account is not None and account.ring is None:
+            self._become_rank(account)
+        return account
+
+    def _become_rank(self, account):
+        rank, local_rank, world_size = about.distributed_identity(self.torch)
+        path = "%s/rank-%d.ring" % (self.folder, os.getpid())
+        ring = Ring(path, slots=RANK_SLOTS, role=ROLE_RANK, rank=rank, local_rank=local_rank, world_size=world_size)
+        account.become_rank(ring, RunDelay())
+        if self.torch.cuda.is_initialized():
+            self.gpu = GpuTimes(self.torch.cuda)
+        self.facts.values.update(about.process_facts(self.torch))
+        self.facts.values.update(rank=rank, local_rank=local_rank, world_size=world_size)
+        self.facts.values["main_thread"] = threading.get_native_id()
+        self.facts.active = True
+        self._let_the_agent_look()
+        atexit.register(self.leave)
+        # children of multiprocessing end by os._exit: atexit is not for them
+        sys.modules["multiprocessing.util"].Finalize(None, self.leave, exitpriority=-100)
+        self.facts.write()
+
+    def _let_the_agent_look(self):
+        """Where yama restricts ptrace to ancestors, an orphan may still be read by the agent that started the job."""
+        pid = os.environ.get("RN50_ADVISOR_PID")
+        if pid and os.path.exists("/proc/sys/kernel/yama/ptrace_scope"):
+            ctypes.CDLL(None).prctl(0x59616D61, int(pid), 0, 0, 0)  # PR_SET_PTRACER
+
+    def leave(self):
+        """The interpreter shuts down."""
+        account = self.account
+        if account is None or account.ring is None or not self.active:
+            return
+        self.active = False
+        error = getattr(sys, "last_value", None)
+        if error is not None:
+            self.facts.values["exception"] = {"type": type(error).__name__, "message": str(error)[:2000]}
+        self.facts.values["save_sites"] = list(self.saves.values())
+        self.facts.write()
+        account.leave()
+        if not os.path.isdir("/proc/%s" % os.environ.get("RN50_ADVISOR_PID", "self")):
+            os.unlink(account.ring.path)  # nobody is left to read or to sweep it
+
+    # -- marks -----------------------------------------------------------------------------------------------------------------
+
+    def _stepped(self, step):
+        if self.gpu is not None:
+            self.gpu.close(step - 1, self.account.ring)
+        elif step == 1 and self.torch.cuda.is_initialized():
+            self.gpu = GpuTimes(self.torch.cuda)
+        if step in (3, 50) or (step & (step - 1)) == 0:  # rarely, and ever more rarely
+            self._refresh_facts()
+
+    def _refresh_facts(self):
+        values = self.facts.values
+        values["loaders"] = self._loader_facts()
+        values["save_sites"] = list(self.saves.values())
+        values["visible_optimizer"] = self.account.optimizers > 0
+        self.facts.write()
+
+    def _loader_facts(self):
+        """A loader trains, evaluates, or (None) has not been used yet."""
+        kinds, evaluated = self.account.loaders, self.account.evaluated
+        return [
+            {
+                "id": number,
+                "training": kinds[number] == TRAINING if number in kinds else (None, False)[number in evaluated],
+                **known,
+            }
+            for number, known in self.loaders.items()
+        ]
+
+    def fetch_begin(self, iterator):
+        """Returns the account and whether the fetch may train, or None where this thread is not watched."""
+        account = self.own_account()
+        if account is None:
+            return None
+        loader = getattr(iterator, "_rn50_loader", -1)
+        training = account.fetch_begin(loader, self._evaluating(), iterator._num_yielded == 0)
+        if training and self.gpu is not None:
+            self.gpu.mark("gap")
+        return account, training, loader
+
+    def fetch_end(self, token, batch):
+        account, training, loader = token
+        known = self.loaders.get(loader)
+        account.fetch_end(training, count_samples(batch, known and known["batch_size"]) if training else 0)
+        if training and self.gpu is not None:
+            self.gpu.mark("input_wait")
+
+    def backward_begin(self):
+        account = self.training_account()
+        if account is None or not account.backward_begin():
+            return None
+        if self.gpu is not None:
+            self.gpu.mark("forward")
+        if account.step or account.backwards:
+            since = account.wall[FORWARD] + account.wall[BACKWARD] + account.wall[OPTIMIZER]
+            last = account.step if account.backward_seen else account.step - 1
+            self.stamps.read(account.ring, last, since, self.gpu is not None)
+        return account
+
+    def backward_end(self, account):
+        account.backward_end()
+        if self.gpu is not None:
+            self.gpu.mark("backward")
+
+    def optimizer_begin(self, optimizer):
+        account = self.own_account()
+        if account is not None:
+            account.optimizer_begin(id(optimizer))
+            if "optimizer" not in self.facts.values:
+                self.facts.values["optimizer"] = describe_optimizer(optimizer)
+
+    def optimizer_end(self, optimizer, stepped=True):
+        account = self.own_account()
+        if account is not None:
+            # before the account: it may close the step, and this event is the step's last
+            if self.gpu is not None and account._optimizer_depth <= 1:
+                self.gpu.mark("optimizer")
+            account.optimizer_end(id(optimizer), stepped)
+
+    def loader_made(self, loader):
+        number = len(self.loaders)
+        self.loader_ids[loader] = number
+        self.loaders[number] = about.describe_loader(loader, about.call_site(about.TORCH))
+
+    def iterator_made(self, iterator, loader, began):
+        number = self.loader_ids.get(loader, -1)
+        iterator._rn50_loader = number
+        account = self.own_account()
+        if account is not None:
+            account.loader_started(number, self._evaluating(), began)
+
+    def ddp_made(self, model):
+        options = self.stamps.seen(model)
+        if options:
+            self.facts.values.setdefault("ddp", []).append(options)
+
+    def save_begin(self):
+        account = self.own_account()
+        if account is None or account.ring is None:
+            return None
+        site = about.call_site(about.TORCH)
+        return account, account.checkpoint_begin(), perf_counter_ns(), site
+
+    def save_end(self, token):
+        account, phase, began, site = token
+        entry = self.saves.get(site)
+        if entry is None:
+            entry = self.saves[site] = {"id": len(self.saves), "file": site[0], "line": site[1], "count": 0}
+        entry["count"] += 1
+        account.checkpoint_end(phase, began, entry["id"])
+        self.saved_at = perf_counter_ns()
+        if entry["count"] == 1:
+            self._refresh_facts()
+
+    def fsync_begin(self):
+        account = self.own_account()
+        if account is None or account.ring is None or perf_counter_ns() - self.saved_at > _CHECKPOINT_TAIL_NS:
+            return None
+        return account, account.checkpoint_begin(), perf_counter_ns()
+
+    def fsync_end(self, token):
+        account, phase, began = token
+        account.checkpoint_end(phase, began, -1)
+        self.saved_at = perf_counter_ns()
+
+    def collecting(self, phase):
+        account = self.account
+        if account is None or account.ring is None or account.thread != threading.get_ident():
+            return
+        if phase == "start":
+            self.gc_began = perf_counter_ns()
+        elif self.gc_began:
+            account.collected(self.gc_began)
+            self.gc_began = 0
+
+    # -- workers ---------------------------------------------------------------------------------------------------------------
+
+    def become_worker(self, worker, loader):
+        self.worker = WorkerLog(self.folder, os.getpid(), worker, loader)
+
+    def batch_clock(self):
+        """Who times a batch made in this process: the worker's log, or the account of loading in the training process."""
+        if self.worker is not None:
+            return self.worker
+        account = self.account
+        if account is None or account.phase != INPUT or account.thread != threading.get_ident():
+            return None
+        return self.in_process
+
+
+def not_in_training(torch):
+    """A function that is true under `no_grad` or `inference_mode`."""
+    enabled = torch.is_grad_enabled
+    return lambda: not enabled()
+
+
+def count_samples(batch, batch_size):
+    """Samples in a batch: the first tensor's first dimension, or the length of the first list that is as long as a batch."""
+    item = batch
+    for depth in range(4):
+        shape = getattr(item, "shape", None)
+        if shape is not None:
+            return int(shape[0]) if len(shape) else 1
+        if isinstance(item, (list, tuple)):
+            if not item:
+                return batch_size or 0
+            if depth and batch_size is not None and len(item) == batch_size:
+                return batch_size
+            item = item[0]
+        elif hasattr(item, "values"):
+            item = next(iter(item.values()), None)
+        else:
+            break
+    return batch_size or 0
+
+
+def describe_optimizer(optimizer):
+    group = optimizer.param_groups[0]
+    return {
+        "class": type(optimizer).__qualname__,
+        "foreach": group.get("foreach"),
+        "fused": group.get("fused"),
+        "groups": len(optimizer.param_groups),
+        "parameters": sum(len(g["params"]) for g in optimizer.param_groups),
+    }

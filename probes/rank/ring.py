@@ -1,0 +1,71 @@
+"""The writing end of a ring file: one process, one thread, no lock and no system call after it is made."""
+
+import mmap
+import os
+import time
+
+from . import layout
+from .layout import (
+    HEAD,
+    HEADER_BYTES,
+    LIVE,
+    LIVE_OFFSET,
+    PAYLOAD,
+    PAYLOAD_OFFSET,
+    PHASE,
+    SLOT_BYTES,
+    SLOT_HEAD,
+    SLOT_TAIL,
+    TAIL_OFFSET,
+)
+
+_SELF_OFFSET = LIVE_OFFSET + 8 + PHASE.size
+_ENDED_OFFSET = LIVE_OFFSET + LIVE.size - 8
+
+
+class Ring:
+    """Raises OSError when the file cannot be made with all its pages allocated: a mapping must never meet a full disk (SIGBUS)."""
+
+    def __init__(self, path, *, slots, role, rank=-1, local_rank=-1, world_size=-1, worker=-1):
+        size = HEADER_BYTES + slots * SLOT_BYTES
+        partial = path + ".new"
+        descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(descriptor, 0, size)
+            self._map = mmap.mmap(descriptor, size)
+        except BaseException:
+            os.unlink(partial)
+            raise
+        finally:
+            os.close(descriptor)
+        layout.FIXED.pack_into(
+            self._map, 0, layout.MAGIC, layout.VERSION, SLOT_BYTES, slots, os.getpid(), role, rank, local_rank, world_size,
+            worker, os.getppid(), time.time_ns(), time.perf_counter_ns(),
+        )  # fmt: skip
+        self.path = path
+        self._slots = slots
+        self._next = 0
+        os.rename(partial, path)  # a reader never sees half a header
+
+    def write(self, kind, flags, values):
+        """Append one record; `values` are the integers of the kind's fields."""
+        sequence = self._next
+        base = HEADER_BYTES + (sequence % self._slots) * SLOT_BYTES
+        buffer = self._map
+        # tail last: between the two sequence numbers the slot is seen as torn
+        SLOT_HEAD.pack_into(buffer, base, sequence, kind, flags, 0)
+        PAYLOAD[kind].pack_into(buffer, base + PAYLOAD_OFFSET, *values)
+        SLOT_TAIL.pack_into(buffer, base + TAIL_OFFSET, sequence)
+        self._next = sequence + 1
+        HEAD.pack_into(buffer, LIVE_OFFSET, self._next)
+
+    def phase(self, code, step, since_ns):
+        PHASE.pack_into(self._map, LIVE_OFFSET + 8, code, step, since_ns)
+
+    def cost(self, self_ns, errors):
+        """Total time the recorder took so far and the exceptions it swallowed."""
+        self._map[_SELF_OFFSET : _SELF_OFFSET + 16] = self_ns.to_bytes(8, "little") + errors.to_bytes(8, "little")
+
+    def end(self):
+        """Say that the process is leaving by itself."""
+        HEAD.pack_into(self._map, _ENDED_OFFSET, 1)

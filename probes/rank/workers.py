@@ -1,0 +1,74 @@
+"""Inside a DataLoader worker: every batch is timed where it is made. The same clock serves loading in the training process."""
+
+from time import perf_counter_ns, thread_time_ns
+
+from .cost import RunDelay, blocks_read
+from .layout import FLAG_FIRST_BATCH, KIND_BATCH, PHASE_CODE, ROLE_WORKER, WORKER_SLOTS
+from .ring import Ring
+
+_BUSY = PHASE_CODE["input_wait"]
+_IDLE = PHASE_CODE["gap"]
+
+
+class WorkerLog:
+    """One worker process: a ring with one record a batch."""
+
+    def __init__(self, folder, pid, worker, loader):
+        self.worker = worker
+        self.loader = loader
+        self.batches = 0
+        self._delay = RunDelay()
+        self._ring = Ring("%s/worker-%d.ring" % (folder, pid), slots=WORKER_SLOTS, role=ROLE_WORKER, worker=worker)
+        self._idle_since = perf_counter_ns()
+        self._ring.phase(_IDLE, 0, self._idle_since)
+
+    def begin(self):
+        """Returns the clocks at the begin of a batch."""
+        now = perf_counter_ns()
+        self._ring.phase(_BUSY, self.batches, now)
+        return now, thread_time_ns(), self._delay(), blocks_read()
+
+    def end(self, began, samples):
+        began_ns, cpu_ns, delay_ns, blocks = began
+        now = perf_counter_ns()
+        self._ring.write(
+            KIND_BATCH,
+            0 if self.batches else FLAG_FIRST_BATCH,
+            (
+                self.worker,
+                self.loader,
+                began_ns,
+                now,
+                thread_time_ns() - cpu_ns,
+                self._delay() - delay_ns,
+                blocks_read() - blocks,
+                samples,
+                -1,
+                began_ns - self._idle_since,
+            ),
+        )
+        self.batches += 1
+        self._idle_since = perf_counter_ns()
+        self._ring.phase(_IDLE, self.batches, self._idle_since)
+
+    def leave(self):
+        self._ring.end()
+
+
+class InProcess:
+    """Loading in the training process (num_workers=0): the same clocks, added up into the step."""
+
+    def __init__(self, fetching):
+        self._fetching = fetching
+        self._delay = RunDelay()
+
+    def begin(self):
+        return perf_counter_ns(), thread_time_ns(), self._delay(), blocks_read()
+
+    def end(self, began, samples):  # noqa: ARG002 - the account counts the samples itself
+        began_ns, cpu_ns, delay_ns, blocks = began
+        fetching = self._fetching
+        fetching.wall_ns += perf_counter_ns() - began_ns
+        fetching.cpu_ns += thread_time_ns() - cpu_ns
+        fetching.delay_ns += self._delay() - delay_ns
+        fetching.blocks += blocks_read() - blocks

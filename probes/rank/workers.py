@@ -65,7 +65,7 @@ class InProcess:
     def begin(self):
         return perf_counter_ns(), thread_time_ns(), self._delay(), blocks_read()
 
-    def end(self, began, samples):  # noqa: ARG002 - the account counts the samples itself
+    def end(self, began, samples):
         began_ns, cpu_ns, delay_ns, blocks = began
         fetching = self._fetching
         fetching.wall_ns += perf_counter_ns() - began_ns

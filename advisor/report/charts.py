@@ -1,0 +1,146 @@
+"""Charts of the HTML report as inline SVG: widths in percent, so that they fit any screen while text and lines keep their size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from markupsafe import Markup
+
+from advisor.core import format as fmt
+from advisor.core.report import PHASES, Capacity, Segment
+from advisor.report import inert, phrases
+
+BAR_HEIGHT = 26
+PLOT_HEIGHT = 132
+LABEL_SHARE = 0.07  # of the width: a narrower part has no room for its percentage
+LABEL_SHARE_PHONE = 0.14
+CAPACITY_CUT = 5.0  # times the slowest stage: a stage ten times as fast would leave no room to see the slow ones
+ROOM = 94.0  # % of the width that the longest bar takes; the rest is for what sticks out of it
+PLOT_UNITS = 1000.0  # width of the plot's own coordinates, stretched to the page
+
+
+def phase_class(name: str) -> str:
+    """The CSS class that colours a phase; names we do not know are coloured as unattributed."""
+    return "p-" + (name if name in PHASES else "unattributed").replace(".", "-").replace("_", "-")
+
+
+def budget_bar(row: Mapping[str, float], *, names: Sequence[str], longest_s: float, title: str) -> Markup:
+    """One step as a stacked bar, drawn to the scale of the longest one."""
+    parts, x = [], 0.0
+    whole = sum(row.values())
+    for name in names:
+        seconds = row.get(name, 0.0)
+        if seconds <= 0 or longest_s <= 0:
+            continue
+        width = 100 * seconds / longest_s
+        text = f"{phrases.phase(name)}: {fmt.duration(seconds)}, {fmt.share(seconds / whole)}"
+        parts.append(_rect(x, width, phase_class(name), text))
+        if seconds / longest_s >= LABEL_SHARE:
+            css = "in-bar" if seconds / longest_s >= LABEL_SHARE_PHONE else "in-bar tight"
+            label = Markup('<text class="{}" x="{:.2f}%" y="17.5" text-anchor="middle">{}</text>')
+            parts.append(label.format(css, x + width / 2, fmt.share(seconds / whole)))
+        x += width
+    return _svg(BAR_HEIGHT, f"{title}: {fmt.duration(whole)} a step", parts)
+
+
+def capacity_scale(capacities: Iterable[Capacity], measured: float | None) -> float:
+    """Samples/s at the right edge: everything if it fits, else a few times the slowest stage."""
+    rates = [c.samples_per_s for c in capacities if c.samples_per_s is not None and c.samples_per_s > 0]
+    if not rates:
+        return 1.0
+    tops = [c.hi or c.samples_per_s or 0.0 for c in capacities]
+    return max(min(max(tops), CAPACITY_CUT * min(rates)), measured or 0.0)
+
+
+def capacity_bar(capacity: Capacity, *, scale: float, measured: float | None, slowest: bool) -> Markup:
+    """One stage: what it could deliver, its interval as a whisker, the job's own rate as a line through all of them."""
+    rate = capacity.samples_per_s or 0.0
+    cut = rate > scale
+    text = f"{phrases.stage(capacity)}: {fmt.number(rate)} samples/s"
+    parts = [_rect(0.0, ROOM * min(rate / scale, 1.0), "c-slowest" if slowest else "c-stage", text)]
+    if cut:
+        parts.append(Markup('<text class="cut" x="{:.2f}%" y="18" text-anchor="start">»</text>').format(ROOM + 1))
+    elif capacity.lo is not None and capacity.hi is not None:
+        lo, hi = (ROOM * min(max(edge, 0.0) / scale, 1.04) for edge in (capacity.lo, capacity.hi))
+        parts.append(_line(lo, hi, 13, 13, "whisker"))
+        parts += [_line(edge, edge, 8, 18, "whisker") for edge in (lo, hi)]
+    if measured is not None and 0 < measured <= scale:
+        x = ROOM * measured / scale
+        parts.append(_line(x, x, 0, BAR_HEIGHT, "measured"))
+    return _svg(BAR_HEIGHT, text, parts)
+
+
+def plot(
+    points: Sequence[tuple[float, float | None]], segments: Sequence[Segment], *, end_s: float, top: float, title: str
+) -> Markup:
+    """A line over the run's time, broken where nothing is known, with the run's segments behind it. `points` are (seconds, value)."""
+    behind = [_band(segment, end_s) for segment in segments if segment.end_s > segment.start_s]
+    grid = [_line(0, 100, PLOT_HEIGHT * y, PLOT_HEIGHT * y, "grid") for y in (0.0, 0.5, 1.0)]
+    shapes = []
+    for piece in _pieces(points):
+        line = " ".join(
+            f"{PLOT_UNITS * t / end_s:.1f},{PLOT_HEIGHT * (1 - min(value / top, 1.0)):.1f}" for t, value in piece
+        )
+        first, last = PLOT_UNITS * piece[0][0] / end_s, PLOT_UNITS * piece[-1][0] / end_s
+        shapes.append(
+            Markup('<polygon class="area" points="{:.1f},{} {} {:.1f},{}"/>').format(
+                first, PLOT_HEIGHT, line, last, PLOT_HEIGHT
+            )
+        )
+        shapes.append(Markup('<polyline class="line" points="{}"/>').format(line))
+    stretched = Markup(
+        '<svg viewBox="0 0 {:.0f} {}" width="100%" height="{}" preserveAspectRatio="none">{}</svg>'
+    ).format(PLOT_UNITS, PLOT_HEIGHT, PLOT_HEIGHT, Markup("").join(shapes))
+    return _svg(PLOT_HEIGHT, title, [*behind, *grid, stretched], "plot")
+
+
+def round_top(largest: float) -> float:
+    """The top of an axis: the next round number that leaves a little air above the largest value."""
+    power = 10.0 ** math.floor(math.log10(largest))
+    return next(step * power for step in (1.2, 1.6, 2, 3, 4, 5, 6, 8, 10, 12) if step * power >= largest * 1.04)
+
+
+def clock_ticks(end_s: float, count: int = 5) -> list[str]:
+    """Labels for equal distances from the start to the end of the run."""
+    return [fmt.clock(end_s * i / (count - 1)) for i in range(count)]
+
+
+def _band(segment: Segment, end_s: float) -> Markup:
+    label = inert.one_line(segment.label or segment.kind, 60)
+    kind = (
+        segment.kind.replace(" ", "-")
+        if segment.kind in ("warm-up", "evaluation", "checkpoint", "change", "stall")
+        else "epoch"
+    )
+    text = f"{label}: {fmt.clock(segment.start_s)} to {fmt.clock(segment.end_s)}"
+    x, share = 100 * segment.start_s / end_s, (segment.end_s - segment.start_s) / end_s
+    band = _rect(x, 100 * share, f"s-{kind}", text, PLOT_HEIGHT)
+    if share < LABEL_SHARE * len(label) / 5:
+        return band
+    return band + Markup('<text class="band" x="{:.2f}%" dx="6" y="{}">{}</text>').format(x, PLOT_HEIGHT - 8, label)
+
+
+def _pieces(points: Iterable[tuple[float, float | None]]) -> list[list[tuple[float, float]]]:
+    """The stretches in which the value is known; a lone point becomes a short dash, else nobody would see it."""
+    pieces: list[list[tuple[float, float]]] = [[]]
+    for t, value in points:
+        if value is not None:
+            pieces[-1].append((t, value))
+        elif pieces[-1]:
+            pieces.append([])
+    return [piece if len(piece) > 1 else [*piece, (piece[0][0] + 0.5, piece[0][1])] for piece in pieces if piece]
+
+
+def _rect(x: float, width: float, css: str, text: str, height: int = BAR_HEIGHT) -> Markup:
+    shape = '<rect class="{}" x="{:.2f}%" y="0" width="{:.2f}%" height="{}"><title>{}</title></rect>'
+    return Markup(shape).format(css, x, max(width, 0.15), height, inert.one_line(text))
+
+
+def _line(x1: float, x2: float, y1: float, y2: float, css: str) -> Markup:
+    return Markup('<line class="{}" x1="{:.2f}%" x2="{:.2f}%" y1="{:.1f}" y2="{:.1f}"/>').format(css, x1, x2, y1, y2)
+
+
+def _svg(height: int, title: str, parts: Iterable[Markup], css: str = "bar") -> Markup:
+    head = '<svg class="{}" role="img" aria-label="{}" width="100%" height="{}">{}</svg>'
+    return Markup(head).format(css, inert.one_line(title), height, Markup("").join(parts))

@@ -1,0 +1,135 @@
+"""The report as one HTML file: no network, no script that runs, readable in light, dark and on paper."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+import advisor
+from advisor.core import format as fmt
+from advisor.core.report import SCHEMA, Report
+from advisor.report import charts, inert, phrases
+
+DATA_LIMIT = 150_000  # characters of embedded JSON: the page must stay below 400 KB
+# What can go, first the parts that say least about the verdict; `report --format json` has them all.
+EXPENDABLE = (
+    "facts",
+    "environment",
+    "timeline",
+    "ranks",
+    "gaps",
+    "outcomes",
+    "segments",
+    "capacities",
+    "findings",
+    "budget",
+    "job",
+)
+PAIRS_SHOWN = 60
+ROWS_SHOWN = 60
+
+
+def render(report: Report) -> str:
+    template = _environment().get_template("report.html.j2")
+    return template.render(
+        report=report,
+        version=advisor.__version__,
+        schema=SCHEMA,
+        data=Markup(inert.script_json(embedded(report))),
+        finding=phrases.verdict_finding(report),
+        roots=phrases.root_findings(report)[: phrases.FINDINGS_SHOWN],
+        budget=_budget(report),
+        capacities=_capacities(report),
+        timeline=_timeline(report),
+        pairs=[*phrases.flat(report.environment), *phrases.flat(report.facts, "job.")][:PAIRS_SHOWN],
+        rows_shown=ROWS_SHOWN,
+    )
+
+
+def embedded(report: Report) -> dict[str, Any]:
+    """The report's JSON, without the parts that would make the page too large; `omitted` names them."""
+    document = report.as_json()
+    omitted: list[str] = []
+    for part in EXPENDABLE:
+        if len(inert.script_json(document)) <= DATA_LIMIT:
+            break
+        del document[part]
+        omitted.append(part)
+    return {**document, "omitted": omitted} if omitted else document
+
+
+@functools.cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("advisor.report", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_printable,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals.update(
+        fmt=fmt, phrases=phrases, command_line=inert.command_line, phase_class=charts.phase_class
+    )
+    environment.filters["block"] = lambda text: Markup(escape(inert.block(text)))
+    return environment
+
+
+def _printable(value: object) -> object:
+    """Every string that a template prints passes here, before it is escaped."""
+    return inert.one_line(value, 1000) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _budget(report: Report) -> dict[str, Any] | None:
+    budget = report.budget
+    shown = phrases.ranks_shown(report)
+    rows = [("critical path", budget.critical)] if budget.critical else []
+    rows += [(f"rank {rank}", budget.per_rank[rank]) for rank in shown]
+    longest_s = max((sum(row.values()) for _, row in rows), default=0.0)
+    if longest_s <= 0:
+        return None
+    names = phrases.phases_present(budget)
+    bars = [
+        (title, row, sum(row.values()), charts.budget_bar(row, names=names, longest_s=longest_s, title=title))
+        for title, row in rows
+    ]
+    return {"names": names, "bars": bars, "hidden": len(budget.per_rank) - len(shown)}
+
+
+def _capacities(report: Report) -> dict[str, Any] | None:
+    if not report.capacities:
+        return None
+    measured, slowest = report.throughput.samples_per_s, phrases.bottleneck_stage(report)
+    scale = charts.capacity_scale(report.capacities, measured)
+    rows = []
+    for capacity in report.capacities[:ROWS_SHOWN]:
+        known = capacity.samples_per_s is not None
+        bar = (
+            charts.capacity_bar(capacity, scale=scale, measured=measured, slowest=capacity is slowest)
+            if known
+            else None
+        )
+        rows.append((capacity, bar, capacity is slowest))
+    return {"rows": rows, "measured": measured, "cut": any((c.samples_per_s or 0) > scale for c in report.capacities)}
+
+
+def _timeline(report: Report) -> dict[str, Any] | None:
+    """Throughput over the run, or step time where samples could not be counted."""
+    rates = [(p.t_s, p.samples_per_s) for p in report.timeline]
+    unit, points = "samples/s", rates
+    if not any(value is not None for _, value in rates):
+        unit, points = "s", [(p.t_s, p.step_s) for p in report.timeline]
+    known = [value for _, value in points if value is not None]
+    if len(known) < 2 or max(known) <= 0:
+        return None
+    ends = [report.job.duration_s, *(t for t, _ in points), *(s.end_s for s in report.segments[:ROWS_SHOWN])]
+    end_s = max(*ends, 0.001)
+    top = charts.round_top(max(known))
+    title = "Throughput over the run" if unit == "samples/s" else "Step time over the run"
+    svg = charts.plot(points, report.segments[:ROWS_SHOWN], end_s=end_s, top=top, title=title)
+    marks = [fmt.quantity(top * share, unit) for share in (1.0, 0.5, 0.0)]
+    kinds = list(dict.fromkeys(segment.kind for segment in report.segments))
+    return {"title": title, "svg": svg, "marks": marks, "ticks": charts.clock_ticks(end_s), "kinds": kinds}

@@ -1,0 +1,92 @@
+"""Makes strings that come from the job harmless: names, paths and evidence may hold anything, and no format may obey it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterable
+
+from advisor.core.format import shorten
+
+LINE_LIMIT = 300
+BLOCK_LIMIT = 4000
+ARGV_LIMIT = 1000
+
+_ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])?")
+# C0, C1 and DEL; line and paragraph separators; marks that reorder the text around them; what no encoding can write
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+_CONTROL_IN_BLOCK = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]+")
+_REORDERING = re.compile(r"[\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+_MARKDOWN = re.compile(r"([\\`*_\[\]<>|~#&])")
+_MARKDOWN_BLOCK_START = re.compile(r"^([-+=]+|\d+[.)])(?=\s|$)")
+_BACKTICKS = re.compile(r"`+")
+
+
+def one_line(text: object, limit: int = LINE_LIMIT) -> str:
+    """Printable, on one line, at most `limit` characters."""
+    # cut before and after: a hostile megabyte should not be scanned in full, and escapes take more room than they leave
+    clean = _readable(str(text)[: limit * 8])
+    return shorten(" ".join(_CONTROL.sub(" ", clean).split()), limit)
+
+
+def block(text: object, limit: int = BLOCK_LIMIT) -> str:
+    """Printable, lines kept, tabs made spaces, at most `limit` characters."""
+    clean = (
+        _readable(str(text)[: limit * 8])
+        .replace("\r\n", "\n")
+        .replace("\r", "\n")
+        .replace("\u2028", "\n")
+        .replace("\u2029", "\n")
+    )
+    return shorten(_CONTROL_IN_BLOCK.sub(" ", clean).expandtabs(4).strip("\n"), limit)
+
+
+def command_line(argv: Iterable[str], limit: int = ARGV_LIMIT) -> str:
+    """The command as one would type it."""
+    return one_line(shlex.join(argv), limit)
+
+
+def markdown(text: object, limit: int = LINE_LIMIT) -> str:
+    """Text that GitHub shows as it is: in a paragraph, a list, a heading or a table cell."""
+    clean = _MARKDOWN.sub(r"\\\1", one_line(text, limit)).replace("\\&", "&amp;").replace("\\<", "&lt;")
+    clean = _MARKDOWN_BLOCK_START.sub(lambda start: start[1][:-1] + "\\" + start[1][-1], clean)
+    return clean.replace("@", "@\u200b").replace("://", ":\u200b//")  # neither a mention nor a link
+
+
+def markdown_code(text: object, limit: int = LINE_LIMIT) -> str:
+    """A code span, whatever backticks the text holds; not for table cells."""
+    clean = one_line(text, limit)
+    if not clean:
+        return ""
+    fence = _fence(clean, 1)
+    pad = " " if clean.startswith("`") or clean.endswith("`") else ""
+    return f"{fence}{pad}{clean}{pad}{fence}"
+
+
+def markdown_cell_code(text: object, limit: int = LINE_LIMIT) -> str:
+    """A code span in a table cell: there, and only there, GitHub needs pipes escaped and undoes it inside code."""
+    return markdown_code(text, limit).replace("|", "\\|")
+
+
+def markdown_block(text: object, language: str = "") -> str:
+    """A fenced code block that its content cannot close."""
+    clean = block(text)
+    fence = _fence(clean, 3)
+    return f"{fence}{language}\n{clean}\n{fence}"
+
+
+def script_json(document: object) -> str:
+    """JSON that can stand inside `<script type="application/json">`: nothing in it can end the element."""
+    text = json.dumps(document, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _readable(text: str) -> str:
+    return _SURROGATE.sub("\ufffd", _REORDERING.sub("", _ESCAPE_SEQUENCE.sub("", text)))
+
+
+def _fence(text: str, least: int) -> str:
+    longest = max((len(run) for run in _BACKTICKS.findall(text)), default=0)
+    return "`" * max(least, longest + 1)

@@ -1,0 +1,70 @@
+"""Lines of styled words: what the text report is made of, printable plain in a pipe and coloured on a terminal."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from collections.abc import Iterable
+from typing import Literal, TextIO
+
+from advisor.report import inert
+
+WIDTH = 100
+Style = Literal["", "title", "dim", "bad", "warn", "good", "code"]
+Line = list[tuple[str, Style]]
+_RICH = {"title": "bold", "dim": "dim", "bad": "bold red", "warn": "yellow", "good": "green", "code": "cyan"}
+
+
+def plain(lines: Iterable[Line]) -> str:
+    return "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
+
+
+def wrapped(
+    label: str, text: str, style: Style = "", *, indent: int = 2, most: int = 0, label_style: Style = "dim"
+) -> list[Line]:
+    """`label` and then `text` hanging beside it; `most` > 0 cuts after that many lines."""
+    room = WIDTH - indent - len(label)
+    parts = textwrap.wrap(inert.one_line(text, 2000), room, break_on_hyphens=False) or [""]
+    if most and len(parts) > most:
+        parts = [*parts[: most - 1], parts[most - 1][: room - 1].rstrip() + "…"]
+    first: Line = [(" " * indent, ""), (label, label_style), (parts[0], style)]
+    return [first, *([(" " * (indent + len(label)), ""), (part, style)] for part in parts[1:])]
+
+
+def code(text: str, indent: int) -> list[Line]:
+    """Text whose line breaks matter: never wrapped, each line cut at the width."""
+    lines = inert.block(text).split("\n")
+    return [[(" " * indent, ""), (line[: WIDTH - indent], "code")] for line in lines]
+
+
+def table(head: list[str], rows: list[list[str]], indent: int = 2) -> list[Line]:
+    """First column to the left, the others to the right, all as wide as they need."""
+    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+
+    def line(row: list[str], style: Style) -> Line:
+        cells = [
+            cell.rjust(width) if i else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        return [(" " * indent, ""), ("  ".join(cells), style)]
+
+    return [line(head, "dim"), *(line(row, "") for row in rows)]
+
+
+def paint(lines: Iterable[Line], stream: TextIO) -> None:
+    """Writes the lines, in colour where the stream is a terminal that wants it. Raises OSError."""
+    lines = list(lines)
+    if not wants_colour(stream):
+        stream.write(plain(lines) + "\n")
+        return
+    from rich.console import Console  # costs 30 ms, for colour only  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    console = Console(file=stream, soft_wrap=True, highlight=False, markup=False, emoji=False)
+    for line in lines:
+        console.print(Text.assemble(*((text, _RICH.get(style, "")) for text, style in line)))
+
+
+def wants_colour(stream: TextIO) -> bool:
+    """A terminal, unless NO_COLOR (no-color.org) or TERM=dumb say otherwise."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"

@@ -1,0 +1,184 @@
+"""The report as GitHub Markdown, for pull requests, issues and job summaries: no string of the job can break a table or a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from advisor.core import format as fmt
+from advisor.core.findings import Finding, Fix
+from advisor.core.report import Report
+from advisor.report import inert, phrases
+
+ROWS_SHOWN = 60
+RANKS_SHOWN = 8  # as columns; GitHub shows about this many without scrolling
+_SEVERITY_MARK = {"critical": "🔴", "high": "🔴", "medium": "🟠", "low": "🟡", "info": "⚪"}
+_text, _code, _cell_code = inert.markdown, inert.markdown_code, inert.markdown_cell_code
+
+
+def render(report: Report) -> str:
+    parts = (_verdict, _job, _budget, _capacities, _findings, _not_measured, _segments, _machine, _overhead)
+    return "\n\n".join("\n".join(made) for part in parts if (made := part(report)))
+
+
+def _verdict(report: Report) -> list[str]:
+    verdict, finding = report.verdict, phrases.verdict_finding(report)
+    rule = f" {_code(verdict.rule)}" if verdict.rule else ""
+    out = [f"# {phrases.verdict_word(verdict)}: {_text(verdict.title)}{rule}"]
+    if verdict.summary:
+        out += ["", _text(verdict.summary, 1000)]
+    if finding is not None and (gain := phrases.gain(finding.saving)):
+        out += ["", f"**Predicted gain:** {_text(gain)}"]
+    if finding is not None and finding.fixes:
+        out += ["", *_fix(finding.fixes[0], "**What to change:** ")]
+    return out
+
+
+def _job(report: Report) -> list[str]:
+    rows = [("command", _cell_code(inert.command_line(report.job.argv), inert.ARGV_LIMIT) or fmt.DASH)]
+    rows += [("name", _text(report.job.name))] if report.job.name else []
+    rows += [
+        ("job", _text(phrases.ending(report.job))),
+        *((label, _text(value)) for label, value in phrases.speed(report)),
+    ]
+    return ["## The job", "", *_table(["what", "value"], rows)]
+
+
+def _budget(report: Report) -> list[str]:
+    budget = report.budget
+    shown = phrases.ranks_shown(report, RANKS_SHOWN)
+    columns = [("critical path", budget.critical)] if budget.critical else []
+    columns += [(f"rank {rank}", budget.per_rank[rank]) for rank in shown]
+    if not any(sum(row.values()) > 0 for _, row in columns):
+        return []
+    rows = []
+    for name in phrases.phases_present(budget):
+        cells = [
+            f"{fmt.duration(row[name])} · {fmt.share(row[name] / sum(row.values()))}" if row.get(name) else fmt.DASH
+            for _, row in columns
+        ]
+        rows.append((_text(phrases.phase(name)), *cells))
+    rows.append(("**whole step**", *(f"**{fmt.duration(sum(row.values()))}**" for _, row in columns)))
+    out = ["## Where a step's time goes", "", *_table(["phase", *(title for title, _ in columns)], rows, numbers=True)]
+    out += ["", "Communication of a rank includes waiting for other ranks; on the critical path it is the wire alone."]
+    hidden = len(budget.per_rank) - len(shown)
+    return [*out, f"{hidden} more ranks are in the JSON report."] if hidden > 0 else out
+
+
+def _capacities(report: Report) -> list[str]:
+    if not report.capacities:
+        return []
+    slowest = phrases.bottleneck_stage(report)
+    rows = []
+    for capacity in report.capacities[:ROWS_SHOWN]:
+        stage = _text(phrases.stage(capacity))
+        rate = fmt.number(capacity.samples_per_s) if capacity.samples_per_s is not None else "not measured"
+        mark = f"**{stage}** ◀ bottleneck" if capacity is slowest else stage
+        rows.append((mark, rate, phrases.capacity_range(capacity) or fmt.DASH, _text(capacity.basis)))
+    return ["## What each stage could deliver alone", "", *_table(["stage", "samples/s", "interval", "basis"], rows)]
+
+
+def _findings(report: Report) -> list[str]:
+    out = ["## Findings", ""]
+    roots = phrases.root_findings(report)
+    for root in roots[: phrases.FINDINGS_SHOWN]:
+        out += [*_finding(report, root), ""]
+    return out[:-1] if roots else [*out, "None."]
+
+
+def _finding(report: Report, finding: Finding) -> list[str]:
+    mark = _SEVERITY_MARK[finding.severity]
+    about = [phrases.scope(finding.scope), phrases.cost(finding), f"confidence {fmt.share(finding.confidence)}"]
+    out = [
+        f"### {mark} {_text(finding.title)} {_code(finding.rule)}",
+        "",
+        f"{finding.severity} · " + _text(" · ".join(filter(None, about))),
+    ]
+    for fix in finding.fixes:
+        out += ["", *_fix(fix, "**Fix:** ")]
+    if gain := phrases.gain(finding.saving):
+        basis = f" ({_text(finding.saving.basis)})" if finding.saving and finding.saving.basis else ""
+        out += ["", f"**Predicted gain:** {_text(gain)}{basis}"]
+    if finding.evidence:
+        out += ["", "<details><summary>Evidence</summary>", "", *_evidence(finding), "", "</details>"]
+    if explained := phrases.explained_findings(report, finding):
+        out += ["", "Explained by this:", ""]
+        for victim in explained:
+            more = _text(" · ".join(filter(None, (phrases.scope(victim.scope), phrases.cost(victim)))))
+            out.append(f"- {_text(victim.title)} {_code(victim.rule)}" + (f": {more}" if more else ""))
+    return out
+
+
+def _evidence(finding: Finding) -> list[str]:
+    rows = []
+    for item in finding.evidence:
+        threshold = fmt.quantity(item.threshold, item.unit) if item.threshold is not None else fmt.DASH
+        row = (phrases.metric(item.metric), fmt.quantity(item.value, item.unit), threshold, item.note)
+        rows.append(tuple(_text(cell) for cell in row))
+    return _table(["measured", "value", "threshold", "meaning"], rows)
+
+
+def _fix(fix: Fix, label: str) -> list[str]:
+    where = f" at {_code(phrases.place(fix))}" if fix.where else ""
+    out = [f"{label}{_text(fix.title)}{where} ({fix.effort})"]
+    return [*out, "", inert.markdown_block(fix.change, "python")] if fix.change else out
+
+
+def _not_measured(report: Report) -> list[str]:
+    missing, broken = phrases.unmeasured(report), phrases.crashed(report)
+    if not (missing or broken or report.gaps):
+        return []
+    out = ["## Not measured", ""]
+    out += [
+        f"- {_code(row.rule)} could not look: needs {_text(', '.join(row.missing)) or 'what was not there'}"
+        for row in missing
+    ]
+    out += [f"- {_code(row.rule)} failed itself: {_text(', '.join(row.missing))}" for row in broken]
+    if report.gaps:
+        rows = [
+            (_cell_code(g.metric), _text(g.scope), _text(g.reason), _text(g.hint) or fmt.DASH)
+            for g in report.gaps[:ROWS_SHOWN]
+        ]
+        out += ["", *_table(["measurement", "of", "why it is missing", "hint"], rows)]
+    return out
+
+
+def _segments(report: Report) -> list[str]:
+    if not report.segments:
+        return []
+    rows = [
+        (_text(part.label or part.kind), fmt.clock(part.start_s), fmt.duration(part.end_s - part.start_s))
+        for part in report.segments[:ROWS_SHOWN]
+    ]
+    return _folded("The run", _table(["part", "from", "for"], rows))
+
+
+def _machine(report: Report) -> list[str]:
+    rows = (
+        [(f"{report.host.name}: {label}", value) for label, value in phrases.host(report.host)] if report.host else []
+    )
+    for gpu in report.gpus:
+        rows += [
+            (f"GPU {gpu.index} {gpu.name}: {label}", value) for label, value in phrases.gpu(gpu) if value != fmt.DASH
+        ]
+    rows += [*phrases.flat(report.environment), *phrases.flat(report.facts, "job.")]
+    if not rows:
+        return []
+    return _folded(
+        "Machine and versions", _table(["what", "value"], [(_text(k), _text(v)) for k, v in rows[:ROWS_SHOWN]])
+    )
+
+
+def _overhead(report: Report) -> list[str]:
+    told = "; ".join(f"{label} {value}" for label, value in phrases.overhead(report))
+    return [f"What watching cost: {_text(told, 600)}."]
+
+
+def _folded(title: str, content: list[str]) -> list[str]:
+    return [f"<details><summary>{title}</summary>", "", *content, "", "</details>"]
+
+
+def _table(head: Iterable[str], rows: Iterable[tuple[str, ...]], *, numbers: bool = False) -> list[str]:
+    """Cells are escaped already; with `numbers` every column but the first is set to the right."""
+    head = list(head)
+    rule = ["---", *("---:" if numbers else "---" for _ in head[1:])]
+    return ["| " + " | ".join(cells) + " |" for cells in (head, rule, *rows)]

@@ -1,0 +1,299 @@
+"""What every report says in the same words: states, scopes, evidence, savings, and which finding stands under which."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from advisor.core import format as fmt
+from advisor.core.findings import Affected, Evidence, Finding, Fix, Saving
+from advisor.core.report import (
+    PHASE_TITLES,
+    PHASES,
+    Budget,
+    Capacity,
+    GpuStrip,
+    HostStrip,
+    Job,
+    OutcomeRow,
+    Report,
+    State,
+    Verdict,
+)
+
+# glyph and word always go together: neither colour nor a font may be needed to understand a report
+STATE_WORDS: dict[State, tuple[str, str]] = {
+    "bottleneck": ("▲", "Bottleneck"),
+    "healthy": ("✓", "Healthy"),
+    "inconclusive": ("?", "Inconclusive"),
+    "failed": ("✗", "Failed"),
+}
+FINDINGS_SHOWN = 40
+RANKS_SHOWN = 16
+STAGE_TITLES = {
+    "storage": "storage",
+    "preprocessing": "preprocessing",
+    "loader": "loader hand-over",
+    "copy": "host-to-device copy",
+    "compute": "compute",
+    "communication": "communication",
+}
+_NOT_A_GAIN = 1.005  # a range that ends below reads "1.00×": saying so would be no prediction
+
+
+def root_findings(report: Report) -> list[Finding]:
+    """Findings that no other finding explains, in the report's order; one whose cause is absent counts as a root."""
+    present = {finding.rule for finding in report.findings}
+    return [f for f in report.findings if f.explained_by is None or f.explained_by not in present]
+
+
+def explained_findings(report: Report, root: Finding) -> list[Finding]:
+    """Findings that stand under `root`, directly or through another."""
+    found: list[Finding] = []
+    causes = {root.rule}
+    while True:
+        more = [f for f in report.findings if f.explained_by in causes and f is not root and f not in found]
+        if not more:
+            return [f for f in report.findings if f in found]
+        found += more
+        causes |= {f.rule for f in more}
+
+
+def verdict_finding(report: Report) -> Finding | None:
+    return next((f for f in report.findings if f.rule == report.verdict.rule), None)
+
+
+def verdict_word(verdict: Verdict) -> str:
+    return " ".join(STATE_WORDS[verdict.state])
+
+
+def scope(affected: Affected) -> str:
+    """`rank 1, GPU 0, since step 400`; empty when a finding speaks of the whole job."""
+    parts = [_some("rank", affected.ranks), _some("GPU", affected.gpus)]
+    if affected.hosts:
+        parts.append(("host " if len(affected.hosts) == 1 else "hosts ") + ", ".join(affected.hosts[:8]))
+    if affected.since_step is not None:
+        parts.append(f"since step {affected.since_step:,}")
+    return ", ".join(part for part in parts if part)
+
+
+def metric(name: str) -> str:
+    """`input_wait_share` as one would say it; names with a dot are the catalogue's own and stay."""
+    return name if "." in name else name.replace("_", " ")
+
+
+def evidence(item: Evidence) -> str:
+    """`input wait: 70 % (threshold 5 %), note`."""
+    text = f"{metric(item.metric)}: {fmt.quantity(item.value, item.unit)}"
+    if item.threshold is not None:
+        text += f" (threshold {fmt.quantity(item.threshold, item.unit)})"
+    return f"{text}, {item.note}" if item.note else text
+
+
+def gain(saving: Saving | None) -> str:
+    """`1.9–2.3× faster, saves 280–330 ms a step`; empty when nothing is predicted."""
+    if saving is None:
+        return ""
+    parts = []
+    if max(saving.speedup) >= _NOT_A_GAIN:
+        parts.append(f"{fmt.speedup_range(saving.speedup)} faster")
+    if max(saving.seconds_per_step) > 0:
+        parts.append(f"saves {fmt.seconds_range(saving.seconds_per_step)} a step")
+    return ", ".join(parts)
+
+
+def cost(finding: Finding) -> str:
+    return f"costs {fmt.duration(finding.seconds_per_step)} a step" if finding.seconds_per_step > 0 else ""
+
+
+def place(fix: Fix) -> str:
+    """`train.py:142`, or nothing."""
+    return f"{fix.where.file}:{fix.where.line}" if fix.where else ""
+
+
+def ending(job: Job) -> str:
+    """How the job stands: running, its exit code, or the signal that ended it."""
+    if job.running:
+        return f"still running after {fmt.duration(job.duration_s)}"
+    if job.exit_signal:
+        return f"killed by {job.exit_signal} after {fmt.duration(job.duration_s)}"
+    if job.exit_code is None:
+        return f"end not seen, recorded for {fmt.duration(job.duration_s)}"
+    if job.exit_code < 0:
+        return f"killed by {_signal_name(-job.exit_code)} after {fmt.duration(job.duration_s)}"
+    return f"exit code {job.exit_code} after {fmt.duration(job.duration_s)}"
+
+
+def speed(report: Report) -> list[tuple[str, str]]:
+    """Label and value of what was measured of the job's speed, unknown ones left out."""
+    rate, step = report.throughput, report.step_time
+    pairs = [
+        ("throughput", fmt.rate(rate.samples_per_s, "samples/s") if rate.samples_per_s is not None else ""),
+        ("steps", fmt.rate(rate.steps_per_s, "steps/s") if rate.steps_per_s is not None else ""),
+        ("step, median", fmt.duration(step.median_s) if step.median_s is not None else ""),
+        ("step, 95th percentile", fmt.duration(step.p95_s) if step.p95_s is not None else ""),
+        ("steps seen", f"{step.steps:,}, {step.steady_steps:,} of them steady"),
+        ("batch a rank", f"{fmt.number(rate.batch_size)} samples" if rate.batch_size is not None else ""),
+        ("ranks", f"{report.job.ranks:,}" if report.job.ranks else "none seen"),
+    ]
+    return [(label, value) for label, value in pairs if value]
+
+
+def phase(name: str) -> str:
+    return PHASE_TITLES.get(name, name)
+
+
+def phases_present(budget: Budget) -> list[str]:
+    """Phases that take time anywhere, in the order they are shown; unknown names last, `unattributed` always."""
+    rows = [budget.critical, *budget.per_rank.values()]
+    names = dict.fromkeys([*PHASES, *(name for row in rows for name in row)])
+    return [name for name in names if name == "unattributed" or any(row.get(name, 0) > 0 for row in rows)]
+
+
+def ranks_shown(report: Report, limit: int = RANKS_SHOWN) -> list[int]:
+    """All ranks, or of many: those that findings name, then the slowest; in rank order."""
+    ranks = list(report.budget.per_rank)
+    named = {rank for finding in report.findings for rank in finding.scope.ranks}
+    totals = {rank: sum(row.values()) for rank, row in report.budget.per_rank.items()}
+    ranks.sort(key=lambda rank: (rank not in named, -totals[rank], rank))
+    return sorted(ranks[:limit])
+
+
+def bottleneck_stage(report: Report) -> Capacity | None:
+    measured = [c for c in report.capacities if c.samples_per_s is not None]
+    return min(measured, key=lambda c: c.samples_per_s or 0.0, default=None)
+
+
+def capacity_range(capacity: Capacity) -> str:
+    if capacity.lo is None or capacity.hi is None:
+        return ""
+    return f"{fmt.number(capacity.lo)}–{fmt.number(capacity.hi)}"
+
+
+def stage(capacity: Capacity) -> str:
+    return STAGE_TITLES.get(capacity.stage, capacity.stage)
+
+
+def unmeasured(report: Report) -> list[OutcomeRow]:
+    return [row for row in report.outcomes if row.state == "not_measured"]
+
+
+def crashed(report: Report) -> list[OutcomeRow]:
+    return [row for row in report.outcomes if row.state == "crashed"]
+
+
+def overhead(report: Report) -> list[tuple[str, str]]:
+    """Label and value of what the advisor itself cost; unknown ones say so."""
+    own = report.overhead
+    step = fmt.duration(own.us_per_step * 1e-6) if own.us_per_step is not None else "not measured"
+    pairs = [
+        ("in each step", f"{step} ({fmt.share(own.step_share)} of it)" if own.step_share is not None else step),
+        ("at start-up", fmt.duration(own.startup_s) if own.startup_s is not None else "not measured"),
+        (
+            "agent",
+            f"{fmt.share(own.agent_cpu_share)} of one core" if own.agent_cpu_share is not None else "not measured",
+        ),
+    ]
+    if own.shed:
+        pairs.append(("switched off to stay in budget", ", ".join(own.shed)))
+    return pairs
+
+
+def host(strip: HostStrip) -> list[tuple[str, str]]:
+    """The node as last seen: only what was measured."""
+    cores = f"{fmt.number(strip.busy_cores)} of {fmt.number(strip.cores)} cores" if strip.busy_cores is not None else ""
+    job = (
+        f"{fmt.number(strip.job_cores)} of {fmt.number(strip.allowed_cores)} allowed cores"
+        if strip.job_cores is not None
+        else ""
+    )
+    memory = (
+        f"{fmt.bytes_(strip.mem_used_bytes)} of {fmt.bytes_(strip.mem_total_bytes)}"
+        if strip.mem_used_bytes is not None
+        else ""
+    )
+    shm = (
+        f"{fmt.bytes_(strip.shm_used_bytes)} of {fmt.bytes_(strip.shm_total_bytes)}"
+        if strip.shm_used_bytes is not None
+        else ""
+    )
+    pairs = [
+        ("busy", cores),
+        ("this job", job),
+        ("stolen by the hypervisor", _if(strip.steal_pct, fmt.percent)),
+        ("held back by the CPU quota", _if(strip.throttled_pct, fmt.percent)),
+        ("memory", memory),
+        ("/dev/shm", shm),
+        ("disk reads", _if(strip.disk_read_mb_s, lambda x: f"{fmt.number(x)} MB/s")),
+        ("disk busy", _if(strip.disk_busy_pct, fmt.percent)),
+        ("network", _if(strip.net_mb_s, lambda x: f"{fmt.number(x)} MB/s")),
+    ]
+    return [(label, value) for label, value in pairs if value]
+
+
+def gpu(strip: GpuStrip) -> list[tuple[str, str]]:
+    """One GPU as last seen; what was not measured is a dash, so that GPUs line up in a table."""
+    memory = (
+        f"{fmt.bytes_(strip.mem_used_bytes)} of {fmt.bytes_(strip.mem_total_bytes)}"
+        if strip.mem_used_bytes is not None
+        else fmt.DASH
+    )
+    power = (
+        f"{fmt.number(strip.power_w)} of {fmt.number(strip.power_limit_w)} W" if strip.power_w is not None else fmt.DASH
+    )
+    clock = (
+        f"{fmt.number(strip.sm_clock_mhz)} of {fmt.number(strip.sm_clock_max_mhz)} MHz"
+        if strip.sm_clock_mhz is not None
+        else fmt.DASH
+    )
+    temperature = f"{fmt.number(strip.temp_c)} °C" if strip.temp_c is not None else fmt.DASH
+    return [
+        ("memory", memory),
+        ("power", power),
+        ("SM clock", clock),
+        ("temperature", temperature),
+        ("a kernel resident", fmt.percent(strip.util_pct)),
+    ]
+
+
+def flat(mapping: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Nested facts as dotted keys and short values; lists of plain values on one line."""
+    for key, value in mapping.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping) and value:
+            yield from flat(value, f"{name}.")
+        elif value is None or value in ({}, [], ""):
+            yield name, fmt.DASH
+        elif isinstance(value, (list, tuple)) and all(isinstance(item, (str, int, float)) for item in value):
+            yield name, ", ".join(map(str, value))
+        else:
+            yield name, value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+
+
+def _if(value: float | None, write: Callable[[float], str]) -> str:
+    return write(value) if value is not None else ""
+
+
+def _some(noun: str, numbers: Iterable[int]) -> str:
+    """`rank 1`, `ranks 0–2, 5`."""
+    ordered = sorted(set(numbers))
+    if not ordered:
+        return ""
+    runs: list[list[int]] = []
+    for value in ordered:
+        if runs and value == runs[-1][-1] + 1:
+            runs[-1].append(value)
+        else:
+            runs.append([value])
+    spoken = [str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs]
+    text = ", ".join(spoken[:12]) + (", …" if len(spoken) > 12 else "")
+    return f"{noun if len(ordered) == 1 else noun + 's'} {text}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

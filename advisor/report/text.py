@@ -1,0 +1,273 @@
+"""The report as text for terminals, pipes and log files, and the short summary that ends a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from advisor.core import format as fmt
+from advisor.core.findings import Finding
+from advisor.core.report import Report, State
+from advisor.report import inert, lines, phrases
+from advisor.report.lines import Line, Style
+
+SUMMARY_LINES = 12
+RANKS_A_TABLE = 5
+GAPS_SHOWN = 30
+_STATE_STYLE: dict[State, Style] = {"bottleneck": "warn", "healthy": "good", "inconclusive": "warn", "failed": "bad"}
+_SEVERITY_STYLE: dict[str, Style] = {"critical": "bad", "high": "bad", "medium": "warn"}
+
+
+def render(report: Report) -> str:
+    return lines.plain(document(report))
+
+
+def summary(report: Report, where: str = "") -> str:
+    """At most twelve lines of a hundred columns: verdict, why, fix, gain, speed, and `where` the rest is."""
+    return lines.plain(summary_lines(report, where))
+
+
+def summary_lines(report: Report, where: str = "") -> list[Line]:
+    verdict, finding = report.verdict, phrases.verdict_finding(report)
+    style = _STATE_STYLE[verdict.state]
+    rule = f" ({verdict.rule})" if verdict.rule else ""
+    out: list[Line] = [[("rn50-advisor ", "title"), ("─" * (lines.WIDTH - 13), "dim")]]
+    out += lines.wrapped(
+        f"{phrases.verdict_word(verdict)}: ", f"{verdict.title}{rule}", "title", indent=0, most=2, label_style=style
+    )
+    out += lines.wrapped("why     ", _why(report, finding), indent=0, most=3)
+    if finding is not None and finding.fixes:
+        fix = finding.fixes[0]
+        where_to = f"{fmt.shorten_path(inert.one_line(phrases.place(fix)), 60)}: " if fix.where else ""
+        out += lines.wrapped("fix     ", where_to + fix.title, "code", indent=0, most=2)
+    if finding is not None and (gain := phrases.gain(finding.saving)):
+        out += lines.wrapped("gain    ", gain, "good", indent=0, most=1)
+    if others := [
+        f"{f.title} ({f.rule})" for f in phrases.root_findings(report) if f is not finding and f.severity != "info"
+    ]:
+        out += lines.wrapped("also    ", "; ".join(others[:4]), indent=0, most=1)
+    out += lines.wrapped("speed   ", _speed(report), indent=0, most=1)
+    if where:
+        out += lines.wrapped("report  ", where, indent=0, most=1)
+    return out[:SUMMARY_LINES]
+
+
+def document(report: Report) -> list[Line]:
+    """The full report."""
+    parts = (
+        _head,
+        _verdict,
+        _speed_part,
+        _budget,
+        _capacities,
+        _findings,
+        _not_measured,
+        _segments,
+        _machine,
+        _overhead,
+    )
+    out: list[Line] = []
+    for part in parts:
+        if made := part(report):
+            out += [*made, []]
+    return out[:-1]
+
+
+def _why(report: Report, finding: Finding | None) -> str:
+    """One or two pieces of evidence with numbers; without a finding, the verdict's own words."""
+    told = [phrases.evidence(e) for e in finding.evidence if e.value is not None][:2] if finding is not None else []
+    return "; ".join(told) or report.verdict.summary or report.verdict.title
+
+
+def _speed(report: Report) -> str:
+    rate, step, parts = report.throughput, report.step_time, []
+    if rate.samples_per_s is not None:
+        parts.append(fmt.rate(rate.samples_per_s, "samples/s"))
+    if step.median_s is not None:
+        parts.append(f"{fmt.duration(step.median_s)} a step")
+    parts.append(f"{step.steps:,} steps seen" if step.steps else "no training step seen")
+    if report.job.ranks:
+        parts.append(f"{report.job.ranks} rank{'s' if report.job.ranks != 1 else ''}")
+    parts.append(phrases.ending(report.job))
+    return " · ".join(parts)
+
+
+def _title(text: str) -> Line:
+    return [(text.upper(), "title")]
+
+
+def _head(report: Report) -> list[Line]:
+    name = inert.one_line(report.job.name, 80)
+    out: list[Line] = [[("rn50-advisor report", "title"), (f"  {name}" if name else "", "")]]
+    out += lines.wrapped("command  ", inert.command_line(report.job.argv, 400) or fmt.DASH, most=4)
+    return out + lines.wrapped("job      ", f"{report.job.ranks} ranks, {phrases.ending(report.job)}")
+
+
+def _verdict(report: Report) -> list[Line]:
+    verdict = report.verdict
+    rule = f" ({verdict.rule})" if verdict.rule else ""
+    word = phrases.verdict_word(verdict)
+    out = [
+        _title("verdict"),
+        *lines.wrapped(f"{word}: ", verdict.title + rule, "title", label_style=_STATE_STYLE[verdict.state]),
+    ]
+    return out + (lines.wrapped("", verdict.summary) if verdict.summary else [])
+
+
+def _speed_part(report: Report) -> list[Line]:
+    pairs = phrases.speed(report)
+    width = max(len(label) for label, _ in pairs) + 2
+    rows: list[Line] = [[("  ", ""), (label.ljust(width), "dim"), (value, "")] for label, value in pairs]
+    return [_title("speed"), *rows]
+
+
+def _budget(report: Report) -> list[Line]:
+    budget = report.budget
+    names = phrases.phases_present(budget)
+    if not any(sum(row.values()) > 0 for row in [budget.critical, *budget.per_rank.values()]):
+        return []
+    shown = phrases.ranks_shown(report)
+    columns = [("critical path", budget.critical)] if budget.critical else []
+    columns += [(f"rank {rank}", budget.per_rank[rank]) for rank in shown]
+    out = [_title("where a step's time goes")]
+    for start in range(0, len(columns), RANKS_A_TABLE):
+        group = columns[start : start + RANKS_A_TABLE]
+        rows = [[inert.one_line(phrases.phase(name), 30), *(_part(row, name) for _, row in group)] for name in names]
+        rows.append(["whole step", *(fmt.duration(sum(row.values())) for _, row in group)])
+        out += [*lines.table(["phase", *(title for title, _ in group)], rows), []]
+    notes = ["communication of a rank includes waiting for other ranks; on the critical path it is the wire alone"]
+    if len(budget.per_rank) > len(shown):
+        notes.append(f"{len(budget.per_rank) - len(shown)} more ranks are in the JSON report")
+    return out[:-1] + [line for note in notes for line in lines.wrapped("", note, "dim")]
+
+
+def _part(row: Mapping[str, float], name: str) -> str:
+    seconds, whole = row.get(name), sum(row.values())
+    if not seconds:
+        return fmt.DASH if seconds is None else "0"
+    return f"{fmt.duration(seconds)} {fmt.share(seconds / whole):>5}"
+
+
+def _capacities(report: Report) -> list[Line]:
+    if not report.capacities:
+        return []
+    slowest = phrases.bottleneck_stage(report)
+    out = [_title("what each stage could deliver alone")]
+    for capacity in report.capacities:
+        rate = (
+            f"{fmt.number(capacity.samples_per_s)} samples/s" if capacity.samples_per_s is not None else "not measured"
+        )
+        span = f" ({phrases.capacity_range(capacity)})" if phrases.capacity_range(capacity) else ""
+        mark = "◀ bottleneck" if capacity is slowest else ""
+        head: Line = [
+            ("  ", ""),
+            (inert.one_line(phrases.stage(capacity), 24).ljust(22), ""),
+            (f"{rate}{span}  ", ""),
+            (mark, "warn"),
+        ]
+        out += [head, *(lines.wrapped("", capacity.basis, "dim", indent=24, most=2) if capacity.basis else [])]
+    return out
+
+
+def _findings(report: Report) -> list[Line]:
+    if not report.findings:
+        return [_title("findings"), *lines.wrapped("", "none")]
+    out = [_title("findings")]
+    roots = phrases.root_findings(report)
+    for number, root in enumerate(roots[: phrases.FINDINGS_SHOWN], 1):
+        out += [*_finding(root, f"{number}. "), *_explained(report, root), []]
+    if len(roots) > phrases.FINDINGS_SHOWN:
+        return out + lines.wrapped("", f"{len(roots) - phrases.FINDINGS_SHOWN} more are in the JSON report", "dim")
+    return out[:-1]
+
+
+def _finding(finding: Finding, bullet: str) -> list[Line]:
+    indent = 2 + len(bullet)
+    style = _SEVERITY_STYLE.get(finding.severity, "")
+    out = lines.wrapped(f"{bullet}{finding.severity} {finding.rule}  ", finding.title, "title", label_style=style)
+    about = [phrases.scope(finding.scope), phrases.cost(finding), f"confidence {fmt.share(finding.confidence)}"]
+    out += lines.wrapped("", " · ".join(part for part in about if part), "dim", indent=indent)
+    for item in finding.evidence:
+        out += lines.wrapped("evidence  ", phrases.evidence(item), indent=indent, most=4)
+    for fix in finding.fixes:
+        where = f" at {phrases.place(fix)}" if fix.where else ""
+        out += lines.wrapped("fix       ", f"{fix.title}{where} ({fix.effort})", "good", indent=indent, most=4)
+        out += lines.code(fix.change, indent + 10) if fix.change else []
+    if gain := phrases.gain(finding.saving):
+        basis = f" ({finding.saving.basis})" if finding.saving and finding.saving.basis else ""
+        out += lines.wrapped("gain      ", gain + basis, indent=indent, most=4)
+    return out
+
+
+def _explained(report: Report, root: Finding) -> list[Line]:
+    out: list[Line] = []
+    for finding in phrases.explained_findings(report, root):
+        about = " · ".join(part for part in (phrases.scope(finding.scope), phrases.cost(finding)) if part)
+        out += lines.wrapped(
+            "explains  ", f"{finding.rule} {finding.title}" + (f" ({about})" if about else ""), indent=5
+        )
+    return out
+
+
+def _not_measured(report: Report) -> list[Line]:
+    missing, broken = phrases.unmeasured(report), phrases.crashed(report)
+    if not (missing or broken or report.gaps):
+        return []
+    out = [_title("not measured")]
+    for row in missing:
+        out += lines.wrapped(
+            f"{inert.one_line(row.rule, 24)}  ", "needs " + (", ".join(row.missing) or "what was not there"), most=2
+        )
+    for row in broken:
+        out += lines.wrapped(
+            f"{inert.one_line(row.rule, 24)}  ", "the rule itself failed: " + ", ".join(row.missing), "bad", most=2
+        )
+    for gap in report.gaps[:GAPS_SHOWN]:
+        hint = f" (hint: {gap.hint})" if gap.hint else ""
+        out += lines.wrapped(
+            f"{inert.one_line(gap.metric, 40)} ({inert.one_line(gap.scope, 24)})  ", gap.reason + hint, most=3
+        )
+    if len(report.gaps) > GAPS_SHOWN:
+        out += lines.wrapped("", f"{len(report.gaps) - GAPS_SHOWN} more are in the JSON report", "dim")
+    return out
+
+
+def _segments(report: Report) -> list[Line]:
+    if not report.segments:
+        return []
+    rows = [
+        [
+            inert.one_line(s.label or s.kind, 40),
+            fmt.clock(s.start_s),
+            fmt.duration(s.end_s - s.start_s),
+            f"{s.first_step:,}–{s.last_step:,}" if s.first_step is not None and s.last_step is not None else fmt.DASH,
+        ]
+        for s in report.segments[:GAPS_SHOWN]
+    ]
+    return [_title("the run"), *lines.table(["part", "from", "for", "steps"], rows)]
+
+
+def _machine(report: Report) -> list[Line]:
+    pairs = [*phrases.flat(report.environment), *phrases.flat(report.facts, "job.")]
+    out: list[Line] = []
+    if report.host is not None or report.gpus:
+        out.append(_title("the machine, as last seen"))
+    if report.host is not None:
+        seen = ", ".join(f"{label} {value}" for label, value in phrases.host(report.host))
+        out += lines.wrapped(f"{inert.one_line(report.host.name, 40)}  ", seen or "nothing measured")
+    for gpu in report.gpus:
+        seen = ", ".join(f"{label} {value}" for label, value in phrases.gpu(gpu) if value != fmt.DASH)
+        out += lines.wrapped(f"GPU {gpu.index}  ", f"{gpu.name}: {seen or 'nothing measured'}")
+    if not pairs:
+        return out
+    out += [[], _title("environment")] if out else [_title("environment")]
+    for key, value in pairs[:60]:
+        out += lines.wrapped(f"{inert.one_line(key, 40).ljust(24)}  ", value, most=2)
+    return out
+
+
+def _overhead(report: Report) -> list[Line]:
+    pairs = phrases.overhead(report)
+    return [
+        _title("what the advisor cost"),
+        *(line for label, value in pairs for line in lines.wrapped(f"{label}: ", value)),
+    ]

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from probes.rank.layout import BATCH_FIELDS, COMM_FIELDS, GPU_STEP_FIELDS, SPAN_FIELDS, STEP_FIELDS
+from probes.rank.layout import (
+    BATCH_FIELDS,
+    COMM_FIELDS,
+    GPU_STEP_FIELDS,
+    KIND_BATCH,
+    KIND_COMM,
+    KIND_GPU_STEP,
+    KIND_SPAN,
+    KIND_STEP,
+    SPAN_FIELDS,
+    STEP_FIELDS,
+)
 
 APPLICATION_ID = 0x52353041  # "R50A"
 USER_VERSION = 1
@@ -14,11 +25,13 @@ def _columns(fields: tuple[str, ...]) -> str:
     return ", ".join(f"{name} INTEGER NOT NULL" for name in fields)
 
 
-# A table of ring records is keyed by rank; WITHOUT ROWID would sort every insert, so they stay in order of arrival with one index.
+# A table of ring records is keyed by rank; WITHOUT ROWID would sort every insert, so they stay in order of arrival with
+# one index.
 TABLES = {
     "meta": "key TEXT PRIMARY KEY, value TEXT NOT NULL",  # JSON values
     "processes": (
-        "pid INTEGER NOT NULL, first_seen_ns INTEGER NOT NULL, role TEXT NOT NULL, rank INTEGER, local_rank INTEGER, worker INTEGER, "
+        "pid INTEGER NOT NULL, first_seen_ns INTEGER NOT NULL, role TEXT NOT NULL, "
+        "rank INTEGER, local_rank INTEGER, worker INTEGER, "
         "parent_pid INTEGER NOT NULL, command TEXT NOT NULL, ended_ns INTEGER, exit_code INTEGER, exit_signal INTEGER, "
         "clean_exit INTEGER, oom_killed INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (pid, first_seen_ns)"
     ),
@@ -32,5 +45,23 @@ TABLES = {
     "series": "id INTEGER PRIMARY KEY, metric TEXT NOT NULL, scope TEXT NOT NULL, UNIQUE (metric, scope)",
     "positions": "rank INTEGER PRIMARY KEY, phase TEXT NOT NULL, step INTEGER NOT NULL, since_ns INTEGER NOT NULL",
     "events": "t_ns INTEGER NOT NULL, kind TEXT NOT NULL, pid INTEGER, rank INTEGER, data TEXT NOT NULL",
-    "gaps": "metric TEXT NOT NULL, scope TEXT NOT NULL, reason TEXT NOT NULL, hint TEXT NOT NULL, PRIMARY KEY (metric, scope)",
+    "gaps": (
+        "metric TEXT NOT NULL, scope TEXT NOT NULL, reason TEXT NOT NULL, hint TEXT NOT NULL, PRIMARY KEY (metric, scope)"
+    ),
+}
+# By them retention walks a rank's (or a kind's) rows in order of arrival, and the live screen finds the latest.
+INDEXES = {
+    "steps": "rank",
+    "gpu_steps": "rank",
+    "comm": "rank",
+    "spans": "rank",
+    "batches": "rank",
+    "events": "kind",
+}
+RING_TABLES = {
+    KIND_STEP: "steps",
+    KIND_GPU_STEP: "gpu_steps",
+    KIND_COMM: "comm",
+    KIND_SPAN: "spans",
+    KIND_BATCH: "batches",
 }

@@ -1,0 +1,138 @@
+"""Packs one run into one file to hand on, and unpacks such a file without trusting it."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import sqlite3
+import tarfile
+import tempfile
+import zlib
+from pathlib import Path, PurePosixPath
+
+from advisor.core.errors import AdvisorError, NotARun, UsageError
+from advisor.store.access import find_database, open_database
+from advisor.store.schema import FILE_NAME, OUTPUT_NAME
+from advisor.store.secrets import redact_text
+
+SUFFIX = ".tar.gz"
+OUTPUT_TAIL_BYTES = 1 << 20
+UNPACKED_BYTES_MAX = 2 << 30  # ten times what retention lets a run grow to
+_MEMBERS_MAX = 16
+_CHUNK_BYTES = 1 << 20
+_READ_BYTES_MAX = 1 << 22
+
+
+class _Measured(gzip.GzipFile):
+    """A stream that refuses huge reads: tarfile takes the extended header of a member into memory, whatever its size."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        if size is None or not 0 <= size <= _READ_BYTES_MAX:
+            raise tarfile.ReadError("a header of it is too large")
+        return super().read(size)
+
+
+def make_bundle(run: Path, output: Path | None = None, *, force: bool = False) -> Path:
+    """Writes `<run>.tar.gz` (or `output`): a consistent copy of the run file and the tail of the job's output, secrets masked.
+
+    The same run gives the same bytes.
+    """
+    database = find_database(run)
+    folder = database.parent.resolve()
+    output = output or Path(f"{folder.name}{SUFFIX}")
+    try:
+        with tempfile.TemporaryDirectory(prefix="rn50-advisor-") as temporary:
+            copy = Path(temporary) / FILE_NAME
+            with open_database(database) as db:
+                _copy_database(db, copy)
+            with output.open("wb" if force else "xb") as file:
+                output.chmod(0o600)
+                _pack(
+                    file, folder.name, {FILE_NAME: copy.read_bytes(), OUTPUT_NAME: _output_tail(folder / OUTPUT_NAME)}
+                )
+    except FileExistsError:
+        raise UsageError(f"{output} exists", "name another file with -o, or pass --force") from None
+    except OSError as error:
+        raise AdvisorError(f"the bundle {output} could not be written: {error.strerror or error}") from error
+    return output
+
+
+def is_bundle(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(2) == b"\x1f\x8b"
+    except OSError:
+        return False
+
+
+def unpack_bundle(bundle: Path, folder: Path) -> Path:
+    """Puts the run file of a bundle into `folder`, and nothing else of it; names inside the archive are never used as paths."""
+    target = folder / FILE_NAME
+    left = UNPACKED_BYTES_MAX
+    try:
+        with _Measured(bundle, "rb") as packed, tarfile.open(fileobj=packed, mode="r:") as archive:
+            for _ in range(_MEMBERS_MAX):
+                member = archive.next()
+                if member is None:
+                    break
+                left -= member.size
+                if left < 0:
+                    raise NotARun(
+                        f"{bundle} is no bundle of a run: it unpacks to more than {UNPACKED_BYTES_MAX >> 30} GiB"
+                    )
+                if member.isfile() and PurePosixPath(member.name).name == FILE_NAME:
+                    _extract(archive, member, target)
+                    return target
+    except (tarfile.TarError, zlib.error, EOFError, OSError, ValueError) as error:
+        raise NotARun(f"{bundle} is no bundle of a run: {error}") from error
+    raise NotARun(f"{bundle} is no bundle of a run: there is no {FILE_NAME} in it")
+
+
+def _copy_database(db: sqlite3.Connection, copy: Path) -> None:
+    target = sqlite3.connect(copy, isolation_level=None)
+    try:
+        db.backup(target)
+        target.execute("PRAGMA journal_mode = DELETE")  # a bundle is read where no -shm can be made
+        target.execute("VACUUM")  # drops the room that retention has freed
+    finally:
+        target.close()
+
+
+def _output_tail(log: Path) -> bytes:
+    try:
+        with log.open("rb") as file:
+            size = file.seek(0, io.SEEK_END)
+            file.seek(max(0, size - OUTPUT_TAIL_BYTES))
+            tail = file.read(OUTPUT_TAIL_BYTES)
+    except FileNotFoundError:
+        return b""
+    if size > OUTPUT_TAIL_BYTES:
+        tail = tail.partition(b"\n")[2]  # a secret cut in half would not be recognised
+    return redact_text(tail.decode("utf-8", "replace")).encode()
+
+
+def _pack(file: io.BufferedWriter, name: str, contents: dict[str, bytes]) -> None:
+    with (
+        gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        for member_name, content in sorted(contents.items(), key=lambda item: item[0] != FILE_NAME):
+            if content:
+                member = tarfile.TarInfo(f"{name}/{member_name}")
+                member.size = len(content)
+                member.mode = 0o600
+                archive.addfile(member, io.BytesIO(content))
+
+
+def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
+    source = archive.extractfile(member)
+    if source is None:
+        raise tarfile.ReadError(f"{member.name} cannot be read")
+    with source, target.open("wb") as file:
+        left = member.size
+        while left > 0:
+            chunk = source.read(min(_CHUNK_BYTES, left))
+            if not chunk:
+                raise tarfile.ReadError(f"{member.name} is cut off")
+            file.write(chunk)
+            left -= len(chunk)

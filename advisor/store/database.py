@@ -1,0 +1,84 @@
+"""Makes the database of a new run and locks its folder."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import sqlite3
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from advisor.core.errors import UsageError
+from advisor.store.schema import APPLICATION_ID, FILE_NAME, INDEXES, TABLES, USER_VERSION
+from advisor.store.secrets import redact_json
+
+LOCK_NAME = "run.lock"
+# Room that the lock file holds and gives back when the disk is full: for the WAL frames of the last note (a page or
+# two, 4 KB each) and the 32 KB -shm of whoever reads the run afterwards.
+SPARE_BYTES = 128 * 1024
+CHECKPOINT_PAGES = (
+    500  # keeps the WAL near 2 MB; the spare and short runs on small disks are why it is not SQLite's 1000
+)
+
+SET_META = "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+
+
+def take_lock(folder: Path) -> int:
+    """The lock file, locked and filled with the spare room; its descriptor is the lock."""
+    lock = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if (folder / FILE_NAME).exists():
+            raise UsageError(f"{folder} already holds a run", "name a folder that does not exist yet")
+        spare = os.urandom(SPARE_BYTES)  # zeros would take no room on a compressing file system
+        if os.write(lock, spare) < SPARE_BYTES:
+            raise OSError("No space left on device")
+    except BlockingIOError:
+        os.close(lock)
+        raise UsageError(f"another advisor is recording into {folder}", "give every run a folder of its own") from None
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock
+
+
+def create_database(file: Path, meta: Mapping[str, Any]) -> sqlite3.Connection:
+    """An empty run with its meta, open for writing; nothing is left behind where that fails."""
+    os.close(
+        os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    )  # -wal and -shm take over its mode
+    db = sqlite3.connect(file, isolation_level=None, check_same_thread=False, timeout=5)
+    try:
+        db.execute("PRAGMA synchronous = NORMAL")
+        db.execute("PRAGMA temp_store = MEMORY")
+        db.execute("BEGIN IMMEDIATE")
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        db.execute(f"PRAGMA user_version = {USER_VERSION}")
+        for table, columns in TABLES.items():
+            db.execute(f"CREATE TABLE {table} ({columns})")
+        for table, column in INDEXES.items():
+            db.execute(f"CREATE INDEX {table}_by_{column} ON {table} ({column})")
+        db.executemany(SET_META, meta_rows(meta))
+        db.execute("COMMIT")
+        # Only now, so that the file itself holds its tables and a crash at once leaves something to read. A file system
+        # without shared memory answers with another mode; that works too, readers then hold up a commit for a moment.
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+    except BaseException:
+        db.close()
+        with contextlib.suppress(OSError):
+            file.unlink()
+        raise
+    return db
+
+
+def as_json(value: Any, *, drop_secret_names: bool = False) -> str:
+    """JSON text without secrets."""
+    return json.dumps(redact_json(value, drop_secret_names=drop_secret_names), default=str, ensure_ascii=False)
+
+
+def meta_rows(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [(key, as_json(value, drop_secret_names=True)) for key, value in values.items()]

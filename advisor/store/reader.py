@@ -1,0 +1,155 @@
+"""Reads a run file, or a bundle of one, into a `Recording`; `cut` gives it as it was at an earlier moment."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import tempfile
+from collections.abc import Mapping
+from dataclasses import fields
+from itertools import chain
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from advisor.core.errors import NotARun
+from advisor.core.metrics import ProbeGap
+from advisor.core.recording import Event, Meta, Process, Recording, Role, Series, Table
+from advisor.store.access import open_database
+from advisor.store.bundle import is_bundle, unpack_bundle
+from advisor.store.replay import cut
+from advisor.store.schema import RING_TABLES
+from probes.rank.layout import FIELDS
+
+__all__ = ["cut", "read_recording"]
+
+LIVE_SAMPLES = 200_000  # what a live screen may read each second: about 0.2 s
+_EXTRA_COLUMNS = {"steps": ("flags", "count"), "batches": ("flags", "pid")}
+# Ring tables are in order of arrival; batches arrive worker by worker and become a timeline only when sorted.
+_ORDER = {"steps": "t_start_ns", "batches": "t_end_ns", "spans": "t_start_ns"}
+_SAMPLE = np.dtype([("t_ns", np.int64), ("series", np.int64), ("value", np.float64)])
+
+
+def read_recording(path: Path, *, recent_steps: int | None = None) -> Recording:
+    """The run in `path`: its folder, its run file, or a bundle. Raises NotARun.
+
+    `recent_steps`: only the latest rows of each rank's tables, and of the samples those that belong to the same stretch
+    of time (at most LIVE_SAMPLES), for the live screen.
+    """
+    if path.is_file() and is_bundle(path):
+        with tempfile.TemporaryDirectory(prefix="rn50-advisor-") as folder:
+            return _read(unpack_bundle(path, Path(folder)), path, recent_steps)
+    return _read(path, path, recent_steps)
+
+
+def _read(path: Path, shown_path: Path, recent: int | None) -> Recording:
+    with open_database(path) as db:
+        try:
+            return _recording(db, recent)
+        except (ValueError, TypeError, KeyError, OverflowError) as error:
+            raise NotARun(f"{shown_path} is damaged: {error}") from error
+
+
+def _recording(db: sqlite3.Connection, recent: int | None) -> Recording:
+    tables = {table: _ring_table(db, table, FIELDS[kind], recent) for kind, table in RING_TABLES.items()}
+    steps = tables["steps"]
+    since_ns = None
+    if recent is not None:
+        since_ns = min((int(rows["t_start_ns"][0]) for rows in steps.values()), default=0)
+    samples = _samples(db, since_ns)
+    events = tuple(
+        Event(t_ns, kind, pid, rank, json.loads(data))
+        for t_ns, kind, pid, rank, data in db.execute("SELECT t_ns, kind, pid, rank, data FROM events ORDER BY t_ns")
+    )
+    latest = [int(series.t_ns[-1]) for series in samples.values()]
+    latest += [int(rows["t_end_ns"][-1]) for rows in steps.values()]
+    latest += [event.t_ns for event in events]
+    return Recording(
+        meta=_meta(db, max(latest, default=0)),
+        processes=_processes(db),
+        facts={pid: json.loads(value) for pid, value in db.execute("SELECT pid, value FROM facts")},
+        steps=steps,
+        gpu_steps=tables["gpu_steps"],
+        comm=tables["comm"],
+        spans=tables["spans"],
+        batches=tables["batches"],
+        samples=samples,
+        events=events,
+        gaps=tuple(ProbeGap(*row) for row in db.execute("SELECT metric, scope, reason, hint FROM gaps ORDER BY 1, 2")),
+        positions={
+            rank: (phase, step, since)
+            for rank, phase, step, since in db.execute(
+                "SELECT rank, phase, step, since_ns FROM positions ORDER BY rank"
+            )
+        },
+    )
+
+
+def _ring_table(db: sqlite3.Connection, table: str, names: tuple[str, ...], recent: int | None) -> dict[int, Table]:
+    columns = (*names, *_EXTRA_COLUMNS.get(table, ("flags",)))
+    dtype = np.dtype([(name, np.int64) for name in columns])
+    query = f"SELECT {', '.join(columns)} FROM {table} WHERE rank = ? ORDER BY rowid"
+    if recent is not None:
+        query += f" DESC LIMIT {int(recent)}"
+    result = {}
+    for rank in _ranks(db, table):
+        numbers = np.fromiter(chain.from_iterable(db.execute(query, (rank,))), np.int64)
+        rows = numbers.view(dtype)[:: -1 if recent is not None else 1]
+        if table in _ORDER:
+            rows = rows[np.argsort(rows[_ORDER[table]], kind="stable")]
+        result[rank] = rows
+    return result
+
+
+def _ranks(db: sqlite3.Connection, table: str) -> list[int]:
+    # One look into the index for each rank; DISTINCT would walk all of it.
+    ranks: list[int] = []
+    (rank,) = db.execute(f"SELECT min(rank) FROM {table}").fetchone()
+    while rank is not None:
+        ranks.append(rank)
+        (rank,) = db.execute(f"SELECT min(rank) FROM {table} WHERE rank > ?", (rank,)).fetchone()
+    return ranks
+
+
+def _samples(db: sqlite3.Connection, since_ns: int | None) -> dict[tuple[str, str], Series]:
+    if since_ns is None:
+        found = db.execute("SELECT t_ns, metric, value FROM samples ORDER BY rowid")
+    else:
+        (last,) = db.execute("SELECT coalesce(max(rowid), 0) FROM samples").fetchone()
+        found = db.execute(
+            "SELECT t_ns, metric, value FROM samples WHERE rowid > ? AND t_ns >= ? ORDER BY rowid",
+            (last - LIVE_SAMPLES, since_ns),
+        )
+    rows = np.fromiter(found, _SAMPLE)
+    rows = rows[np.argsort(rows["series"], kind="stable")]
+    series, firsts = np.unique(rows["series"], return_index=True)
+    names = {number: (metric, scope) for number, metric, scope in db.execute("SELECT id, metric, scope FROM series")}
+    parts = np.split(rows, firsts[1:])
+    return {
+        names[int(number)]: Series(np.ascontiguousarray(part["t_ns"]), np.ascontiguousarray(part["value"]))
+        for number, part in zip(series, parts, strict=False)  # without samples there is one empty part
+    }
+
+
+def _processes(db: sqlite3.Connection) -> tuple[Process, ...]:
+    names = [field.name for field in fields(Process)]
+    found = db.execute(f"SELECT {', '.join(names)} FROM processes ORDER BY first_seen_ns, pid")
+    return tuple(_process(dict(zip(names, row, strict=True))) for row in found)
+
+
+def _process(row: Mapping[str, Any]) -> Process:
+    clean = row["clean_exit"]
+    truths = {"clean_exit": None if clean is None else bool(clean), "oom_killed": bool(row["oom_killed"])}
+    return Process(**{**row, "role": cast(Role, row["role"]), **truths})
+
+
+def _meta(db: sqlite3.Connection, latest_ns: int) -> Meta:
+    """Unknown keys belong to a newer advisor and are passed over; what the file does not say stays empty."""
+    stored = {key: json.loads(value) for key, value in db.execute("SELECT key, value FROM meta")}
+    empty: dict[str, Any] = {"name": "", "argv": (), "cwd": "", "host": "", "started_unix_s": 0.0, "started_ns": 0}
+    known = {field.name: stored[field.name] for field in fields(Meta) if field.name in stored}
+    values = {**empty, **known}
+    values["argv"] = tuple(values["argv"])
+    values["last_ns"] = max(values.get("last_ns") or 0, values["started_ns"], latest_ns)
+    return Meta(**values)

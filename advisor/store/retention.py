@@ -1,0 +1,175 @@
+"""Keeps a long recording small: what is older than the recent past is folded or thinned, a small slice at a time.
+
+Steps are folded into windows of time (sums and counts, nothing is lost but the detail), outliers stay as they are.
+Everything else is thinned by a hash: of the step where there is one, so that all ranks keep the same steps and stay
+comparable. Where even that grows beyond its bound (days of training, hundreds of series), windows double and shares
+halve, so a run file has a ceiling whatever the job does.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+
+import numpy as np
+
+from advisor.store.fold import COLUMNS, fold
+
+SECOND_NS = 1_000_000_000
+_HASH = 2_654_435_769  # Knuth's multiplicative hash: its high bits spread any arithmetic progression evenly
+_HASH_SPACE = 1 << 32
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much is kept. The numbers of rows are per rank (events: per kind; samples: altogether)."""
+
+    raw_steps: int = 20_000
+    windows: int = 36_000  # ten hours of one-second windows; 8 ranks then take about 40 MB
+    outlier_share: float = 0.01
+    window_ns: int = SECOND_NS
+    raw_samples_ns: int = 3600 * SECOND_NS
+    raw_samples: int = 1_500_000  # about 30 bytes each: a node with 1300 series keeps 20 minutes in full
+    thin_samples: int = 1_500_000
+    thin_sample_ns: int = 10 * SECOND_NS
+    # table: rows in full, thinned rows, and the share 1/2^n at which thinning begins
+    thinned: dict[str, tuple[int, int, int]] = field(
+        default_factory=lambda: {
+            "gpu_steps": (20_000, 10_000, 3),
+            "comm": (10_000, 10_000, 1),
+            "spans": (20_000, 10_000, 1),
+            "batches": (10_000, 10_000, 3),
+            "events": (4_000, 1_000, 1),
+        }
+    )
+    slice_rows: int = 2_048  # 5 to 15 ms each
+
+
+@dataclass(slots=True)
+class Stretch:
+    """The rows of one rank (or kind, or all samples) in order of arrival: up to `cursor` reduced, after it fresh."""
+
+    table: str
+    key: int | str
+    raw_rows: int
+    reduced_rows: int
+    level: int = 0  # windows are 2^level as wide, or 1/2^level of the rows is kept
+    cursor: int = 0
+    fresh: int = 0
+    reduced: int = 0
+
+    def moved(self, taken: int, left: int, cursor: int) -> None:
+        """`taken` fresh rows became `left` reduced ones; too many of those, and all begins anew one level coarser."""
+        self.fresh -= taken
+        self.reduced += left
+        self.cursor = cursor
+        if self.reduced > self.reduced_rows:
+            self.level += 1
+            self.fresh += self.reduced
+            self.reduced = 0
+            self.cursor = 0
+
+
+class Retention:
+    """Counts what the writer inserts and reduces what is due, inside the writer's transaction."""
+
+    def __init__(self, db: sqlite3.Connection, limits: Limits) -> None:
+        self._db = db
+        self._limits = limits
+        self._stretches: dict[tuple[str, int | str], Stretch] = {}
+        self._samples = Stretch("samples", 0, limits.raw_samples, limits.thin_samples)
+        self._newest_sample_ns = 0
+        self._kept_window: dict[int, int] = {}  # by series: a window of samples is longer than a slice of rows
+
+    def inserted(self, table: str, key: int | str, rows: int) -> None:
+        stretch = self._stretches.get((table, key))
+        if stretch is None:
+            if table == "steps":
+                stretch = Stretch(table, key, self._limits.raw_steps, self._limits.windows)
+            else:
+                raw, reduced, level = self._limits.thinned[table]
+                stretch = Stretch(table, key, raw, reduced, level)
+            self._stretches[table, key] = stretch
+        stretch.fresh += rows
+
+    def sampled(self, t_ns: int, rows: int) -> None:
+        self._samples.fresh += rows
+        self._newest_sample_ns = t_ns
+
+    def advance(self, budget_s: float) -> None:
+        """Reduces what is due until nothing is or the time is up; the slice under way is finished."""
+        deadline = time.perf_counter() + budget_s
+        for _ in self._slices():
+            if time.perf_counter() >= deadline:
+                return
+
+    def _slices(self) -> Iterator[None]:
+        size = self._limits.slice_rows
+        for stretch in sorted(self._stretches.values(), key=lambda s: s.raw_rows - s.fresh):
+            while stretch.fresh >= stretch.raw_rows + size:
+                if stretch.table == "steps":
+                    self._fold(stretch, size)
+                else:
+                    self._thin(stretch, size)
+                yield
+        while self._samples.fresh >= size and self._thin_samples(size):
+            yield
+
+    def _fold(self, stretch: Stretch, size: int) -> None:
+        found = self._db.execute(
+            f"SELECT rowid, {', '.join(COLUMNS)} FROM steps WHERE rank = ? AND rowid > ? ORDER BY rowid LIMIT ?",
+            (stretch.key, stretch.cursor, size),
+        )
+        rows = np.fromiter(chain.from_iterable(found), np.int64).reshape(-1, len(COLUMNS) + 1)
+        width_ns = self._limits.window_ns << stretch.level
+        firsts, folded = fold(rows[:, 1:], width_ns, self._limits.outlier_share, bridge=stretch.level > 0)
+        rowids = rows[:, 0]
+        merged = np.diff(np.append(firsts, len(rows))) > 1
+        gone = np.ones(len(rows), bool)
+        gone[firsts] = False
+        assignments = ", ".join(f"{name} = ?" for name in COLUMNS)
+        updates = np.column_stack([folded[merged], rowids[firsts][merged]])
+        self._db.executemany(f"UPDATE steps SET {assignments} WHERE rowid = ?", updates.tolist())
+        self._db.executemany("DELETE FROM steps WHERE rowid = ?", rowids[gone, None].tolist())
+        # The last window may go on in the next slice, so the next slice begins with it.
+        stretch.moved(len(rows) - 1, len(firsts) - 1, int(rowids[firsts[-1]]) - 1)
+
+    def _thin(self, stretch: Stretch, size: int) -> None:
+        table = stretch.table
+        where = f"{'kind' if table == 'events' else 'rank'} = ? AND rowid > ?"
+        (last,) = self._db.execute(
+            f"SELECT max(rowid) FROM (SELECT rowid FROM {table} WHERE {where} ORDER BY rowid LIMIT ?)",
+            (stretch.key, stretch.cursor, size),
+        ).fetchone()
+        hashed = "step" if table in ("gpu_steps", "comm") else "rowid"
+        deleted = self._db.execute(
+            f"DELETE FROM {table} WHERE {where} AND rowid <= ? AND (({hashed} * {_HASH}) & {_HASH_SPACE - 1}) >= ?",
+            (stretch.key, stretch.cursor, last, _HASH_SPACE >> stretch.level),
+        ).rowcount
+        stretch.moved(size, size - deleted, last)
+
+    def _thin_samples(self, size: int) -> bool:
+        """Keeps every series' first reading in each window of the oldest fresh samples; False: none is old enough."""
+        samples = self._samples
+        found = self._db.execute(
+            "SELECT rowid, t_ns, metric FROM samples WHERE rowid > ? ORDER BY rowid LIMIT ?", (samples.cursor, size)
+        ).fetchall()
+        recent = found[-1][1] > self._newest_sample_ns - self._limits.raw_samples_ns
+        if recent and samples.fresh < samples.raw_rows + size:
+            return False
+        width_ns = self._limits.thin_sample_ns << samples.level
+        gone = []
+        for rowid, t_ns, metric in found:
+            window = t_ns // width_ns
+            if self._kept_window.get(metric) == window:
+                gone.append((rowid,))
+            else:
+                self._kept_window[metric] = window
+        self._db.executemany("DELETE FROM samples WHERE rowid = ?", gone)
+        samples.moved(len(found), len(found) - len(gone), found[-1][0])
+        if samples.cursor == 0:
+            self._kept_window.clear()
+        return True

@@ -1,0 +1,118 @@
+"""The command line: finds the command, and turns every error into one clear line and an exit code of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+import advisor
+from advisor.core.errors import AdvisorError, UsageError
+
+PROGRAM = "rn50-advisor"
+DEBUG_VARIABLE = "RN50_ADVISOR_DEBUG"
+INTERRUPTED = 130  # 128 + SIGINT
+OUTPUT_CLOSED = 141  # 128 + SIGPIPE, as for any filter whose reader went away
+INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
+
+# Name, module and one line of help: listing commands must not import them.
+COMMANDS = {
+    "run": ("run", "Run a training job, watch it, and say what holds it back."),
+    "watch": ("watch", "Watch a run of another terminal live, or replay an old one."),
+    "report": ("report", "Show the report of a run, also while it is still running."),
+    "explain": ("explain", "Explain a rule: why it is slow, what to do, when it is wrong."),
+    "rules": ("explain", "List the rules and what each needs to be measured."),
+    "doctor": ("doctor", "Check what can be measured on this machine."),
+    "bundle": ("bundle", "Pack a run into one file to hand on."),
+}
+
+EXIT_CODES = """\b
+Exit codes: `run` ends exactly as the job does. Otherwise 0, or
+   1  something failed            70  a bug in rn50-advisor
+   2  not a readable run          78  a bad configuration
+  64  wrong usage                127  the job's command was not found
+"""
+
+
+class Commands(click.Group):
+    """Imports a command when it is called, not before."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"advisor.commands.{COMMANDS[cmd_name][0]}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+
+
+@click.group(
+    cls=Commands, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=False
+)
+@click.version_option(advisor.__version__, "--version", prog_name=PROGRAM, message="%(prog)s %(version)s")
+def cli() -> None:
+    """Runs an unmodified PyTorch training job and says what holds it back, on which rank, why, and what to change.
+
+    \b
+    rn50-advisor run -- torchrun --nproc_per_node=2 train.py
+    rn50-advisor report latest --format html -o report.html
+    """
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """The console script; always ends in SystemExit, or in the signal that the job died of."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, ValueError, OSError):
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    sys.exit(_outcome(sys.argv[1:] if argv is None else list(argv)))
+
+
+def _outcome(argv: list[str]) -> int:
+    try:
+        if not argv:
+            raise UsageError("no command given", f"{PROGRAM} --help lists the commands")
+        result = cli.main(args=argv, prog_name=PROGRAM, standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except AdvisorError as error:
+        return _complain(error.message, error.hint, error.exit_code, error)
+    except click.UsageError as error:
+        name = error.ctx.command_path if error.ctx else PROGRAM
+        return _complain(error.format_message(), f"{name} --help", UsageError.exit_code, error)
+    except (KeyboardInterrupt, click.Abort) as error:
+        return _complain("interrupted", "", INTERRUPTED, error)
+    except BrokenPipeError:
+        # the interpreter flushes once more at exit, and would complain then
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OUTPUT_CLOSED
+    except Exception as error:  # noqa: BLE001 - the last wall: nobody should meet a traceback they cannot act on
+        hint = f"this is a bug; {DEBUG_VARIABLE}=1 shows where"
+        return _complain(f"{type(error).__name__}: {error}", hint, INTERNAL_ERROR, error)
+
+
+def _complain(message: str, hint: str, exit_code: int, error: BaseException) -> int:
+    from advisor.report.inert import one_line
+
+    if os.environ.get(DEBUG_VARIABLE) not in (None, "", "0"):
+        import traceback
+
+        traceback.print_exception(error)
+    with contextlib.suppress(OSError, ValueError):
+        click.echo(f"{PROGRAM}: {one_line(message, 1000)}", err=True)
+        if hint:
+            click.echo(f"  hint: {one_line(hint, 500)}", err=True)
+    return exit_code
+
+
+if __name__ == "__main__":
+    main()

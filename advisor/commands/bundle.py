@@ -1,0 +1,28 @@
+"""`bundle`: a run in one file, secrets masked, for somebody else to read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from advisor.commands import options
+
+
+@click.command
+@options.which_run
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Default: <run>.tar.gz here.")
+@click.option("--force", is_flag=True, help="Replace the file if it exists.")
+@options.run_dir
+def bundle(run: str, output: Path | None, force: bool, run_dir: Path) -> None:
+    """Pack RUN (a folder, a run's name, or `latest`) into one file that `report` and `watch` read anywhere.
+
+    Environment variables and arguments that look like secrets are masked; no data and no code of the job is in it.
+
+    \b
+    rn50-advisor bundle latest -o slow-job.tar.gz
+    """
+    from advisor.store.bundle import make_bundle
+    from advisor.store.runs import resolve_run
+
+    click.echo(make_bundle(resolve_run(run, run_dir), output, force=force))

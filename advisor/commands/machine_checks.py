@@ -1,0 +1,294 @@
+"""The checks of `doctor`: each tries one thing that a run will do and says what it saw; none changes anything."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from advisor.core import format as fmt
+from advisor.core.errors import UsageError
+
+TORCH_TIMEOUT_S = 120.0  # the first import of torch from a cold network disk takes that long
+CHILD_TIMEOUT_S = 20.0
+SHM_WARN_BYTES = 1 << 30  # Docker's default is 64 MiB; one prefetched batch of 256 images of 224x224 float32 is 154 MB
+_OLDEST_RANK = (3, 9)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    name: str
+    state: Literal["ok", "warn", "missing"]
+    found: str
+    hint: str = ""
+
+
+def run_checks(python: str) -> list[Check]:
+    """All checks in the order they are shown; a check that fails itself is a warning, not the end of the others."""
+    checks: list[tuple[str, Callable[[], Check]]] = [
+        ("advisor's python", own_python),
+        ("the job's torch", lambda: torch_of(python)),
+        ("injection", lambda: injection(python)),
+        ("ring folder", ring_folder),
+        ("py-spy", lambda: py_spy(python)),
+        ("NVIDIA driver", nvidia_driver),
+        ("cgroup", cgroup),
+        ("pressure (PSI)", pressure),
+        ("/dev/shm", shared_memory),
+        ("terminal", terminal),
+    ]
+    return [_tried(name, check) for name, check in checks]
+
+
+def job_python(python: str | None) -> str:
+    """The interpreter that a job would most likely run in. Raises UsageError where a given one does not exist."""
+    if python is not None:
+        found = shutil.which(python)
+        if found is None:
+            raise UsageError(f"--python {python}: no such program", "name the interpreter that runs your training")
+        return found
+    return shutil.which("python") or shutil.which("python3") or sys.executable
+
+
+def own_python() -> Check:
+    return Check("advisor's python", "ok", f"{sys.version.split()[0]} at {sys.executable}")
+
+
+def torch_of(python: str) -> Check:
+    """Imports torch there: the package's metadata would not show a broken installation."""
+    name = "the job's torch"
+    program = (
+        "import json, sys\nimport torch\n"
+        "print(json.dumps([sys.version.split()[0], torch.__version__, torch.version.cuda or torch.version.hip,"
+        " torch.cuda.device_count(), torch.distributed.is_available() and [b for b in ('nccl', 'gloo')"
+        " if getattr(torch.distributed, 'is_' + b + '_available', lambda: False)()]]))"
+    )
+    choose = "choose the interpreter of your training with --python"
+    try:
+        done = _run([python, "-c", program], timeout_s=TORCH_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        return Check(
+            name, "warn", f"import torch in {python} took more than {TORCH_TIMEOUT_S:.0f} s", "is its disk slow?"
+        )
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        return Check(name, "missing", f"import torch fails in {python}: {reason}", choose)
+    version, torch, cuda, devices, backends = json.loads(done.stdout.splitlines()[-1])
+    build = f"CUDA {cuda}, {devices} GPU{'s' if devices != 1 else ''}" if cuda else "CPU only"
+    found = f"{torch} ({build}; {', '.join(backends or ['no distributed backend'])}) in Python {version} at {python}"
+    if tuple(map(int, version.split(".")[:2])) < _OLDEST_RANK:
+        return Check(name, "missing", found, "the recorder needs Python 3.9 or newer in the job")
+    return Check(name, "ok", found)
+
+
+def injection(python: str) -> Check:
+    """Starts a child as a run would and asks it whether the recorder's hook waits for torch."""
+    from advisor.run.environment import CannotInject, inherited_environment, with_recorder
+    from advisor.run.ringfolder import RingFolder
+
+    name = "injection"
+    program = (
+        "import os, sys\nprint(any(type(f).__name__ == '_TorchHook' for f in sys.meta_path), 'torch' in sys.modules)"
+    )
+    try:
+        rings = RingFolder(None)
+    except OSError as error:
+        return Check(name, "warn", f"not tried: no ring folder ({error})")
+    try:
+        plain = inherited_environment()
+        watched = with_recorder(plain, rings.path)
+        bare_s = min(_timed([python, "-c", "pass"], plain) for _ in range(3))
+        armed_s = min(_timed([python, "-c", "pass"], watched) for _ in range(3))
+        done = _run([python, "-c", program], environment=watched)
+        notes = [note.read_text(errors="replace").strip() for note in rings.path.glob("error-*.txt")]
+    except CannotInject as error:
+        return Check(name, "missing", str(error), "install rn50-advisor under a path without a colon")
+    finally:
+        rings.close(remove=True)
+    if done.returncode or not done.stdout.startswith("True"):
+        reason = "; ".join(notes) or (done.stderr.strip().splitlines() or ["sitecustomize was not run"])[-1]
+        hint = "python -I, -S, -E and frozen programs keep it out; host measurements remain"
+        return Check(name, "missing", f"the recorder does not reach a child of {python}: {reason}", hint)
+    cost = fmt.duration(max(armed_s - bare_s, 0.0))
+    return Check(name, "ok", f"reached a child of {python}; adds {cost} to the start of a process without torch")
+
+
+def ring_folder() -> Check:
+    from advisor.run.ringfolder import SHARED_MEMORY, RingFolder
+
+    name = "ring folder"
+    try:
+        rings = RingFolder(None)
+    except OSError as error:
+        return Check(name, "missing", f"none can be made: {error}", "free 64 MiB in /dev/shm or the temporary folder")
+    place = rings.path.parent
+    rings.close(remove=True)
+    if place != SHARED_MEMORY:
+        return Check(
+            name,
+            "warn",
+            f"{place}, because {SHARED_MEMORY} has no room",
+            "a slow disk there can delay marks; docker: --shm-size",
+        )
+    return Check(name, "ok", f"{place}, in memory")
+
+
+def py_spy(python: str) -> Check:
+    """Takes a stack of a child that lets us, just as ranks do."""
+    name = "py-spy"
+    program = shutil.which("py-spy") or _beside_python("py-spy")
+    if program is None:
+        return Check(name, "warn", "not found", "pip install py-spy; without it a hang or a gap has no file and line")
+    # yama lets a process name who may look at it; a rank does the same for the advisor
+    child = [
+        python,
+        "-c",
+        f"import ctypes, sys\nctypes.CDLL(None).prctl(0x59616D61, {os.getpid()}, 0, 0, 0)\nprint(1, flush=True)\nsys.stdin.read()",
+    ]
+    with subprocess.Popen(child, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as target:
+        assert target.stdin is not None and target.stdout is not None
+        try:
+            target.stdout.readline()
+            done = _run([program, "dump", "--nonblocking", "--json", "--pid", str(target.pid)])
+        finally:
+            target.stdin.close()
+            target.wait(CHILD_TIMEOUT_S)
+    if done.returncode == 0:
+        return Check(name, "ok", f"reads stacks ({program})")
+    reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
+    hint = "docker run --cap-add SYS_PTRACE, or kernel.yama.ptrace_scope below 2"
+    return Check(name, "warn", f"cannot read the stack of a child: {reason} (ptrace_scope {_ptrace_scope()})", hint)
+
+
+def nvidia_driver() -> Check:
+    name = "NVIDIA driver"
+    devices = sorted(str(path) for path in Path("/dev").glob("nvidia[0-9]*"))
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception as error:  # noqa: BLE001 - NVML's errors have no base that its absence leaves importable
+        if devices:
+            return Check(
+                name,
+                "missing",
+                f"{len(devices)} device files, but NVML says: {error}",
+                "docker run --gpus all; is the driver loaded?",
+            )
+        return Check(
+            name, "warn", "no NVIDIA GPU seen", "CPU training is watched all the same; GPU measurements will be gaps"
+        )
+    try:
+        driver, count = pynvml.nvmlSystemGetDriverVersion(), pynvml.nvmlDeviceGetCount()
+        names = {str(pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(i))) for i in range(count)}
+        return Check(name, "ok", f"driver {driver}, {count} × {', '.join(sorted(names)) or 'no GPU'}")
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def cgroup() -> Check:
+    from probes.host.cgroup import CgroupReader
+
+    name = "cgroup"
+    version = "v2" if Path("/sys/fs/cgroup/cgroup.controllers").exists() else "v1"
+    reader = CgroupReader()
+    reader.begin_tick(time.monotonic_ns())
+    state = reader.state_of(os.getpid())
+    if state is None or state.cpu is None:
+        hint = "mount /sys/fs/cgroup into the container; a CPU quota could throttle the job unseen"
+        return Check(name, "warn", "our own CPU cgroup cannot be seen", hint)
+    cores = len(os.sched_getaffinity(0))
+    quota = state.cpu.quota_cores
+    limit = state.memory.limit_bytes if state.memory else None
+    memory = f", memory limit {fmt.bytes_(limit)}" if limit else ""
+    if quota is not None and quota < cores:
+        hint = "the kernel throttles anything beyond; torch and DataLoader count cores, not quotas"
+        return Check(name, "warn", f"{version}, CPU quota {fmt.number(quota)} of {cores} cores{memory}", hint)
+    return Check(name, "ok", f"{version}, no CPU quota below the {cores} cores at hand{memory}")
+
+
+def pressure() -> Check:
+    name = "pressure (PSI)"
+    try:
+        line = Path("/proc/pressure/cpu").read_text().splitlines()[0]
+    except (OSError, IndexError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "empty"
+        return Check(
+            name, "warn", f"/proc/pressure/cpu: {reason}", "needs Linux 4.20 with CONFIG_PSI, or psi=1 at boot"
+        )
+    return Check(name, "ok", line)
+
+
+def shared_memory() -> Check:
+    name = "/dev/shm"
+    try:
+        space = os.statvfs("/dev/shm")
+    except OSError as error:
+        return Check(name, "warn", f"{error.strerror}", "DataLoader workers hand batches over in it")
+    size, free = space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize
+    found = f"{fmt.bytes_(size)}, {fmt.bytes_(free)} free"
+    if size < SHM_WARN_BYTES:
+        return Check(name, "warn", found, "small for DataLoader workers: docker run --shm-size=8g or --ipc=host")
+    return Check(name, "ok", found)
+
+
+def terminal() -> Check:
+    name = "terminal"
+    if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
+        return Check(name, "ok", "none here: `run` prints a summary, `watch` needs one")
+    columns, rows = shutil.get_terminal_size()
+    kind, encoding = os.environ.get("TERM", ""), (sys.stdout.encoding or "").lower().replace("-", "")
+    found = f"{kind or 'TERM not set'}, {columns}×{rows}, {encoding}"
+    if kind in ("", "dumb"):
+        return Check(name, "warn", found, "set TERM, e.g. xterm-256color, for the screen of `run` and `watch`")
+    if encoding != "utf8":
+        return Check(name, "warn", found, "set LANG=C.UTF-8: bars and arrows need it")
+    if columns < 80 or rows < 24:
+        return Check(name, "warn", found, "the screen is made for 80×24 and more")
+    return Check(name, "ok", found)
+
+
+def _tried(name: str, check: Callable[[], Check]) -> Check:
+    try:
+        return check()
+    except Exception as error:  # noqa: BLE001 - a machine can be broken in more ways than we know; the other checks go on
+        return Check(name, "warn", f"could not be checked: {type(error).__name__}: {error}")
+
+
+def _run(
+    command: Sequence[str], *, timeout_s: float = CHILD_TIMEOUT_S, environment: dict[bytes, bytes] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=timeout_s,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+
+
+def _timed(command: Sequence[str], environment: dict[bytes, bytes]) -> float:
+    began = time.perf_counter()
+    _run(command, environment=environment)
+    return time.perf_counter() - began
+
+
+def _beside_python(program: str) -> str | None:
+    return shutil.which(program, path=str(Path(sys.executable).parent))
+
+
+def _ptrace_scope() -> str:
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/yama/ptrace_scope").read_text().strip()
+    return "unknown"

@@ -1,0 +1,108 @@
+"""`run`: the job, watched. Everything that can be wrong on the command line is refused before the job starts."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from advisor.commands import options
+from advisor.commands.conclusion import conclude, warn
+from advisor.core.errors import AdvisorError, UsageError
+from advisor.report import format_of
+
+if TYPE_CHECKING:
+    from advisor.core.report import Report
+
+
+def check_report_files(context: click.Context, parameter: click.Parameter, files: tuple[str, ...]) -> tuple[str, ...]:
+    for file in files:
+        format_of(file)
+        if not Path(file).parent.is_dir():
+            raise UsageError(f"--report {file}: there is no folder {Path(file).parent}")
+    return files
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[--] COMMAND [ARGS]...")
+@options.run_dir
+@click.option("--name", default="", help="Call the run so; its folder is <time>-<name>.")
+@click.option(
+    "--no-tui", is_flag=True, envvar="RN50_ADVISOR_NO_TUI", show_envvar=True, help="No screen, also on a terminal."
+)
+@options.config
+@click.option(
+    "--overhead-budget",
+    type=click.FloatRange(0, 100, min_open=True),
+    default=1.0,
+    show_default=True,
+    metavar="PERCENT",
+    help="Switch measurements off, dearest first, when watching costs more than this.",
+)
+@click.option(
+    "--report",
+    "report_files",
+    multiple=True,
+    metavar="FILE",
+    callback=check_report_files,
+    help="Write a report when the job has ended; .html, .md, .json or .txt. May be given several times.",
+)
+def run(
+    *,
+    command: tuple[str, ...],
+    run_dir: Path,
+    name: str,
+    no_tui: bool,
+    config: Path | None,
+    overhead_budget: float,
+    report_files: tuple[str, ...],
+) -> NoReturn:
+    """Run COMMAND unchanged, watch it, and say what holds it back.
+
+    Options of rn50-advisor stand before COMMAND; everything from COMMAND on belongs to the job. Exit code, output and
+    signals are the job's. On a terminal a screen opens; elsewhere one short summary goes to stderr at the end.
+
+    \b
+    rn50-advisor run -- torchrun --nproc_per_node=2 train.py --epochs 1
+    rn50-advisor run --name baseline --report report.html python train.py
+    """
+    if not command:
+        raise UsageError("no command to run", "rn50-advisor run -- python train.py")
+    from advisor.config import load_config
+    from advisor.run.launcher import exit_like, run_job
+    from advisor.run.options import RunOptions
+
+    thresholds = load_config(config)
+    folder = _folder(run_dir, name)
+    settings = RunOptions(overhead_budget=overhead_budget / 100)
+    end = run_job(command, run_folder=folder, options=settings, name=name)
+    if end.recorded:
+
+        def diagnosed() -> Report:
+            from advisor.diagnose import diagnose
+            from advisor.store.reader import read_recording
+
+            return diagnose(read_recording(folder), thresholds)
+
+        conclude(folder, diagnosed, report_files)
+    elif report_files:
+        warn(f"nothing was recorded, so {', '.join(report_files)} was not written")
+    exit_like(end)
+
+
+def _folder(run_dir: Path, name: str) -> Path:
+    """A folder for the run. Where none can be made the job runs all the same, unrecorded: that is the launcher's to say."""
+    from advisor.store.runs import new_run_folder
+
+    try:
+        return new_run_folder(run_dir, name, time.time())
+    except AdvisorError as error:
+        warn(error.message)
+        return run_dir / "unrecorded"
+
+
+def has_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()

@@ -1,0 +1,55 @@
+"""`watch`: the live screen for a run of another terminal, or a replay of an old one."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from advisor.commands import options
+from advisor.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from advisor.core.recording import Meta
+
+STALE_S = 30.0  # a run is written every second; one that was not for so long has lost its advisor
+
+
+@click.command
+@options.which_run
+@click.option(
+    "--speed",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Replay so many times as fast. Default for old runs: 1.",
+)
+@options.run_dir
+def watch(run: str, speed: float | None, run_dir: Path) -> None:
+    """Show RUN (a folder, a file, a bundle, a name, or `latest`) on the screen: live while it runs, else as a replay.
+
+    \b
+    rn50-advisor watch
+    rn50-advisor watch 20250131-120000-resnet50 --speed 8
+    """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("watch needs a terminal", f"without one: rn50-advisor report {run}")
+    from advisor.store.reader import read_recording
+    from advisor.store.runs import resolve_run
+
+    path = resolve_run(run, run_dir)
+    meta = read_recording(path, recent_steps=1).meta
+    from advisor.commands.saving import saver
+    from advisor.tui.app import AdvisorApp
+    from advisor.tui.source import LiveSource, ReplayedRun, ReportSource
+
+    live = speed is None and is_live(meta, now_unix_s=time.time())
+    source: ReportSource = LiveSource(path) if live else ReplayedRun(path, speed=speed or 1.0)
+    AdvisorApp(source, title=meta.name or path.name, save=saver(path)).run()
+
+
+def is_live(meta: Meta, *, now_unix_s: float) -> bool:
+    """Whether somebody still writes this run; works for runs of other hosts on a shared disk."""
+    written_unix_s = meta.started_unix_s + (meta.last_ns - meta.started_ns) / 1e9
+    return meta.ended_ns is None and meta.recording_stopped_ns is None and now_unix_s - written_unix_s < STALE_S

@@ -1,0 +1,251 @@
+"""What cgroups allow each process of the job and how often they held it back: CPU quota, throttling, memory limit, OOM kills.
+
+Limits above the topmost cgroup that is visible here (those of a Kubernetes pod, seen from its container) cannot be known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from advisor.core.metrics import Reading, Sample
+from probes.host.cgroup_paths import Levels, find_levels
+from probes.host.gaps import Continued, GapsOnce
+from probes.host.mounts import MountEntry, parse_mountinfo
+from probes.host.procfs import KeptFiles, parse_keyed, read_text
+from probes.host.target import Target
+
+NO_LIMIT_BYTES = 1 << 60  # v1 writes "none" as the largest multiple of a page in 63 bits
+MOUNTS_PERIOD_NS = 30_000_000_000
+CPU_METRICS = ("cgroup.quota_cores", "cgroup.throttled_s", "cgroup.periods", "cgroup.throttled_periods")
+MEMORY_METRICS = ("cgroup.mem_limit_bytes", "cgroup.mem_used_bytes", "cgroup.oom_kills")
+
+
+@dataclass(frozen=True, slots=True)
+class CpuLimit:
+    """The tightest quota above a process and what the cgroup that holds it counted; no holder: no quota, so nothing was held back."""
+
+    quota_cores: float | None = None
+    holder: str | None = None
+    throttled_s: float = 0.0
+    periods: float = 0.0
+    throttled_periods: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLimit:
+    """`used_bytes` is charged to the holder of the tightest limit, or without a limit to the process's own cgroup."""
+
+    limit_bytes: int | None
+    holder: str
+    used_bytes: int | None
+    oom_kills: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupState:
+    """None: the cgroup of that controller cannot be seen from here."""
+
+    cpu: CpuLimit | None
+    memory: MemoryLimit | None
+
+
+def parse_cpu_max(text: bytes) -> float | None:
+    """Cores that v2's `cpu.max` allows ("max 100000", "35000 100000")."""
+    quota, _, period = text.strip().partition(b" ")
+    return int(quota) / int(period or 100_000) if quota.isdigit() else None
+
+
+def parse_cfs(quota_us: bytes, period_us: bytes) -> float | None:
+    """Cores that v1's `cpu.cfs_quota_us` and `cpu.cfs_period_us` allow; -1 is no quota."""
+    quota, period = int(quota_us), int(period_us)
+    return quota / period if quota > 0 and period > 0 else None
+
+
+def parse_memory_limit(text: bytes) -> int | None:
+    word = text.strip()
+    return int(word) if word.isdigit() and int(word) < NO_LIMIT_BYTES else None
+
+
+def parse_throttling(text: bytes) -> tuple[float, float, float]:
+    """Seconds held back, periods, periods that ran out, of either version's `cpu.stat`. v1 counts nanoseconds, v2 microseconds."""
+    values = parse_keyed(text)
+    throttled_s = (
+        values[b"throttled_usec"] / 1e6 if b"throttled_usec" in values else values.get(b"throttled_time", 0) / 1e9
+    )
+    return throttled_s, float(values.get(b"nr_periods", 0)), float(values.get(b"nr_throttled", 0))
+
+
+class CgroupReader:
+    """Answers for any process, as often as asked: what cgroups have in common is read once a tick."""
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._root = root
+        self._files = KeptFiles(root, limit=256)
+        self._mounts: tuple[MountEntry, ...] | None = None
+        self._mounts_due_ns = 0
+        self._levels: dict[tuple[str, str], Levels | None] = {}
+        self._states: dict[bytes, CgroupState] = {}
+
+    def begin_tick(self, now_ns: int) -> None:
+        """Forget what was read of limits and counters, and now and then which cgroups are mounted where."""
+        self._states.clear()
+        if now_ns >= self._mounts_due_ns:
+            self._mounts = None
+            self._levels.clear()
+            self._mounts_due_ns = now_ns + MOUNTS_PERIOD_NS
+
+    def membership(self, pid: int) -> bytes | None:
+        """/proc/<pid>/cgroup, equal for processes with the same limits; None once the process is gone."""
+        try:
+            text = self._files.read(pid, "cgroup")
+        except OSError:
+            return None
+        return text or None
+
+    def state_of(self, pid: int) -> CgroupState | None:
+        """None once the process is gone."""
+        text = self.membership(pid)
+        if text is None:
+            return None
+        state = self._states.get(text)
+        if state is None:
+            cpu, memory = (self._levels_of(controller, pid, text) for controller in ("cpu", "memory"))
+            state = CgroupState(self._cpu_limit(cpu) if cpu else None, self._memory_limit(memory) if memory else None)
+            self._states[text] = state
+        return state
+
+    def prune(self, pids: Iterable[int]) -> None:
+        self._files.prune(set(pids))
+
+    def _levels_of(self, controller: str, pid: int, text: bytes) -> Levels | None:
+        decoded = text.decode(errors="surrogateescape")
+        key = (controller, decoded)
+        if key not in self._levels:
+            # Our own mounts: paths in /proc/<pid>/cgroup are relative to the reader, and `ip netns exec` hides cgroups from the target.
+            if self._mounts is None:
+                self._mounts = parse_mountinfo(read_text(self._root / "proc/self/mountinfo") or "")
+            levels = find_levels(controller, pid, decoded, self._mounts, self._root)
+            if levels is None:
+                inside = self._root / f"proc/{pid}/root"
+                theirs = parse_mountinfo(read_text(self._root / f"proc/{pid}/mountinfo") or "")
+                levels = find_levels(controller, pid, decoded, theirs, inside)
+                if levels:
+                    levels = Levels(levels.version, tuple(f"proc/{pid}/root/{d}" for d in levels.directories))
+            self._levels[key] = levels
+        return self._levels[key]
+
+    def _cpu_limit(self, levels: Levels) -> CpuLimit:
+        tightest: tuple[float, str] | None = None
+        for directory in levels.directories:
+            quota = self._quota(levels.version, directory)
+            if quota is not None and (tightest is None or quota < tightest[0]):
+                tightest = (quota, directory)
+        if tightest is None:
+            return CpuLimit()
+        quota, holder = tightest
+        return CpuLimit(quota, holder, *parse_throttling(self._read(holder, "cpu.stat") or b""))
+
+    def _quota(self, version: int, directory: str) -> float | None:
+        if version == 2:
+            text = self._read(directory, "cpu.max")
+            return parse_cpu_max(text) if text else None
+        quota, period = self._read(directory, "cpu.cfs_quota_us"), self._read(directory, "cpu.cfs_period_us")
+        return parse_cfs(quota, period) if quota and period else None
+
+    def _memory_limit(self, levels: Levels) -> MemoryLimit:
+        limit_name, used_name = (
+            ("memory.max", "memory.current")
+            if levels.version == 2
+            else ("memory.limit_in_bytes", "memory.usage_in_bytes")
+        )
+        tightest: tuple[int, int] | None = None
+        for depth, directory in enumerate(levels.directories):
+            limit = parse_memory_limit(self._read(directory, limit_name) or b"")
+            if limit is not None and (tightest is None or limit < tightest[0]):
+                tightest = (limit, depth)
+        depth = tightest[1] if tightest else 0
+        holder = levels.directories[depth]
+        used = self._read(holder, used_name)
+        return MemoryLimit(
+            limit_bytes=tightest[0] if tightest else None,
+            holder=holder,
+            used_bytes=int(used) if used else None,
+            oom_kills=self._oom_kills(levels, depth),
+        )
+
+    def _oom_kills(self, levels: Levels, depth: int) -> int | None:
+        """v2 counts a kill in the victim's cgroup and all above it, v1 only in the victim's own."""
+        if levels.version == 2:
+            text = self._read(levels.directories[depth], "memory.events")
+            return parse_keyed(text).get(b"oom_kill") if text else None
+        texts = [self._read(directory, "memory.oom_control") for directory in levels.directories[: depth + 1]]
+        counts = [parse_keyed(text).get(b"oom_kill") for text in texts if text]
+        known = [count for count in counts if count is not None]
+        return sum(known) if known else None
+
+    def _read(self, directory: str, name: str) -> bytes | None:
+        try:
+            return self._files.read(0, f"{directory}/{name}")
+        except OSError:
+            return None  # not enabled at this level (v2), no such file at the root, or the cgroup is just being removed
+
+
+class CgroupProbe:
+    """Reports a worker only where its cgroup is another than its rank's: 64 workers would repeat their rank's numbers."""
+
+    name = "cgroup"
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._root = root
+        self._reader = CgroupReader(root)
+        self._continued = Continued()
+        self._gaps = GapsOnce()
+
+    def sample(self, now_ns: int, targets: Sequence[Target]) -> Reading:
+        pids = {t.pid for t in targets}
+        self._reader.begin_tick(now_ns)
+        self._reader.prune(pids)
+        self._continued.prune(pids)
+        of_rank = {t.rank: self._reader.membership(t.pid) for t in targets if t.role == "rank"}
+        samples: list[Sample] = []
+        for target in targets:
+            membership = self._reader.membership(target.pid) if target.role == "worker" else None
+            if membership is not None and of_rank.get(target.rank) == membership:
+                continue
+            state = self._reader.state_of(target.pid)
+            if state is not None:
+                self._report(target, state, samples)
+            elif (self._root / f"proc/{target.pid}/stat").exists():
+                self._gaps.add(
+                    CPU_METRICS + MEMORY_METRICS, "host", "no /proc/<pid>/cgroup", "the kernel has no cgroups"
+                )
+        return Reading(tuple(samples), self._gaps.take())
+
+    def _report(self, target: Target, state: CgroupState, samples: list[Sample]) -> None:
+        pid, scope = target.pid, f"pid:{target.pid}"
+        for metrics, seen in ((CPU_METRICS, state.cpu), (MEMORY_METRICS, state.memory)):
+            if seen is None:
+                self._gaps.add(
+                    metrics,
+                    scope,
+                    "the cgroup of this process cannot be seen from here",
+                    "run the advisor in the job's own container with /sys/fs/cgroup mounted",
+                    key=(target.role, target.rank),
+                )
+        if (cpu := state.cpu) is not None:
+            if cpu.quota_cores is not None:
+                samples.append(Sample("cgroup.quota_cores", scope, cpu.quota_cores))
+            for counter, raw in zip(
+                CPU_METRICS[1:], (cpu.throttled_s, cpu.periods, cpu.throttled_periods), strict=True
+            ):
+                samples.append(Sample(counter, scope, self._continued.value(pid, counter, cpu.holder, raw)))
+        if (memory := state.memory) is not None:
+            if memory.limit_bytes is not None:
+                samples.append(Sample("cgroup.mem_limit_bytes", scope, float(memory.limit_bytes)))
+            if memory.used_bytes is not None:
+                samples.append(Sample("cgroup.mem_used_bytes", scope, float(memory.used_bytes)))
+            if memory.oom_kills is not None:
+                kills = self._continued.value(pid, "cgroup.oom_kills", memory.holder, float(memory.oom_kills))
+                samples.append(Sample("cgroup.oom_kills", scope, kills))

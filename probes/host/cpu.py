@@ -1,0 +1,126 @@
+"""The host's processors: where their time went, how many tasks want them, how many this job may use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from advisor.core.metrics import Reading, Sample
+from probes.host.cgroup import CgroupReader
+from probes.host.gaps import GapsOnce
+from probes.host.procfs import CLOCK_TICKS, KeptFiles, parse_cpu_list, read_text
+from probes.host.target import Target
+
+STAT_BYTES = 1 << 18  # the cpu lines of 1024 cores; what follows them is not needed
+MANY_CORES = 16  # above, per-core counters are read every CORES_PERIOD_NS: 256 cores would be 1000 samples a second
+CORES_PERIOD_NS = 10_000_000_000
+FREQ_PERIOD_NS = 30_000_000_000  # asking 128 cores for their clock costs milliseconds and wakes idle ones
+
+
+def parse_cpu_times(line: bytes) -> tuple[float, float, float, float]:
+    """Seconds busy, idle, waiting for I/O and stolen of one `cpu` line; guest time is already in user and nice."""
+    f = [int(x) / CLOCK_TICKS for x in line.split()[1:9]]
+    f += [0.0] * (8 - len(f))
+    user, nice, system, idle, iowait, irq, softirq, steal = f
+    return user + nice + system + irq + softirq, idle, iowait, steal
+
+
+def mean_mhz(root: Path) -> float | None:
+    """Mean current clock of the cores, by cpufreq or else /proc/cpuinfo (in a VM usually the nominal clock)."""
+    khz = [read_text(path) for path in sorted(root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_cur_freq"))]
+    values = [int(text) / 1000 for text in khz if text and text.isdigit()]
+    if not values:
+        lines = (read_text(root / "proc/cpuinfo") or "").splitlines()
+        values = [float(line.partition(":")[2]) for line in lines if line.startswith("cpu MHz")]
+    return sum(values) / len(values) if values else None
+
+
+def affinity_cores(pid: int, root: Path = Path("/")) -> int | None:
+    """Cores the process may run on: its affinity, which the kernel keeps inside its cpuset, of those online."""
+    for line in (read_text(root / f"proc/{pid}/status") or "").splitlines():
+        if line.startswith("Cpus_allowed_list:"):
+            allowed = parse_cpu_list(line.partition(":")[2])
+            online = parse_cpu_list(read_text(root / "sys/devices/system/cpu/online") or "")
+            return len(allowed & online if online else allowed) or None
+    return None
+
+
+def allowed_cores(pid: int, root: Path = Path("/"), reader: CgroupReader | None = None) -> float | None:
+    """Cores a process may use: affinity and cpuset or CPU quota, the smaller; None once it is gone."""
+    affinity = affinity_cores(pid, root)
+    if affinity is None:
+        return None
+    state = (reader or CgroupReader(root)).state_of(pid)
+    quota = state.cpu.quota_cores if state and state.cpu else None
+    return float(affinity) if quota is None else min(float(affinity), quota)
+
+
+class CpuProbe:
+    """`job_pid` is the job's main process: what it may use, the job may use."""
+
+    name = "cpu"
+
+    def __init__(self, root: Path = Path("/"), *, job_pid: int | None = None) -> None:
+        self._root = root
+        self._job_pid = job_pid
+        self._files = KeptFiles(root)
+        self._reader = CgroupReader(root)
+        self._gaps = GapsOnce()
+        self._cores_due_ns: int | None = None
+        self._freq_due_ns: int | None = None
+
+    def sample(self, now_ns: int, targets: Sequence[Target]) -> Reading:
+        samples: list[Sample] = []
+        self._read_times(now_ns, samples)
+        self._read_load(samples)
+        self._read_freq(now_ns, samples)
+        job_pid = self._job_pid or next((t.pid for t in targets if t.role == "rank"), None)
+        if job_pid is not None:
+            self._reader.begin_tick(now_ns)
+            cores = allowed_cores(job_pid, self._root, self._reader)
+            if cores is not None:
+                samples.append(Sample("cpu.allowed_cores", "job", cores))
+        return Reading(tuple(samples), self._gaps.take())
+
+    def _read_times(self, now_ns: int, samples: list[Sample]) -> None:
+        try:
+            text = self._files.read(0, "proc/stat", STAT_BYTES)
+        except OSError as e:
+            metrics = ("cpu.busy_s", "cpu.idle_s", "cpu.iowait_s", "cpu.steal_s", "cpu.cores")
+            self._gaps.add(metrics, "host", f"/proc/stat: {e.strerror}")
+            return
+        cores = text.count(b"\ncpu")
+        samples.append(Sample("cpu.cores", "host", float(cores)))
+        with_cores = cores <= MANY_CORES or self._cores_due_ns is None or now_ns >= self._cores_due_ns
+        if with_cores:
+            self._cores_due_ns = now_ns + CORES_PERIOD_NS
+        lines = 1 + cores if with_cores else 1
+        for line in text.split(b"\n", lines)[:lines]:
+            label = line[3 : line.index(b" ")].decode()
+            scope = f"cpu:{label}" if label else "host"
+            names = ("cpu.busy_s", "cpu.idle_s", "cpu.iowait_s", "cpu.steal_s")
+            samples += [Sample(name, scope, value) for name, value in zip(names, parse_cpu_times(line), strict=True)]
+
+    def _read_load(self, samples: list[Sample]) -> None:
+        try:
+            f = self._files.read(0, "proc/loadavg").split()
+        except OSError as e:
+            self._gaps.add(("cpu.load1", "cpu.runnable"), "host", f"/proc/loadavg: {e.strerror}")
+            return
+        samples.append(Sample("cpu.load1", "host", float(f[0])))
+        samples.append(Sample("cpu.runnable", "host", float(f[3].partition(b"/")[0])))
+
+    def _read_freq(self, now_ns: int, samples: list[Sample]) -> None:
+        if self._freq_due_ns is not None and now_ns < self._freq_due_ns:
+            return
+        self._freq_due_ns = now_ns + FREQ_PERIOD_NS
+        mhz = mean_mhz(self._root)
+        if mhz is None:
+            self._gaps.add(
+                "cpu.freq_mhz",
+                "host",
+                "neither cpufreq nor /proc/cpuinfo tells a clock",
+                "usual on Arm virtual machines",
+            )
+        else:
+            samples.append(Sample("cpu.freq_mhz", "host", mhz))

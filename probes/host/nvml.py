@@ -1,0 +1,78 @@
+"""The one place where the NVIDIA driver is loaded and its errors are put into words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from advisor.core.metrics import ProbeGap
+
+# pynvml has no types: the module and its handles are Any here and nowhere else than in the GPU probes.
+ERRORS: dict[str, tuple[str, str]] = {
+    "NVML_ERROR_LIBRARY_NOT_FOUND": (
+        "libnvidia-ml.so.1 not found",
+        "install the NVIDIA driver; in a container start it with --gpus all",
+    ),
+    "NVML_ERROR_DRIVER_NOT_LOADED": ("the NVIDIA kernel driver is not loaded", "modprobe nvidia; see dmesg"),
+    "NVML_ERROR_LIB_RM_VERSION_MISMATCH": (
+        "driver library and kernel module have different versions",
+        "the driver was updated while loaded: reboot, or reload the nvidia modules",
+    ),
+    "NVML_ERROR_NOT_SUPPORTED": ("this GPU or its driver does not report it", "usual for GeForce, vGPU and MIG"),
+    "NVML_ERROR_FUNCTION_NOT_FOUND": ("the driver is too old to report it", "update the NVIDIA driver"),
+    "NVML_ERROR_ARGUMENT_VERSION_MISMATCH": (
+        "the driver does not know this version of the question",
+        "update the NVIDIA driver",
+    ),
+    "NVML_ERROR_NO_PERMISSION": ("not permitted", "run as root, or ask the operator to allow it"),
+    "NVML_ERROR_GPU_IS_LOST": (
+        "the GPU has fallen off the bus",
+        "see dmesg for Xid 79; reset the machine or hand it back",
+    ),
+    "NVML_ERROR_RESET_REQUIRED": (
+        "the GPU must be reset",
+        "see dmesg for Xid errors; nvidia-smi --gpu-reset, or hand the machine back",
+    ),
+    "NVML_ERROR_IRQ_ISSUE": ("the GPU's interrupts do not arrive", "see dmesg; reboot"),
+    "NVML_ERROR_INSUFFICIENT_POWER": ("the GPU's power cables are not connected", "check the power supply"),
+    "NVML_ERROR_OPERATING_SYSTEM": (
+        "the operating system blocked access",
+        "check /dev/nvidia* and the container's device rules",
+    ),
+    "NVML_ERROR_UNINITIALIZED": ("the driver connection was lost", ""),
+    "NVML_ERROR_TIMEOUT": ("the driver did not answer in time", "see dmesg"),
+    "NVML_ERROR_UNKNOWN": ("the driver reports an unknown error", "see dmesg"),
+}
+# Asking again is useless: it will be the same for the whole run.
+LASTING = frozenset(
+    {"NVML_ERROR_NOT_SUPPORTED", "NVML_ERROR_FUNCTION_NOT_FOUND", "NVML_ERROR_ARGUMENT_VERSION_MISMATCH"}
+)
+GPU_GONE = frozenset({"NVML_ERROR_GPU_IS_LOST", "NVML_ERROR_RESET_REQUIRED"})
+
+
+def error_name(nvml: Any, error: Exception) -> str:
+    """The driver's own name of an error (NVML_ERROR_…)."""
+    code = getattr(error, "value", None)
+    names = (name for name in dir(nvml) if name.startswith("NVML_ERROR_") and getattr(nvml, name) == code)
+    return next(names, f"NVML_ERROR_{code}")
+
+
+def gap_of(name: str, metric: str, scope: str) -> ProbeGap:
+    reason, hint = ERRORS.get(name, (f"the driver answered {name}", "see dmesg"))
+    return ProbeGap(metric, scope, reason, hint)
+
+
+def open_driver(root: Path = Path("/")) -> Any:
+    """The initialised pynvml module, or a ProbeGap for all of `gpu.*`. Only for the agent's process: NVML does not survive a fork."""
+    try:
+        import pynvml as nvml  # noqa: PLC0415 - 15 ms that a machine without a driver need not spend before its first tick
+    except ImportError as e:
+        return ProbeGap("gpu.*", "host", f"pynvml: {e}", "pip install nvidia-ml-py")
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as e:
+        gap = gap_of(error_name(nvml, e), "gpu.*", "host")
+        if not (root / "proc/driver/nvidia").exists() and not (root / "dev/nvidiactl").exists():
+            return ProbeGap(gap.metric, gap.scope, f"no NVIDIA driver on this machine ({gap.reason})", gap.hint)
+        return gap
+    return nvml

@@ -1,0 +1,189 @@
+"""The processes of a job, followed from its main process through every fork, and what they used even after they are gone."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from probes.host.deaths import ExitStatus, exit_status
+from probes.host.procfs import CLOCK_TICKS, KeptFiles, Stat, parse_stat
+
+RESCAN_PERIOD_NS = (
+    30_000_000_000  # look again at processes taken for foreign: a pid may have been used again between two ticks
+)
+SETTLING_NS = 3_000_000_000  # a young process may still exec and get another command line
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A process of the job as last seen. `exit` is known only if it was seen as a zombie."""
+
+    pid: int
+    parent_pid: int
+    start_ticks: int  # with the pid, its name for good
+    started_ns: int  # monotonic
+    first_seen_ns: int
+    command: str
+    cpu_s: float
+    zombie: bool = False
+    exit: ExitStatus | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TreeChange:
+    """What an update found: members new since the last one, and members that are gone."""
+
+    started: tuple[Member, ...] = ()
+    ended: tuple[Member, ...] = ()
+
+
+def boot_offset_ns() -> int:
+    """CLOCK_MONOTONIC minus CLOCK_BOOTTIME: start times count from boot, suspended time included."""
+    return time.monotonic_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+class ProcessTree:
+    """Follows descendants by parent pid; members stay members when their parent dies and init adopts them.
+
+    Reading `task/<tid>/children` would cost a read per thread of every member (a rank has hundreds) and many kernels lack it, so only
+    processes new in /proc since the last update are looked at. An orphan whose parent came and went between two updates is still
+    known by its session or process group, if a member leads that.
+    """
+
+    def __init__(self, root_pid: int, root: Path = Path("/")) -> None:
+        self.root_pid = root_pid
+        self._proc = root / "proc"
+        self._root = root
+        self._files = KeptFiles(root)
+        self._root_seen = False
+        self._offset_ns = boot_offset_ns()
+        self._members: dict[int, Member] = {}
+        self._stats: dict[int, Stat] = {}
+        self._leaders: set[int] = set()  # ids of sessions and process groups that a member leads or led
+        self._foreign: set[str] = set()
+        self._rescan_ns = 0
+        self._dead_cpu_s = 0.0
+        self._updated_ns: int | None = None
+        self._change = TreeChange()
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds of all members that ever were, the dead with what they had when last seen."""
+        return self._dead_cpu_s + sum(m.cpu_s for m in self._members.values())
+
+    @property
+    def processes(self) -> int:
+        return sum(not m.zombie for m in self._members.values())
+
+    def members(self) -> tuple[Member, ...]:
+        """All that exist, zombies included, oldest first."""
+        return tuple(sorted(self._members.values(), key=lambda m: (m.start_ticks, m.pid)))
+
+    def stat_of(self, pid: int) -> Stat | None:
+        """What the last update read of a member."""
+        return self._stats.get(pid)
+
+    def update(self, now_ns: int) -> TreeChange:
+        """Look again; a second call with the same time costs nothing and answers the same."""
+        if now_ns != self._updated_ns:
+            self._updated_ns = now_ns
+            ended = self._refresh(now_ns)
+            started = self._discover(now_ns)
+            self._files.prune(self._members)
+            self._change = TreeChange(tuple(started), tuple(ended))
+        return self._change
+
+    def _refresh(self, now_ns: int) -> list[Member]:
+        ended = []
+        for pid, member in list(self._members.items()):
+            stat = self._read_stat(pid)
+            if stat is None or stat.start_ticks != member.start_ticks or stat.state == b"X":
+                ended.append(member)
+                del self._members[pid], self._stats[pid]
+                self._dead_cpu_s += member.cpu_s
+                continue
+            previous = self._stats[pid]
+            self._note(pid, stat)
+            if stat != previous or now_ns - member.first_seen_ns < SETTLING_NS:
+                self._members[pid] = self._changed(member, previous, stat, now_ns)
+        return ended
+
+    def _changed(self, member: Member, previous: Stat, stat: Stat, now_ns: int) -> Member:
+        pid, command, ended = member.pid, member.command, member.exit
+        zombie = stat.state == b"Z"
+        if zombie:
+            ended = ended or exit_status(pid, self._root)
+        elif stat.comm != previous.comm or now_ns - member.first_seen_ns < SETTLING_NS:
+            command = self._command(pid) or command
+        cpu_s = max(stat.cpu_s, member.cpu_s)
+        return replace(member, parent_pid=stat.parent_pid, cpu_s=cpu_s, command=command, zombie=zombie, exit=ended)
+
+    def _discover(self, now_ns: int) -> list[Member]:
+        if now_ns >= self._rescan_ns:
+            self._foreign.clear()
+            self._rescan_ns = now_ns + RESCAN_PERIOD_NS
+        names = {name for name in os.listdir(self._proc) if name.isdigit()}  # noqa: PTH208 - a Path for each of 3000 processes
+        self._foreign &= names
+        candidates = {}
+        for name in names - self._foreign:
+            pid = int(name)
+            if pid not in self._members and (stat := self._glance(pid)) is not None:
+                candidates[pid] = stat
+        started = []
+        while found := [(pid, stat) for pid, stat in candidates.items() if self._belongs(pid, stat)]:
+            for pid, stat in found:
+                del candidates[pid]
+                started.append(self._add(pid, stat, now_ns))
+        self._foreign.update(str(pid) for pid in candidates)
+        # The kernel hands no pid out again while it names a session or a group: an id that members are in cannot be mistaken.
+        self._leaders &= {i for stat in self._stats.values() for i in (stat.session, stat.group)}
+        return started
+
+    def _belongs(self, pid: int, stat: Stat) -> bool:
+        if pid == self.root_pid:
+            return not self._root_seen  # later it can only be another process with the same number
+        return stat.parent_pid in self._members or stat.session in self._leaders or stat.group in self._leaders
+
+    def _add(self, pid: int, stat: Stat, now_ns: int) -> Member:
+        started_ns = int(stat.start_ticks * (1e9 / CLOCK_TICKS)) + self._offset_ns
+        member = Member(
+            pid,
+            stat.parent_pid,
+            stat.start_ticks,
+            started_ns,
+            now_ns,
+            self._command(pid),
+            stat.cpu_s,
+            stat.state == b"Z",
+        )
+        self._members[pid] = member
+        self._note(pid, stat)
+        self._root_seen |= pid == self.root_pid
+        return member
+
+    def _note(self, pid: int, stat: Stat) -> None:
+        self._stats[pid] = stat
+        if pid in (stat.session, stat.group):
+            self._leaders.add(pid)
+
+    def _glance(self, pid: int) -> Stat | None:
+        """Like `_read_stat`, for processes that are probably none of ours: no descriptor is kept."""
+        try:
+            return parse_stat((self._proc / str(pid) / "stat").read_bytes())
+        except (OSError, ValueError, IndexError):
+            return None
+
+    def _read_stat(self, pid: int) -> Stat | None:
+        try:
+            return parse_stat(self._files.read(pid, "stat"))
+        except (OSError, ValueError, IndexError):
+            return None
+
+    def _command(self, pid: int) -> str:
+        try:
+            text = (self._proc / str(pid) / "cmdline").read_bytes()
+        except OSError:
+            return ""
+        return text.rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace")

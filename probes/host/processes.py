@@ -1,0 +1,114 @@
+"""What each process of the job uses: CPU, memory, I/O, and how long its main thread waited for a core."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from advisor.core.metrics import Reading, Sample
+from probes.host.deaths import Death, DeathWatch, ExitStatus, exit_status
+from probes.host.gaps import GapsOnce
+from probes.host.process_tree import Member, ProcessTree, TreeChange
+from probes.host.procfs import KeptFiles, Stat, parse_keyed, parse_stat
+from probes.host.target import Target
+
+__all__ = ["Death", "DeathWatch", "ExitStatus", "Member", "ProcessTree", "ProcessesProbe", "TreeChange", "exit_status"]
+
+IO_METRICS = {"proc.read_bytes": b"read_bytes", "proc.write_bytes": b"write_bytes", "proc.rchar_bytes": b"rchar"}
+# /proc/<pid>/status costs the kernel ten times what the others do; a counter that is read rarely loses nothing.
+WORKER_STATUS_PERIOD_NS = 10_000_000_000
+
+
+class ProcessesProbe:
+    """With a `tree` it also reports the job as a whole, and shares the tree's reading of each process."""
+
+    name = "processes"
+
+    def __init__(self, root: Path = Path("/"), *, tree: ProcessTree | None = None) -> None:
+        self._root = root
+        self._tree = tree
+        self._files = KeptFiles(root)
+        self._gaps = GapsOnce()
+        self._status_due_ns: dict[int, int] = {}
+
+    def sample(self, now_ns: int, targets: Sequence[Target]) -> Reading:
+        samples: list[Sample] = []
+        if self._tree is not None:
+            self._tree.update(now_ns)
+            samples.append(Sample("job.cpu_s", "job", self._tree.cpu_s))
+            samples.append(Sample("job.processes", "job", float(self._tree.processes)))
+        pids = {t.pid for t in targets}
+        self._files.prune(pids)
+        for pid in [pid for pid in self._status_due_ns if pid not in pids]:
+            del self._status_due_ns[pid]
+        for target in targets:
+            self._sample_process(now_ns, target, samples)
+        return Reading(tuple(samples), self._gaps.take())
+
+    def _sample_process(self, now_ns: int, target: Target, samples: list[Sample]) -> None:
+        stat = self._stat(target.pid)
+        if stat is None or stat.state in (b"Z", b"X"):
+            return
+        scope = f"pid:{target.pid}"
+        samples.append(Sample("proc.cpu_s", scope, stat.cpu_s))
+        samples.append(Sample("proc.rss_bytes", scope, float(stat.rss_bytes)))
+        samples.append(Sample("proc.threads", scope, float(stat.threads)))
+        self._sample_run_delay(target, scope, samples)
+        self._sample_io(target, scope, samples)
+        if now_ns >= self._status_due_ns.get(target.pid, 0):
+            self._status_due_ns[target.pid] = now_ns + (WORKER_STATUS_PERIOD_NS if target.role == "worker" else 0)
+            self._sample_switches(target, scope, samples)
+
+    def _stat(self, pid: int) -> Stat | None:
+        stat = self._tree.stat_of(pid) if self._tree is not None else None
+        if stat is not None:
+            return stat
+        try:
+            return parse_stat(self._files.read(pid, "stat"))
+        except (OSError, ValueError, IndexError):
+            return None
+
+    def _sample_run_delay(self, target: Target, scope: str, samples: list[Sample]) -> None:
+        try:
+            ran_ns, delay_ns = self._files.read(target.pid, "schedstat").split()[:2]
+        except (OSError, ValueError) as e:
+            self._missing(
+                ("proc.run_delay_s",), target, e, "schedstat", "the kernel is built without CONFIG_SCHED_INFO"
+            )
+            return
+        if ran_ns == b"0":  # a process that was seen running has run: the kernel keeps no such account
+            hint = "the kernel keeps no scheduling account (CONFIG_SCHED_INFO or schedstats off)"
+            self._gaps.add("proc.run_delay_s", scope, "schedstat reads zero", hint, key=(target.role, target.rank))
+            return
+        samples.append(Sample("proc.run_delay_s", scope, int(delay_ns) / 1e9))
+
+    def _sample_io(self, target: Target, scope: str, samples: list[Sample]) -> None:
+        try:
+            values = parse_keyed(self._files.read(target.pid, "io"))
+        except OSError as e:
+            self._missing(tuple(IO_METRICS), target, e, "io", "the kernel is built without CONFIG_TASK_IO_ACCOUNTING")
+            return
+        for metric, key in IO_METRICS.items():
+            if key in values:
+                samples.append(Sample(metric, scope, float(values[key])))
+
+    def _sample_switches(self, target: Target, scope: str, samples: list[Sample]) -> None:
+        """Of the main thread alone: the kernel sums them over threads nowhere."""
+        try:
+            text = self._files.read(target.pid, "status")
+        except OSError as e:
+            self._missing(("proc.involuntary_switches",), target, e, "status", "")
+            return
+        _, found, rest = text.partition(b"\nnonvoluntary_ctxt_switches:")
+        if found:
+            samples.append(Sample("proc.involuntary_switches", scope, float(rest.split(None, 1)[0])))
+
+    def _missing(self, metrics: tuple[str, ...], target: Target, error: Exception, name: str, hint: str) -> None:
+        """A gap, unless the process simply ended."""
+        if isinstance(error, ProcessLookupError) or not (self._root / f"proc/{target.pid}/stat").exists():
+            return
+        if isinstance(error, PermissionError):
+            hint = "run the advisor as the user of the job; processes that changed user or are not dumpable need CAP_SYS_PTRACE"
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        reason = f"/proc/<pid>/{name}: {reason}"
+        self._gaps.add(metrics, f"pid:{target.pid}", reason, hint, key=(target.role, target.rank))

@@ -1,0 +1,155 @@
+"""Runs the host probes on fixed deadlines, walls off those that fail, and keeps account of what each costs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from advisor.core.metrics import ProbeGap, Sample
+from probes.host.cgroup import CgroupProbe
+from probes.host.cpu import CpuProbe
+from probes.host.disk import DiskProbe
+from probes.host.gpu import GpuProbe
+from probes.host.memory import MemoryProbe
+from probes.host.network import NetworkProbe
+from probes.host.processes import ProcessesProbe, ProcessTree
+from probes.host.target import Probe, Target
+
+FAILURES_MAX = 3  # in a row; a probe that fails once may have met a process in the act of dying
+SHED_ORDER = ("network", "disk", "memory", "gpu", "cpu", "cgroup", "processes")  # what explains least goes first
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """All that the probes saw at one deadline; `t_ns` belongs to every sample."""
+
+    t_ns: int
+    samples: tuple[Sample, ...]
+    gaps: tuple[ProbeGap, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeCost:
+    ticks: int = 0
+    cpu_s: float = 0.0  # of the sampling thread
+    wall_s: float = 0.0  # a driver that blocks shows here alone
+
+    @property
+    def cpu_s_per_tick(self) -> float:
+        return self.cpu_s / self.ticks if self.ticks else 0.0
+
+
+def host_probes(
+    root: Path = Path("/"), *, tree: ProcessTree | None = None, job_pid: int | None = None
+) -> tuple[Probe, ...]:
+    """Every probe there is."""
+    return (
+        ProcessesProbe(root, tree=tree),
+        CgroupProbe(root),
+        CpuProbe(root, job_pid=job_pid),
+        MemoryProbe(root),
+        DiskProbe(root),
+        NetworkProbe(root),
+        GpuProbe(root),
+    )
+
+
+class Sampler:
+    """Never sleeps by itself: the agent asks `wait_s()` how long it may do other things and calls `poll` as often as it likes.
+
+    Deadlines are the start plus whole periods. Whoever comes late gets one tick for all the deadlines missed, and they are counted.
+    """
+
+    def __init__(
+        self, probes: Sequence[Probe], period_s: float = 1.0, clock: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        self._probes = list(probes)
+        self._period_ns = round(period_s * 1e9)
+        self._clock = clock
+        self._deadline_ns = clock()
+        self._failures: dict[str, int] = {}
+        self._costs: dict[str, ProbeCost] = {}
+        self._gaps: list[ProbeGap] = []
+        self.missed = 0
+        self.ticks = 0
+
+    @property
+    def deadline_ns(self) -> int:
+        return self._deadline_ns
+
+    @property
+    def active(self) -> tuple[str, ...]:
+        """Names of the probes that still run."""
+        return tuple(probe.name for probe in self._probes)
+
+    def costs(self) -> dict[str, ProbeCost]:
+        """By probe, those that were dropped or shed included."""
+        return dict(self._costs)
+
+    def wait_s(self) -> float:
+        """Seconds until the next deadline, 0 when it is due."""
+        return max(0, self._deadline_ns - self._clock()) / 1e9
+
+    def poll(self, targets: Sequence[Target]) -> Tick | None:
+        """One reading of every probe if a deadline has passed, else None."""
+        now_ns = self._clock()
+        if now_ns < self._deadline_ns:
+            return None
+        passed = (now_ns - self._deadline_ns) // self._period_ns
+        self.missed += passed
+        self._deadline_ns += (passed + 1) * self._period_ns
+        return self.sample_now(targets)
+
+    def sample_now(self, targets: Sequence[Target]) -> Tick:
+        """One reading outside the schedule: the last one of a run."""
+        now_ns = self._clock()
+        self.ticks += 1
+        samples: list[Sample] = []
+        for probe in list(self._probes):
+            samples += self._run(probe, now_ns, targets)
+        gaps, self._gaps = tuple(self._gaps), []
+        return Tick(now_ns, tuple(samples), gaps)
+
+    def shed(self, name: str) -> bool:
+        """Stop a probe for good; the next tick reports it as a gap. False if it does not run."""
+        return self._drop(name, "shed to keep the advisor within its overhead budget", "raise --overhead-budget")
+
+    def _run(self, probe: Probe, now_ns: int, targets: Sequence[Target]) -> tuple[Sample, ...]:
+        wall_ns, cpu_ns = time.monotonic_ns(), time.thread_time_ns()
+        try:
+            reading = probe.sample(now_ns, targets)
+        except Exception as e:  # noqa: BLE001 - one broken probe must not take the others or the recording along
+            self._fail(probe.name, e)
+            return ()
+        finally:
+            cost = self._costs.get(probe.name, ProbeCost())
+            self._costs[probe.name] = ProbeCost(
+                cost.ticks + 1,
+                cost.cpu_s + (time.thread_time_ns() - cpu_ns) / 1e9,
+                cost.wall_s + (time.monotonic_ns() - wall_ns) / 1e9,
+            )
+        self._failures.pop(probe.name, None)
+        self._gaps += reading.gaps
+        return reading.samples
+
+    def _fail(self, name: str, error: Exception) -> None:
+        failures = self._failures[name] = self._failures.get(name, 0) + 1
+        reason = f"the probe failed: {type(error).__name__}: {error}"
+        if failures >= FAILURES_MAX:
+            self._drop(
+                name,
+                f"dropped after {failures} failures in a row: {type(error).__name__}: {error}",
+                "please report this",
+            )
+        elif failures == 1:
+            self._gaps.append(ProbeGap(f"{name}.*", "host", reason, "it is tried again at the next tick"))
+
+    def _drop(self, name: str, reason: str, hint: str) -> bool:
+        kept = [probe for probe in self._probes if probe.name != name]
+        dropped = len(kept) < len(self._probes)
+        self._probes = kept
+        if dropped:
+            self._gaps.append(ProbeGap(f"{name}.*", "host", reason, hint))
+        return dropped

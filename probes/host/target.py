@@ -1,0 +1,30 @@
+"""What the agent asks probes about: the processes of the job, and the shape every host probe has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from advisor.core.metrics import Reading
+
+if TYPE_CHECKING:
+    from advisor.core.recording import Role  # at run time it would bring numpy along
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One live process of the job; a worker carries the rank it works for."""
+
+    pid: int
+    role: Role
+    rank: int | None = None
+
+
+class Probe(Protocol):
+    """Keeps its state between ticks; reports numbers or gaps, never opinions; a vanished process is no error."""
+
+    @property
+    def name(self) -> str: ...
+
+    def sample(self, now_ns: int, targets: Sequence[Target]) -> Reading: ...

@@ -1,0 +1,111 @@
+"""What the host is: processor, sockets, NUMA, memory, kernel, and whether it is virtual or a container. Asked once a run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from probes.host.procfs import parse_cpu_list, parse_keyed, read_text
+
+CONTAINER_MARKS = ("docker", "kubepods", "containerd", "libpod", "lxc", "garden")
+
+
+def host_facts(root: Path = Path("/")) -> dict[str, Any]:
+    """Plain JSON values; None: could not be told."""
+    cpuinfo = _cpuinfo(root)
+    meminfo = parse_keyed((read_text(root / "proc/meminfo") or "").encode())
+    return {
+        "hostname": read_text(root / "proc/sys/kernel/hostname") or os.uname().nodename,
+        "kernel": read_text(root / "proc/sys/kernel/osrelease") or os.uname().release,
+        "os": _os_name(root),
+        "machine": os.uname().machine,
+        "cpu_model": _cpu_model(cpuinfo),
+        **_cores(root, cpuinfo),
+        "numa_nodes": _numa_nodes(root),
+        "mem_total_bytes": meminfo[b"MemTotal"] * 1024 if b"MemTotal" in meminfo else None,
+        "swap_total_bytes": meminfo[b"SwapTotal"] * 1024 if b"SwapTotal" in meminfo else None,
+        "hypervisor": _hypervisor(root, cpuinfo),
+        "container": _container(root),
+        "clock_source": read_text(root / "sys/devices/system/clocksource/clocksource0/current_clocksource"),
+        "cpu_governor": read_text(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+    }
+
+
+def _cpuinfo(root: Path) -> list[dict[str, str]]:
+    """One mapping a processor."""
+    processors: list[dict[str, str]] = [{}]
+    for line in (read_text(root / "proc/cpuinfo") or "").splitlines():
+        key, separator, value = line.partition(":")
+        if separator:
+            processors[-1][key.strip()] = value.strip()
+        else:
+            processors.append({})
+    return [p for p in processors if "processor" in p]
+
+
+def _cpu_model(cpuinfo: list[dict[str, str]]) -> str | None:
+    if not cpuinfo:
+        return None
+    first = cpuinfo[0]
+    if "model name" in first:
+        return first["model name"]
+    if "CPU part" in first:  # Arm names implementer and part only
+        return f"Arm implementer {first.get('CPU implementer', '?')} part {first['CPU part']}"
+    return first.get("cpu")
+
+
+def _cores(root: Path, cpuinfo: list[dict[str, str]]) -> dict[str, Any]:
+    """Threads online, physical cores, sockets, and whether cores run two threads."""
+    pairs = set()
+    for cpu in sorted(root.glob("sys/devices/system/cpu/cpu[0-9]*/topology")):
+        package, core = read_text(cpu / "physical_package_id"), read_text(cpu / "core_id")
+        if package is not None and core is not None:
+            pairs.add((package, core))
+    if not pairs:
+        pairs = {(p["physical id"], p["core id"]) for p in cpuinfo if "physical id" in p and "core id" in p}
+    threads = len(parse_cpu_list(read_text(root / "sys/devices/system/cpu/online") or "")) or len(cpuinfo) or None
+    return {
+        "threads": threads,
+        "cores": len(pairs) or None,
+        "sockets": len({package for package, _ in pairs}) or None,
+        "smt": threads > len(pairs) if pairs and threads else None,
+    }
+
+
+def _numa_nodes(root: Path) -> dict[str, list[int]]:
+    """CPUs by node; a node of memory alone has none."""
+    nodes = {}
+    for node in sorted(root.glob("sys/devices/system/node/node[0-9]*"), key=lambda p: int(p.name[4:])):
+        nodes[node.name[4:]] = sorted(parse_cpu_list(read_text(node / "cpulist") or ""))
+    return nodes
+
+
+def _os_name(root: Path) -> str | None:
+    for line in (read_text(root / "etc/os-release") or "").splitlines():
+        if line.startswith("PRETTY_NAME="):
+            return line.partition("=")[2].strip("\"'")
+    return None
+
+
+def _hypervisor(root: Path, cpuinfo: list[dict[str, str]]) -> str | None:
+    """Its name, "unknown" where only its presence shows, None on bare metal (or where nothing shows)."""
+    dmi = root / "sys/class/dmi/id"
+    named = " ".join(text for name in ("sys_vendor", "product_name") if (text := read_text(dmi / name)))
+    flagged = bool(cpuinfo) and "hypervisor" in cpuinfo[0].get("flags", "").split()
+    if flagged or read_text(root / "sys/hypervisor/type"):
+        return named or read_text(root / "sys/hypervisor/type") or "unknown"
+    virtual = ("KVM", "QEMU", "VMware", "VirtualBox", "Virtual Machine", "Xen", "Bochs")  # Arm has no such flag
+    return named if any(word in named for word in virtual) else None
+
+
+def _container(root: Path) -> str | None:
+    """The kind of container this process runs in, as far as it shows; None: none shows."""
+    if (root / ".dockerenv").exists():
+        return "docker"
+    if (root / "run/.containerenv").exists():
+        return "podman"
+    if (root / ".singularity.d").exists():
+        return "singularity"
+    text = read_text(root / "proc/self/cgroup") or ""
+    return next((mark for mark in CONTAINER_MARKS if mark in text), None)

@@ -57,12 +57,12 @@ class Plan:
         return math.ceil(self.steps / self.steps_per_epoch)
 
 
-def join_world(rank: int, local_rank: int, size: int, *, device_name: str, init_method: str) -> World:
+def join_world(rank: int, local_rank: int, size: int, *, device_name: str, init_method: str | None) -> World:
     cuda = device_name == "cuda" or (device_name == "auto" and torch.cuda.is_available())
     device = torch.device("cuda", local_rank) if cuda else torch.device("cpu")
     if cuda:
         torch.cuda.set_device(device)
-    if size > 1:
+    if init_method:
         backend, device_id = ("nccl", device) if cuda else ("gloo", None)
         dist.init_process_group(backend, init_method=init_method, rank=rank, world_size=size, device_id=device_id)
     return World(rank, local_rank, size, device)
@@ -124,14 +124,14 @@ def make_loaders(
 
 
 def make_model(args: argparse.Namespace, world: World, classes: int) -> tuple[nn.Module, nn.Module]:
-    """The bare model, and what to call in training: itself, or DDP around it when there are several processes."""
+    """The bare model, and what to call in training: itself, or DDP around it in a process group."""
     options = {"aux_logits": False} if args.model in ("googlenet", "inception_v3") else {}
     bare = torchvision.models.get_model(args.model, num_classes=classes, **options)
-    if args.sync_bn and world.size > 1:
+    if args.sync_bn and dist.is_initialized():
         bare = nn.SyncBatchNorm.convert_sync_batchnorm(bare)  # type: ignore[no-untyped-call]
     bare = bare.to(world.device, memory_format=torch.channels_last if args.channels_last else torch.contiguous_format)
     model = bare
-    if world.size > 1:
+    if dist.is_initialized():
         device_ids = [world.local_rank] if world.device.type == "cuda" else None
         model = DistributedDataParallel(bare, device_ids=device_ids, gradient_as_bucket_view=True)
     if args.compile:
@@ -259,7 +259,7 @@ class Trainer:
     @torch.inference_mode()
     def evaluate(self, loader: DataLoader[Sample]) -> tuple[float, float]:
         """Top-1 and top-5 accuracy in percent, over the whole validation set."""
-        if self.world.size > 1:
+        if dist.is_initialized():
             for buffer in self.bare.buffers():  # all ranks judge the model that rank 0 saves
                 dist.broadcast(buffer, 0)
         self.bare.eval()
@@ -270,7 +270,7 @@ class Trainer:
                 logits = self.bare(images)
             hits = logits.topk(min(5, logits.shape[1])).indices == target[:, None]
             totals += torch.stack((hits[:, 0].sum(), hits.sum(), hits.new_tensor(len(target), dtype=torch.long)))
-        if self.world.size > 1:
+        if dist.is_initialized():
             dist.all_reduce(totals)
         top1, top5, count = totals.tolist()
         return 100 * top1 / max(1, count), 100 * top5 / max(1, count)
@@ -345,9 +345,7 @@ def train(args: argparse.Namespace, world: World) -> None:
             trainer.save(*names)
 
 
-def run(
-    args: argparse.Namespace, *, rank: int = 0, local_rank: int = 0, world_size: int = 1, init_method: str = "env://"
-) -> None:
+def run(args: argparse.Namespace, rank: int, local_rank: int, world_size: int, *, init_method: str | None) -> None:
     """What every process of the job does, however it was started."""
     if args.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -361,7 +359,7 @@ def run(
     if args.output and rank == 0:
         args.output.mkdir(parents=True, exist_ok=True)
     train(args, world)
-    if world_size > 1:
+    if dist.is_initialized():
         dist.destroy_process_group()
 
 
@@ -417,10 +415,12 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> None:
-    rank, local_rank, size = (
-        int(os.environ.get(name, d)) for name, d in (("RANK", 0), ("LOCAL_RANK", 0), ("WORLD_SIZE", 1))
-    )
-    run(parse_arguments(), rank=rank, local_rank=local_rank, world_size=size)
+    args = parse_arguments()
+    if "RANK" in os.environ:  # torchrun, or any other launcher that speaks its language
+        rank, local_rank, size = (int(os.environ[name]) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"))
+        run(args, rank, local_rank, size, init_method="env://")
+    else:
+        run(args, 0, 0, 1, init_method=None)
 
 
 if __name__ == "__main__":

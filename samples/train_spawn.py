@@ -16,7 +16,7 @@ from torch.multiprocessing.spawn import spawn
 def work(rank: int, processes: int, rendezvous: str, args: argparse.Namespace) -> None:
     if processes > 1 and not torch.cuda.is_available():
         torch.set_num_threads(max(1, torch.get_num_threads() // processes))
-    train.run(args, rank=rank, local_rank=rank, world_size=processes, init_method=f"file://{rendezvous}/store")
+    train.run(args, rank, rank, processes, init_method=f"file://{rendezvous}/store")
 
 
 def main() -> None:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 def check_report_files(context: click.Context, parameter: click.Parameter, files: tuple[str, ...]) -> tuple[str, ...]:
     for file in files:
         format_of(file)
-        if not Path(file).parent.is_dir():
-            raise UsageError(f"--report {file}: there is no folder {Path(file).parent}")
     return files
 
 

@@ -1,0 +1,34 @@
+"""No format lets a string of the job act: no escape reaches a terminal, no megabyte floods a report."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+import report_samples as samples
+
+from advisor.report import FORMATS, render, text
+
+DANGEROUS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_no_control_character_is_in_the_output(format: str) -> None:
+    assert not DANGEROUS.search(render(samples.hostile(), format))
+
+
+def test_nor_in_the_summary() -> None:
+    assert not DANGEROUS.search(text.summary(samples.hostile(), "runs/\x1b[31m"))
+
+
+@pytest.mark.parametrize("format", [f for f in FORMATS if f != "json"])
+def test_a_ten_kilobyte_argument_does_not_flood_the_report(format: str) -> None:
+    shown = render(samples.hostile(), format)
+    body = re.sub(r"<script.*?</script>", "", shown, flags=re.S)
+    assert "x" * 4100 not in body
+
+
+def test_json_alone_keeps_every_string_whole() -> None:
+    document = json.loads(render(samples.hostile(), "json"))
+    assert tuple(document["job"]["argv"]) == samples.HOSTILE

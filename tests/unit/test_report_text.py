@@ -1,0 +1,158 @@
+"""The text report and the summary that ends a run."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import replace
+
+import pytest
+import report_samples as samples
+
+from advisor.core.errors import UsageError
+from advisor.core.report import Capacity
+from advisor.report import format_of, lines, render, text
+
+SUMMARY = """\
+▲ Bottleneck: Loading happens in the training process (DAT003)
+why     input wait share: 70 % (threshold 5.0 %), of the steady step, on the critical path; num
+        workers: 0, DataLoader at samples/train.py:142
+fix     samples/train.py:142: load in worker processes: num_workers=6
+gain    2.1–2.9× faster, saves 310–380 ms a step
+also    Checkpoints stop the training (LOP001)
+speed   109 samples/s · 587 ms a step · 430 steps seen · 2 ranks · exit code 0 after 4m 12s
+report  runs/x"""
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_summary_says_verdict_why_fix_gain_speed_and_where() -> None:
+    assert text.summary(samples.bottleneck(), "runs/x").split("\n", 1)[1] == SUMMARY
+
+
+@pytest.mark.parametrize("name", samples.ALL)
+def test_a_summary_fits_twelve_lines_of_a_hundred_columns(name: str) -> None:
+    shown = text.summary(samples.ALL[name](), "runs/" + "long" * 50).split("\n")
+    assert len(shown) <= 12
+    assert max(map(len, shown)) <= 100
+
+
+def test_a_summary_without_finding_uses_the_verdicts_own_words() -> None:
+    shown = text.summary(samples.inconclusive())
+    assert "? Inconclusive: Too few steps" in shown
+    assert "2 steps were seen; 20 are needed." in shown
+    assert "fix" not in shown and "gain" not in shown
+
+
+def test_victims_stand_under_their_cause_and_not_beside_it() -> None:
+    shown = render(samples.bottleneck(), "text")
+    assert re.search(r"1\. critical DAT003.*explains  COM002.*2\. low LOP001", shown, re.S)
+    assert "COM002" not in text.summary(samples.bottleneck())
+
+
+def test_a_victim_whose_cause_is_absent_is_shown_on_its_own() -> None:
+    report = replace(samples.bottleneck(), findings=(samples.STRAGGLER,))
+    assert "1. medium COM002" in render(report, "text")
+
+
+def test_findings_that_explain_each_other_are_all_shown_somewhere() -> None:
+    a, b = replace(samples.LOADER, explained_by="COM002"), samples.STRAGGLER
+    report = replace(samples.bottleneck(), findings=(a, b, samples.CHECKPOINT))
+    assert render(report, "text").count("LOP001") >= 1  # and it ends
+
+
+def test_the_budget_shows_every_phase_with_seconds_and_share_and_the_whole() -> None:
+    shown = render(samples.bottleneck(), "text")
+    assert re.search(r"waiting for input +412 ms +70 % +412 ms +70 % +431 ms +72 %", shown)
+    assert re.search(r"unattributed +4.00 ms", shown)
+    assert re.search(r"whole step +587 ms +587 ms +597 ms", shown)
+
+
+def test_the_slowest_measured_stage_is_the_bottleneck_and_others_say_not_measured() -> None:
+    shown = render(samples.bottleneck(), "text")
+    assert re.search(r"preprocessing +154 samples/s \(148–161\) +◀ bottleneck", shown)
+    assert re.search(r"loader hand-over +not measured\n +no worker ran", shown)
+    assert shown.count("◀") == 1
+
+
+def test_stages_of_unknown_rate_alone_name_no_bottleneck() -> None:
+    report = replace(samples.bottleneck(), capacities=(Capacity("compute", None, None, None, "too few steps"),))
+    assert "◀" not in render(report, "text")
+
+
+def test_what_could_not_be_seen_is_said_with_its_hint() -> None:
+    shown = render(samples.bottleneck(), "text")
+    assert "CPU002  needs cpu.steal_s" in shown
+    assert "DAT002  the rule itself failed: ZeroDivisionError: division by zero" in shown
+    assert "this kernel does not count stolen time (hint: run on the host to see it)" in shown
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"running": True, "exit_code": None}, "still running after 4m 12s"),
+        ({"exit_code": 3}, "exit code 3"),
+        ({"exit_code": None, "exit_signal": "SIGKILL"}, "killed by SIGKILL"),
+        ({"exit_code": -11}, "killed by SIGSEGV"),
+        ({"exit_code": None}, "end not seen"),
+    ],
+)
+def test_how_the_job_ended_is_said(change: dict[str, object], said: str) -> None:
+    report = samples.bottleneck()
+    report = replace(report, job=replace(report.job, **change))  # type: ignore[arg-type]
+    assert said in render(report, "text") and said in text.summary(report)
+
+
+def test_of_many_ranks_those_named_and_the_slowest_are_shown_and_the_rest_counted() -> None:
+    shown = render(samples.many_ranks(256), "text")
+    assert "rank 0 " in shown and "rank 255" in shown and "rank 100" not in shown
+    assert "240 more ranks are in the JSON report" in shown
+
+
+def test_lines_fit_a_hundred_columns() -> None:
+    for make in (samples.bottleneck, samples.healthy, samples.failed, samples.many_ranks):
+        assert max(map(len, render(make(), "text").split("\n"))) <= 100
+
+
+def test_a_pipe_gets_no_escape_and_a_terminal_gets_colour_with_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    made = text.document(samples.bottleneck())
+    pipe, terminal = io.StringIO(), Terminal()
+    lines.paint(made, pipe)
+    lines.paint(made, terminal)
+    assert "\x1b" not in pipe.getvalue()
+    assert "\x1b[1m" in terminal.getvalue()
+    bare = re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue())
+    assert [line.rstrip() for line in bare.split("\n")] == pipe.getvalue().split("\n")
+
+
+@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_a_terminal_that_wants_no_colour_gets_none(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv(name, value)
+    terminal = Terminal()
+    lines.paint(text.document(samples.healthy()), terminal)
+    assert "\x1b" not in terminal.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "format"),
+    [("a.txt", "text"), ("a.JSON", "json"), ("b/c.md", "md"), ("x.y.html", "html"), ("r.htm", "html")],
+)
+def test_a_file_name_chooses_the_format(name: str, format: str) -> None:
+    assert format_of(name) == format
+
+
+@pytest.mark.parametrize("name", ["report", "report.pdf", ".html", "a.html.gz"])
+def test_another_file_name_is_refused(name: str) -> None:
+    with pytest.raises(UsageError):
+        format_of(name)
+
+
+def test_another_format_is_refused() -> None:
+    with pytest.raises(UsageError):
+        render(samples.healthy(), "pdf")

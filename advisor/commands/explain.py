@@ -6,18 +6,20 @@ import difflib
 import json
 import re
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from advisor.core.errors import UsageError
-from advisor.report.lines import Line, paint
+from advisor.report.lines import WIDTH, Line, paint, wrapped
 
 if TYPE_CHECKING:
-    from rules.registry import Rule
+    from rules.rule import Rule
 
-_HEADING = re.compile(r"^(#{1,6}\s+)?(?P<title>[^\s#*\-].*?):?$")
+_LABEL = re.compile(r"(?P<title>[A-Z][a-z]+(?: [a-z]+){0,4}):\s+")
+_KEPT = re.compile(r"\s*[-*] |\s{2,}\S")
 _CODE = re.compile(r"(`+)(.+?)\1")
 
 
@@ -61,26 +63,48 @@ def listing(every: Sequence[Rule], *, needs: bool = False) -> list[Line]:
     width = max((len(rule.name) for rule in every), default=0)
     out: list[Line] = []
     for rule in every:
-        line: Line = [(f"{rule.id}  ", "title"), (rule.name.ljust(width) if needs else rule.name, "")]
-        out.append([*line, (f"  {', '.join(sorted(rule.needs)) or '–'}", "dim")] if needs else line)
+        if needs:
+            label = f"{rule.id}  {rule.name.ljust(width)}  "
+            out += wrapped(label, ", ".join(sorted(rule.needs)) or "–", "dim", indent=0, label_style="")
+        else:
+            out.append([(f"{rule.id}  ", "title"), (rule.name, "")])
     return out
 
 
 def explanation(rule: Rule) -> list[Line]:
-    """The rule's docstring: headings bold, code coloured, everything else as its author wrote it."""
-    out: list[Line] = [[(f"{rule.id}  {rule.name}", "title")], []]
-    lines = rule.doc.strip().splitlines()
-    for number, line in enumerate(lines):
-        underline = number + 1 < len(lines) and re.fullmatch(r"\s*[-=~]{3,}\s*", lines[number + 1])
-        alone = (number == 0 or not lines[number - 1].strip()) and line and not line[0].isspace()
-        short = len(line) < 60 and not line.rstrip().endswith((".", ","))
-        if re.fullmatch(r"[-=~]{3,}", line.strip()):
+    """The rule's docstring, its parts under headings and wrapped anew; then its thresholds, which the docstring does not repeat."""
+    out: list[Line] = [[(f"{rule.id}  ", "title"), (rule.name, "title")]]
+    for number, paragraph in enumerate(re.split(r"\n\s*\n", rule.doc.strip())):
+        if number == 0 and _same(paragraph, rule.name):
             continue
-        if line.startswith("#") or underline or (alone and short and _HEADING.match(line)):
-            out.append([(line.lstrip("# ").rstrip(), "title")])
-        else:
-            out.append(_with_code(line))
+        label = _LABEL.match(paragraph)
+        if label:
+            out += [[], [(label["title"], "title")]]
+        text = paragraph[label.end() :] if label else paragraph
+        out += [*([] if label else [[]]), *_paragraph(text[:1].upper() + text[1:])]
+    if rule.thresholds:
+        out += [[], [("Thresholds", "title")]]
+        for name, threshold in rule.thresholds.items():
+            out += wrapped(f"{name} = {threshold.value:g}  ", threshold.why, "dim", label_style="code")
+    for title, names in (("Needs", rule.needs), ("Explains, where both fire", rule.explains)):
+        if names:
+            out += [[], [(title, "title")], *wrapped("", ", ".join(names))]
     return out
+
+
+def _same(paragraph: str, name: str) -> bool:
+    return paragraph.strip().rstrip(".").casefold() == name.strip().rstrip(".").casefold()
+
+
+def _paragraph(text: str) -> list[Line]:
+    """Wrapped as one, unless its lines are a list or code, which stay as they are."""
+    lines = text.split("\n")
+    if len(lines) > 1 and any(_KEPT.match(line) for line in lines):
+        return [_with_code(f"  {line}") for line in lines]
+    return [
+        _with_code(line)
+        for line in textwrap.wrap(" ".join(text.split()), WIDTH, initial_indent="  ", subsequent_indent="  ")
+    ]
 
 
 def _with_code(line: str) -> Line:

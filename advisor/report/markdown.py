@@ -111,8 +111,8 @@ def _finding(report: Report, finding: Finding) -> list[str]:
 def _evidence(finding: Finding) -> list[str]:
     rows = []
     for item in finding.evidence:
-        threshold = fmt.quantity(item.threshold, item.unit) if item.threshold is not None else fmt.DASH
-        row = (phrases.metric(item.metric), fmt.quantity(item.value, item.unit), threshold, item.note)
+        threshold = phrases.amount(item, item.threshold) if item.threshold is not None else fmt.DASH
+        row = (phrases.metric(item.metric), phrases.amount(item, item.value), threshold, item.note)
         rows.append(tuple(_text(cell) for cell in row))
     return _table(["measured", "value", "threshold", "meaning"], rows)
 

@@ -40,6 +40,8 @@ STAGE_TITLES = {
     "compute": "compute",
     "communication": "communication",
 }
+_UNIT_SUFFIXES = ("_s", "_bytes", "_pct", "_mhz", "_per_s")
+_WRITTEN_UNITS = ("", "share", "bytes")  # `fmt.quantity` writes these in a way of their own
 _NOT_A_GAIN = 1.005  # a range that ends below reads "1.00×": saying so would be no prediction
 
 
@@ -80,15 +82,23 @@ def scope(affected: Affected) -> str:
 
 
 def metric(name: str) -> str:
-    """`input_wait_share` as one would say it; names with a dot are the catalogue's own and stay."""
-    return name if "." in name else name.replace("_", " ")
+    """`step.input_wait_s` as one would say it: `step input wait`; the value beside it carries the unit."""
+    for suffix in _UNIT_SUFFIXES:
+        name = name.removesuffix(suffix)
+    return name.replace(".", " ").replace("_", " ")
+
+
+def amount(item: Evidence, value: float | str | None) -> str:
+    """A value or threshold of this evidence with its unit, unless the metric's name ends with that word."""
+    said = item.unit not in _WRITTEN_UNITS and metric(item.metric).endswith(item.unit)
+    return fmt.quantity(value, "" if said else item.unit)
 
 
 def evidence(item: Evidence) -> str:
-    """`input wait: 70 % (threshold 5 %), note`."""
-    text = f"{metric(item.metric)}: {fmt.quantity(item.value, item.unit)}"
+    """`step input wait: 412 ms (threshold 30 ms), note`."""
+    text = f"{metric(item.metric)}: {amount(item, item.value)}"
     if item.threshold is not None:
-        text += f" (threshold {fmt.quantity(item.threshold, item.unit)})"
+        text += f" (threshold {amount(item, item.threshold)})"
     return f"{text}, {item.note}" if item.note else text
 
 

@@ -10,8 +10,9 @@ import pytest
 import report_samples as samples
 
 from advisor.core.errors import UsageError
+from advisor.core.findings import Evidence
 from advisor.core.report import Capacity
-from advisor.report import format_of, lines, render, text
+from advisor.report import format_of, lines, phrases, render, text
 
 SUMMARY = """\
 ▲ Bottleneck: Loading happens in the training process (DAT003)
@@ -156,3 +157,20 @@ def test_another_file_name_is_refused(name: str) -> None:
 def test_another_format_is_refused() -> None:
     with pytest.raises(UsageError):
         render(samples.healthy(), "pdf")
+
+
+@pytest.mark.parametrize(
+    ("item", "said"),
+    [
+        (
+            Evidence("step.input_wait_s", 0.412, "s", 0.03, "on rank 0"),
+            "step input wait: 412 ms (threshold 30.0 ms), on rank 0",
+        ),
+        (Evidence("loader.workers", 0.0, "workers", 1.0, ""), "loader workers: 0 (threshold 1)"),
+        (Evidence("fetch.cpu_share", 0.9, "share"), "fetch cpu share: 90 %"),
+        (Evidence("signal", "SIGKILL"), "signal: SIGKILL"),
+        (Evidence("cpu.steal_pct", None, "%"), "cpu steal: –"),
+    ],
+)
+def test_evidence_is_said_with_its_unit_once(item: Evidence, said: str) -> None:
+    assert phrases.evidence(item) == said

@@ -46,7 +46,7 @@ FORMATS = (
 )
 MEDIAN_BYTES = 105_000  # of a 500x375 picture; with the spread below the mean is near 110 KB
 SPREAD_LOG = 0.30  # standard deviation of the logarithm of the size
-LOWEST_QUALITY, HIGHEST_QUALITY = 50, 97
+LOWEST_QUALITY, HIGHEST_QUALITY = 40, 99
 CHUNK = 8  # pictures a task: about a third of a second, so Ctrl-C ends soon
 
 
@@ -106,7 +106,7 @@ def paint(rng: np.random.Generator, label: int, width: int, height: int) -> Imag
     draw_shapes(rng, canvas, label, hue)
     canvas = canvas.filter(ImageFilter.GaussianBlur(float(rng.uniform(0.4, 1.2))))
     strength = 8.0 + 30.0 * smooth_field(rng, height, width, cells=6)  # grey levels: some parts flat, some rich
-    grain = rng.normal(0.0, 2.0, (height, width, 3)).astype(np.float32)  # the sensor's, which costs JPEG most
+    grain = rng.normal(0.0, 3.0, (height, width, 3)).astype(np.float32)  # the sensor's, which costs JPEG most
     texture = strength * one_over_f(rng, height, width)
     pixels = np.asarray(canvas, dtype=np.float32) + texture[..., None] + grain
     return Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))

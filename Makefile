@@ -1,0 +1,68 @@
+# Two commands do all set-up: `make demo` and `make test`.
+#   make demo VENV=/somewhere/else      another environment than .venv
+#   make demo PYTHON=python3.12         another interpreter than the first suitable one
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+# Stamps: the environment is touched again only when pyproject.toml has changed.
+TRAIN := $(VENV)/.installed-train
+DEV := $(VENV)/.installed-train-dev
+
+# The first of these that is Python 3.10 or newer and can make environments; asked for only when one has to be made.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10 python; do \
+	"$$p" -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1 && echo "$$p" && break; done)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench clean distclean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(TRAIN) ## set up, train ResNet50 with a real bottleneck, read the verdict, apply the fix, measure again
+	@$(BIN)/python samples/demo.py
+
+test: $(DEV) ## set up, then all checks
+	@$(MAKE) --no-print-directory check
+
+check: ## formatting, lints, types, layers and tests, in an environment that is ready
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q
+
+bench: $(DEV) ## what the advisor costs a training job
+	@$(BIN)/python tests/bench/overhead.py
+
+clean: ## remove the demo's images and runs, and all caches
+	rm -rf .demo build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	find . \( -name .venv -o -path ./$(VENV) -o -name .git \) -prune -o -name __pycache__ -type d -exec rm -rf {} +
+
+distclean: clean ## remove the environment too (torch will be downloaded again)
+	rm -rf *.egg-info
+	if [ -f "$(VENV)/pyvenv.cfg" ]; then rm -rf "$(VENV)"; fi
+
+$(TRAIN): pyproject.toml
+	@$(call install,train)
+
+$(DEV): pyproject.toml
+	@$(call install,train$(comma)dev)
+
+comma := ,
+
+# pip leaves alone what already satisfies the requirements, so a suitable torch is never downloaded twice.
+define install
+	set -e; \
+	if ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
+		if [ -z "$(PYTHON)" ]; then \
+			echo "No Python 3.10 or newer with venv was found (on Debian and Ubuntu: apt install python3-venv)." >&2; \
+			echo "Name one: make $(MAKECMDGOALS) PYTHON=/path/to/python3" >&2; \
+			exit 1; \
+		fi; \
+		echo "Making the environment $(VENV) with $(PYTHON) ..."; \
+		"$(PYTHON)" -m venv "$(VENV)"; \
+	fi; \
+	echo "Installing rn50-advisor[$(1)] into $(VENV); where PyTorch is missing, it is downloaded (a few GB) ..."; \
+	$(BIN)/python -m pip install --disable-pip-version-check -e '.[$(1)]'; \
+	touch $@
+endef

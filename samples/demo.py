@@ -1,0 +1,248 @@
+"""Shows the advisor at work: trains ResNet50 with a real bottleneck, applies the advised fix, and measures what it brought.
+
+Everything it writes lies in .demo/. What it trains is samples/train.py, unmodified; the bottleneck is --workers 0.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+SAMPLES = Path(__file__).resolve().parent
+FOLDER = Path(".demo")
+BIN = Path(sys.executable).parent  # the environment need not be activated
+CLASSES = 10
+# Asked in a process of its own: this one never holds a GPU.
+ASK_TORCH = "import torch; n = torch.cuda.device_count(); print(n, n and torch.cuda.get_device_capability()[0] >= 8)"
+
+
+@dataclass(frozen=True)
+class Machine:
+    cores: int
+    gpus: int
+    bf16: bool  # in hardware: emulated it would be slower than single precision
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A ResNet50 job for one machine on which loading in the training process is the true bottleneck."""
+
+    ranks: int
+    per_class: int
+    scale: float
+    flags: tuple[str, ...]
+    environment: Mapping[str, str]
+    why: str
+
+    @property
+    def images(self) -> Path:
+        return FOLDER / "images" / f"{self.per_class * CLASSES}-at-{self.scale:g}x"
+
+
+class StopRequested(Exception):  # noqa: N818  # not an error
+    """SIGTERM or SIGHUP came."""
+
+
+def look_at_machine() -> Machine:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    gpus, gpu_bf16 = subprocess.check_output([sys.executable, "-c", ASK_TORCH], text=True).split()
+    cpuinfo = Path("/proc/cpuinfo")
+    cpu_bf16 = cpuinfo.exists() and bool(re.search(r"\b(avx512_bf16|amx_bf16|bf16)\b", cpuinfo.read_text()))
+    return Machine(cores, int(gpus), gpu_bf16 == "True" if int(gpus) else cpu_bf16)
+
+
+def choose_setting(machine: Machine) -> Setting:
+    common = ("--lr", "0.02", "--eval-every", "1000", "--print-every", "10")
+    if machine.gpus:
+        ranks = min(machine.gpus, 8)
+        amp = "bf16" if machine.bf16 else "fp16"
+        flags = (
+            "--image-size",
+            "224",
+            "--batch-size",
+            "64",
+            "--amp",
+            amp,
+            "--channels-last",
+            "--steps",
+            "120",
+            *common,
+        )
+        why = "One process a GPU. A core decodes about 500 of these pictures a second; a GPU trains on more."
+        return Setting(ranks, 103 * ranks, 1.0, flags, {}, why)
+    ranks = max(1, min(4, machine.cores // 2))
+    amp = "bf16" if machine.bf16 else "off"
+    flags = ("--image-size", "48", "--batch-size", "40", "--amp", amp, "--channels-last", "--steps", "60", *common)
+    why = (
+        "No GPU: one process for every two cores, each with one compute thread (torchrun's own default for several\n"
+        "processes), so that there is a core left to load with. On CPU ResNet50 outweighs loading by far; crops of 48\n"
+        "pixels out of pictures of 1000x750 bring the two near each other, as they are on a GPU."
+    )
+    return Setting(ranks, 40 * ranks, 2.0, flags, {"OMP_NUM_THREADS": "1"}, why)
+
+
+def job_command(setting: Setting, workers: int) -> list[str]:
+    torchrun = [str(BIN / "torchrun"), "--standalone", f"--nproc_per_node={setting.ranks}"]
+    data = ["--data", str(setting.images), "--workers", str(workers)]
+    return [*torchrun, str(SAMPLES / "train.py"), *data, *setting.flags]
+
+
+def run_to_end(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """The exit code. A Ctrl-C has reached the child too, so it is only waited for; other signals are handed on."""
+    child = subprocess.Popen(command, env={**os.environ, **environment})
+    try:
+        return child.wait()
+    except KeyboardInterrupt:
+        child.wait()
+        raise
+    except StopRequested:
+        child.terminate()
+        child.wait()
+        raise
+
+
+def watch_job(setting: Setting, workers: int, name: str) -> tuple[dict[str, Any], Path]:
+    """The report of one watched job, and where its HTML form lies."""
+    reports = {kind: FOLDER / f"{name}.{kind}" for kind in ("json", "html")}
+    for path in reports.values():
+        path.unlink(missing_ok=True)
+    advisor = [str(BIN / "rn50-advisor"), "run", "--run-dir", str(FOLDER / "runs"), "--name", name]
+    if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
+        advisor.append("--no-tui")
+    for path in reports.values():
+        advisor += ["--report", str(path)]
+    job = job_command(setting, workers)
+    shown = " ".join(job).replace(f"{BIN}/", "").replace(f"{SAMPLES}", SAMPLES.name)
+    say(f"rn50-advisor run -- {shown}", mark="$ ")
+    code = run_to_end([*advisor, "--", *job], setting.environment)
+    if code != 0:
+        raise SystemExit(f"The job ended with exit code {code}; the demo ends here.")
+    if not reports["json"].exists():
+        raise SystemExit("The job ended well, but the advisor wrote no report; the demo ends here.")
+    return json.loads(reports["json"].read_text()), reports["html"]
+
+
+def advised_workers(report: Mapping[str, Any]) -> tuple[int, Mapping[str, Any]] | None:
+    """The worker count that a fix names, the verdict's finding first, and the finding."""
+    root = report["verdict"]["rule"]
+    for finding in sorted(report["findings"], key=lambda finding: bool(finding["rule"] != root)):
+        for fix in finding["fixes"]:
+            named = re.search(r"num_workers\s*=\s*([1-9]\d*)", fix["change"]) or re.search(
+                r"num_workers=0 → ([1-9]\d*)", fix["title"]
+            )
+            if named:
+                return int(named[1]), finding
+    return None
+
+
+def spare_workers(machine: Machine, setting: Setting) -> int:
+    return max(1, machine.cores // setting.ranks - 1)
+
+
+def describe_change(before: float, after: float, predicted: Sequence[float] | None) -> str:
+    """What was measured beside what was predicted, and plainly which of the two was right."""
+    measured = after / before
+    text = f"{before:.1f} -> {after:.1f} images/s: measured speed-up {measured:.2f}x"
+    if predicted is None:
+        return f"{text}; nothing was predicted."
+    low, high = predicted
+    text += f", predicted {low:.2f}x to {high:.2f}x"
+    if measured < low:
+        return f"{text}. The prediction missed: it promised at least {low / measured - 1:.0%} more."
+    if measured > high:
+        return f"{text}. The prediction missed: it was too cautious by {measured / high - 1:.0%}."
+    return f"{text}. The prediction held."
+
+
+def say(text: str, *, mark: str = "") -> None:
+    print(f"{mark}{text}", flush=True)
+
+
+def headline(text: str) -> None:
+    say(f"\n\033[1m{text}\033[0m" if sys.stdout.isatty() and "NO_COLOR" not in os.environ else f"\n== {text}")
+
+
+def show_verdict(report: Mapping[str, Any]) -> None:
+    verdict = report["verdict"]
+    say(f"Verdict: {verdict['title']}" + (f" [{verdict['rule']}]" if verdict["rule"] else f" ({verdict['state']})"))
+    if verdict["summary"]:
+        say(f"         {verdict['summary']}")
+
+
+def choose_fix(machine: Machine, setting: Setting, report: Mapping[str, Any]) -> tuple[int, Sequence[float] | None]:
+    """Worker count of the second run, and the speed-up that was predicted for it."""
+    advice = advised_workers(report)
+    if advice is None:
+        workers = spare_workers(machine, setting)
+        say("The report advises no number of workers, which is not what this demo was made to show.")
+        say(f"All the same: {machine.cores} cores for {setting.ranks} processes leave room for {workers} a process.")
+        return workers, None
+    workers, finding = advice
+    fix = finding["fixes"][0]
+    where = f" at {Path(fix['where']['file']).name}:{fix['where']['line']}" if fix["where"] else ""
+    say(f"Advised: {fix['title']}{where} ({finding['rule']})")
+    return workers, finding["saving"]["speedup"] if finding["saving"] else None
+
+
+def demonstrate() -> None:
+    start = time.monotonic()
+    headline("1/4  Sample images")
+    machine = look_at_machine()
+    setting = choose_setting(machine)
+    make = [sys.executable, str(SAMPLES / "make_images.py"), str(setting.images), "--classes", str(CLASSES)]
+    make += ["--per-class", str(setting.per_class), "--val-per-class", "4", "--scale", str(setting.scale)]
+    if run_to_end(make, {}) != 0:
+        raise SystemExit("The sample images could not be made; the demo ends here.")
+
+    headline("2/4  ResNet50, loaded by the training process itself (--workers 0)")
+    say(setting.why)
+    before, before_html = watch_job(setting, 0, "before")
+    show_verdict(before)
+
+    headline("3/4  The same job with the advised fix")
+    workers, predicted = choose_fix(machine, setting, before)
+    after, after_html = watch_job(setting, workers, "after")
+    show_verdict(after)
+
+    headline("4/4  Prediction and reality")
+    rates = before["throughput"]["samples_per_s"], after["throughput"]["samples_per_s"]
+    if all(rates):
+        say(describe_change(*rates, predicted))
+    else:
+        say("The advisor could not measure the throughput of both runs, so there is nothing to compare.")
+    say(f"Reports:  {before_html}\n          {after_html}")
+    say(f"Took {time.monotonic() - start:.0f} s. Look again: {BIN}/rn50-advisor watch {FOLDER}/runs/...")
+
+
+def stop(signum: int, _frame: FrameType | None) -> None:
+    raise StopRequested(signal.Signals(signum).name)
+
+
+def main() -> int:
+    for signum in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signum, stop)
+    os.chdir(SAMPLES.parent)
+    FOLDER.mkdir(exist_ok=True)
+    try:
+        demonstrate()
+    except KeyboardInterrupt:
+        say("\nStopped. Nothing is left running; `make demo` starts again where the images are.")
+        return 130
+    except StopRequested as stopped:
+        say(f"Stopped by {stopped}.")
+        return 143
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

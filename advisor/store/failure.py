@@ -21,14 +21,14 @@ class RecordingStopped(AdvisorError):
 
 def failure_reason(error: Exception, folder: Path) -> str:
     text = str(error)
+    if "readonly" in text or "read-only" in text.lower():
+        return f"{folder} is read-only"
     if not folder.exists():
         return f"the run folder {folder} vanished"
     if isinstance(error, FileNotFoundError):
         return f"the run file in {folder} vanished"
     if "full" in text or "No space left" in text or _is_full(folder):
         return f"the disk of {folder} is full"
-    if "readonly" in text or "read-only" in text.lower():
-        return f"{folder} is read-only"
     return f"{folder}: {text}"
 
 

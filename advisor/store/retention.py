@@ -32,8 +32,8 @@ class Limits:
     outlier_share: float = 0.01
     window_ns: int = SECOND_NS
     raw_samples_ns: int = 3600 * SECOND_NS
-    raw_samples: int = 1_500_000  # about 30 bytes each: a node with 1300 series keeps 20 minutes in full
-    thin_samples: int = 1_500_000
+    raw_samples: int = 1_200_000  # 27 bytes each: a node with 1300 series keeps a quarter of an hour in full
+    thin_samples: int = 1_000_000
     thin_sample_ns: int = 10 * SECOND_NS
     # table: rows in full, thinned rows, and the share 1/2^n at which thinning begins
     thinned: dict[str, tuple[int, int, int]] = field(

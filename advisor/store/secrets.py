@@ -70,7 +70,7 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _USER_AND_PASSWORD = re.compile(r"(?<![\w.%+-])[\w.%+-]*:(?!//)[^\s/@:'\"]+@(?=[\w\[])")
 _TOKEN_IN_URL = re.compile(r"://[^\s/@:'\"]{16,}@")
 _AUTHORIZATION = re.compile(
-    r"(?i)\b(authorization\s*[:=]\s*['\"]?(?:(?:basic|bearer|token)\s+)?|bearer\s+)[^\s'\",]{6,}"
+    r"(?i)\b(authorization\s*[:=]\s*['\"]?|bearer\s+)(?:(?:basic|bearer|token)\s+)?[^\s'\",]{6,}"
 )
 _KNOWN_SHAPES = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}|sk-[\w-]{16,}"
@@ -78,7 +78,7 @@ _KNOWN_SHAPES = re.compile(
 )
 _PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
 _VALUE = r"(?:\"[^\"\n]*\"|'[^'\n]*'|[^\s;&,'\"}]+)"
-_ASSIGNMENT = re.compile(rf"(?P<name>(?<![\w.-])[A-Za-z_][\w.-]*)(?P<sign>['\"]?\s*[=:]\s*)(?P<value>{_VALUE})")
+_ASSIGNMENT = re.compile(rf"(?P<name>(?<![\w.-])-?-?[A-Za-z_][\w.-]*)(?P<sign>['\"]?\s*[=:]\s*)(?P<value>{_VALUE})")
 _OPTION = re.compile(rf"(?P<name>(?<!\S)--?[A-Za-z][\w.-]*)(?P<sign>\s+)(?P<value>(?!--){_VALUE})")
 
 

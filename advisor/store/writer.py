@@ -206,6 +206,7 @@ class RunWriter:
         self._pending_meta["recording_stopped_reason"] = self._stopped
         with contextlib.suppress(sqlite3.Error, OSError):
             os.ftruncate(self._lock, 0)
+            self._db.execute("PRAGMA wal_autocheckpoint = 0")  # it would spend the room just won on growing the file
             self._note_pending_meta()
         return RecordingStopped(self._stopped)
 

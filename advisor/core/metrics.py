@@ -1,7 +1,7 @@
 """The catalogue of raw samples: every number that a host probe may report, with its unit, its kind and its scopes.
 
 A `level` is true at its instant. A `counter` only grows; what it did in an interval is the difference of two readings, so nothing is lost
-between samples. A counter that falls was reset: the interval is unknown.
+between samples. A counter that falls was reset.
 
 Scopes are strings: `host`, `job`, `cpu:3`, `disk:nvme0n1`, `net:eth0`, `gpu:0`, `pid:4711`, and for the cgroup of one process `pid:4711` too.
 """

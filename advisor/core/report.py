@@ -230,7 +230,7 @@ def from_json(document: Mapping[str, Any]) -> Report:
 
     def finding(f: Mapping[str, Any]) -> Finding:
         f = dict(f)
-        scope = {k: tuple(v) if isinstance(v, list) else v for k, v in f.pop("scope").items()}
+        scope: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in f.pop("scope").items()}
         fixes = tuple(Fix(**{**x, "where": Where(**x["where"]) if x["where"] else None}) for x in f.pop("fixes"))
         saving = f.pop("saving")
         if saving:

@@ -1,0 +1,311 @@
+"""The whole way from a recording to an `Analysis`."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from advisor.analysis.budget import Account, account
+from advisor.analysis.capacities import capacities
+from advisor.analysis.host import Window, cpu_values, gpu_strips, host_strip, process_by_rank, quota_values
+from advisor.analysis.loading import Loading, loader_facts, loading_of, ranks_by_pid
+from advisor.analysis.moments import deaths, hot_lines, stalls
+from advisor.analysis.steady import RankSteps, all_steps, steady_steps, tails
+from advisor.analysis.timeline import segments, timeline
+from advisor.core.analysis import JOB, Analysis, LoaderFacts
+from advisor.core.recording import Recording
+from advisor.core.report import Budget, Overhead, RankStrip, StepTime, Throughput
+from advisor.core.stats import others_median
+from advisor.core.step_model import StepModel
+
+Values = dict[tuple[str, str], float]
+_RECENT_STEPS = 20  # the step time a rank's strip shows
+
+
+def analyse(recording: Recording) -> Analysis:
+    """Pure: the same recording always gives the same analysis."""
+    everything = all_steps(recording)
+    steady = steady_steps(everything)
+    accounts = account(steady, recording.gpu_steps, recording.comm) if steady else None
+    values: Values = {}
+    missing: dict[str, str] = {}
+    loaders = loader_facts(recording, ranks_by_pid(recording.processes))
+    loading: dict[int, Loading | None] = {}
+    model = None
+    if accounts is not None:
+        window = _window(recording, steady)
+        _host_values(recording, window, values)
+        model = _model(accounts, values)
+        loading = {rank: loading_of(recording, steps, _loader_of(loaders, rank)) for rank, steps in steady.items()}
+        _step_values(steady, accounts, values, missing)
+        _loading_values(loading, loaders, values, missing)
+        _comm_values(recording, accounts, values, missing)
+    lines = hot_lines(recording)
+    if lines:
+        values["gap.io_share", JOB] = sum(line.share for line in lines if line.io)
+    _run_values(recording, everything, values)
+    time = _step_time(everything, steady)
+    stalled = stalls(recording, time.median_s or 0.0, _p99(everything))
+    samples = values.get(("step.samples", JOB))
+    return Analysis(
+        meta=recording.meta,
+        world_size=max(len(everything), len(process_by_rank(recording.processes))),
+        step_time=time,
+        throughput=_throughput(accounts, steady, samples),
+        values=values,
+        missing=missing,
+        model=model,
+        budget=accounts.budget if accounts else Budget(),
+        excess=_excess(accounts) if accounts else {},
+        loaders=loaders,
+        hot_lines=lines,
+        save_sites=_save_sites(recording),
+        deaths=deaths(recording),
+        stalls=stalled,
+        capacities=capacities(model, loading, samples, comm_measured=bool(accounts and accounts.exposed))
+        if model
+        else (),
+        segments=segments(recording, everything, stalled),
+        timeline=timeline(recording, everything),
+        facts=_facts(recording),
+        overhead=_overhead(recording, everything),
+        ranks=_rank_strips(recording, everything, accounts),
+        host=host_strip(recording),
+        gpus=gpu_strips(recording),
+        duration_s=_duration_s(recording),
+        running=recording.meta.ended_ns is None and recording.meta.recording_stopped_ns is None,
+    )
+
+
+def _window(recording: Recording, steady: Mapping[int, RankSteps]) -> Window:
+    return Window(
+        recording, min(int(s.start_ns[0]) for s in steady.values()), max(int(s.end_ns[-1]) for s in steady.values())
+    )
+
+
+def _loader_of(loaders: tuple[LoaderFacts, ...], rank: int) -> LoaderFacts | None:
+    mine = [loader for loader in loaders if loader.rank == rank]
+    known = [loader for loader in mine if loader.training]
+    return known[-1] if known else mine[0] if len(mine) == 1 else None
+
+
+def _model(accounts: Account, values: Values) -> StepModel:
+    cores = values.get(("cpu.job_cores", JOB))
+    return StepModel(
+        step_s=accounts.step_s,
+        own=accounts.own,
+        wire_s=accounts.wire_s or 0.0,
+        job_cpu_s=None if cores is None else cores * accounts.step_s,
+        allowed_cores=values.get(("cpu.allowed_cores", JOB)),
+    )
+
+
+def _host_values(recording: Recording, window: Window, values: Values) -> None:
+    for name, value in cpu_values(window).items():
+        values[name, JOB] = value
+    for rank, process in process_by_rank(recording.processes).items():
+        for name, value in quota_values(window, process).items():
+            values[name, f"rank:{rank}"] = value
+
+
+def _step_values(steady: Mapping[int, RankSteps], accounts: Account, values: Values, missing: dict[str, str]) -> None:
+    values["step.time_s", JOB] = accounts.step_s
+    values["step.steady", JOB] = min(float(s.count.sum()) for s in steady.values())
+    for rank, steps in steady.items():
+        own, scope = accounts.own[rank], f"rank:{rank}"
+        count = max(float(steps.count.sum()), 1.0)
+        if steps.fed:
+            first = float(np.where(steps.epoch_start, steps.columns["input_wait"], 0.0).sum())
+            usual = own["input_wait"] * (~steps.epoch_start).sum() / max(steps.step.size, 1)
+            # what a first fetch takes beyond a usual one belongs to the epoch's start
+            excess = max(0.0, first / count - own["input_wait"] + usual)
+            values["step.epoch_start_s", scope] = min(excess, own["input_wait"])
+            values["step.input_wait_s", scope] = own["input_wait"] - values["step.epoch_start_s", scope]
+            values["step.gap_s", scope] = own["gap"]
+        else:
+            missing["step.input_wait_s"] = "no DataLoader feeds this loop: how long it waits for input cannot be seen"
+            missing["step.gap_s"] = "without a DataLoader, time between steps cannot be told from the forward pass"
+        values["step.compute_s", scope] = own["forward"] + own["backward"] + own["optimizer"]
+        values["step.evaluation_s", scope] = own["gap.evaluation"]
+        values["step.checkpoint_s", scope] = own["gap.checkpoint"]
+        values["step.own_s", scope] = sum(own.values())
+        for name in ("gc", "run_delay"):
+            values[f"step.{name}_s", scope] = steps.per_step(name)
+        samples = steps.per_step("samples")
+        if samples > 0:
+            values["step.samples", scope] = samples
+    ranks = [values[name, scope] for name, scope in values if name == "step.samples"]
+    if ranks:
+        values["step.samples", JOB] = sum(ranks) / len(ranks)
+
+
+def _loading_values(
+    loading: Mapping[int, Loading | None], loaders: tuple[LoaderFacts, ...], values: Values, missing: dict[str, str]
+) -> None:
+    for rank, made in loading.items():
+        loader, scope = _loader_of(loaders, rank), f"rank:{rank}"
+        if loader is not None:
+            values["loader.workers", scope] = float(loader.num_workers)
+            if loader.mount is not None and loader.mount.get("network") is not None:
+                values["data.network_mount", scope] = float(bool(loader.mount["network"]))
+        elif made is not None:
+            values["loader.workers", scope] = float(made.workers)
+        if made is None:
+            missing["fetch.wall_s"] = "no batch was seen being made: another framework's loader, or tensors in memory"
+            continue
+        wall = max(made.wall_s, 1e-9)
+        values["fetch.wall_s", scope] = made.wall_s
+        values["fetch.cpu_share", scope] = min(1.0, made.cpu_s / wall)
+        values["fetch.delay_share", scope] = min(1.0, made.delay_s / wall)
+        values["fetch.blocked_share", scope] = min(1.0, made.blocked_s / wall)
+        values["fetch.read_mb", scope] = made.read_bytes / 1e6
+        values["fetch.read_mb_per_s", scope] = made.read_bytes / 1e6 / wall
+        if made.busy_share is not None:
+            values["loader.busy_share", scope] = made.busy_share
+
+
+def _comm_values(recording: Recording, accounts: Account, values: Values, missing: dict[str, str]) -> None:
+    ranks = len(accounts.own)
+    if ranks < 2:
+        missing["comm.wire_s"] = missing["comm.skew_s"] = "one rank: nothing to communicate"
+        return
+    if accounts.wire_s is None or not accounts.late_share:
+        missing["comm.wire_s"] = missing["comm.skew_s"] = "no DistributedDataParallel stamps its collectives here"
+        return
+    values["comm.wire_s", JOB] = accounts.wire_s
+    values["comm.skew_s", JOB] = accounts.skew_s
+    totals = {rank: sum(phases.values()) for rank, phases in accounts.own.items()}
+    for rank, share in accounts.late_share.items():
+        values["comm.late_share", f"rank:{rank}"] = share
+        values["comm.excess_s", f"rank:{rank}"] = totals[rank] - others_median(totals, rank)
+    sizes = [
+        float(d["total_parameter_size_bytes"])
+        for f in recording.facts.values()
+        for d in f.get("ddp") or ()
+        if d.get("total_parameter_size_bytes")
+    ]
+    if sizes:
+        values["comm.megabytes", JOB] = max(sizes) / 1e6
+
+
+def _run_values(recording: Recording, everything: Mapping[int, RankSteps], values: Values) -> None:
+    values["run.duration_s", JOB] = _duration_s(recording)
+    if not everything:
+        return
+    after = tails(recording)
+    shares = []
+    for rank, steps in everything.items():
+        spent = float(steps.columns["evaluation"].sum())
+        end = int(steps.end_ns[-1])
+        if rank in after:
+            spent += float(after[rank].columns["evaluation"].sum())
+            end = int(after[rank].end_ns[-1])
+        shares.append(spent / max((end - int(steps.start_ns[0])) / 1e9, 1e-9))
+    values["run.evaluation_share", JOB] = max(shares)
+
+
+def _excess(accounts: Account) -> dict[int, dict[str, float]]:
+    if len(accounts.own) < 2:
+        return {}
+    phases = next(iter(accounts.own.values()))
+    return {
+        rank: {
+            phase: own[phase] - others_median({r: o[phase] for r, o in accounts.own.items()}, rank) for phase in phases
+        }
+        for rank, own in accounts.own.items()
+    }
+
+
+def _step_time(everything: Mapping[int, RankSteps], steady: Mapping[int, RankSteps]) -> StepTime:
+    made = max((int(s.step[-1]) + 1 for s in everything.values()), default=0)
+    if not steady:
+        return StepTime(None, None, made, 0)
+    lengths = np.concatenate([s.length / s.count for s in steady.values()])
+    return StepTime(
+        float(np.median(lengths)),
+        float(np.percentile(lengths, 95)),
+        made,
+        int(min(s.count.sum() for s in steady.values())),
+    )
+
+
+def _p99(everything: Mapping[int, RankSteps]) -> float:
+    return max((float(np.percentile(s.length / s.count, 99)) for s in everything.values()), default=0.0)
+
+
+def _throughput(accounts: Account | None, steady: Mapping[int, RankSteps], samples: float | None) -> Throughput:
+    if accounts is None or accounts.step_s <= 0:
+        return Throughput(None, None, samples, len(steady))
+    per_second = 1.0 / accounts.step_s
+    return Throughput(samples * per_second * len(steady) if samples else None, per_second, samples, len(steady))
+
+
+def _save_sites(recording: Recording) -> tuple[Mapping[str, Any], ...]:
+    sites = [site for facts in recording.facts.values() for site in facts.get("save_sites") or ()]
+    return tuple(sorted(sites, key=lambda site: -int(site.get("count", 0))))
+
+
+def _facts(recording: Recording) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for rank, process in sorted(process_by_rank(recording.processes).items()):
+        found[str(rank)] = dict(recording.facts.get(process.pid, {}))
+    return found
+
+
+def _overhead(recording: Recording, everything: Mapping[int, RankSteps]) -> Overhead:
+    agent = recording.meta.agent
+    wall = agent.get("wall_s") or 0.0
+    shed = tuple(str(event.data.get("probe")) for event in recording.events if event.kind == "shed")
+    startup = agent.get("startup_s")
+    if not everything:
+        return Overhead(startup_s=startup, agent_cpu_share=agent["cpu_s"] / wall if wall else None, shed=shed)
+    # the median step: moments when the facts are written (a handful in a run) are no cost per step
+    own = [float(np.median(s.columns["self"] / s.count)) for s in everything.values()]
+    length = [float(np.median(s.length / s.count)) for s in everything.values()]
+    return Overhead(
+        us_per_step=1e6 * max(own),
+        step_share=max(o / max(t, 1e-9) for o, t in zip(own, length, strict=True)),
+        startup_s=startup,
+        agent_cpu_share=agent["cpu_s"] / wall if wall else None,
+        shed=shed,
+    )
+
+
+def _rank_strips(
+    recording: Recording, everything: Mapping[int, RankSteps], accounts: Account | None
+) -> tuple[RankStrip, ...]:
+    strips = []
+    for rank, process in sorted(process_by_rank(recording.processes).items()):
+        phase, step, since = recording.positions.get(rank, ("start", 0, recording.meta.last_ns))
+        steps = everything.get(rank)
+        alive = process.ended_ns is None and recording.meta.ended_ns is None
+        strips.append(
+            RankStrip(
+                rank=rank,
+                pid=process.pid,
+                alive=alive,
+                phase=phase if alive else _ending(process.exit_code, process.exit_signal),
+                phase_for_s=max(0.0, (recording.meta.last_ns - since) / 1e9) if alive else 0.0,
+                step=step,
+                step_s=float(np.median((steps.length / steps.count)[-_RECENT_STEPS:])) if steps else None,
+                late_share=accounts.late_share.get(rank) if accounts else None,
+            )
+        )
+    return tuple(strips)
+
+
+def _ending(code: int | None, number: int | None) -> str:
+    if number:
+        try:
+            return f"killed by {signal.Signals(number).name}"
+        except ValueError:
+            return f"killed by signal {number}"
+    return "ended" if not code else f"exit {code}"
+
+
+def _duration_s(recording: Recording) -> float:
+    meta = recording.meta
+    return ((meta.ended_ns or meta.last_ns) - meta.started_ns) / 1e9

@@ -1,0 +1,209 @@
+"""Who owns the time of a step: own work of each rank, the wire, and waiting for the rank that comes last.
+
+Ranks of a DDP job leave the gradient all-reduce together. So a rank's *turn* runs from one such moment to the next: what follows the
+backward of step n-1 (clipping, optimizer, gap), then input, forward and backward of step n up to its last gradient. The rank with the
+longest turn is the one the others wait for; what its own all-reduce still takes after that is the wire. (DDP stamps both ends of each
+sampled backward; with rank 1 made 100 ms late, its bucket took 5 ms and rank 0's 94-106 ms.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.analysis.steady import RankSteps
+from advisor.core.recording import Table
+from advisor.core.report import Budget
+
+Array = NDArray[np.float64]
+
+OWN_PHASES = ("input_wait", "forward", "backward", "optimizer", "gap.evaluation", "gap.checkpoint", "gap")
+_AFTER_BACKWARD = ("optimizer", "gap.evaluation", "gap.checkpoint", "gap")
+# A rank is clearly the last when its turn exceeds every other's by this share of the step: below it, chance decides.
+_CLEAR_MARGIN = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Seconds per step over the steady steps. `own` holds the phases without waiting for others."""
+
+    step_s: float
+    own: Mapping[int, Mapping[str, float]]
+    exposed: Mapping[int, float]
+    wire_s: float | None  # None: nothing stamped the communication
+    skew_s: float
+    late_share: Mapping[int, float]
+    budget: Budget
+    sampled_steps: int
+
+
+def phases_of(steps: RankSteps, gpu: Table | None) -> dict[str, Array]:
+    """Per row, the seconds of each phase. The GPU's own times replace the host's where events were read for most steps."""
+    c = steps.columns
+    host = {
+        "input_wait": c["input_wait"],
+        "forward": c["forward"],
+        "backward": c["backward"],
+        "optimizer": c["optimizer"] + c["clip"],
+        "gap.evaluation": c["evaluation"],
+        "gap.checkpoint": c["checkpoint"],
+        "gap": c["gap"],
+    }
+    if gpu is None or gpu.size < 0.5 * steps.step.size:
+        return host
+    return _on_gpu(steps, gpu, host)
+
+
+def _on_gpu(steps: RankSteps, gpu: Table, host: dict[str, Array]) -> dict[str, Array]:
+    """The stream's times, scaled to the host's length of the row: kernels of one step may run while the host is in the next."""
+    order = np.argsort(gpu["step"])
+    at = np.clip(np.searchsorted(gpu["step"][order], steps.step), 0, gpu.size - 1)
+    row = gpu[order][at]
+    seen = (row["step"] == steps.step) & (steps.count == 1)
+    on_gpu = {name: row[f"{name}_ns"] / 1e9 for name in ("input_wait", "forward", "backward", "optimizer", "gap")}
+    aside = host["gap.evaluation"] + host["gap.checkpoint"]
+    on_gpu["gap"] = np.maximum(0.0, on_gpu["gap"] - aside)
+    total = sum(on_gpu.values()) + aside
+    scale = np.where(total > 0, steps.length / np.maximum(total, 1e-12), 1.0)
+    # the whole of a long stretch telescopes to the host's; a single step may differ by the queue's depth, hence the bounds
+    scale = np.clip(scale, 0.5, 2.0)
+    return {
+        name: np.where(seen, on_gpu[name] * scale, values) if name in on_gpu else values
+        for name, values in host.items()
+    }
+
+
+def exposed_comm(steps: RankSteps, comm: Table | None, backward: Array) -> tuple[Array, NDArray[np.bool_]] | None:
+    """(exposed communication per row, which rows were stamped); None where DDP stamped nothing.
+
+    Stamped: end of communication minus end of computation. Unstamped: what the backward takes beyond the usual own backward.
+    """
+    if comm is None or comm.size == 0:
+        return None
+    order = np.argsort(comm["step"])
+    table = comm[order]
+    at = np.clip(np.searchsorted(table["step"], steps.step), 0, table.size - 1)
+    row = table[at]
+    stamped = (row["step"] == steps.step) & (steps.count == 1)
+    if not stamped.any():
+        return None
+    exposed = np.clip((row["comm_end_ns"] - row["compute_end_ns"]) / 1e9, 0.0, backward)
+    usual = float(np.median((backward - exposed)[stamped]))
+    guessed = np.clip(backward - usual * steps.count, 0.0, None)
+    return np.where(stamped, exposed, guessed), stamped
+
+
+def account(steady: Mapping[int, RankSteps], gpu: Mapping[int, Table], comm: Mapping[int, Table]) -> Account:
+    """The account of the steady steps. Raises ValueError when there are none."""
+    phases = {rank: phases_of(steps, gpu.get(rank)) for rank, steps in steady.items()}
+    exposed: dict[int, Array] = {}
+    stamps: dict[int, NDArray[np.bool_]] = {}
+    for rank, steps in steady.items():
+        found = exposed_comm(steps, comm.get(rank), phases[rank]["backward"])
+        if found is not None:
+            exposed[rank], stamps[rank] = found
+            phases[rank] = {**phases[rank], "backward": phases[rank]["backward"] - found[0]}
+    means = {r: {p: float(v.sum() / steady[r].count.sum()) for p, v in named.items()} for r, named in phases.items()}
+    exposed_mean = {rank: float(values.sum() / steady[rank].count.sum()) for rank, values in exposed.items()}
+    lengths = {rank: float(steps.length.sum() / steps.count.sum()) for rank, steps in steady.items()}
+    step_s = float(np.mean(list(lengths.values())))
+    together = len(steady) > 1 and len(exposed) == len(steady) and min(s.step.size for s in steady.values()) > 1
+    if not together:
+        return _apart(means, exposed_mean, step_s, lengths, stamps)
+    return _together(steady, phases, exposed, stamps, (means, exposed_mean, step_s, lengths))
+
+
+def _per_rank(
+    means: Mapping[int, Mapping[str, float]], exposed: Mapping[int, float], lengths: Mapping[int, float]
+) -> dict[int, dict[str, float]]:
+    budget = {}
+    for rank, named in means.items():
+        row = {**named, **({"comm_exposed": exposed[rank]} if rank in exposed else {})}
+        row["unattributed"] = max(0.0, lengths[rank] - sum(row.values()))
+        budget[rank] = row
+    return budget
+
+
+def _apart(
+    means: Mapping[int, dict[str, float]],
+    exposed: Mapping[int, float],
+    step_s: float,
+    lengths: Mapping[int, float],
+    stamps: Mapping[int, NDArray[np.bool_]],
+) -> Account:
+    """One rank, or ranks whose communication nobody stamped: the longest step is the critical one."""
+    per_rank = _per_rank(means, exposed, lengths)
+    critical = max(lengths, key=lambda rank: lengths[rank])
+    wire = exposed.get(critical) if len(means) > 1 else 0.0
+    return Account(
+        step_s=step_s,
+        own=means,
+        exposed=exposed,
+        wire_s=wire,
+        skew_s=0.0,
+        late_share={},
+        budget=Budget(per_rank[critical], per_rank),
+        sampled_steps=min((int(s.sum()) for s in stamps.values()), default=0),
+    )
+
+
+def _together(
+    steady: Mapping[int, RankSteps],
+    phases: Mapping[int, Mapping[str, Array]],
+    exposed: Mapping[int, Array],
+    stamps: Mapping[int, NDArray[np.bool_]],
+    totals: tuple[dict[int, dict[str, float]], dict[int, float], float, dict[int, float]],
+) -> Account:
+    means, exposed_mean, step_s, lengths = totals
+    ranks = sorted(steady)
+    common = _common_rows(steady)
+    turn = {rank: _turn(phases[rank], common[rank]) for rank in ranks}
+    whole = np.stack([sum(turn[rank].values()) for rank in ranks])  # ranks x steps
+    left = np.stack([exposed[rank][common[rank]][1:] for rank in ranks])
+    last = whole.argmax(axis=0)
+    slowest = whole.max(axis=0)
+    ordered = np.sort(whole, axis=0)
+    margin = ordered[-1] - ordered[-2]
+    clear = margin > _CLEAR_MARGIN * step_s
+    late = {rank: float(((last == i) & clear).mean()) for i, rank in enumerate(ranks)}
+    # the wire: what the step still waits for after the last rank's last gradient. Of one collective the shortest is the wire
+    both = np.all(np.stack([stamps[rank][common[rank]][1:] for rank in ranks]), axis=0)
+    wire = float(left.min(axis=0)[both].mean()) if both.any() else float(left.min(axis=0).mean())
+    columns = np.arange(last.size)
+    critical = {
+        phase: float(np.stack([turn[rank][phase] for rank in ranks])[last, columns].mean()) for phase in OWN_PHASES
+    }
+    critical["comm_exposed"] = wire
+    critical["unattributed"] = max(0.0, step_s - sum(critical.values()))
+    others = np.where(whole.shape[0] > 2, np.median(whole, axis=0), whole.min(axis=0))
+    return Account(
+        step_s=step_s,
+        own=means,
+        exposed=exposed_mean,
+        wire_s=wire,
+        skew_s=float((slowest - others).mean()),
+        late_share=late,
+        budget=Budget(critical, _per_rank(means, exposed_mean, lengths)),
+        sampled_steps=int(both.sum()),
+    )
+
+
+def _common_rows(steady: Mapping[int, RankSteps]) -> dict[int, NDArray[np.int64]]:
+    """Row numbers of the unfolded steps that all ranks have, in step order."""
+    sets = [set(steps.step[steps.count == 1].tolist()) for steps in steady.values()]
+    shared = np.array(sorted(set.intersection(*sets)), dtype=np.int64)
+    rows = {}
+    for rank, steps in steady.items():
+        order = np.argsort(steps.step, kind="stable")
+        rows[rank] = order[np.searchsorted(steps.step[order], shared)]
+    return rows
+
+
+def _turn(phases: Mapping[str, Array], rows: NDArray[np.int64]) -> dict[str, Array]:
+    """From one release to the next: what came after the backward of the step before, the rest of this step."""
+    return {
+        phase: phases[phase][rows][:-1] if phase in _AFTER_BACKWARD else phases[phase][rows][1:] for phase in OWN_PHASES
+    }

@@ -1,0 +1,163 @@
+"""What the node did meanwhile: cores, quota, steal, and the strips of the screen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.core.recording import Process, Recording, Series
+from advisor.core.report import GpuStrip, HostStrip
+from advisor.core.stats import increase
+
+_RECENT_NS = 5_000_000_000  # the strips show the last five seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """An interval of a recording, asked for growth of counters and means of levels."""
+
+    recording: Recording
+    start_ns: int
+    end_ns: int
+
+    def rate(self, metric: str, scope: str) -> float | None:
+        """Growth of a counter per second."""
+        series = self.recording.samples.get((metric, scope))
+        grown = increase(series.t_ns, series.value, self.start_ns, self.end_ns) if series else None
+        return grown[0] / grown[1] if grown else None
+
+    def growth(self, metric: str, scope: str) -> float | None:
+        series = self.recording.samples.get((metric, scope))
+        grown = increase(series.t_ns, series.value, self.start_ns, self.end_ns) if series else None
+        return grown[0] if grown else None
+
+    def level(self, metric: str, scope: str) -> float | None:
+        """Mean of a level; outside the interval the nearest reading stands in: limits and sizes hardly move."""
+        series = self.recording.samples.get((metric, scope))
+        if series is None or series.value.size == 0:
+            return None
+        inside = self._inside(series)
+        return float(series.value[inside].mean()) if inside.any() else float(series.value[-1])
+
+    def _inside(self, series: Series) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        inside: np.ndarray[tuple[int], np.dtype[np.bool_]] = (series.t_ns >= self.start_ns) & (
+            series.t_ns <= self.end_ns
+        )
+        return inside
+
+    def scopes(self, metric: str) -> list[str]:
+        return sorted(scope for name, scope in self.recording.samples if name == metric)
+
+
+def cpu_values(window: Window) -> dict[str, float]:
+    """The job's and the host's cores over the window; what was not sampled is absent."""
+    found: dict[str, float | None] = {
+        "cpu.allowed_cores": window.level("cpu.allowed_cores", "job"),
+        "cpu.host_cores": window.level("cpu.cores", "host"),
+        "cpu.job_cores": window.rate("job.cpu_s", "job"),
+        "cpu.host_busy_cores": window.rate("cpu.busy_s", "host"),
+    }
+    busy, job = found["cpu.host_busy_cores"], found["cpu.job_cores"]
+    found["cpu.other_cores"] = None if busy is None or job is None else max(0.0, busy - job)
+    parts = [window.rate(f"cpu.{name}_s", "host") for name in ("busy", "idle", "iowait", "steal")]
+    steal = parts[3]
+    total = sum(part for part in parts if part is not None)
+    found["cpu.steal_share"] = None if steal is None or total <= 0 else steal / total
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def quota_values(window: Window, process: Process) -> dict[str, float]:
+    """The quota above one process: cores, share of throttled periods, seconds held back per second. Empty without a quota."""
+    scope = f"pid:{process.pid}"
+    cores = window.level("cgroup.quota_cores", scope)
+    if cores is None:
+        return {}
+    found = {"quota.cores": cores}
+    periods, throttled = window.growth("cgroup.periods", scope), window.growth("cgroup.throttled_periods", scope)
+    if periods and throttled is not None:
+        found["quota.throttled_share"] = throttled / periods
+    held = window.rate("cgroup.throttled_s", scope)
+    if held is not None:
+        found["quota.throttled_s_per_s"] = held
+    return found
+
+
+def host_strip(recording: Recording) -> HostStrip | None:
+    """The node over the last seconds recorded."""
+    end = recording.meta.last_ns
+    now = Window(recording, end - _RECENT_NS, end)
+    if not recording.samples:
+        return None
+    cpu = cpu_values(now)
+    total, available = now.level("mem.total_bytes", "host"), now.level("mem.available_bytes", "host")
+    held = [now.rate("cgroup.throttled_s", scope) for scope in now.scopes("cgroup.throttled_s")]
+    reads = [now.rate("disk.read_bytes", scope) for scope in now.scopes("disk.read_bytes")]
+    busy = [now.rate("disk.busy_s", scope) for scope in now.scopes("disk.busy_s")]
+    sent = [now.rate("net.tx_bytes", scope) for scope in now.scopes("net.tx_bytes")]
+    return HostStrip(
+        name=recording.meta.host,
+        cores=now.level("cpu.cores", "host"),
+        allowed_cores=cpu.get("cpu.allowed_cores"),
+        busy_cores=cpu.get("cpu.host_busy_cores"),
+        job_cores=cpu.get("cpu.job_cores"),
+        steal_pct=_percent(cpu.get("cpu.steal_share")),
+        throttled_pct=_percent(_most(held)),
+        mem_used_bytes=None if total is None or available is None else total - available,
+        mem_total_bytes=total,
+        shm_used_bytes=now.level("mem.shm_used_bytes", "host"),
+        shm_total_bytes=now.level("mem.shm_total_bytes", "host"),
+        disk_read_mb_s=_mega(_sum(reads)),
+        disk_busy_pct=_percent(_most(busy)),
+        net_mb_s=_mega(_sum(sent)),
+    )
+
+
+def gpu_strips(recording: Recording) -> tuple[GpuStrip, ...]:
+    """Every GPU over the last seconds recorded; names come from the environment that the agent noted."""
+    end = recording.meta.last_ns
+    now = Window(recording, end - _RECENT_NS, end)
+    names = {str(gpu.get("index")): str(gpu.get("name", "")) for gpu in recording.meta.environment.get("gpus") or ()}
+    indices = {scope.partition(":")[2] for metric, scope in recording.samples if metric.startswith("gpu.")}
+    strips = []
+    for index in sorted(indices | set(names), key=lambda i: (len(i), i)):
+        levels = {
+            field: now.level(f"gpu.{field}", f"gpu:{index}")
+            for field in (
+                "util_pct",
+                "mem_used_bytes",
+                "mem_total_bytes",
+                "power_w",
+                "power_limit_w",
+                "sm_clock_mhz",
+                "sm_clock_max_mhz",
+                "temp_c",
+            )
+        }
+        strips.append(GpuStrip(index=int(index) if index.isdigit() else 0, name=names.get(index, ""), **levels))
+    return tuple(strips)
+
+
+def _sum(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _most(values: list[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _percent(value: float | None) -> float | None:
+    return None if value is None else 100.0 * value
+
+
+def _mega(value: float | None) -> float | None:
+    return None if value is None else value / 1e6
+
+
+def process_by_rank(processes: tuple[Process, ...]) -> Mapping[int, Process]:
+    """The last process of each rank: after an elastic restart the new one counts."""
+    return {
+        p.rank: p for p in sorted(processes, key=lambda p: p.first_seen_ns) if p.role == "rank" and p.rank is not None
+    }

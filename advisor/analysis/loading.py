@@ -1,0 +1,117 @@
+"""How batches are made: in workers or in the training process, computing, waiting for a core, or blocked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from advisor.analysis.steady import RankSteps
+from advisor.core.analysis import LoaderFacts
+from advisor.core.recording import Process, Recording
+from probes.rank.layout import FLAG_FIRST_BATCH
+
+_BLOCK_BYTES = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """The making of one rank's training batches over the steady steps; times are means per batch in seconds."""
+
+    workers: int  # 0: in the training process
+    batches: int
+    samples: float  # per batch
+    wall_s: float
+    cpu_s: float
+    delay_s: float
+    read_bytes: float
+    busy_share: float | None  # of the workers' time; None in the training process
+
+    @property
+    def blocked_s(self) -> float:
+        return max(0.0, self.wall_s - self.cpu_s - self.delay_s)
+
+
+def loader_facts(recording: Recording, ranks: Mapping[int, int]) -> tuple[LoaderFacts, ...]:
+    """Every DataLoader of every rank; `ranks` maps pid to rank."""
+    found = []
+    for pid, facts in recording.facts.items():
+        if pid not in ranks:
+            continue
+        for loader in facts.get("loaders", ()):
+            found.append(_loader(loader, ranks[pid], facts))
+    return tuple(sorted(found, key=lambda loader: (loader.rank, loader.id)))
+
+
+def _loader(loader: Mapping[str, Any], rank: int, facts: Mapping[str, Any]) -> LoaderFacts:
+    size = loader.get("batch_size")
+    mounts = facts.get("mounts") or {}
+    root = (loader.get("dataset") or {}).get("root")
+    return LoaderFacts(
+        rank=rank,
+        id=int(loader["id"]),
+        training=loader.get("training"),
+        file=str(loader.get("file", "")),
+        line=int(loader.get("line", 0)),
+        num_workers=int(loader.get("num_workers") or 0),
+        batch_size=int(size) if isinstance(size, int) else None,
+        persistent_workers=bool(loader.get("persistent_workers")),
+        pin_memory=bool(loader.get("pin_memory")),
+        dataset=loader.get("dataset") or {},
+        mount=mounts.get(root) if root else None,
+    )
+
+
+def loading_of(recording: Recording, steps: RankSteps, loader: LoaderFacts | None) -> Loading | None:
+    """None where batches were made out of sight (another framework's loader, tensors in memory)."""
+    inside = _in_process(steps)
+    if inside is not None:
+        return inside
+    table = recording.batches.get(steps.rank)
+    if table is None or table.size == 0:
+        return None
+    start, end = int(steps.start_ns.min()), int(steps.end_ns.max())
+    # the batch of the first steady step was made before it: look a little further back, but not at a worker's first batch (imports, opens)
+    span = table[(table["t_end_ns"] > start) & (table["t_start_ns"] < end) & ((table["flags"] & FLAG_FIRST_BATCH) == 0)]
+    if loader is not None:
+        span = span[(span["loader"] == loader.id) | (span["loader"] < 0)]
+    if span.size == 0:
+        return None
+    wall = (span["t_end_ns"] - span["t_start_ns"]).sum() / 1e9
+    workers = len(np.unique(span["pid"])) if loader is None else max(loader.num_workers, 1)
+    # busy: of the time in which the worker existed and had not run out of epoch, which its own waits between batches tell
+    idle = np.minimum(span["wait_ns"], end - start).sum() / 1e9
+    count = span.size
+    return Loading(
+        workers=workers,
+        batches=count,
+        samples=float(span["samples"].mean()),
+        wall_s=float(wall / count),
+        cpu_s=float(span["cpu_ns"].sum() / 1e9 / count),
+        delay_s=float(span["run_delay_ns"].sum() / 1e9 / count),
+        read_bytes=float(span["blocks"].sum() * _BLOCK_BYTES / count),
+        busy_share=float(wall / max(wall + idle, 1e-9)),
+    )
+
+
+def _in_process(steps: RankSteps) -> Loading | None:
+    fetch = steps.columns["fetch"]
+    batches = steps.columns["micro_batches"].sum()
+    if batches == 0 or fetch.sum() < 0.5 * steps.columns["input_wait"].sum() or fetch.sum() == 0:
+        return None
+    return Loading(
+        workers=0,
+        batches=int(batches),
+        samples=float(steps.columns["samples"].sum() / batches),
+        wall_s=float(fetch.sum() / batches),
+        cpu_s=float(steps.columns["fetch_cpu"].sum() / batches),
+        delay_s=float(steps.columns["fetch_delay"].sum() / batches),
+        read_bytes=float(steps.columns["fetch_blocks"].sum() * _BLOCK_BYTES / batches),
+        busy_share=None,
+    )
+
+
+def ranks_by_pid(processes: tuple[Process, ...]) -> dict[int, int]:
+    return {p.pid: p.rank for p in processes if p.role == "rank" and p.rank is not None}

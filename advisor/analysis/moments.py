@@ -1,0 +1,161 @@
+"""What happened once or stood still: deaths, stalls, and the lines of code that stack samples found between steps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from advisor.core.analysis import Death, HotLine, Stall, StalledRank
+from advisor.core.recording import Event, Recording
+
+# A frame of one of these files, or one of these functions, is output: file writes, printing, loggers and trackers.
+_OUTPUT_FILES = (
+    "/logging/", "tensorboard", "/wandb/", "/mlflow/", "/csv.py", "/json/", "/pickle", "tqdm", "/rich/", "/comet_ml/", "/clearml/",
+    "/neptune/", "loguru",
+)  # fmt: skip
+_OUTPUT_FUNCTIONS = frozenset(
+    ("print", "write", "writelines", "flush", "fsync", "emit", "writerow", "dump", "add_scalar", "savetxt")
+)
+# A rank in one of these stands in a collective: it waits for others.
+_COLLECTIVE_FUNCTIONS = frozenset(
+    (
+        "all_reduce", "allreduce", "barrier", "monitored_barrier", "broadcast", "all_gather", "all_gather_into_tensor", "reduce_scatter",
+        "reduce_scatter_tensor", "reduce", "all_to_all", "gather", "scatter", "recv", "send", "all_gather_object", "broadcast_object_list",
+        "_all_gather_base", "wait", "synchronize", "init_process_group", "destroy_process_group", "_store_based_barrier",
+    )
+)  # fmt: skip
+
+
+def hot_lines(recording: Recording) -> tuple[HotLine, ...]:
+    """Lines of user code by how often a sample found them between steps, most first. Evaluation and checkpoints are labelled elsewhere."""
+    found: Counter[tuple[str, int, str]] = Counter()
+    leaves: dict[tuple[str, int, str], str] = {}
+    outputs: Counter[tuple[str, int, str]] = Counter()
+    for event in recording.events:
+        user = event.data.get("user") if event.kind == "stack" else None
+        if not user or event.data.get("phase") not in ("gap", "clip") or int(event.data.get("step", 0)) < 1:
+            continue
+        frames = list(event.data.get("frames") or ())
+        key = (str(user["file"]), int(user["line"]), str(user["function"]))
+        found[key] += 1
+        outputs[key] += _is_output(frames)
+        if frames:
+            leaves[key] = _place(frames[0])
+    total = sum(found.values())
+    return tuple(
+        HotLine(
+            file,
+            line,
+            function,
+            leaves.get((file, line, function), ""),
+            n,
+            n / total,
+            outputs[file, line, function] > n / 2,
+        )
+        for (file, line, function), n in found.most_common(20)
+    )
+
+
+def _is_output(frames: list[Mapping[str, Any]]) -> bool:
+    """Within the frames called from the user's line: anything that writes."""
+    return any(
+        str(f.get("function")) in _OUTPUT_FUNCTIONS or any(part in str(f.get("file")) for part in _OUTPUT_FILES)
+        for f in frames[:8]
+    )
+
+
+def _place(frame: Mapping[str, Any]) -> str:
+    name = str(frame.get("file", "")).rsplit("/", 1)[-1]
+    return f"{frame.get('function', '?')} ({name}:{frame.get('line', 0)})"
+
+
+def deaths(recording: Recording) -> tuple[Death, ...]:
+    """Ranks and workers that ended otherwise than by a clean exit with code 0, first to die first."""
+    found = []
+    for process in recording.processes:
+        if process.role == "other" or process.ended_ns is None:
+            continue
+        failed = bool(process.exit_signal) or bool(process.exit_code) or process.oom_killed
+        unseen = process.exit_code is None and process.exit_signal is None and process.clean_exit is False
+        if not failed and not (unseen and process.role == "rank"):
+            continue
+        phase, step, _ = recording.positions.get(process.rank if process.rank is not None else -1, ("", 0, 0))
+        error = recording.facts.get(process.pid, {}).get("exception") or {}
+        text = f"{error.get('type')}: {error.get('message')}" if error else ""
+        found.append((process, phase, step, text))
+    found.sort(key=lambda item: item[0].ended_ns or 0)
+    ranks = [item for item in found if item[0].role == "rank"]
+    first = ranks[0][0].pid if ranks else None
+    start = recording.meta.started_ns
+    return tuple(
+        Death(
+            rank=process.rank,
+            pid=process.pid,
+            t_s=((process.ended_ns or start) - start) / 1e9,
+            exit_code=process.exit_code,
+            signal=process.exit_signal,
+            oom_killed=process.oom_killed,
+            phase=phase,
+            step=step,
+            role=process.role,
+            exception=text,
+            first=process.pid == first,
+        )
+        for process, phase, step, text in found
+    )
+
+
+def stalls(recording: Recording, typical_step_s: float, p99_step_s: float) -> tuple[Stall, ...]:
+    """Each stall as last seen; `culprit` is the rank that stands outside any collective while others wait in one."""
+    last: dict[Any, Event] = {}
+    ended = {event.data.get("id") for event in recording.events if event.kind == "stall_end"}
+    for event in recording.events:
+        if event.kind == "stall":
+            last[event.data.get("id")] = event
+    found = []
+    for number, event in last.items():
+        ranks = _stalled_ranks(event)
+        found.append(
+            Stall(
+                t_s=(event.t_ns - recording.meta.started_ns) / 1e9,
+                stalled_s=float(event.data.get("stalled_s", 0.0)),
+                ended=number in ended,
+                typical_step_s=typical_step_s,
+                p99_step_s=p99_step_s,
+                ranks=ranks,
+            )
+        )
+    return tuple(found)
+
+
+def _stalled_ranks(event: Event) -> tuple[StalledRank, ...]:
+    rows = []
+    for row in event.data.get("ranks") or ():
+        frames = list(row.get("frames") or ())
+        waiting = row.get("phase") == "backward" or any(
+            str(f.get("function")) in _COLLECTIVE_FUNCTIONS for f in frames[:6]
+        )
+        user = row.get("user") or (frames[0] if frames else {})
+        since_s = max(0.0, (event.t_ns - int(row.get("since_ns", event.t_ns))) / 1e9)
+        rows.append((row, frames, waiting, user, since_s))
+    behind = min((int(row.get("step", 0)) for row, *_ in rows), default=0)
+    outside = [int(row["rank"]) for row, _, waiting, *_ in rows if not waiting]
+    if outside and len(outside) == len(rows) > 1:
+        # none waits in a collective that can be seen: the one that is furthest behind keeps the others
+        outside = [int(row["rank"]) for row, *_ in rows if int(row.get("step", 0)) == behind]
+    return tuple(
+        StalledRank(
+            rank=int(row["rank"]),
+            phase=str(row.get("phase", "")),
+            step=int(row.get("step", 0)),
+            since_s=since_s,
+            file=str(user.get("file", "")),
+            line=int(user.get("line", 0) or 0),
+            function=str(user.get("function", "")),
+            leaf=_place(frames[0]) if frames else "",
+            culprit=int(row["rank"]) in outside,
+            waiting_in_collective=waiting,
+        )
+        for row, frames, waiting, user, since_s in rows
+    )

@@ -1,0 +1,132 @@
+"""Which steps count: those after the warm-up that every rank has made, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.core.recording import Recording, Table
+from probes.rank.layout import FLAG_EPOCH_START, FLAG_NO_LOADER, FLAG_TAIL
+
+Array = NDArray[np.float64]
+
+# A leading step belongs to the warm-up while it takes more than this many times the median of the later half: allocations, autotuning,
+# worker start and compilation are multiples, not percents.
+_WARM_UP_FACTOR = 1.5
+_WARM_UP_MIN = 1  # the first step always pays for something that no later one does
+_WARM_UP_SMALL = 3  # with 20 steps or more, the first three are left out whatever they took
+_WARM_UP_MAX_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class RankSteps:
+    """The rows of one rank in seconds, oldest first; a row may hold several folded steps (`count`)."""
+
+    rank: int
+    step: NDArray[np.int64]
+    count: Array
+    start_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
+    flags: NDArray[np.int64]
+    columns: Mapping[str, Array]
+
+    @property
+    def length(self) -> Array:
+        return (self.end_ns - self.start_ns) / 1e9
+
+    def keep(self, mask: NDArray[np.bool_]) -> RankSteps:
+        columns = {name: values[mask] for name, values in self.columns.items()}
+        return RankSteps(
+            self.rank,
+            self.step[mask],
+            self.count[mask],
+            self.start_ns[mask],
+            self.end_ns[mask],
+            self.flags[mask],
+            columns,
+        )
+
+    def per_step(self, name: str) -> float:
+        """Mean of a column over all steps, seconds or counts per step."""
+        return float(self.columns[name].sum() / max(self.count.sum(), 1.0))
+
+    @property
+    def epoch_start(self) -> NDArray[np.bool_]:
+        return np.asarray((self.flags & FLAG_EPOCH_START) != 0)
+
+    @property
+    def fed(self) -> bool:
+        """A DataLoader fed most of these steps."""
+        return bool(((self.flags & FLAG_NO_LOADER) == 0).mean() > 0.5) if self.flags.size else False
+
+
+def _rank_steps(rank: int, table: Table) -> RankSteps:
+    table = table[np.argsort(table["t_start_ns"], kind="stable")]
+    names = [name for name in table.dtype.names or () if name.endswith("_ns") and not name.startswith("t_")]
+    columns = {name[:-3]: table[name].astype(np.float64) / 1e9 for name in names}
+    for name in ("samples", "micro_batches", "fetch_blocks"):
+        columns[name] = table[name].astype(np.float64)
+    return RankSteps(
+        rank,
+        table["step"].astype(np.int64),
+        table["count"].astype(np.float64),
+        table["t_start_ns"],
+        table["t_end_ns"],
+        table["flags"].astype(np.int64),
+        columns,
+    )
+
+
+def warm_up_rows(steps: RankSteps) -> int:
+    """How many leading rows are warm-up."""
+    rows = steps.step.size
+    if rows <= _WARM_UP_MIN:
+        return rows
+    aside = steps.columns["evaluation"] + steps.columns["checkpoint"]
+    core = (steps.length - aside) / np.maximum(steps.count, 1.0)
+    usual = float(np.median(core[rows // 2 :]))
+    at_least = _WARM_UP_SMALL if rows >= 20 else _WARM_UP_MIN
+    most = max(at_least, int(rows * _WARM_UP_MAX_SHARE))
+    slow = core > _WARM_UP_FACTOR * usual
+    first = at_least
+    while first < most and slow[first]:
+        first += 1
+    return first
+
+
+def all_steps(recording: Recording) -> dict[int, RankSteps]:
+    """Every rank's real steps (what followed the last one left out)."""
+    found = {}
+    for rank, table in sorted(recording.steps.items()):
+        real = table[(table["flags"] & FLAG_TAIL) == 0]
+        if real.size:
+            found[rank] = _rank_steps(rank, real)
+    return found
+
+
+def tails(recording: Recording) -> dict[int, RankSteps]:
+    """What each rank did after its last step, where it left by itself."""
+    found = {}
+    for rank, table in sorted(recording.steps.items()):
+        tail = table[(table["flags"] & FLAG_TAIL) != 0]
+        if tail.size:
+            found[rank] = _rank_steps(rank, tail)
+    return found
+
+
+def steady_steps(everything: Mapping[int, RankSteps]) -> dict[int, RankSteps]:
+    """The steps after every rank's warm-up that all ranks have made; empty when there are none."""
+    if not everything:
+        return {}
+    first = max(int(steps.step[min(warm_up_rows(steps), steps.step.size - 1)]) for steps in everything.values())
+    last = min(int(steps.step[-1]) for steps in everything.values())
+    kept = {}
+    for rank, steps in everything.items():
+        mask = (steps.step >= first) & (steps.step <= last)
+        if warm_up_rows(steps) >= steps.step.size or not mask.any():
+            return {}
+        kept[rank] = steps.keep(mask)
+    return kept

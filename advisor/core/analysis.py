@@ -1,0 +1,187 @@
+"""What a recording means in numbers, before anybody judges them: the only thing that rules read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from advisor.core.recording import Meta
+from advisor.core.report import (
+    Budget,
+    Capacity,
+    GpuStrip,
+    HostStrip,
+    Overhead,
+    RankStrip,
+    Segment,
+    StepTime,
+    Throughput,
+    TimelinePoint,
+)
+from advisor.core.step_model import StepModel
+
+JOB = "job"
+
+# Every value a rule may ask for: name -> (unit, what it is). Values of a rank have scope "rank:N", of the whole job "job".
+VALUES: dict[str, tuple[str, str]] = {
+    "step.time_s": ("s", "mean time of a steady step"),
+    "step.steady": ("steps", "steady steps that all ranks have in common"),
+    "step.input_wait_s": ("s", "waiting for input in a typical step, the first fetch of each epoch left out"),
+    "step.epoch_start_s": ("s", "first fetch of each epoch and start of its workers, per step"),
+    "step.compute_s": ("s", "forward, backward without communication, optimizer"),
+    "step.gap_s": ("s", "unlabelled time between the optimizer and the next fetch"),
+    "step.evaluation_s": ("s", "evaluation, spread over the steps"),
+    "step.checkpoint_s": ("s", "checkpoints with their fsync, spread over the steps"),
+    "step.gc_s": ("s", "garbage collections"),
+    "step.run_delay_s": ("s", "training thread runnable without a core"),
+    "step.own_s": ("s", "everything but waiting for other ranks"),
+    "step.samples": ("samples", "samples of one rank in a step"),
+    "gap.io_share": ("", "share of the stack samples between steps that stood in file writes, prints or loggers"),
+    "run.evaluation_share": ("", "evaluation's share of the run since the first step"),
+    "run.duration_s": ("s", "since the job's start"),
+    "comm.wire_s": ("s", "exposed communication of the rank that arrives last: the wire itself"),
+    "comm.skew_s": ("s", "how much earlier the other ranks were done than the last one, mean over steps"),
+    "comm.late_share": ("", "share of steps in which this rank arrived last by a clear margin"),
+    "comm.excess_s": ("s", "own work of this rank beyond the median of the others"),
+    "comm.megabytes": ("MB", "gradient bytes all-reduced per step"),
+    "loader.workers": ("workers", "worker processes of the training loader"),
+    "loader.busy_share": ("", "share of the time the workers were making batches"),
+    "fetch.wall_s": ("s", "making one batch, in one worker or in the training process"),
+    "fetch.cpu_share": ("", "CPU time over the time of making a batch"),
+    "fetch.delay_share": ("", "waiting for a core over the time of making a batch"),
+    "fetch.blocked_share": ("", "neither computing nor waiting for a core: reading, sleeping, locked"),
+    "fetch.read_mb": ("MB", "read from a device per batch"),
+    "fetch.read_mb_per_s": ("MB/s", "read from a device while making batches, per worker"),
+    "data.network_mount": ("", "1 when the data lies on a network file system"),
+    "cpu.allowed_cores": ("cores", "cores the job may use"),
+    "cpu.job_cores": ("cores", "cores the job kept busy"),
+    "cpu.host_cores": ("cores", "cores of the host"),
+    "cpu.host_busy_cores": ("cores", "cores busy on the host, by anybody"),
+    "cpu.other_cores": ("cores", "cores kept busy by processes that are not of this job"),
+    "cpu.steal_share": ("", "share of the host's CPU time the hypervisor took"),
+    "quota.cores": ("cores", "the CPU quota above this rank"),
+    "quota.throttled_share": ("", "share of quota periods in which this rank's cgroup was held back"),
+    "quota.throttled_s_per_s": ("s/s", "time held back per second of wall time"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderFacts:
+    """One DataLoader of the job as its construction tells."""
+
+    rank: int
+    id: int
+    training: bool | None
+    file: str
+    line: int
+    num_workers: int
+    batch_size: int | None
+    persistent_workers: bool
+    pin_memory: bool
+    dataset: Mapping[str, Any]
+    mount: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HotLine:
+    """Where the time between steps goes, by stack samples: a line of the user's and what it was in."""
+
+    file: str
+    line: int
+    function: str
+    leaf: str  # innermost frame, e.g. "write (logging/__init__.py:1100)"
+    samples: int
+    share: float
+    io: bool  # file writes, prints, loggers
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    rank: int | None
+    pid: int
+    t_s: float  # since the job's start
+    exit_code: int | None
+    signal: int | None
+    oom_killed: bool
+    phase: str
+    step: int
+    role: str = "rank"
+    exception: str = ""
+    first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StalledRank:
+    rank: int
+    phase: str
+    step: int
+    since_s: float  # how long it has not moved
+    file: str
+    line: int
+    function: str
+    leaf: str
+    culprit: bool
+    waiting_in_collective: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    t_s: float
+    stalled_s: float
+    ended: bool
+    typical_step_s: float
+    p99_step_s: float
+    ranks: tuple[StalledRank, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    meta: Meta
+    world_size: int
+    step_time: StepTime
+    throughput: Throughput
+    values: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    missing: Mapping[str, str] = field(default_factory=dict)  # value -> why it could not be had
+    model: StepModel | None = None
+    budget: Budget = field(default_factory=Budget)
+    excess: Mapping[int, Mapping[str, float]] = field(
+        default_factory=dict
+    )  # by rank and phase: own beyond the others' median
+    loaders: tuple[LoaderFacts, ...] = ()
+    hot_lines: tuple[HotLine, ...] = ()
+    save_sites: tuple[Mapping[str, Any], ...] = ()
+    deaths: tuple[Death, ...] = ()
+    stalls: tuple[Stall, ...] = ()
+    capacities: tuple[Capacity, ...] = ()
+    segments: tuple[Segment, ...] = ()
+    timeline: tuple[TimelinePoint, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    overhead: Overhead = field(default_factory=Overhead)
+    ranks: tuple[RankStrip, ...] = ()
+    host: HostStrip | None = None
+    gpus: tuple[GpuStrip, ...] = ()
+    duration_s: float = 0.0
+    running: bool = False
+
+    def get(self, name: str, rank: int | None = None) -> float | None:
+        """A value of the job, or of one rank; None when it was not measured."""
+        return self.values.get((name, JOB if rank is None else f"rank:{rank}"))
+
+    def value(self, name: str, rank: int | None = None) -> float:
+        """As `get`, for a value the rule lists under `needs`. Raises KeyError when absent."""
+        return self.values[name, JOB if rank is None else f"rank:{rank}"]
+
+    def by_rank(self, name: str) -> dict[int, float]:
+        """The value of every rank that has it."""
+        found = {int(scope[5:]): v for (n, scope), v in self.values.items() if n == name and scope.startswith("rank:")}
+        return dict(sorted(found.items()))
+
+    def has(self, name: str) -> bool:
+        return (name, JOB) in self.values or any(n == name for n, _ in self.values)
+
+    def training_loader(self, rank: int) -> LoaderFacts | None:
+        """The loader that feeds this rank's training: the one known to, else the only one."""
+        mine = [loader for loader in self.loaders if loader.rank == rank]
+        known = [loader for loader in mine if loader.training]
+        return known[-1] if known else mine[0] if len(mine) == 1 else None

@@ -1,0 +1,65 @@
+"""What a step would take if one of its parts changed: the only source of predicted speed-ups.
+
+A step of N ranks is as long as the slowest rank's own work plus the exposed wire time, plus what chance adds because the slowest rank
+changes from step to step (`jitter_s`). A change of one part moves the own work of its ranks; the next slowest rank caps the gain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from advisor.core.findings import Saving
+
+
+@dataclass(frozen=True, slots=True)
+class StepModel:
+    """Seconds per step. `own[rank][phase]`: work of a rank, its waiting for other ranks left out."""
+
+    step_s: float
+    own: Mapping[int, Mapping[str, float]]
+    wire_s: float = 0.0
+    # CPU seconds that the whole job burns per step, and the cores it may burn them on: no change of waiting can beat their quotient
+    job_cpu_s: float | None = None
+    allowed_cores: float | None = None
+
+    def own_s(self, rank: int) -> float:
+        return sum(self.own[rank].values())
+
+    @property
+    def slowest_s(self) -> float:
+        return max((self.own_s(rank) for rank in self.own), default=0.0)
+
+    @property
+    def jitter_s(self) -> float:
+        """What a step takes beyond its slowest rank and the wire, on average."""
+        return max(0.0, self.step_s - self.slowest_s - self.wire_s)
+
+    def cpu_floor_s(self, job_cpu_s: float | None = None) -> float:
+        """The shortest step the cores allow, for this CPU work per step (default: today's); 0 where it is unknown."""
+        work = self.job_cpu_s if job_cpu_s is None else job_cpu_s
+        if work is None or not self.allowed_cores:
+            return 0.0
+        return work / self.allowed_cores
+
+    def step_if(
+        self, changes: Mapping[tuple[int, str], float], *, wire_s: float | None = None, floor_s: float = 0.0
+    ) -> float:
+        """Step time when `changes[rank, phase]` seconds replace today's; never below `floor_s`."""
+        own = {rank: dict(phases) for rank, phases in self.own.items()}
+        for (rank, phase), seconds in changes.items():
+            own[rank][phase] = max(0.0, seconds)
+        slowest = max((sum(phases.values()) for phases in own.values()), default=0.0)
+        wire = self.wire_s if wire_s is None else wire_s
+        # jitter comes from the work that varies: it shrinks with the slowest rank, it does not grow with it
+        scale = min(1.0, slowest / self.slowest_s) if self.slowest_s > 0 else 1.0
+        return max(slowest + wire + self.jitter_s * scale, floor_s, 1e-9)
+
+    def saving(self, best_s: float, worst_s: float, basis: str) -> Saving:
+        """The saving of a step that would take between `best_s` and `worst_s` seconds."""
+        best, worst = sorted((min(best_s, self.step_s), min(worst_s, self.step_s)))
+        return Saving(
+            seconds_per_step=(self.step_s - worst, self.step_s - best),
+            speedup=(self.step_s / max(worst, 1e-9), self.step_s / max(best, 1e-9)),
+            basis=basis,
+        )

@@ -1,0 +1,167 @@
+"""Runs the rules over an analysis, tells causes from consequences, orders what is left by what it costs, and picks the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from advisor.core.analysis import Analysis
+from advisor.core.config import Config
+from advisor.core.findings import SEVERITIES, Clear, Crashed, Finding, NotMeasured, Outcome
+from advisor.core.format import speedup_range
+from advisor.core.report import OutcomeRow, Verdict
+from rules.rule import Rule
+
+# Below this share of the step, forward, backward and optimizer are not "what takes the time", and the job is not called healthy.
+_COMPUTE_SHARE = 0.5
+_WORTH_FIXING = SEVERITIES[:3]
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    verdict: Verdict
+    findings: tuple[Finding, ...]
+    outcomes: tuple[OutcomeRow, ...]
+
+
+def judge(analysis: Analysis, rules: Iterable[Rule], config: Config) -> Judgement:
+    """Raises nothing: a rule that fails is an outcome of its own."""
+    chosen = [rule for rule in rules if rule.id not in config.disabled]
+    outcomes = [run_rule(rule, analysis, config) for rule in chosen]
+    findings = link([o for o in outcomes if isinstance(o, Finding)], {rule.id: rule.explains for rule in chosen})
+    return Judgement(verdict(analysis, findings, outcomes), findings, tuple(_row(o) for o in outcomes))
+
+
+def run_rule(rule: Rule, analysis: Analysis, config: Config) -> Outcome:
+    """One rule's outcome; what it needs and cannot see is "not measured", never "clear"."""
+    missing = [name for name in rule.needs if not analysis.has(name)]
+    if rule.steady_steps and analysis.step_time.steady_steps < rule.steady_steps and "step.steady" not in missing:
+        missing.insert(0, "step.steady")
+    if missing:
+        return NotMeasured(rule.id, tuple(missing))
+    given = config.thresholds.get(rule.id, {})
+    thresholds = {name: given.get(name, threshold.value) for name, threshold in rule.thresholds.items()}
+    try:
+        return rule.check(analysis, thresholds)
+    except Exception as error:  # noqa: BLE001 - one broken rule must not take the others with it
+        return Crashed(rule.id, f"{type(error).__name__}: {error}")
+
+
+def link(findings: list[Finding], explains: Mapping[str, tuple[str, ...]]) -> tuple[Finding, ...]:
+    """Findings with causes before consequences: fatal first, then roots by seconds lost, each followed by what it explains."""
+    cause: dict[str, str] = {}
+    for finding in findings:
+        causes = [
+            f
+            for f in findings
+            if f is not finding and finding.rule in explains.get(f.rule, ()) and _overlap(f, finding)
+        ]
+        if causes:
+            cause[finding.rule] = max(causes, key=lambda f: (f.fatal, f.seconds_per_step)).rule
+    roots = {finding.rule: _root(finding.rule, cause) for finding in findings}
+    linked = [
+        replace(
+            finding,
+            explained_by=None if roots[finding.rule] == finding.rule else roots[finding.rule],
+            explains=tuple(
+                sorted(rule for rule, root in roots.items() if root == finding.rule and rule != finding.rule)
+            ),
+        )
+        for finding in findings
+    ]
+    by_rule = {finding.rule: finding for finding in linked}
+
+    def place(finding: Finding) -> tuple[bool, float, str, bool, float]:
+        root = by_rule[roots[finding.rule]]
+        return not root.fatal, -root.seconds_per_step, root.rule, finding is not root, -finding.seconds_per_step
+
+    return tuple(sorted(linked, key=place))
+
+
+def _root(rule: str, cause: Mapping[str, str]) -> str:
+    seen = {rule}
+    while rule in cause and cause[rule] not in seen:
+        rule = cause[rule]
+        seen.add(rule)
+    return rule
+
+
+def _overlap(cause: Finding, consequence: Finding) -> bool:
+    """A finding about all ranks overlaps with everything; two about some must share one."""
+    return (
+        not cause.scope.ranks
+        or not consequence.scope.ranks
+        or bool(set(cause.scope.ranks) & set(consequence.scope.ranks))
+    )
+
+
+def verdict(analysis: Analysis, findings: tuple[Finding, ...], outcomes: list[Outcome]) -> Verdict:
+    root = next((f for f in findings if f.explained_by is None and (f.fatal or f.severity in _WORTH_FIXING)), None)
+    if root is not None and root.fatal:
+        return Verdict("failed", root.rule, root.title, _summary(root))
+    failed = _failed_job(analysis)
+    if failed is not None:
+        return failed
+    if root is not None:
+        return Verdict("bottleneck", root.rule, root.title, _summary(root))
+    return _no_bottleneck(analysis, outcomes)
+
+
+def _summary(finding: Finding) -> str:
+    notes = "; ".join(e.note for e in finding.evidence[:2] if e.note)
+    parts = [notes] if notes else []
+    if finding.fixes:
+        fix = finding.fixes[0]
+        where = f" ({fix.where.file}:{fix.where.line})" if fix.where else ""
+        parts.append(f"Fix: {fix.title}{where}")
+    if finding.saving is not None and not finding.fatal:
+        parts.append(f"predicted {speedup_range(finding.saving.speedup)}")
+    return ". ".join(parts) + "." if parts else ""
+
+
+def _failed_job(analysis: Analysis) -> Verdict | None:
+    meta = analysis.meta
+    if meta.launch_error:
+        return Verdict("failed", None, "The job could not be started", meta.launch_error)
+    if meta.exit_code:
+        when = f"after {analysis.step_time.steps} steps" if analysis.step_time.steps else "before its first step"
+        return Verdict(
+            "failed", None, f"The job ended with exit code {meta.exit_code}", f"It ended {when}, in its own way."
+        )
+    return None
+
+
+def _no_bottleneck(analysis: Analysis, outcomes: list[Outcome]) -> Verdict:
+    if analysis.model is None or analysis.step_time.steady_steps < 5:
+        if analysis.step_time.steps:
+            why = f"{analysis.step_time.steps} steps were seen, {analysis.step_time.steady_steps} of them steady: too few to judge"
+        elif analysis.running:
+            why = "the job has not made a step yet"
+        else:
+            why = "no training step was seen: nothing in the job ran a backward pass that could be watched"
+        return Verdict(
+            "inconclusive", None, "Nothing can be said yet" if analysis.running else "Nothing can be said", why + "."
+        )
+    step = analysis.model.step_s
+    critical = analysis.budget.critical
+    share = sum(critical.get(phase, 0.0) for phase in ("forward", "backward", "optimizer")) / step
+    unseen = sorted(o.rule for o in outcomes if isinstance(o, (NotMeasured, Crashed)))
+    if share < _COMPUTE_SHARE:
+        text = f"only {100 * share:.0f} % of the step is compute, and no rule that could look explains the rest"
+        return Verdict(
+            "inconclusive", None, "No cause was found", f"{text}; not measured: {', '.join(unseen) or 'nothing'}."
+        )
+    text = f"{100 * share:.0f} % of a {1000 * step:.3g} ms step is forward, backward and optimizer; nothing worth fixing was found"
+    return Verdict(
+        "healthy", None, "Compute takes the time", f"{text}; not measured: {', '.join(unseen) or 'nothing'}."
+    )
+
+
+def _row(outcome: Outcome) -> OutcomeRow:
+    if isinstance(outcome, Finding):
+        return OutcomeRow(outcome.rule, "fired")
+    if isinstance(outcome, Clear):
+        return OutcomeRow(outcome.rule, "clear")
+    if isinstance(outcome, NotMeasured):
+        return OutcomeRow(outcome.rule, "not_measured", outcome.missing)
+    return OutcomeRow(outcome.rule, "crashed", (outcome.error,))

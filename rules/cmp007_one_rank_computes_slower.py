@@ -1,0 +1,89 @@
+"""One rank computes slower.
+
+What it does: finds a rank whose forward, backward (without communication) and optimizer take clearly longer than the others' while it
+arrives last at the gradient all-reduce.
+
+Why it is slow: every step waits for this rank. Its own communication is the shortest of all; the others' is long because they wait.
+
+Evidence: own compute of this rank against the median of the others; share of steps in which it arrives last.
+
+Fix: retest the rank on another GPU or host, balance the sizes of its samples, look for extra work that only it does.
+
+Estimate: this rank's compute brought to the median of the others.
+
+False alarms: a CPU quota, neighbours on its cores or a throttled GPU slow a rank down too: they are then the root cause and explain this.
+"""
+
+from __future__ import annotations
+
+from advisor.core.analysis import Analysis
+from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
+from advisor.core.stats import others_median
+from rules.reading import model_of
+from rules.rule import Threshold, Thresholds, confidence, rule, severity
+
+_PHASES = ("forward", "backward", "optimizer")
+
+
+def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+    compute, late, step = a.by_rank("step.compute_s"), a.by_rank("comm.late_share"), a.value("step.time_s")
+    if len(compute) < 2:
+        return Clear(RULE.id)
+    rank = max(compute, key=lambda r: compute[r])
+    usual = others_median(compute, rank)
+    model = model_of(a)
+    changes = {(rank, p): others_median({r: model.own[r][p] for r in model.own}, rank) for p in _PHASES}
+    after = model.step_if(changes)
+    level = severity((step - after) / step)
+    slower = compute[rank] >= t["ratio"] * usual
+    if not slower or compute[rank] - usual < t["excess"] * step or late.get(rank, 0.0) < t["late"] or level is None:
+        return Clear(RULE.id)
+    phase = max(_PHASES, key=lambda p: a.excess[rank][p])
+    return Finding(
+        rule=RULE.id,
+        title=f"Rank {rank} computes slower than the others",
+        severity=level,
+        confidence=confidence(a),
+        seconds_per_step=step - after,
+        scope=Affected(ranks=(rank,)),
+        evidence=(
+            Evidence(
+                "step.compute_s",
+                compute[rank],
+                "s",
+                t["ratio"] * usual,
+                f"rank {rank}; the others {1000 * usual:.0f} ms",
+            ),
+            Evidence("comm.late_share", late[rank], "", t["late"], f"rank {rank} arrives last at the all-reduce"),
+            Evidence(
+                "phase",
+                phase,
+                "",
+                None,
+                f"most of it in its {phase}: {1000 * a.excess[rank][phase]:.0f} ms more than the others",
+            ),
+        ),
+        fixes=(
+            Fix(f"find what rank {rank} does more, or what holds its processor back", "", None, "small change"),
+            Fix("retest the rank on another GPU or host", "", None, "outside the code"),
+        ),
+        saving=model.saving(after, after + 0.25 * (step - after), f"rank {rank} computes as fast as the others"),
+    )
+
+
+RULE = rule(
+    __name__,
+    "one rank computes slower",
+    check,
+    needs=("step.time_s", "step.compute_s", "comm.late_share"),
+    explains=("COM002", "COM001"),
+    thresholds={
+        "ratio": Threshold(
+            1.10, "nvidia-resiliency-ext flags a GPU below 0.75 of its peers; a tenth slower already costs every step"
+        ),
+        "excess": Threshold(
+            0.05, "of the step: a rank that computes little may differ by more than a tenth and cost nothing"
+        ),
+        "late": Threshold(0.5, "a culprit comes last in most steps; chance changes sides"),
+    },
+)

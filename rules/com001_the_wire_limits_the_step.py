@@ -1,0 +1,77 @@
+"""The wire limits the step.
+
+What it does: finds steps in which even the rank that arrives last still waits for its gradients to be exchanged.
+
+Why it is slow: the all-reduce needs longer than the backward pass that hides it. Waiting for a straggler is not counted: of one and the
+same collective the shortest duration is the wire, the rest is waiting for the last arrival.
+
+Evidence: exposed communication of the last rank as a share of the step, from DistributedDataParallel's own stamps; gradient bytes.
+
+Fix: fewer bytes (bf16 or fp16 compression hook), fewer exchanges (gradient accumulation under `no_sync`), more compute per exchange (a
+larger batch per rank), a faster path (NVLink, InfiniBand; fewer nodes).
+
+Estimate: half the bytes take half the wire time; accumulation over two batches halves it too. The exposed wire time is the ceiling.
+
+False alarms: waiting for a straggler (COM002 names it).
+"""
+
+from __future__ import annotations
+
+from advisor.core.analysis import Analysis
+from advisor.core.findings import Clear, Evidence, Finding, Fix
+from rules.reading import model_of
+from rules.rule import Threshold, Thresholds, confidence, rule, severity
+
+
+def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+    wire, step = a.value("comm.wire_s"), a.value("step.time_s")
+    level = severity(wire / step)
+    if wire < t["wire"] * step or level is None:
+        return Clear(RULE.id)
+    model, size = model_of(a), a.get("comm.megabytes")
+    evidence = [
+        Evidence(
+            "comm.wire_s",
+            wire,
+            "s",
+            t["wire"] * step,
+            f"{100 * wire / step:.0f} % of the step, after the last gradient",
+        )
+    ]
+    if size:
+        ranks = max(a.world_size, 2)
+        rate = 2 * (ranks - 1) / ranks * size / 1000 / wire
+        # ring all-reduce moves 2(N-1)/N of the bytes over each link
+        evidence.append(
+            Evidence("comm.megabytes", size, "MB", None, f"gradients per step; at least {rate:.2g} GB/s over each link")
+        )
+    return Finding(
+        rule=RULE.id,
+        title="Exchanging gradients takes longer than the backward pass can hide",
+        severity=level,
+        confidence=confidence(a),
+        seconds_per_step=wire,
+        evidence=tuple(evidence),
+        fixes=(
+            Fix(
+                "halve the bytes: register a bf16 compression hook",
+                "model.register_comm_hook(None, torch.distributed.algorithms.ddp_comm_hooks.default_hooks.bf16_compress_hook)",
+                None,
+                "one line",
+            ),
+            Fix("exchange less often: accumulate gradients under model.no_sync()", "", None, "small change"),
+            Fix("a larger batch per rank, or a faster path between the ranks", "", None, "outside the code"),
+        ),
+        saving=model.saving(
+            model.step_if({}, wire_s=0.4 * wire), model.step_if({}, wire_s=0.6 * wire), "half the bytes on the wire"
+        ),
+    )
+
+
+RULE = rule(
+    __name__,
+    "the wire limits the step",
+    check,
+    needs=("step.time_s", "comm.wire_s"),
+    thresholds={"wire": Threshold(0.10, "a tenth of the step: DDP leaves the last bucket exposed even on fast paths")},
+)

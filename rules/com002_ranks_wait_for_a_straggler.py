@@ -1,0 +1,79 @@
+"""Ranks wait for a straggler.
+
+What it does: finds ranks that reach the gradient all-reduce well before the last one does, and names the late rank and its phase.
+
+Why it is slow: the all-reduce ends for nobody before the last rank has joined.
+
+Evidence: how much earlier the others are done, as a share of the step; who comes last, how often, and in which phase it loses the time.
+
+Fix: whatever makes the late rank late; where a rule names that, this finding is listed under it. Ranks that take turns in being late
+point at uneven samples, garbage collection or neighbours.
+
+Estimate: the skew, brought to nothing.
+
+False alarms: a rank that is late only while it evaluates or writes a checkpoint for all (LOP001, LOP003 explain it).
+"""
+
+from __future__ import annotations
+
+from advisor.core.analysis import Analysis
+from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
+from advisor.core.report import PHASE_TITLES
+from rules.reading import model_of
+from rules.rule import Threshold, Thresholds, confidence, rule, severity
+
+
+def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+    skew, step, late = a.value("comm.skew_s"), a.value("step.time_s"), a.by_rank("comm.late_share")
+    rank = max(late, key=lambda r: late[r])
+    persistent = late[rank] >= t["late"]
+    level = severity(skew / step)
+    if skew < (t["skew"] if persistent else t["rotating_skew"]) * step or level is None:
+        return Clear(RULE.id)
+    model = model_of(a)
+    evidence = [Evidence("comm.skew_s", skew, "s", t["skew"] * step, f"{100 * skew / step:.0f} % of the step")]
+    if persistent:
+        phase = max(a.excess[rank], key=lambda p: a.excess[rank][p])
+        evidence.append(Evidence("comm.late_share", late[rank], "", t["late"], f"rank {rank} comes last"))
+        evidence.append(Evidence("phase", phase, "", None, f"it loses the time in: {PHASE_TITLES[phase]}"))
+        title, fix = (
+            f"The other ranks wait for rank {rank}",
+            f"find what rank {rank} does longer: {PHASE_TITLES[phase]}",
+        )
+    else:
+        evidence.append(
+            Evidence(
+                "comm.late_share", late[rank], "", t["late"], "no rank comes last most of the time: they take turns"
+            )
+        )
+        title, fix = (
+            "Ranks take turns in keeping each other waiting",
+            "even out the work per step: sample sizes, garbage collection, neighbours",
+        )
+    after = max(step - skew, 1e-9)
+    return Finding(
+        rule=RULE.id,
+        title=title,
+        severity=level,
+        confidence=confidence(a, cap=0.9 if persistent else 0.7),
+        seconds_per_step=skew,
+        scope=Affected(ranks=(rank,) if persistent else ()),
+        evidence=tuple(evidence),
+        fixes=(Fix(fix, "", None, "small change"),),
+        saving=model.saving(after, after + 0.5 * skew, "ranks that arrive together"),
+    )
+
+
+RULE = rule(
+    __name__,
+    "ranks wait for a straggler",
+    check,
+    needs=("step.time_s", "comm.skew_s", "comm.late_share"),
+    thresholds={
+        "skew": Threshold(0.10, "a tenth of the step; less is the ordinary spread of two processes"),
+        "rotating_skew": Threshold(
+            0.25, "ranks that share cores take turns without anything being wrong"
+        ),
+        "late": Threshold(0.6, "with two ranks chance gives each one half"),
+    },
+)

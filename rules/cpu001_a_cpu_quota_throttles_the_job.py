@@ -1,0 +1,115 @@
+"""A CPU quota throttles the job.
+
+What it does: finds ranks whose control group ran out of its CPU quota while they trained.
+
+Why it is slow: once a group has used its share of a period (usually 100 ms), the kernel stops all its threads until the next one. The
+cores look idle, `nproc` and `cpu_count` show all of them, and every thread pool is sized for cores that are not there.
+
+Evidence: the quota in cores; share of enforcement periods in which the group was held back; seconds held back per second.
+
+Fix: raise or remove the limit (`docker --cpus`, Kubernetes `limits.cpu`, the cgroup's `cpu.max`); until then size worker and thread
+counts to the quota.
+
+Estimate: a throttled rank brought to the median of those that are not; where all are throttled, its time held back given back.
+
+False alarms: a quota that is never reached throttles nothing and is not reported.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from advisor.core.analysis import Analysis
+from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
+from advisor.core.step_model import StepModel
+from rules.reading import model_of
+from rules.rule import Threshold, Thresholds, confidence, rule, severity
+
+
+def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+    held, periods = a.by_rank("quota.throttled_s_per_s"), a.by_rank("quota.throttled_share")
+    quota, step = a.by_rank("quota.cores"), a.value("step.time_s")
+    ranks = tuple(r for r in quota if held.get(r, 0.0) >= t["held"] and periods.get(r, 0.0) >= t["periods"])
+    if not ranks:
+        return Clear(RULE.id)
+    model = model_of(a)
+    best, worst = _after(model, held, ranks, 1.0), _after(model, held, ranks, 0.5)
+    lost = step - 0.5 * (best + worst)
+    level = severity(lost / step)
+    if level is None:
+        return Clear(RULE.id)
+    who = (
+        f"rank {ranks[0]}"
+        if len(ranks) == 1
+        else "the job"
+        if len(ranks) == len(model.own)
+        else "ranks " + ", ".join(map(str, ranks))
+    )
+    first = ranks[0]
+    return Finding(
+        rule=RULE.id,
+        title=f"A CPU quota of {quota[first]:g} cores throttles {who}",
+        severity=level,
+        confidence=confidence(a),
+        seconds_per_step=lost,
+        scope=Affected(ranks=() if len(ranks) == len(model.own) else ranks),
+        evidence=(
+            Evidence(
+                "quota.throttled_share", periods[first], "", t["periods"], f"of the quota's periods held back {who}"
+            ),
+            Evidence("quota.throttled_s_per_s", held[first], "s/s", t["held"], "held back per second of wall time"),
+            Evidence(
+                "quota.cores",
+                quota[first],
+                "cores",
+                None,
+                f"the limit; the host shows {a.get('cpu.host_cores') or 'more'}",
+            ),
+        ),
+        fixes=(
+            Fix("raise or remove the CPU limit of the container or control group", "", None, "outside the code"),
+            Fix(f"until then: OMP_NUM_THREADS and worker counts that fit {quota[first]:g} cores", "", None, "one line"),
+        ),
+        saving=model.saving(best, worst, "the quota lifted"),
+    )
+
+
+def _after(model: StepModel, held: dict[int, float], ranks: tuple[int, ...], given_back: float) -> float:
+    """Step time when the throttled ranks get this share of their time held back again, or become as the unthrottled ones."""
+    free = [rank for rank in model.own if rank not in ranks]
+    changes = {}
+    for rank in ranks:
+        own = model.own_s(rank)
+        # several cores may be held back at once: never more than nine tenths of the wall
+        target = own - given_back * min(held[rank], 0.9) * own
+        if free:
+            usual = float(np.median([model.own_s(other) for other in free]))
+            target = usual if given_back == 1.0 else usual + 0.25 * max(0.0, own - usual)
+        for phase, seconds in model.own[rank].items():
+            changes[rank, phase] = seconds * target / own if own > 0 else 0.0
+    return model.step_if(changes)
+
+
+RULE = rule(
+    __name__,
+    "a CPU quota throttles the job",
+    check,
+    needs=("step.time_s", "quota.throttled_s_per_s", "quota.throttled_share", "quota.cores"),
+    explains=(
+        "CMP007",
+        "DAT001",
+        "DAT003",
+        "DAT004",
+        "DAT008",
+        "COM001",
+        "COM002",
+        "CPU003",
+        "LOP001",
+        "LOP002",
+        "LOP004",
+    ),
+    thresholds={
+        "held": Threshold(0.05, "a twentieth of the wall time"),
+        "periods": Threshold(0.05, "a group that hits its limit in fewer periods loses less than its jitter"),
+    },
+)

@@ -1,0 +1,49 @@
+"""The hypervisor steals CPU.
+
+What it does: finds virtual machines whose CPUs were given to somebody else while the job wanted to run.
+
+Why it is slow: the instance shares its physical cores. What `steal` shows was runnable time here and run time elsewhere.
+
+Evidence: steal as a share of the host's CPU time while training.
+
+Fix: another instance type (dedicated cores), another host, or hand the instance back.
+
+Estimate: the stolen share of the step.
+
+False alarms: none known; containers on bare metal read 0.
+"""
+
+from __future__ import annotations
+
+from advisor.core.analysis import Analysis
+from advisor.core.findings import Clear, Evidence, Finding, Fix
+from rules.reading import model_of
+from rules.rule import Threshold, Thresholds, confidence, rule, severity
+
+
+def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+    stolen, step = a.value("cpu.steal_share"), a.value("step.time_s")
+    level = severity(stolen)
+    if stolen < t["steal"] or level is None:
+        return Clear(RULE.id)
+    model = model_of(a)
+    return Finding(
+        rule=RULE.id,
+        title=f"The hypervisor takes {100 * stolen:.0f} % of the CPU time",
+        severity=level,
+        confidence=confidence(a),
+        seconds_per_step=stolen * step,
+        evidence=(Evidence("cpu.steal_share", stolen, "", t["steal"], "of the host's CPU time while training"),),
+        fixes=(Fix("move to an instance with dedicated cores, or to another host", "", None, "outside the code"),),
+        saving=model.saving(step * (1 - stolen), step * (1 - 0.5 * stolen), "no time stolen"),
+    )
+
+
+RULE = rule(
+    __name__,
+    "the hypervisor steals CPU",
+    check,
+    needs=("step.time_s", "cpu.steal_share"),
+    explains=("CPU003", "COM002"),
+    thresholds={"steal": Threshold(0.05, "severity 'medium' begins here; brief bursts stay below it over a run")},
+)

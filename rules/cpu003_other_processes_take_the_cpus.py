@@ -1,0 +1,77 @@
+"""Other processes take the CPUs.
+
+What it does: finds training threads that were ready to run and got no core while processes of somebody else kept cores busy.
+
+Why it is slow: the kernel shares the cores; whatever the neighbours compute, this job does not.
+
+Evidence: run-queue delay of the training thread as a share of the step; cores busy with processes outside this job.
+
+Fix: stop or move the neighbours, or pin the job to cores of its own.
+
+Estimate: the delay of the training thread given back.
+
+False alarms: the job's own workers (DAT005) and threads (CPU005) crowd it too: only cores busy outside the job count here. A quota delays
+as well (CPU001 explains it).
+"""
+
+from __future__ import annotations
+
+from advisor.core.analysis import Analysis
+from advisor.core.findings import Clear, Evidence, Finding, Fix
+from rules.reading import common, model_of
+from rules.rule import Threshold, Thresholds, confidence, rule, severity
+
+
+def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+    delays, step = a.by_rank("step.run_delay_s"), a.value("step.time_s")
+    others, allowed = a.value("cpu.other_cores"), a.value("cpu.allowed_cores")
+    busy = a.value("cpu.host_busy_cores")
+    # what the neighbours take of the cores this job may use; the rest of the delay is the job's own crowding
+    delay = common(delays)
+    lost = min(delay, step * others / max(busy, 1e-9))
+    level = severity(lost / step)
+    if delay < t["delay"] * step or others < t["other_cores"] * allowed or busy < t["busy"] * allowed or level is None:
+        return Clear(RULE.id)
+    model = model_of(a)
+    return Finding(
+        rule=RULE.id,
+        title=f"Other processes keep {others:.1f} cores busy that the job needs",
+        severity=level,
+        confidence=confidence(a),
+        seconds_per_step=lost,
+        evidence=(
+            Evidence(
+                "step.run_delay_s", delay, "s", t["delay"] * step, "the training thread was ready and had no core"
+            ),
+            Evidence(
+                "cpu.other_cores",
+                others,
+                "cores",
+                t["other_cores"] * allowed,
+                f"busy outside this job, of {allowed:g} allowed",
+            ),
+        ),
+        fixes=(
+            Fix(
+                "stop or move the other processes, or pin the job to cores of its own (taskset, cpuset)",
+                "",
+                None,
+                "outside the code",
+            ),
+        ),
+        saving=model.saving(step - lost, step - 0.5 * lost, "the cores to itself"),
+    )
+
+
+RULE = rule(
+    __name__,
+    "other processes take the CPUs",
+    check,
+    needs=("step.time_s", "step.run_delay_s", "cpu.other_cores", "cpu.allowed_cores", "cpu.host_busy_cores"),
+    explains=("COM002", "CMP007", "DAT001", "DAT004", "COM001"),
+    thresholds={
+        "delay": Threshold(0.10, "a tenth of the step; short waits for a core are ordinary"),
+        "other_cores": Threshold(0.25, "a quarter of the allowed cores: less is the system's own housekeeping"),
+        "busy": Threshold(0.85, "with idle cores left the scheduler would have moved the thread"),
+    },
+)

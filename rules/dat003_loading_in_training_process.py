@@ -1,0 +1,88 @@
+"""Loading happens in the training process.
+
+What it does: finds a training DataLoader with `num_workers=0` whose batches take a noticeable share of the step.
+
+Why it is slow: reading, decoding and transforming a batch and training on it take turns in one thread. The accelerator waits for every
+batch from its first byte to its last.
+
+Evidence: waiting for input as a share of the step; `num_workers=0` at file and line; time to make one batch in the training process.
+
+Fix: `num_workers=N`, with `persistent_workers=True`, and `pin_memory=True` when training on a GPU. N comes from what one process makes
+per second, what the step could consume, and the cores this rank may use.
+
+Estimate: the longest of three: the step without input wait; a batch's making spread over N workers; the job's CPU work over the allowed
+cores (on a machine without idle cores workers cannot help, and the estimate says so).
+
+False alarms: tiny in-memory data, where workers cost more than they save: below 5 % of the step nothing is said.
+"""
+
+from __future__ import annotations
+
+from advisor.core.analysis import Analysis
+from advisor.core.findings import Clear, Evidence, Finding, Fix
+from rules.reading import (
+    WORKER_EFFICIENCY,
+    common,
+    input_evidence,
+    mean,
+    model_of,
+    step_with_workers,
+    training_loader,
+    where_of,
+    worker_cap,
+    workers_for,
+)
+from rules.rule import Threshold, Thresholds, confidence, rule, severity
+
+# Allowance for the hand-over through shared memory, until it is measured per job: it bounds the pessimistic end of the estimate.
+_HAND_OVER = 1.15
+
+
+def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+    waits, walls = a.by_rank("step.input_wait_s"), a.by_rank("fetch.wall_s")
+    step, wait = a.value("step.time_s"), common(waits)
+    level = severity(wait / step)
+    if max(a.by_rank("loader.workers").values()) > 0 or wait < t["input_wait"] * step or level is None:
+        return Clear(RULE.id)
+    rank = max(waits, key=lambda r: waits[r])
+    workers, wanted = workers_for(a, rank, walls.get(rank, mean(walls)))
+    loader, model = training_loader(a, waits), model_of(a)
+    best = step_with_workers(a, walls, workers, 1.0)
+    worst = step_with_workers(a, walls, workers, WORKER_EFFICIENCY, floor=_HAND_OVER)
+    cap = worker_cap(a)
+    title = f"num_workers=0 → {workers}, persistent_workers=True"
+    change = f"DataLoader(..., num_workers={workers}, persistent_workers=True)"
+    if loader is not None and _on_gpu(a):
+        change = change[:-1] + ", pin_memory=True)"
+    if cap is not None and wanted > max(1, cap):
+        change += f"; {wanted} workers would be needed, the allowed cores leave room for {workers}"
+    return Finding(
+        rule=RULE.id,
+        title="Batches are loaded in the training process",
+        severity=level,
+        confidence=confidence(a),
+        seconds_per_step=wait,
+        evidence=(
+            input_evidence(a, wait, t["input_wait"]),
+            Evidence(
+                "loader.workers", 0.0, "workers", 1.0, f"at {loader.file}:{loader.line}" if loader else "num_workers=0"
+            ),
+            Evidence("fetch.wall_s", mean(walls), "s", None, "to make one batch in the training process"),
+        ),
+        fixes=(Fix(title, change, where_of(loader), "one line"),),
+        saving=model.saving(best, worst, f"{workers} workers beside the step, on the cores there are"),
+    )
+
+
+def _on_gpu(a: Analysis) -> bool:
+    return any(isinstance(facts, dict) and facts.get("cuda") for facts in a.facts.values())
+
+
+RULE = rule(
+    __name__,
+    "loading happens in the training process",
+    check,
+    needs=("step.time_s", "step.input_wait_s", "loader.workers", "fetch.wall_s"),
+    explains=("COM002",),
+    thresholds={"input_wait": Threshold(0.05, "severity 'medium' begins at 5 % of the step")},
+)

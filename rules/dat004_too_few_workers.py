@@ -1,0 +1,104 @@
+"""Too few workers for the cores at hand.
+
+What it does: finds training that waits for input while every loader worker is busy and allowed cores idle.
+
+Why it is slow: the workers make fewer samples per second than the step consumes, although there are cores for more of them.
+
+Evidence: waiting for input as a share of the step; how busy the workers are; cores the job keeps busy of those it is allowed.
+
+Fix: `num_workers=N` at file and line, with N = ceil(1.15·G/(r·e)): G samples per second the step could consume, r samples per second one
+worker makes, e parallel efficiency; at most the cores of this rank less one.
+
+Estimate: r·e·N samples per second, capped by the step without input wait and by the cores.
+
+False alarms: one slow mount blocks any number of workers (DAT002); a lock or the GIL inside the dataset.
+"""
+
+from __future__ import annotations
+
+import math
+
+from advisor.core.analysis import Analysis
+from advisor.core.findings import Clear, Evidence, Finding, Fix
+from rules.reading import (
+    WORKER_EFFICIENCY,
+    common,
+    input_evidence,
+    mean,
+    model_of,
+    step_with_workers,
+    training_loader,
+    where_of,
+    workers_for,
+)
+from rules.rule import Threshold, Thresholds, confidence, rule, severity
+
+
+def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+    waits, walls, now = a.by_rank("step.input_wait_s"), a.by_rank("fetch.wall_s"), a.by_rank("loader.workers")
+    step, wait, busy = a.value("step.time_s"), common(waits), mean(a.by_rank("loader.busy_share"))
+    idle = a.value("cpu.allowed_cores") - max(a.value("cpu.job_cores"), a.value("cpu.host_busy_cores"))
+    level = severity(wait / step)
+    if (
+        min(now.values()) < 1
+        or wait < t["input_wait"] * step
+        or busy < t["busy"]
+        or idle < t["idle_cores"]
+        or level is None
+    ):
+        return Clear(RULE.id)
+    rank = max(waits, key=lambda r: waits[r])
+    present = int(now[rank])
+    advised, _ = workers_for(a, rank, walls[rank])
+    room = present + max(1, math.floor(idle / max(a.world_size, 1)))
+    workers = max(present + 1, min(advised, room))
+    loader, model = training_loader(a, waits), model_of(a)
+    # the workers there are make a batch every wall/present seconds at their present efficiency: theirs is the measured one
+    best = step_with_workers(a, walls, workers, 1.0)
+    worst = max(step_with_workers(a, walls, workers, WORKER_EFFICIENCY, floor=1.1), best)
+    return Finding(
+        rule=RULE.id,
+        title=f"{present} loader worker{'s' if present > 1 else ''} cannot keep up, and {idle:.1f} cores idle",
+        severity=level,
+        confidence=confidence(a),
+        seconds_per_step=wait,
+        evidence=(
+            input_evidence(a, wait, t["input_wait"]),
+            Evidence("loader.busy_share", busy, "", t["busy"], f"{present} workers a rank"),
+            Evidence(
+                "cpu.job_cores", a.value("cpu.job_cores"), "cores", None, f"of {a.value('cpu.allowed_cores'):g} allowed"
+            ),
+        ),
+        fixes=(
+            Fix(
+                f"num_workers={present} → {workers}",
+                f"DataLoader(..., num_workers={workers}, persistent_workers=True)",
+                where_of(loader),
+                "one line",
+            ),
+        ),
+        saving=model.saving(best, worst, f"{workers} workers at the rate of today's"),
+    )
+
+
+RULE = rule(
+    __name__,
+    "too few workers for the cores at hand",
+    check,
+    needs=(
+        "step.time_s",
+        "step.input_wait_s",
+        "fetch.wall_s",
+        "loader.workers",
+        "loader.busy_share",
+        "cpu.allowed_cores",
+        "cpu.job_cores",
+        "cpu.host_busy_cores",
+    ),
+    explains=("COM002",),
+    thresholds={
+        "input_wait": Threshold(0.05, "severity 'medium' begins at 5 % of the step"),
+        "busy": Threshold(0.85, "a worker that waits for indices more than this is not the limit"),
+        "idle_cores": Threshold(1.0, "one whole core: less cannot carry another worker"),
+    },
+)

@@ -1,0 +1,88 @@
+"""One rank is short of data.
+
+What it does: finds a rank that waits for its input clearly longer than the others and keeps them waiting at the gradient all-reduce.
+
+Why it is slow: the step of a data-parallel job is as long as its slowest rank. The others show up as slow "backward" or communication;
+they only wait.
+
+Evidence: this rank's input wait against the median of the others; share of steps in which it arrives last; the time to make its batches.
+
+Fix: look at that rank's data: its mount, its shard, the size of its samples, its NUMA node, its workers.
+
+Estimate: this rank's input wait brought to the median of the others.
+
+False alarms: trouble of the storage that all ranks share (DAT002).
+"""
+
+from __future__ import annotations
+
+from advisor.core.analysis import Analysis
+from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
+from advisor.core.stats import others_median
+from rules.reading import model_of, where_of
+from rules.rule import Threshold, Thresholds, confidence, rule, severity
+
+
+def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+    waits, late = a.by_rank("step.input_wait_s"), a.by_rank("comm.late_share")
+    if len(waits) < 2:
+        return Clear(RULE.id)
+    step = a.value("step.time_s")
+    rank = max(waits, key=lambda r: waits[r])
+    usual = others_median(waits, rank)
+    excess = waits[rank] - usual
+    model = model_of(a)
+    lost = step - model.step_if({(rank, "input_wait"): model.own[rank]["input_wait"] - excess})
+    level = severity(lost / step)
+    if excess < t["excess"] * step or late.get(rank, 0.0) < t["late"] or level is None:
+        return Clear(RULE.id)
+    loader, walls = a.training_loader(rank), a.by_rank("fetch.wall_s")
+    evidence = [
+        Evidence(
+            "step.input_wait_s",
+            waits[rank],
+            "s",
+            usual + t["excess"] * step,
+            f"rank {rank}; the others wait {1000 * usual:.0f} ms",
+        ),
+        Evidence("comm.late_share", late[rank], "", t["late"], f"rank {rank} arrives last at the all-reduce"),
+    ]
+    if rank in walls and len(walls) > 1:
+        evidence.append(
+            Evidence(
+                "fetch.wall_s",
+                walls[rank],
+                "s",
+                others_median(walls, rank),
+                f"to make a batch on rank {rank}; the others",
+            )
+        )
+    after = model.step_if({(rank, "input_wait"): model.own[rank]["input_wait"] - excess})
+    return Finding(
+        rule=RULE.id,
+        title=f"Rank {rank} is short of data and keeps the others waiting",
+        severity=level,
+        confidence=confidence(a),
+        seconds_per_step=lost,
+        scope=Affected(ranks=(rank,)),
+        evidence=tuple(evidence),
+        fixes=(
+            Fix(
+                f"look at rank {rank}'s data: mount, shard, sample sizes, workers", "", where_of(loader), "small change"
+            ),
+        ),
+        saving=model.saving(after, after + 0.25 * (step - after), f"rank {rank} waits for input as long as the others"),
+    )
+
+
+RULE = rule(
+    __name__,
+    "one rank is short of data",
+    check,
+    needs=("step.time_s", "step.input_wait_s", "comm.late_share"),
+    explains=("COM002", "COM001"),
+    thresholds={
+        "excess": Threshold(0.10, "below a tenth of the step, chance differs as much between ranks"),
+        "late": Threshold(0.5, "a culprit comes last in most steps; chance changes sides"),
+    },
+)

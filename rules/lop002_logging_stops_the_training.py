@@ -1,0 +1,53 @@
+"""Logging stops the training.
+
+What it does: finds loops that spend a noticeable share of the step between the optimizer and the next fetch, in file writes, prints or
+loggers.
+
+Why it is slow: while a line is formatted, written or flushed, no step is computed. `print(loss)` also waits for the accelerator.
+
+Evidence: time between steps; share of the stack samples taken there that stood in output; file and line.
+
+Fix: log every N steps, buffer, or hand the record to a background thread.
+
+Estimate: every tenth step leaves a tenth of it.
+
+False alarms: evaluation and checkpoints are labelled and not counted here.
+"""
+
+from __future__ import annotations
+
+from advisor.core.analysis import Analysis
+from advisor.core.findings import Clear, Finding, Fix
+from rules.gaps import gap_evidence, gap_saving, hottest
+from rules.rule import Threshold, Thresholds, confidence, rule, severity
+
+
+def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+    spent, step = a.budget.critical["gap"], a.value("step.time_s")
+    level = severity(spent / step)
+    if spent < t["gap"] * step or a.value("gap.io_share") < t["output"] or level is None:
+        return Clear(RULE.id)
+    line, where = hottest(a, output=True)
+    return Finding(
+        rule=RULE.id,
+        title="Logging between the steps stops the training",
+        severity=level,
+        confidence=confidence(a),
+        seconds_per_step=spent,
+        evidence=gap_evidence(a, spent, t["gap"], line),
+        fixes=(Fix("log every N steps, buffered or in the background", "", where, "one line"),),
+        saving=gap_saving(a, "logging every tenth step"),
+    )
+
+
+RULE = rule(
+    __name__,
+    "logging stops the training",
+    check,
+    needs=("step.time_s", "step.gap_s", "gap.io_share"),
+    explains=("COM002",),
+    thresholds={
+        "gap": Threshold(0.05, "severity 'medium' begins at 5 % of the step"),
+        "output": Threshold(0.5, "most of the samples"),
+    },
+)

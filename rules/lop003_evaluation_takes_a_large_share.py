@@ -1,0 +1,72 @@
+"""Evaluation takes a large share of the run.
+
+What it does: finds runs that evaluate again and again and spend a tenth of their time or more on it.
+
+Why it is slow: no training happens meanwhile; often evaluation runs with a small batch, few workers, or far too often.
+
+Evidence: time in evaluation, spread over the steps; its share of the run so far.
+
+Fix: evaluate less often, on a subset in between, with a larger batch (no gradients are kept) and enough workers.
+
+Estimate: half as often halves it.
+
+False alarms: a short trial run that evaluates once at its end.
+"""
+
+from __future__ import annotations
+
+from advisor.core.analysis import Analysis
+from advisor.core.findings import Clear, Evidence, Finding, Fix
+from rules.reading import model_of
+from rules.rule import Threshold, Thresholds, confidence, rule, severity
+
+
+def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+    spent, step = a.budget.critical["gap.evaluation"], a.value("step.time_s")
+    times = sum(1 for segment in a.segments if segment.kind == "evaluation")
+    level = severity(spent / step)
+    if spent < t["share"] * step or times < t["evaluations"] or level is None:
+        return Clear(RULE.id)
+    model, phase = model_of(a), "gap.evaluation"
+    best = model.step_if({(rank, phase): 0.1 * model.own[rank][phase] for rank in model.own})
+    worst = model.step_if({(rank, phase): 0.5 * model.own[rank][phase] for rank in model.own})
+    loader = next((loader for loader in a.loaders if loader.training is False), None)
+    evidence = [
+        Evidence(
+            "step.evaluation_s",
+            spent,
+            "s",
+            t["share"] * step,
+            f"{100 * spent / step:.0f} % of the time, spread over the steps",
+        ),
+        Evidence("evaluations", float(times), "", t["evaluations"], "so far"),
+    ]
+    if loader is not None:
+        note = f"the evaluation loader, {loader.file}:{loader.line}"
+        evidence.append(Evidence("loader.workers", float(loader.num_workers), "workers", None, note))
+    return Finding(
+        rule=RULE.id,
+        title="Evaluation takes a large share of the run",
+        severity=level,
+        confidence=confidence(a),
+        seconds_per_step=spent,
+        evidence=tuple(evidence),
+        fixes=(
+            Fix("evaluate less often, or on a subset in between", "", None, "one line"),
+            Fix("a larger batch and more workers for evaluation", "", None, "one line"),
+        ),
+        saving=model.saving(best, worst, "half as often, down to a tenth"),
+    )
+
+
+RULE = rule(
+    __name__,
+    "evaluation takes a large share",
+    check,
+    needs=("step.time_s", "step.evaluation_s"),
+    explains=("COM002",),
+    thresholds={
+        "share": Threshold(0.10, "twice the share where severity 'medium' begins: evaluation is wanted, only too much of it is not"),
+        "evaluations": Threshold(2, "one evaluation tells nothing about how often"),
+    },
+)

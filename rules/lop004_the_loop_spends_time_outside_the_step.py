@@ -1,0 +1,58 @@
+"""The loop spends time outside the step.
+
+What it does: finds loops that spend a noticeable share of the step between the optimizer and the next fetch on something that is neither
+evaluation nor a checkpoint nor output, and names the line.
+
+Why it is slow: nothing is computed and nothing is fetched meanwhile.
+
+Evidence: time between steps; the line of user code that stack samples found there most often.
+
+Fix: that line: move it out of the loop, do it every N steps, or in the background.
+
+Estimate: the time between steps, less what any loop needs.
+
+False alarms: the metrics of a very short step; below 5 % nothing is said.
+"""
+
+from __future__ import annotations
+
+from advisor.core.analysis import Analysis
+from advisor.core.findings import Clear, Finding, Fix
+from rules.gaps import gap_evidence, gap_saving, hottest
+from rules.rule import Threshold, Thresholds, confidence, rule, severity
+
+
+def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+    spent, step = a.budget.critical["gap"], a.value("step.time_s")
+    level = severity(spent / step)
+    if spent < t["gap"] * step or (a.get("gap.io_share") or 0.0) >= t["output"] or level is None:
+        return Clear(RULE.id)
+    line, where = hottest(a, output=False)
+    fix = (
+        f"move {line.function} out of the loop, or do it every N steps"
+        if line
+        else "profile what the loop does after optimizer.step()"
+    )
+    return Finding(
+        rule=RULE.id,
+        title="The loop spends time between the steps",
+        severity=level,
+        confidence=confidence(a, cap=0.95 if line else 0.7),
+        seconds_per_step=spent,
+        evidence=gap_evidence(a, spent, t["gap"], line),
+        fixes=(Fix(fix, "", where, "small change"),),
+        saving=gap_saving(a, "doing it every tenth step"),
+    )
+
+
+RULE = rule(
+    __name__,
+    "the loop spends time outside the step",
+    check,
+    needs=("step.time_s", "step.gap_s"),
+    explains=("COM002",),
+    thresholds={
+        "gap": Threshold(0.05, "severity 'medium' begins at 5 % of the step"),
+        "output": Threshold(0.5, "from here on it is LOP002's"),
+    },
+)

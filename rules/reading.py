@@ -1,0 +1,84 @@
+"""What several rules read from an analysis in the same way."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from advisor.core.analysis import Analysis, LoaderFacts
+from advisor.core.findings import Evidence, Where
+from advisor.core.step_model import StepModel
+
+# Parallel efficiency of loader workers before it is measured: 62-89 % per worker at four workers on real decoding.
+WORKER_EFFICIENCY = 0.7
+# Head-room of the worker formula: the loader should be a little faster than the step.
+HEADROOM = 1.15
+
+
+def common(by_rank: Mapping[int, float]) -> float:
+    """What at least half of the ranks have: the lower median. One rank's trouble alone does not raise it."""
+    ordered = sorted(by_rank.values())
+    return ordered[(len(ordered) - 1) // 2]
+
+
+def mean(values: Mapping[int, float]) -> float:
+    return sum(values.values()) / len(values)
+
+
+def model_of(a: Analysis) -> StepModel:
+    """The step model, which exists whenever `step.time_s` was measured."""
+    if a.model is None:
+        raise KeyError("step.time_s")
+    return a.model
+
+
+def input_evidence(a: Analysis, wait_s: float, threshold: float) -> Evidence:
+    step = a.value("step.time_s")
+    return Evidence(
+        "step.input_wait_s",
+        wait_s,
+        "s",
+        threshold * step,
+        f"{100 * wait_s / step:.0f} % of a {1000 * step:.0f} ms step",
+    )
+
+
+def where_of(loader: LoaderFacts | None) -> Where | None:
+    return Where(loader.file, loader.line) if loader is not None and loader.file else None
+
+
+def training_loader(a: Analysis, ranks: Mapping[int, float]) -> LoaderFacts | None:
+    return next((loader for rank in sorted(ranks) if (loader := a.training_loader(rank)) is not None), None)
+
+
+def worker_cap(a: Analysis) -> int | None:
+    """Workers per rank that the allowed cores leave room for, one core per rank kept for training; None where cores are unknown."""
+    cores = a.get("cpu.allowed_cores")
+    return None if cores is None else max(0, math.floor(cores / max(a.world_size, 1)) - 1)
+
+
+def workers_for(a: Analysis, rank: int, wall_per_batch_s: float) -> tuple[int, int]:
+    """(workers advised, workers the formula wants): ceil(1.15 * G / (r * e)), capped by the cores of this rank, at least one.
+
+    G is what the rank could consume without waiting, r what one worker makes; `wall_per_batch_s` is the making of one batch.
+    """
+    model = model_of(a)
+    rest = max(model.own_s(rank) - model.own[rank]["input_wait"] + model.wire_s, 1e-6)
+    wanted = max(1, math.ceil(HEADROOM * wall_per_batch_s / (rest * WORKER_EFFICIENCY)))
+    cap = worker_cap(a)
+    return (wanted if cap is None else max(1, min(wanted, cap))), wanted
+
+
+def step_with_workers(
+    a: Analysis, walls: Mapping[int, float], workers: int, efficiency: float, *, floor: float = 1.0
+) -> float:
+    """Step time when each rank's batches (`walls`: seconds to make one) are made by so many workers beside the step.
+
+    The loader's rate, what the rank does besides, and the CPU work over the allowed cores (`floor` scales it) all bound it.
+    """
+    model = model_of(a)
+    changes = {}
+    for rank, wall in walls.items():
+        rest = model.own_s(rank) - model.own[rank]["input_wait"] + model.wire_s
+        changes[rank, "input_wait"] = max(0.0, wall / (workers * efficiency) - rest)
+    return model.step_if(changes, floor_s=floor * model.cpu_floor_s())

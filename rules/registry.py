@@ -1,0 +1,30 @@
+"""All rules: those of this package and those that other distributions offer under the entry point `rn50_advisor.rules`."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from importlib.metadata import entry_points
+
+import rules
+from rules.rule import Rule
+
+ENTRY_POINT = "rn50_advisor.rules"
+_MODULE = re.compile(r"[a-z]{3}\d{3}_\w+")
+
+
+def all_rules() -> tuple[Rule, ...]:
+    """Ordered by id. Raises ValueError when two rules share an id: neither may win silently."""
+    found = [
+        importlib.import_module(f"rules.{module.name}").RULE
+        for module in pkgutil.iter_modules(rules.__path__)
+        if _MODULE.fullmatch(module.name)
+    ]
+    found += [entry.load() for entry in entry_points(group=ENTRY_POINT)]
+    by_id: dict[str, Rule] = {}
+    for rule in found:
+        if rule.id in by_id:
+            raise ValueError(f"two rules are called {rule.id}: {by_id[rule.id].name!r} and {rule.name!r}")
+        by_id[rule.id] = rule
+    return tuple(by_id[key] for key in sorted(by_id))

@@ -1,0 +1,94 @@
+"""The job hangs.
+
+What it does: finds jobs in which no rank has finished a step or moved on to another phase for far longer than any step took, and names
+the rank that keeps the others.
+
+Why it matters: a hung job pays for every accelerator it holds until somebody looks, or until a watchdog kills it half an hour later.
+
+Evidence: how long nothing has moved against the longest usual step; for each rank its phase, step and Python stack. The culprit is the
+rank that is not waiting in a collective: the others wait for it.
+
+Fix: look at the culprit's line. A rank that left the loop early, an uneven number of batches, a lock, a read that never returns, or a
+collective that not all ranks call are the usual ones.
+
+False alarms: long evaluations move on with every batch and are no hang; a checkpoint is given ten minutes.
+"""
+
+from __future__ import annotations
+
+from advisor.core.analysis import Analysis, Stall, StalledRank
+from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, Where
+from rules.rule import Threshold, Thresholds, rule
+
+
+def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+    stall = next((s for s in reversed(a.stalls) if _hangs(s, t)), None)
+    if stall is None:
+        return Clear(RULE.id)
+    culprits = [rank for rank in stall.ranks if rank.culprit] or list(stall.ranks)
+    culprit = max(culprits, key=lambda rank: rank.since_s)
+    named = culprit.culprit
+    waiting = [rank.rank for rank in stall.ranks if rank.waiting_in_collective]
+    place = f" in {culprit.function} ({culprit.file}:{culprit.line})" if culprit.file else ""
+    over = "hung" if stall.ended else "hangs"
+    title = (
+        f"The job {over}: rank {culprit.rank} stands{place}"
+        if named
+        else f"The job {over}: all ranks wait in a collective"
+    )
+    return Finding(
+        rule=RULE.id,
+        title=title,
+        severity="high" if stall.ended else "critical",
+        confidence=0.95 if named and culprit.file else 0.7,
+        seconds_per_step=0.0,
+        scope=Affected(ranks=(culprit.rank,) if named else (), since_step=culprit.step),
+        evidence=(
+            Evidence(
+                "stalled",
+                stall.stalled_s,
+                "s",
+                _limit_s(stall, t),
+                f"nothing moved; a step usually takes {stall.typical_step_s:.3g} s",
+            ),
+            *(_row(rank) for rank in stall.ranks),
+        ),
+        fixes=(
+            Fix(
+                f"look at rank {culprit.rank}'s line"
+                + (f"; ranks {', '.join(map(str, waiting))} only wait for it" if waiting else ""),
+                culprit.leaf,
+                Where(culprit.file, culprit.line) if culprit.file else None,
+                "small change",
+            ),
+        ),
+        fatal=not stall.ended,
+    )
+
+
+def _limit_s(stall: Stall, t: Thresholds) -> float:
+    return max(t["seconds"], t["times_p99"] * stall.p99_step_s)
+
+
+def _hangs(stall: Stall, t: Thresholds) -> bool:
+    saving = any(rank.phase == "checkpoint" for rank in stall.ranks)
+    return stall.stalled_s >= max(_limit_s(stall, t), t["checkpoint_seconds"] if saving else 0.0)
+
+
+def _row(rank: StalledRank) -> Evidence:
+    place = f"{rank.function} ({rank.file}:{rank.line})" if rank.file else "no stack"
+    note = f"step {rank.step}, in {rank.phase} for {rank.since_s:.0f} s, {place}"
+    return Evidence(f"rank {rank.rank}", "waits for others" if rank.waiting_in_collective else "stands", "", None, note)
+
+
+RULE = rule(
+    __name__,
+    "the job hangs",
+    check,
+    thresholds={
+        "seconds": Threshold(30.0, "shorter pauses have many harmless causes"),
+        "times_p99": Threshold(10.0, "ten times the slowest usual step"),
+        "checkpoint_seconds": Threshold(600.0, "large models write for minutes"),
+    },
+    steady_steps=0,
+)

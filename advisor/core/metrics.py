@@ -3,7 +3,7 @@
 A `level` is true at its instant. A `counter` only grows; what it did in an interval is the difference of two readings, so nothing is lost
 between samples. A counter that falls was reset.
 
-Scopes are strings: `host`, `job`, `cpu:3`, `disk:nvme0n1`, `net:eth0`, `gpu:0`, `pid:4711`, and for the cgroup of one process `pid:4711` too.
+Scopes are strings: `host`, `job`, `cpu:3`, `disk:nvme0n1`, `net:eth0`, `gpu:0`; `pid:4711` for a process and for its control group.
 """
 
 from __future__ import annotations

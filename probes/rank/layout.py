@@ -15,7 +15,7 @@ RANK_SLOTS = 1024  # a quarter of a MiB; one second of 1 ms steps, four polls of
 WORKER_SLOTS = 128
 
 # Header, fixed part: written once when the ring is made.
-# magic, version, slot bytes, slots, pid, role, rank, local rank, world size, worker id, parent pid, wall-clock ns and monotonic ns at creation
+# magic, version, slot bytes, slots, pid, role, rank, local rank, world size, worker id, parent pid, wall-clock and monotonic ns then
 FIXED = struct.Struct("<8sIIIiiiiiiiqq")
 # Header, live part: where the process is right now. sequence (records written so far), phase, step, phase entered at, self-cost ns, errors
 LIVE_OFFSET = 128

@@ -73,6 +73,7 @@ class Account:
         self._cycle_end = None  # the optimizer that steps last in one turn of a loop without loader
         self._turns = 0  # turns of the first optimizer since the last training fetch
         self._optimizer_depth = 0
+        self._gradients = False  # a backward has run that no optimizer has used yet
         self._evaluation_began = 0
         self._evaluated = 0
         self._doubtful = -1  # loader taken for an evaluating one with gradients on, by its last fetch
@@ -234,7 +235,7 @@ class Account:
     def backward_end(self):
         now = self.enter(OPTIMIZER if self._optimizer_depth else CLIP)
         self.backwards += 1
-        self.backward_seen = True
+        self.backward_seen = self._gradients = True
         self._spent(now)
 
     def optimizer_begin(self, optimizer):
@@ -245,7 +246,7 @@ class Account:
                 self._turns += 1
                 self._cycle_end = self._last_optimizer
             # the next batch was fetched between backward and optimizer: the chunk is no forward
-            late = self.phase == FORWARD and self.backward_seen and self.unconsumed is not None
+            late = self.phase == FORWARD and self._gradients and self.unconsumed is not None
             self._spent(self.enter(OPTIMIZER, CLIP if late else -1))
         self._optimizer_depth += 1
 
@@ -257,6 +258,7 @@ class Account:
             self._last_optimizer = optimizer
         if self._optimizer_depth:
             return
+        self._gradients = False
         now = self.enter(GAP)
         if self._turns >= TURNS_WITHOUT_LOADER and optimizer == self._cycle_end:
             self._close(now)

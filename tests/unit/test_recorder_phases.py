@@ -1,0 +1,364 @@
+"""The account of a step on a clock of its own: who owns each millisecond, and where steps begin and end."""
+
+from __future__ import annotations
+
+import pytest
+
+from probes.rank.layout import (
+    FLAG_EPOCH_START,
+    FLAG_NO_LOADER,
+    FLAG_NO_OPTIMIZER,
+    FLAG_SKIPPED_UPDATE,
+    FLAG_TAIL,
+    KIND_SPAN,
+    KIND_STEP,
+    SPAN_FIELDS,
+    SPAN_LABELS,
+    STEP_FIELDS,
+)
+from probes.rank.phases import EVALUATING, INVISIBLE_OPTIMIZER_AFTER, TRAINING, Account
+
+MS = 1_000_000
+TRAIN, OTHER, EVAL = 0, 1, 2  # loader ids
+
+
+class Paper:
+    """Stands in for the ring: keeps what was written."""
+
+    def __init__(self):
+        self.steps, self.flags, self.spans = [], [], []
+
+    def write(self, kind, flags, values):
+        if kind == KIND_STEP:
+            assert len(values) == len(STEP_FIELDS)
+            self.steps.append(dict(zip(STEP_FIELDS, values, strict=True)))
+            self.flags.append(flags)
+        elif kind == KIND_SPAN:
+            row = dict(zip(SPAN_FIELDS, values, strict=True))
+            self.spans.append((SPAN_LABELS[row["label"]], (row["t_end_ns"] - row["t_start_ns"]) / MS))
+
+    def phase(self, code, step, since_ns):
+        pass
+
+    def cost(self, self_ns, errors):
+        pass
+
+    def end(self):
+        self.ended = True
+
+
+class Loop:
+    """A training loop whose parts take as long as the test says, in milliseconds."""
+
+    def __init__(self):
+        self.now = 0
+        self.account = Account(thread=1, clock=lambda: self.now, cpu_clock=lambda: self.now)
+        self.paper = Paper()
+        self.account.become_rank(self.paper, lambda: 0)
+
+    def spend(self, ms):
+        self.now += int(ms * MS)
+
+    def fetch(self, loader=TRAIN, ms=10, *, evaluating=False, first=False, samples=4):
+        training = self.account.fetch_begin(loader, evaluating, first)
+        self.spend(ms)
+        self.account.fetch_end(training, samples)
+
+    def exhaust(self, loader=TRAIN, *, evaluating=False):
+        self.account.fetch_stop(self.account.fetch_begin(loader, evaluating, False), loader)
+
+    def forward(self, ms=5):
+        self.spend(ms)
+
+    def backward(self, ms=7):
+        assert self.account.backward_begin()
+        self.spend(ms)
+        self.account.backward_end()
+
+    def optimize(self, ms=2, optimizer=100, *, clip=0):
+        self.spend(clip)
+        self.account.optimizer_begin(optimizer)
+        self.spend(ms)
+        self.account.optimizer_end(optimizer)
+
+    def step(self, gap=1):
+        self.fetch()
+        self.forward()
+        self.backward()
+        self.optimize()
+        self.spend(gap)
+
+    def phases(self, index=-1):
+        """The non-zero phases of a step in milliseconds; proves that they sum to its length."""
+        step = self.paper.steps[index]
+        names = [f for f in STEP_FIELDS if f in EXCLUSIVE]
+        assert sum(step[name] for name in names) == step["t_end_ns"] - step["t_start_ns"]
+        return {name[:-3]: step[name] / MS for name in names if step[name]}
+
+
+EXCLUSIVE = (
+    "input_wait_ns", "forward_ns", "backward_ns", "clip_ns", "optimizer_ns", "gap_ns", "evaluation_ns", "checkpoint_ns",
+)  # fmt: skip
+PLAIN = {"input_wait": 10, "forward": 5, "backward": 7, "optimizer": 2, "gap": 1}
+
+
+@pytest.fixture
+def loop():
+    return Loop()
+
+
+def test_a_plain_loop_gives_every_millisecond_one_owner(loop):
+    for _ in range(3):
+        loop.step()
+    loop.fetch()
+    assert [loop.phases(i) for i in range(3)] == [PLAIN] * 3
+    assert [s["step"] for s in loop.paper.steps] == [0, 1, 2]
+    assert loop.paper.steps[0]["samples"] == 4
+
+
+def test_consecutive_steps_leave_no_time_between_them(loop):
+    for _ in range(4):
+        loop.step()
+    steps = loop.paper.steps
+    assert all(a["t_end_ns"] == b["t_start_ns"] for a, b in zip(steps, steps[1:], strict=False))
+
+
+def test_accumulation_is_one_step_with_all_its_micro_batches(loop):
+    for _ in range(2):
+        for _ in range(3):
+            loop.fetch()
+            loop.forward()
+            loop.backward()
+            loop.spend(1)  # what the loop does before the next micro-batch
+        loop.optimize()
+    loop.fetch()
+    assert loop.phases(0) == {"input_wait": 30, "forward": 15, "backward": 21, "optimizer": 2, "gap": 2, "clip": 1}
+    assert loop.paper.steps[0]["micro_batches"] == 3 and loop.paper.steps[0]["samples"] == 12
+
+
+def test_two_optimizers_of_one_batch_are_one_step_and_the_second_forward_is_forward(loop):
+    for _ in range(2):
+        loop.fetch()
+        loop.forward()
+        loop.backward()
+        loop.optimize(optimizer=1)
+        loop.forward(9)
+        loop.backward()
+        loop.optimize(optimizer=2)
+    loop.fetch()
+    assert loop.phases(0) == {"input_wait": 10, "forward": 14, "backward": 14, "optimizer": 4}
+
+
+def test_clipping_between_backward_and_optimizer_is_told_apart(loop):
+    loop.fetch()
+    loop.backward()
+    loop.optimize(clip=3)
+    loop.fetch()
+    assert loop.phases(0)["clip"] == 3
+
+
+def test_an_optimizer_that_runs_the_closure_keeps_forward_and_backward_apart(loop):
+    for _ in range(2):
+        loop.fetch()
+        loop.account.optimizer_begin(7)
+        loop.forward()
+        loop.backward()
+        loop.spend(2)
+        loop.account.optimizer_end(7)
+    loop.fetch()
+    assert loop.phases(0) == {"input_wait": 10, "forward": 5, "backward": 7, "optimizer": 2}
+
+
+def test_a_scaler_that_skips_the_update_still_ends_a_flagged_step(loop):
+    loop.fetch()
+    loop.backward()
+    loop.account.optimizer_begin(1)
+    loop.account.update_skipped()
+    loop.account.optimizer_end(1, stepped=False)
+    loop.fetch()
+    assert loop.paper.flags == [FLAG_SKIPPED_UPDATE]
+
+
+def test_evaluation_under_no_grad_is_labelled_and_never_input_wait(loop):
+    loop.step()
+    for _ in range(3):
+        loop.fetch(EVAL, ms=20, evaluating=True)
+        loop.spend(4)
+    loop.exhaust(EVAL, evaluating=True)
+    loop.spend(1)
+    loop.step()
+    loop.fetch()
+    assert loop.phases(0) == {**PLAIN, "gap": 2, "evaluation": 72}
+    assert loop.phases(1) == PLAIN
+    assert ("evaluation", 72) in loop.paper.spans
+
+
+def test_an_evaluation_loader_fetched_with_gradients_on_is_found_by_its_deeds(loop):
+    loop.step()
+    loop.step()
+    for _ in range(3):
+        loop.fetch(EVAL, ms=20)
+        loop.spend(4)
+    loop.exhaust(EVAL)
+    for _ in range(2):
+        loop.step()
+    loop.fetch()
+    assert loop.account.loaders == {TRAIN: TRAINING, EVAL: EVALUATING}
+    assert all(loop.phases(i)["input_wait"] == 10 for i in range(4))
+    assert sum(loop.phases(i).get("evaluation", 0) for i in range(4)) == 72
+
+
+def test_a_loader_taken_for_an_evaluating_one_is_put_right_by_a_backward(loop):
+    loop.step()
+    loop.account.loaders[OTHER] = EVALUATING
+    for _ in range(2):
+        loop.fetch(OTHER)
+        loop.forward()
+        loop.backward()
+        loop.optimize()
+    assert loop.account.loaders[OTHER] == TRAINING
+
+
+def test_two_loaders_that_feed_one_step_both_train(loop):
+    for _ in range(3):
+        loop.fetch(TRAIN)
+        loop.fetch(OTHER)
+        loop.forward()
+        loop.backward()
+        loop.optimize()
+    loop.fetch()
+    assert loop.account.loaders == {TRAIN: TRAINING, OTHER: TRAINING}
+    assert loop.phases(1) == {"input_wait": 20, "forward": 5, "backward": 7, "optimizer": 2}
+
+
+def test_a_batch_fetched_ahead_between_backward_and_optimizer_does_not_make_the_optimizer_forward(loop):
+    loop.fetch()
+    for _ in range(3):
+        loop.forward()
+        loop.backward()
+        loop.fetch()
+        loop.spend(3)
+        loop.optimize()
+    loop.forward()
+    loop.backward()
+    loop.fetch()
+    assert loop.phases(1)["clip"] == 3 and loop.phases(1)["input_wait"] == 10
+
+
+def test_a_look_ahead_of_one_batch_before_the_first_forward_is_input(loop):
+    loop.fetch(first=True)
+    for _ in range(3):
+        loop.fetch()
+        loop.forward()
+        loop.backward()
+        loop.optimize()
+    loop.fetch()
+    assert loop.account.loaders == {TRAIN: TRAINING}
+    assert "evaluation" not in loop.phases(0) and loop.phases(0)["input_wait"] == 20
+
+
+def test_a_loop_without_loader_steps_with_its_optimizer(loop):
+    for _ in range(6):
+        loop.forward()
+        loop.backward()
+        loop.optimize()
+    assert len(loop.paper.steps) == 4  # the first turns are one long step: nobody knows yet that no loader comes
+    assert loop.phases(-1) == {"forward": 5, "backward": 7, "optimizer": 2}
+    assert loop.paper.flags[-1] == FLAG_NO_LOADER
+
+
+def test_one_fixed_batch_used_again_and_again_is_a_loop_without_loader(loop):
+    loop.fetch()
+    for _ in range(6):
+        loop.forward()
+        loop.backward()
+        loop.optimize()
+    assert len(loop.paper.steps) == 4 and loop.paper.flags[-1] == FLAG_NO_LOADER
+
+
+def test_two_optimizers_in_a_loop_without_loader_make_one_step_a_turn(loop):
+    for _ in range(6):
+        for optimizer in (1, 2):
+            loop.forward()
+            loop.backward()
+            loop.optimize(optimizer=optimizer)
+    assert loop.phases(-1) == {"forward": 10, "backward": 14, "optimizer": 4}
+
+
+def test_an_optimizer_that_cannot_be_seen_makes_each_backward_a_step_after_a_while(loop):
+    for _ in range(INVISIBLE_OPTIMIZER_AFTER + 5):
+        loop.fetch()
+        loop.forward()
+        loop.backward()
+        loop.spend(2)
+    assert loop.paper.flags[-1] & FLAG_NO_OPTIMIZER
+    assert loop.phases(-1) == {"input_wait": 10, "forward": 5, "backward": 7, "gap": 2}
+
+
+def test_a_backward_inside_a_backward_is_not_counted_twice(loop):
+    loop.fetch()
+    loop.account.backward_begin()
+    assert loop.account.backward_begin() is False
+    loop.spend(7)
+    loop.account.backward_end()
+    loop.optimize()
+    loop.fetch()
+    assert loop.phases(0)["backward"] == 7
+
+
+def test_checkpoints_are_labelled_and_the_phase_around_them_goes_on(loop):
+    loop.step()
+    back = loop.account.checkpoint_begin()
+    began = loop.now
+    loop.spend(30)
+    loop.account.checkpoint_end(back, began, 0)
+    loop.spend(2)
+    loop.fetch()
+    assert loop.phases(0) == {**PLAIN, "gap": 3, "checkpoint": 30}
+    assert ("checkpoint", 30) in loop.paper.spans
+
+
+def test_making_a_training_iterator_is_input_of_the_epochs_first_step(loop):
+    loop.step()
+    loop.exhaust()
+    began = loop.now
+    loop.spend(50)
+    loop.account.loader_started(TRAIN, False, began)
+    loop.fetch(first=True)
+    loop.forward()
+    loop.backward()
+    loop.optimize()
+    loop.fetch()
+    assert loop.paper.steps[1]["loader_start_ns"] == 50 * MS
+    assert loop.phases(1)["input_wait"] == 60
+    assert loop.paper.flags == [0, FLAG_EPOCH_START]
+
+
+def test_making_an_evaluation_iterator_is_no_input(loop):
+    loop.step()
+    began = loop.now
+    loop.spend(50)
+    loop.account.loader_started(EVAL, True, began)
+    loop.fetch(EVAL, evaluating=True)
+    loop.exhaust(EVAL, evaluating=True)
+    loop.fetch()
+    assert loop.phases(0)["evaluation"] == 60 and loop.phases(0)["input_wait"] == 10
+
+
+def test_what_follows_the_last_step_is_written_when_the_process_leaves(loop):
+    loop.step()
+    loop.exhaust()
+    loop.fetch(EVAL, ms=20, evaluating=True)
+    loop.account.leave()
+    assert loop.paper.flags == [0, FLAG_TAIL]
+    assert loop.phases(-1)["evaluation"] == 20
+    assert loop.paper.ended
+
+
+def test_a_fetch_that_raises_leaves_a_sound_account(loop):
+    loop.step()
+    loop.exhaust()
+    loop.spend(3)
+    loop.step()
+    loop.fetch()
+    assert loop.phases(1) == {**PLAIN, "gap": 4}

@@ -40,9 +40,15 @@ def take_lock(folder: Path) -> int:
         os.close(lock)
         raise UsageError(f"another advisor is recording into {folder}", "give every run a folder of its own") from None
     except BaseException:
-        os.close(lock)
+        give_lock_back(folder, lock)
         raise
     return lock
+
+
+def give_lock_back(folder: Path, lock: int) -> None:
+    with contextlib.suppress(OSError):
+        (folder / LOCK_NAME).unlink()
+    os.close(lock)
 
 
 def create_database(file: Path, meta: Mapping[str, Any]) -> sqlite3.Connection:

@@ -13,7 +13,7 @@ from typing import Any
 from advisor import __version__
 from advisor.core.metrics import ProbeGap, Sample
 from advisor.core.recording import Event, Process
-from advisor.store.database import LOCK_NAME, SET_META, as_json, create_database, meta_rows, take_lock
+from advisor.store.database import SET_META, as_json, create_database, give_lock_back, meta_rows, take_lock
 from advisor.store.failure import RecordingStopped, failure_reason
 from advisor.store.retention import Limits, Retention
 from advisor.store.schema import FILE_NAME, RING_TABLES
@@ -77,7 +77,7 @@ class RunWriter:
             try:
                 db = create_database(folder / FILE_NAME, {**defaults, **meta})
             except BaseException:
-                os.close(lock)
+                give_lock_back(folder, lock)
                 raise
             return cls(folder, db, lock, limits or Limits(), clock)
         except (OSError, sqlite3.DatabaseError) as error:
@@ -184,9 +184,7 @@ class RunWriter:
                     self._db.execute("PRAGMA journal_mode = DELETE")
             with contextlib.suppress(sqlite3.Error, OSError):
                 self._db.close()
-            with contextlib.suppress(OSError):
-                (self.folder / LOCK_NAME).unlink()
-            os.close(self._lock)
+            give_lock_back(self.folder, self._lock)
 
     def _write(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
         if self._stopped or self._closed or not rows:

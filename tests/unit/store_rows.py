@@ -69,7 +69,8 @@ def small_disk(folder: Path, size: str) -> Iterator[Path]:
     try:
         subprocess.run(command, check=True, capture_output=True, text=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"NOT TESTED, cannot mount a tmpfs here: {getattr(error, 'stderr', None) or error}")
+        reason = str(getattr(error, "stderr", None) or error).splitlines()[0]
+        pytest.skip(f"NOT TESTED, cannot mount a tmpfs here: {reason}")
     try:
         yield folder
     finally:

@@ -112,6 +112,7 @@ def test_a_run_has_one_writer(tmp_path: Path) -> None:
     writer.close()
     with pytest.raises(UsageError, match="already holds a run"):
         RunWriter.create(tmp_path / "run", meta={})
+    assert [file.name for file in (tmp_path / "run").iterdir()] == ["run.sqlite"]
     assert read_recording(tmp_path / "run").meta.cwd == "/x"
 
 
@@ -186,9 +187,12 @@ def test_a_disk_that_somebody_else_fills_stops_the_recording_with_a_note(tmp_pat
         writer.close()
 
 
-def test_a_disk_that_is_full_from_the_start_is_a_recording_stopped(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "disk", "64k") as disk, pytest.raises(RecordingStopped, match="is full"):
-        RunWriter.create(disk / "run", meta={})
+@pytest.mark.parametrize("size", ["64k", "200k"])  # no room for the spare, none for the tables
+def test_a_disk_that_is_full_from_the_start_is_a_recording_stopped(tmp_path: Path, size: str) -> None:
+    with small_disk(tmp_path / "disk", size) as disk:
+        with pytest.raises(RecordingStopped, match="is full"):
+            RunWriter.create(disk / "run", meta={})
+        assert list((disk / "run").iterdir()) == []
 
 
 @pytest.mark.parametrize("lost", ["folder", "file"])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from probes.host.deaths import ExitStatus, exit_status
-from probes.host.procfs import CLOCK_TICKS, KeptFiles, Stat, parse_stat
+from probes.host.procfs import CLOCK_TICKS, RECORD_BYTES, KeptFiles, Stat, parse_stat
 
 RESCAN_PERIOD_NS = (
     30_000_000_000  # look again at processes taken for foreign: a pid may have been used again between two ticks
@@ -171,9 +171,15 @@ class ProcessTree:
     def _glance(self, pid: int) -> Stat | None:
         """Like `_read_stat`, for processes that are probably none of ours: no descriptor is kept."""
         try:
-            return parse_stat((self._proc / str(pid) / "stat").read_bytes())
+            fd = os.open(f"{self._proc}/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            return parse_stat(os.read(fd, RECORD_BYTES))
         except (OSError, ValueError, IndexError):
             return None
+        finally:
+            os.close(fd)
 
     def _read_stat(self, pid: int) -> Stat | None:
         try:

@@ -56,7 +56,7 @@ def user_frame(stack: ThreadStack) -> Frame | None:
 
 
 def parse_dump(text: str) -> tuple[ThreadStack, ...]:
-    """What `py-spy dump --json` prints. Raises ValueError, KeyError or TypeError on anything else."""
+    """What `py-spy dump --json` prints. Raises ValueError, KeyError, TypeError or AttributeError on anything else."""
     return tuple(_thread(thread) for thread in json.loads(text))
 
 
@@ -120,5 +120,5 @@ def dump_stacks(pid: int, *, timeout_s: float = 5.0) -> tuple[ThreadStack, ...] 
         return ProbeGap(METRIC, scope, *explain_refusal(done.stderr))
     try:
         return parse_dump(done.stdout)
-    except (ValueError, KeyError, TypeError) as e:
+    except (ValueError, KeyError, TypeError, AttributeError) as e:
         return ProbeGap(METRIC, scope, f"py-spy printed something else than expected: {e}", "pip install -U py-spy")

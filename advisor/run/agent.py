@@ -1,0 +1,333 @@
+"""Watches the job and writes the run: rings a few times a second, everything slower in threads of its own that post their news here."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from advisor.core.metrics import ProbeGap, Sample
+from advisor.core.recording import Event
+from advisor.run.companion import Plan
+from advisor.run.cost import CostBook
+from advisor.run.deaths import DeathDesk, OomLedger
+from advisor.run.environment import inherited_environment
+from advisor.run.follow import Followers
+from advisor.run.hostwatch import HostNews, HostWatch, MachineNews, MountNews, News
+from advisor.run.notes import Notes
+from advisor.run.ringfolder import start_ticks
+from advisor.run.roster import Roster
+from advisor.run.stacks import StackWatch, Watched
+from advisor.store.failure import RecordingStopped
+from advisor.store.secrets import redact_argv, redact_environment
+from advisor.store.writer import RunWriter
+from probes.host.deaths import Death
+from probes.host.process_tree import Member, boot_offset_ns
+from probes.host.procfs import CLOCK_TICKS
+
+_HOST_ANSWERS_WITHIN_S = 2.0
+_STACKS_END_WITHIN_S = 0.5
+_LEAVING_S = 0.5  # helpers of the job (resource trackers) end a moment after it
+_EACH_CORE = "cpu:"
+
+
+class Agent:
+    """Lives in one thread. `run` and `close` raise only on bugs of ours; a recording that cannot go on is an answer."""
+
+    def __init__(self, plan: Plan, job_pid: int) -> None:
+        """Raises RecordingStopped or UsageError where the run cannot be made."""
+        assert plan.run_folder is not None
+        self._plan = plan
+        self._options = plan.options
+        self._environment: dict[str, Any] = _environment()
+        self._cost = CostBook(budget=plan.options.overhead_budget, grace_s=plan.options.stack_dense_s)
+        self._writer = RunWriter.create(plan.run_folder, meta=first_meta(plan))
+        self._news: deque[News | Death | Event] = deque()
+        self._roster = Roster(self._writer, job_pid)
+        self._oom = OomLedger()
+        self._host = HostWatch(
+            job_pid, period_s=plan.options.period_s, probes=plan.options.host_probes, post=self._news.append
+        )
+        self._stacks = StackWatch(plan.options, post=self._news.append)
+        self._deaths = self._death_desk()
+        self._followers = Followers(self._writer, self._roster, plan.ring_folder, watch_death=self._watch_death)
+        self._notes = plan.ring_folder and Notes(self._writer, plan.ring_folder, want_mount=self._host.want_mount)
+        self._self_ns: dict[int, tuple[int, int]] = {}
+        self._told_recorder_cost = False
+        self._each_core = self._workers = True
+        self._polls = 0
+        self._stopped: str | None = None
+        self._watch_death(job_pid)
+
+    def run(self, job_ended: threading.Event) -> str | None:
+        """Until the job has ended; why the recording stopped before, if it did."""
+        for thread in (self._host, self._stacks, self._deaths):
+            if thread is not None:
+                thread.start()
+        poll_s, second_s = self._options.poll_s, self._options.period_s
+        poll_at_s = second_at_s = time.monotonic()
+        while not job_ended.is_set():
+            now_s = time.monotonic()
+            self._record(self._poll)
+            if now_s >= second_at_s:
+                self._record(self._each_second)
+                second_at_s = _next_deadline(second_at_s, second_s, now_s)
+            poll_at_s = _next_deadline(poll_at_s, second_s if self._stopped else poll_s, now_s)
+            job_ended.wait(max(0.0, poll_at_s - time.monotonic()))
+        return self._stopped
+
+    def close(self, exit_code: int | None, signal: int | None, ended_ns: int) -> str | None:
+        """Write down the end of the job and of the recording."""
+        answered = self._end_threads()
+        self._record(self._poll)
+        self._record(lambda: self._roster.root_ended(exit_code, signal, ended_ns))
+        self._record(lambda: self._last_words(answered))
+        end = {"ended_ns": ended_ns, "exit_code": exit_code, "exit_signal": signal, "agent": self._account()}
+        self._record(lambda: self._writer.put_meta(**end))
+        self._record(self._writer.close)
+        return self._stopped
+
+    def note_crash(self, reason: str) -> None:
+        """A bug of ours ended `run`: the run says since when nothing was watched."""
+        gap = ProbeGap(
+            "agent", "job", f"the agent broke off: {reason}", "please report this with the bundle of this run"
+        )
+        self._record(lambda: self._writer.put_gap(gap))
+        self._record(
+            lambda: self._writer.put_event(Event(time.perf_counter_ns(), "agent_crash", None, None, {"error": reason}))
+        )
+        self._record(self._writer.commit)
+
+    def _record(self, action: Any) -> None:
+        """The writer tells once that it cannot go on; from then on what it is given is dropped."""
+        try:
+            action()
+        except RecordingStopped as stopped:
+            self._stopped = stopped.message
+            self._stacks.sampling = False
+
+    # -- every poll -------------------------------------------------------------------------------------------------------------
+
+    def _poll(self) -> None:
+        self._polls += 1
+        self._followers.look(time.perf_counter_ns())
+        while self._news:
+            self._take(self._news.popleft())
+
+    def _take(self, news: News | Death | Event) -> None:
+        if isinstance(news, HostNews):
+            self._take_tick(news)
+        elif isinstance(news, Death):
+            self._died(news)
+        elif isinstance(news, Event):
+            self._writer.put_event(news)
+        elif isinstance(news, ProbeGap):
+            self._writer.put_gap(news)
+        elif isinstance(news, MountNews):
+            if self._notes:
+                self._notes.mount_found(news.root, news.mount)
+        elif isinstance(news, MachineNews):
+            self._environment |= news.facts
+            self._writer.put_meta(environment=self._environment)
+
+    def _take_tick(self, news: HostNews) -> None:
+        samples = news.tick.samples
+        self._oom.note(news.tick.t_ns, samples)
+        self._roster.update(news.change, news.members)
+        for member in news.change.ended:  # mostly known already: then this is no news
+            seen = member.exit
+            self._died(Death(member.pid, news.tick.t_ns, seen.code if seen else None, seen.signal if seen else None))
+        self._writer.put_samples(news.tick.t_ns, samples if self._each_core else _without_cores(samples))
+        for gap in news.tick.gaps:
+            self._writer.put_gap(gap)
+
+    def _died(self, death: Death) -> None:
+        if self._followers.died(death):
+            self._oom.suspect(death)
+
+    # -- every second -----------------------------------------------------------------------------------------------------------
+
+    def _each_second(self) -> None:
+        if self._notes:
+            self._notes.read()
+        self._followers.state_positions()
+        for pid in self._oom.settle(time.perf_counter_ns()):
+            self._roster.mark_oom_killed(pid)
+        self._host.targets = tuple(self._followers.targets(with_workers=self._workers))
+        self._stacks.watched = self._watched()
+        self._mind_the_cost()
+        self._writer.commit()
+
+    def _watched(self) -> tuple[Watched, ...]:
+        facts = self._notes.facts if self._notes else {}
+        return tuple(
+            Watched(
+                rank=f.rank or 0,
+                pid=f.pid,
+                ring=f.reader.path,
+                ring_made_ns=f.reader.identity.created_ns,
+                steps=f.steps,
+                outside_share=f.outside_share,
+                p99_ns=f.step_p99_ns(),
+                thread=facts.get(f.pid, {}).get("main_thread"),
+            )
+            for f in self._followers.ranks()
+        )
+
+    def _mind_the_cost(self) -> None:
+        self._mind_the_recorder()
+        share = self._cost.over_budget(self._cost.cpu_s(self._stacks.cpu_s))
+        name = self._cost.next_to_shed(self._active()) if share is not None else None
+        if share is None or name is None:
+            return
+        if name == "stacks":
+            self._stacks.sampling = False
+        elif name == "cpu_cores":
+            self._each_core = False
+        elif name == "workers":
+            self._workers = False
+        elif not self._host.shed(name):
+            return
+        data = {"probe": name, "share": share, "budget": self._options.overhead_budget}
+        self._writer.put_event(Event(time.perf_counter_ns(), "shed", None, None, data))
+        reason = f"given up: the advisor took {share:.1%} of a core, its budget is {self._options.overhead_budget:.1%}"
+        self._writer.put_gap(ProbeGap(name, "host", reason, "raise --overhead-budget"))
+
+    def _active(self) -> list[str]:
+        switches = {"stacks": self._stacks.sampling, "cpu_cores": self._each_core, "workers": self._workers}
+        return [name for name, on in switches.items() if on] + list(self._host.active)
+
+    def _mind_the_recorder(self) -> None:
+        """Its own count of its cost. It cannot be given up, but nobody shall be left in the dark."""
+        now_ns = time.perf_counter_ns()
+        for follower in self._followers.ranks():
+            before_ns, self_ns = self._self_ns.setdefault(follower.pid, (now_ns, follower.position.self_ns))
+            if now_ns - before_ns < 30_000_000_000:
+                continue
+            share = (follower.position.self_ns - self_ns) / (now_ns - before_ns)
+            self._self_ns[follower.pid] = (now_ns, follower.position.self_ns)
+            if share > self._options.overhead_budget and not self._told_recorder_cost:
+                self._told_recorder_cost = True
+                data = {"share": share, "budget": self._options.overhead_budget}
+                self._writer.put_event(Event(now_ns, "recorder_cost", follower.pid, follower.rank, data))
+
+    # -- the end ----------------------------------------------------------------------------------------------------------------
+
+    def _end_threads(self) -> bool:
+        answered = self._host.finish(_HOST_ANSWERS_WITHIN_S)
+        self._stacks.finish(_STACKS_END_WITHIN_S)
+        if self._deaths is not None:
+            self._deaths.finish()
+        return answered
+
+    def _last_words(self, host_answered: bool) -> None:
+        self._followers.look(time.perf_counter_ns())
+        if self._notes:
+            self._notes.read()
+        self._followers.state_positions()
+        for pid in self._oom.settle(time.perf_counter_ns(), last=True):
+            self._roster.mark_oom_killed(pid)
+        if not host_answered:
+            self._writer.put_gap(
+                ProbeGap("host.*", "host", "a probe did not answer at the end of the run", "see dmesg")
+            )
+        if self._plan.ring_folder is None:
+            reason = "the recorder could not be brought into the job"
+            self._writer.put_gap(ProbeGap("steps", "job", reason, "see the warning at the start of the run"))
+        elif not self._followers.ranks_seen:
+            hint = (
+                "python -I, -S or -E keeps the recorder out; so does a job that drops PYTHONPATH or runs in a container"
+            )
+            self._writer.put_gap(
+                ProbeGap("steps", "job", "no process of the job trained in view of the recorder", hint)
+            )
+        self._tell_survivors()
+        self._followers.close()
+
+    def _tell_survivors(self) -> None:
+        """Processes that the job left running are the user's business; the run names them."""
+        left = self._roster.survivors()
+        deadline = time.monotonic() + _LEAVING_S
+        while (left := [m for m in left if _lives(m)]) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        if left:
+            data = {"processes": [{"pid": m.pid, "command": m.command} for m in left]}
+            self._writer.put_event(Event(time.perf_counter_ns(), "left_running", None, None, data))
+
+    def _account(self) -> dict[str, float]:
+        return {
+            "cpu_s": self._cost.cpu_s(self._stacks.cpu_s),
+            "wall_s": self._cost.wall_s,
+            "startup_s": _startup_s(self._plan.began_ns),
+            "lost_records": self._followers.lost_records,
+            "records": self._followers.records,
+            "polls": self._polls,
+            "stacks_cpu_s": self._stacks.cpu_s,
+        }
+
+    def _death_desk(self) -> DeathDesk | None:
+        try:
+            return DeathDesk(self._news.append)
+        except OSError as error:
+            reason = f"the kernel gives no epoll: {error.strerror}"
+            self._news.append(ProbeGap("deaths", "job", reason, "raise the limit of open files"))
+            return None
+
+    def _watch_death(self, pid: int) -> None:
+        if self._deaths is not None:
+            self._deaths.watch(pid)
+
+
+def first_meta(plan: Plan) -> dict[str, Any]:
+    """What is known of a run before anything was seen of it."""
+    assert plan.run_folder is not None
+    return {
+        "name": plan.name or plan.run_folder.name,
+        "argv": redact_argv(plan.argv),
+        "cwd": _working_directory(),
+        "host": os.uname().nodename,
+        "started_unix_s": plan.began_unix_s,
+        "started_ns": plan.began_ns,
+        "environment": _environment(),
+    }
+
+
+def _environment() -> dict[str, Any]:
+    variables = {os.fsdecode(name): os.fsdecode(value) for name, value in inherited_environment().items()}
+    return {"variables": redact_environment(variables)}
+
+
+def _working_directory() -> str:
+    with contextlib.suppress(OSError):
+        return str(Path.cwd())
+    return "(deleted)"
+
+
+def _startup_s(began_ns: int) -> float:
+    """From the start of this process to the start of the job."""
+    started_ns = (start_ticks(os.getpid()) or 0) * 1e9 / CLOCK_TICKS + boot_offset_ns()
+    return max(0.0, (began_ns - started_ns) / 1e9)
+
+
+def _next_deadline(last_s: float, period_s: float, now_s: float) -> float:
+    """Fixed deadlines; those that were missed are skipped."""
+    return last_s + period_s * (int((now_s - last_s) / period_s) + 1) if now_s >= last_s else last_s
+
+
+def _without_cores(samples: tuple[Sample, ...]) -> list[Sample]:
+    return [sample for sample in samples if not sample.scope.startswith(_EACH_CORE)]
+
+
+def _lives(member: Member) -> bool:
+    try:
+        stat = Path(f"/proc/{member.pid}/stat").read_bytes()
+    except OSError:
+        return False
+    return (
+        stat[stat.rindex(b")") + 2 : stat.rindex(b")") + 3] not in (b"Z", b"X")
+        and start_ticks(member.pid) == member.start_ticks
+    )

@@ -1,0 +1,55 @@
+"""What the advisor costs, and what it gives up first when that is too much. Rings are never given up."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+WINDOW_S = 30.0
+# Dearest for what it tells comes first. Names of host probes are theirs; the others are switches of the agent.
+SHED_ORDER = ("stacks", "cpu_cores", "gpu", "workers", "network", "disk", "memory")
+
+
+class CostBook:
+    """CPU seconds of this process and of the children it looks into ranks with, since it was made."""
+
+    def __init__(self, *, budget: float, grace_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._budget = budget
+        self._clock = clock
+        self._began_s = clock()
+        self._own_before_s = time.process_time()
+        self._quiet_until_s = self._began_s + grace_s  # imports and the first stacks are paid once
+        self._window: deque[tuple[float, float]] = deque()
+        self._left = list(SHED_ORDER)
+
+    @property
+    def wall_s(self) -> float:
+        return self._clock() - self._began_s
+
+    def cpu_s(self, children_cpu_s: float) -> float:
+        return time.process_time() - self._own_before_s + children_cpu_s
+
+    def over_budget(self, cpu_s: float) -> float | None:
+        """The share of a core over the last half minute if it passes the budget, else None. After an answer a new window begins."""
+        now_s = self._clock()
+        if now_s < self._quiet_until_s:
+            return None
+        self._window.append((now_s, cpu_s))
+        first_s, first_cpu_s = self._window[0]
+        if now_s - first_s < WINDOW_S:
+            return None
+        self._window.popleft()
+        share = (cpu_s - first_cpu_s) / (now_s - first_s)
+        if share <= self._budget:
+            return None
+        self._window.clear()
+        return share
+
+    def next_to_shed(self, active: Sequence[str]) -> str | None:
+        """The next in order that is still active; each is named once."""
+        while self._left:
+            name = self._left.pop(0)
+            if name in active:
+                return name
+        return None

@@ -1,0 +1,255 @@
+"""Follows the rings of the job's ranks and workers: finds new ones, hands their records on, knows where each process is."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from advisor.core.metrics import ProbeGap
+from advisor.run.ranks import RankNumbers
+from advisor.run.rings import NotARing, Position, RingReader, Row
+from advisor.run.roster import Roster
+from advisor.store.writer import RunWriter
+from probes.host.deaths import Death
+from probes.host.target import Target
+from probes.rank.layout import FLAG_TAIL, KIND_BATCH, KIND_STEP, STEP_FIELDS
+
+_T_START, _T_END = STEP_FIELDS.index("t_start_ns"), STEP_FIELDS.index("t_end_ns")
+_GAP, _CLIP = STEP_FIELDS.index("gap_ns"), STEP_FIELDS.index("clip_ns")
+_RECENT_STEPS = 256
+_HELD_ROWS_MAX = 20_000  # batches of workers whose rank has not shown itself yet
+
+
+@dataclass(slots=True)
+class Follower:
+    """One living process with a ring. `rank` None: a worker whose rank is not known yet."""
+
+    pid: int
+    role: str
+    parent_pid: int
+    rank: int | None
+    reader: RingReader
+    position: Position
+    first_seen_ns: int
+    steps: int = 0
+    step_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))
+    outside_ns: deque[int] = field(
+        default_factory=lambda: deque(maxlen=_RECENT_STEPS)
+    )  # gap and clip of the same steps
+    held: dict[int, list[Row]] = field(default_factory=dict)
+    held_rows: int = 0
+
+    @property
+    def outside_share(self) -> float:
+        """Share of recent steps outside the model, where only a stack can say what was done."""
+        total = sum(self.step_ns)
+        return sum(self.outside_ns) / total if total else 0.0
+
+    def step_p99_ns(self) -> int:
+        ordered = sorted(self.step_ns)
+        return ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))] if ordered else 0
+
+
+class Followers:
+    """`look` is for every poll, `state_positions` for every second; any method may raise RecordingStopped from the writer."""
+
+    def __init__(
+        self,
+        writer: RunWriter,
+        roster: Roster,
+        ring_folder: Path | None,
+        *,
+        watch_death: Callable[[int], None],
+    ) -> None:
+        self._writer = writer
+        self._roster = roster
+        self._folder = ring_folder
+        self._watch_death = watch_death
+        self._by_pid: dict[int, Follower] = {}
+        self._known: dict[str, int] = {}  # file name -> inode, of rings that were opened or refused
+        self._numbers = RankNumbers()
+        self._errors: dict[int, int] = {}
+        self.lost_records = 0
+        self.records = 0
+        self.ranks_seen = 0
+
+    def ranks(self) -> list[Follower]:
+        """Living ranks in order of their number."""
+        return sorted((f for f in self._by_pid.values() if f.role == "rank"), key=lambda f: f.rank or 0)
+
+    def targets(self, *, with_workers: bool = True) -> list[Target]:
+        """Whom host probes shall look at: ranks and workers; before one has shown itself, the job's main process."""
+        found = [
+            Target(f.pid, "rank" if f.role == "rank" else "worker", f.rank)
+            for f in self._by_pid.values()
+            if f.role == "rank" or with_workers
+        ]
+        return found or [Target(self._roster.root_pid, "other")]
+
+    def look(self, now_ns: int) -> None:
+        """Find new rings and read what was written since the last look."""
+        self._find(now_ns)
+        for follower in list(self._by_pid.values()):
+            self._read(follower)
+        self._settle_workers()
+
+    def state_positions(self) -> None:
+        for follower in self.ranks():
+            at = follower.position
+            self._writer.put_position(follower.rank or 0, at.phase, at.step, at.since_ns)
+
+    def died(self, death: Death) -> bool:
+        """Read the rest of its ring and let go of it; a process without a ring is only noted. False: that was no news."""
+        follower = self._by_pid.get(death.pid)
+        if follower is None:
+            return self._roster.died(death, clean_exit=None)
+        self._read(follower)
+        self._settle_workers()
+        if follower.role == "rank":
+            at = follower.position
+            self._writer.put_position(follower.rank or 0, at.phase, at.step, at.since_ns)
+        news = self._roster.died(death, clean_exit=follower.position.ended)
+        self._drop(follower)
+        with contextlib.suppress(OSError):
+            follower.reader.path.unlink()  # workers of many epochs would fill /dev/shm
+        return news
+
+    def close(self) -> None:
+        """Records of workers whose rank never showed itself have no place in the run."""
+        orphaned = sum(f.held_rows for f in self._by_pid.values())
+        for follower in list(self._by_pid.values()):
+            self._drop(follower)
+        if orphaned:
+            self._tell_orphaned(orphaned)
+
+    def _find(self, now_ns: int) -> None:
+        if self._folder is None:
+            return
+        try:
+            entries = [e for e in os.scandir(self._folder) if e.name.endswith(".ring")]
+        except OSError:
+            return
+        for entry in entries:
+            if self._known.get(entry.name) == entry.inode():
+                continue
+            self._known[entry.name] = entry.inode()
+            try:
+                reader = RingReader(Path(entry.path))
+            except FileNotFoundError:
+                del self._known[entry.name]
+            except (NotARing, OSError) as error:
+                reason = f"{entry.name} cannot be read: {getattr(error, 'strerror', None) or error}"
+                self._writer.put_gap(
+                    ProbeGap("ring", entry.name, reason, "does the job run the recorder of another version?")
+                )
+            else:
+                self._adopt(reader, now_ns)
+
+    def _adopt(self, reader: RingReader, now_ns: int) -> None:
+        who = reader.identity
+        if who.pid in self._by_pid:  # exec put a new interpreter into the same process, or a worker turned out to train
+            previous = self._by_pid[who.pid]
+            self._read(previous)
+            self._roster.died(Death(who.pid, now_ns, None, None), clean_exit=previous.position.ended)
+            self._drop(previous)
+        rank = None
+        if who.role == "rank":
+            rank = self._numbers.take(who.rank, who.pid)
+            self.ranks_seen += 1
+            if who.rank >= 0 and who.rank != rank:
+                reason = f"two living processes say they are rank {who.rank}; pid {who.pid} is shown as rank {rank}"
+                self._writer.put_gap(
+                    ProbeGap("rank", f"pid:{who.pid}", reason, "two jobs in one run, or a stale RANK variable?")
+                )
+        try:
+            position = reader.position()
+        except NotARing:
+            position = Position("start", 0, now_ns, 0, 0, False)
+        self._roster.enrol(who, rank, now_ns)
+        self._by_pid[who.pid] = Follower(who.pid, who.role, who.parent_pid, rank, reader, position, now_ns)
+        self._watch_death(who.pid)
+
+    def _read(self, follower: Follower) -> None:
+        try:
+            drained = follower.reader.drain()
+            follower.position = follower.reader.position()
+        except (NotARing, OSError) as error:
+            reason = f"the ring of pid {follower.pid} can no longer be read: {error}"
+            self._writer.put_gap(ProbeGap("ring", f"pid:{follower.pid}", reason))
+            self._drop(follower)
+            return
+        self._note_losses(follower, drained.lost)
+        for kind, rows in drained.rows.items():
+            self.records += len(rows)
+            if follower.role == "rank" and kind == KIND_STEP:
+                _note_steps(follower, rows)
+            if follower.rank is None:
+                taken = rows[: max(0, _HELD_ROWS_MAX - follower.held_rows)]
+                follower.held.setdefault(kind, []).extend(taken)
+                follower.held_rows += len(taken)
+            else:
+                self._put(follower, kind, rows)
+
+    def _put(self, follower: Follower, kind: int, rows: list[Row]) -> None:
+        self._writer.put_records(kind, follower.rank or 0, rows, pid=follower.pid if kind == KIND_BATCH else None)
+
+    def _note_losses(self, follower: Follower, lost: int) -> None:
+        if lost:
+            self.lost_records += lost
+            reason = f"{self.lost_records} records were overwritten before they were read"
+            self._writer.put_gap(ProbeGap("ring.records", "job", reason, "the agent got no CPU for a while"))
+        errors = follower.position.errors
+        if errors > self._errors.get(follower.pid, 0):
+            self._errors[follower.pid] = errors
+            reason = f"the recorder in pid {follower.pid} swallowed {errors} errors of its own"
+            self._writer.put_gap(ProbeGap("recorder.errors", f"pid:{follower.pid}", reason))
+
+    def _settle_workers(self) -> None:
+        """Workers start before their rank's first backward pass makes it a rank: until then their records wait."""
+        for follower in self._by_pid.values():
+            if follower.rank is not None:
+                continue
+            rank = self._rank_above(follower.parent_pid)
+            if rank is not None:
+                follower.rank = rank
+                self._roster.assign_rank(follower.pid, rank)
+                for kind, rows in follower.held.items():
+                    self._put(follower, kind, rows)
+                follower.held, follower.held_rows = {}, 0
+
+    def _rank_above(self, pid: int) -> int | None:
+        """A fork server may stand between a worker and its rank."""
+        for _ in range(4):
+            above = self._by_pid.get(pid)
+            if above is not None and above.role == "rank":
+                return above.rank
+            parent = self._roster.parent_of(pid)
+            if parent is None:
+                return None
+            pid = parent
+        return None
+
+    def _drop(self, follower: Follower) -> None:
+        follower.reader.close()
+        self._by_pid.pop(follower.pid, None)
+        if follower.role == "rank":
+            self._numbers.release(follower.rank or 0, follower.pid)
+        elif follower.rank is None and follower.held_rows:
+            self._tell_orphaned(follower.held_rows)
+            follower.held_rows = 0
+
+    def _tell_orphaned(self, rows: int) -> None:
+        reason = f"{rows} batches or more were made by workers of a process that did not train in view of the recorder"
+        self._writer.put_gap(ProbeGap("batches", "job", reason))
+
+
+def _note_steps(follower: Follower, rows: list[Row]) -> None:
+    for flags, payload in rows:
+        if not flags & FLAG_TAIL:
+            follower.steps += 1
+            follower.step_ns.append(payload[_T_END] - payload[_T_START])
+            follower.outside_ns.append(payload[_GAP] + payload[_CLIP])

@@ -1,0 +1,172 @@
+"""Runs the job as if we were not there: everything passes through, every signal arrives once, and the job outlives whatever befalls us.
+
+Keep the imports light: threads that libraries start before the job (numpy does) make signals harder, and the job should start at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from advisor.core.errors import AdvisorError
+from advisor.run.canary import Canary
+from advisor.run.companion import Companion, Plan, note_launch_error, warn
+from advisor.run.ending import JobEnd, exit_like
+from advisor.run.environment import CannotInject, inherited_environment, with_recorder
+from advisor.run.options import RunOptions
+from advisor.run.ringfolder import RingFolder, in_use, sweep
+from advisor.run.signals import ENDING, STOPS, Arrival, SignalDesk
+from advisor.run.spawn import guard_standard_descriptors, spawn
+
+__all__ = ["JobEnd", "exit_like", "run_job"]
+
+_LOOK_S = 0.5  # safety net only: the end of the job arrives as a signal
+_RENEW_S = 0.05  # quiet time after which a used canary is replaced
+_STOP_FOLLOWS_S = 2.0  # a job that was told to stop and does so within this time stops us too
+_EARLY_S = 0.1
+_ENDED = frozenset({os.CLD_EXITED, os.CLD_KILLED, os.CLD_DUMPED})
+
+
+def run_job(
+    argv: Sequence[str], *, run_folder: Path | None, options: RunOptions | None = None, name: str = ""
+) -> JobEnd:
+    """Run the job to its end and record it into `run_folder` (None: do not record). Main thread only.
+
+    Raises CommandNotFound or CommandNotExecutable, noted in the run; whatever else goes wrong on our side costs the recording, not the job.
+    """
+    guard_standard_descriptors()
+    with SignalDesk() as desk:
+        canary = Canary()
+        rings = _make_rings(run_folder)
+        try:
+            if (number := _told_to_end(desk)) is not None:
+                _leave_nothing(run_folder)
+                return JobEnd(None, number, started=False)
+            folder = rings.path if rings else None
+            plan = Plan(
+                tuple(argv), run_folder, name, options or RunOptions(), folder, time.perf_counter_ns(), time.time()
+            )
+            return _run(plan, desk, canary)
+        finally:
+            canary.close()
+            if rings is not None:
+                rings.close(remove=not in_use(rings.path))
+
+
+def _run(plan: Plan, desk: SignalDesk, canary: Canary) -> JobEnd:
+    try:
+        job = _spawn(plan, desk)
+    except AdvisorError as error:
+        note_launch_error(plan, error)
+        raise
+    companion = Companion(plan, job.pid)
+    companion.start()
+    _deliver_early(job.pid, desk)
+    exit_code, number = _wait(job, desk, canary)
+    ended_ns = time.perf_counter_ns()
+    recorded, complaint = companion.finish(exit_code, number, ended_ns)
+    duration_s = (ended_ns - plan.began_ns) / 1e9
+    return JobEnd(exit_code, number, duration_s, recorded=recorded, complaint=complaint)
+
+
+def _leave_nothing(run_folder: Path | None) -> None:
+    """The job was not started: an empty folder made for its run goes again."""
+    if run_folder is not None:
+        with contextlib.suppress(OSError):
+            run_folder.rmdir()
+
+
+def _make_rings(run_folder: Path | None) -> RingFolder | None:
+    if run_folder is None:
+        return None
+    with contextlib.suppress(OSError):
+        sweep()
+    try:
+        return RingFolder(run_folder if run_folder.is_dir() else None)
+    except OSError as error:
+        warn(f"the job runs without the view from inside: {error.strerror or error}")
+        return None
+
+
+def _spawn(plan: Plan, desk: SignalDesk) -> subprocess.Popen[bytes]:
+    environment = inherited_environment()
+    if plan.ring_folder is not None:
+        try:
+            return spawn(plan.argv, with_recorder(environment, plan.ring_folder), desk.restore_in_child)
+        except CannotInject as error:
+            reason = str(error)
+        except OSError as error:
+            if error.errno != errno.E2BIG:
+                raise
+            reason = "its arguments and environment leave no room for two variables"
+        warn(f"the job runs without the view from inside: {reason}")
+    return spawn(plan.argv, environment, desk.restore_in_child)
+
+
+def _told_to_end(desk: SignalDesk) -> int | None:
+    """A signal that came before the job: it would have ended the job, so the job does not start."""
+    while (arrival := desk.wait(0)) is not None:
+        if arrival.number in ENDING:
+            return arrival.number
+    return None
+
+
+def _deliver_early(pid: int, desk: SignalDesk) -> None:
+    """A Ctrl-C that came between our last look and the fork reached us and not the job.
+
+    One that came just after it reached the job, which cannot have had the time to catch it: then it is dead in a moment.
+    """
+    early = []
+    while (arrival := desk.wait(0)) is not None:
+        if arrival.number in ENDING:
+            early.append(arrival.number)
+    deadline = time.monotonic() + _EARLY_S
+    while early and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        if time.monotonic() > deadline:
+            for number in early:
+                _pass_on(pid, number)
+            return
+        time.sleep(0.005)
+
+
+def _wait(job: subprocess.Popen[bytes], desk: SignalDesk, canary: Canary) -> tuple[int | None, int | None]:
+    """Pass signals on until the job ends; its exit code, or the signal that killed it."""
+    stop_until = 0.0
+    while True:
+        state = os.waitid(os.P_PID, job.pid, os.WEXITED | os.WSTOPPED | os.WNOHANG)
+        if state is not None and state.si_code in _ENDED:
+            killed = state.si_code != os.CLD_EXITED
+            job.returncode = -state.si_status if killed else state.si_status  # it is reaped: Popen must not wait again
+            return (None, state.si_status) if killed else (state.si_status, None)
+        if state is not None and time.monotonic() < stop_until:
+            stop_until = 0.0
+            desk.stop_ourselves(state.si_status)
+        arrival = desk.wait(_RENEW_S if canary.stale else _LOOK_S)
+        if arrival is None:
+            if canary.stale:
+                canary.renew()
+        elif arrival.number != signal.SIGCHLD:
+            if not _job_got(arrival, canary):
+                _pass_on(job.pid, arrival.number)
+            if arrival.number in STOPS:
+                stop_until = time.monotonic() + _STOP_FOLLOWS_S
+
+
+def _pass_on(pid: int, number: int) -> None:
+    """The job is not reaped yet, so the pid is still its own; a job under another user (sudo) we may not signal, nor could the sender."""
+    with contextlib.suppress(PermissionError, ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _job_got(arrival: Arrival, canary: Canary) -> bool:
+    if arrival.by_terminal:
+        canary.stale = True
+        return True
+    # also SIGHUP of a terminal that goes away: the kernel sends it to the session's leader alone, which may be us
+    return canary.group_got(arrival.number)

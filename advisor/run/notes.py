@@ -1,0 +1,93 @@
+"""The small files beside the rings: facts that a process states about itself, and errors of its recorder."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from advisor.core.metrics import ProbeGap
+from advisor.store.writer import RunWriter
+
+_BYTES_MAX = 4 << 20
+_ERROR_CHARACTERS = 300
+
+
+class Notes:
+    """Reads what changed since the last time. `facts` is by pid.
+
+    What a data set's root is mounted from is asked of `want_mount`, which answers later: a dead network mount answers never.
+    """
+
+    def __init__(self, writer: RunWriter, folder: Path, *, want_mount: Callable[[str], None]) -> None:
+        self._writer = writer
+        self._folder = folder
+        self._want_mount = want_mount
+        self._seen: dict[str, tuple[int, int]] = {}
+        self._mounts: dict[str, Mapping[str, Any] | None] = {}
+        self.facts: dict[int, dict[str, Any]] = {}
+
+    def read(self) -> None:
+        try:
+            entries = list(os.scandir(self._folder))
+        except OSError:
+            return
+        for entry in entries:
+            kind, _, number = entry.name.partition(".")[0].partition("-")
+            if kind not in ("facts", "error") or not number.isdigit() or entry.name.endswith(".new"):
+                continue
+            try:
+                status = entry.stat(follow_symlinks=False)
+                stamp = (status.st_ino, status.st_mtime_ns)
+                if self._seen.get(entry.name) != stamp:
+                    self._seen[entry.name] = stamp
+                    self._take(kind, int(number), Path(entry.path), status.st_size)
+            except FileNotFoundError:
+                continue
+
+    def mount_found(self, root: str, mount: Mapping[str, Any] | None) -> None:
+        self._mounts[root] = mount
+        for pid, facts in self.facts.items():
+            if root in _roots(facts):
+                self._put(pid, facts)
+
+    def _put(self, pid: int, facts: dict[str, Any]) -> None:
+        known = {root: self._mounts[root] for root in _roots(facts) if self._mounts.get(root)}
+        self._writer.put_facts(pid, {**facts, "mounts": known} if known else facts)
+
+    def _take(self, kind: str, pid: int, path: Path, size: int) -> None:
+        scope = f"pid:{pid}"
+        try:
+            if size > _BYTES_MAX:
+                raise ValueError(f"{size} bytes long")
+            text = path.read_text(errors="replace")
+            if kind == "error":
+                reason = f"the recorder met an error in pid {pid}: {text.strip()[:_ERROR_CHARACTERS]}"
+                self._writer.put_gap(ProbeGap("recorder", scope, reason))
+                return
+            facts = json.loads(text)
+            if not isinstance(facts, dict):
+                raise ValueError("no JSON object")
+        except FileNotFoundError:
+            raise
+        except (OSError, ValueError) as error:
+            self._writer.put_gap(ProbeGap("facts", scope, f"{path.name} cannot be read: {error}"))
+            return
+        self.facts[pid] = facts
+        for root in _roots(facts):
+            if root not in self._mounts:
+                self._mounts[root] = None
+                self._want_mount(root)
+        self._put(pid, facts)
+
+
+def _roots(facts: Mapping[str, Any]) -> Iterator[str]:
+    """Folders that the process's data sets lie in."""
+    loaders = facts.get("loaders")
+    for loader in loaders if isinstance(loaders, list) else ():
+        dataset = loader.get("dataset") if isinstance(loader, dict) else None
+        root = dataset.get("root") if isinstance(dataset, dict) else None
+        if isinstance(root, str) and root:
+            yield root

@@ -1,0 +1,23 @@
+"""What a user may set about how a run is watched; the command line fills it, everything below only reads it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """Times in seconds, shares of 1. The defaults are what the promises of cost were measured with."""
+
+    period_s: float = 1.0  # host probes, process tree, commit
+    poll_s: float = 0.25  # rings; a rank's ring holds 1024 records, so 1 ms steps still fit four times into one poll
+    overhead_budget: float = 0.01  # of the training thread (recorder) and of one core (agent); above it probes are shed
+    stacks: bool = True  # py-spy looks at time outside the model
+    stack_share: float = 0.005  # of one core, once the first dumps are taken
+    stack_first: int = 30  # dumps per rank that are taken at the denser pace
+    stack_period_s: float = 2.0  # between two dumps of one rank
+    stack_dense_s: float = 60.0  # at the start of a run dumps may come denser, so that short runs get evidence
+    stall_after_s: float = 15.0  # without a new step or phase; ten times the p99 of recent steps where that is longer
+    stall_refresh_s: float = 10.0
+    host_probes: bool = True
+    close_within_s: float = 10.0  # the end of the recording never keeps the job's exit longer than this

@@ -1,0 +1,147 @@
+"""The table of the job's processes: who was there, in which role, when it ended and how."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from advisor.core.metrics import ProbeGap
+from advisor.core.recording import Event, Process
+from advisor.run.rings import RingIdentity
+from advisor.store.writer import RunWriter
+from probes.host.deaths import Death
+from probes.host.process_tree import Member, TreeChange
+
+_OTHERS_MAX = 2000  # processes without a ring; a job that starts more of them is building, not training
+_NAMES_CHARACTERS = 400
+
+
+class Roster:
+    """Rows are written as they change. Any method may raise RecordingStopped from the writer."""
+
+    def __init__(self, writer: RunWriter, root_pid: int) -> None:
+        self._writer = writer
+        self.root_pid = root_pid
+        self._members: dict[int, Member] = {}
+        self._rows: dict[int, Process] = {}  # the living, and of the dead those whose pid was not used again
+        self._others = 0
+        self._rank_deaths = 0
+
+    def update(self, change: TreeChange, members: tuple[Member, ...]) -> None:
+        """What the process tree found. Deaths are not taken from it: `ended` has the news that nothing else brought."""
+        self._members = {member.pid: member for member in members}
+        for member in change.started:
+            self._meet(member)
+
+    def parent_of(self, pid: int) -> int | None:
+        member = self._members.get(pid)
+        return member.parent_pid if member else None
+
+    def enrol(self, who: RingIdentity, rank: int | None, now_ns: int) -> Process:
+        """A process has shown what it is by making a ring."""
+        known = self._rows.get(who.pid)
+        if known is not None and (known.ended_ns is not None or known.role != "other"):
+            known = None  # another life under the same pid
+        process = Process(
+            pid=who.pid,
+            role="rank" if who.role == "rank" else "worker",
+            rank=rank,
+            local_rank=who.local_rank if who.local_rank >= 0 else None,
+            worker=who.worker if who.worker >= 0 else None,
+            parent_pid=who.parent_pid,
+            command=known.command if known else self._command_of(who.pid),
+            first_seen_ns=known.first_seen_ns if known else now_ns,
+        )
+        return self._put(process)
+
+    def assign_rank(self, pid: int, rank: int) -> None:
+        """A worker's rank has become known."""
+        self._put(replace(self._rows[pid], rank=rank))
+
+    def died(self, death: Death, *, clean_exit: bool | None) -> bool:
+        """False where the process is unknown, or known to be dead for longer: what was seen first was seen best."""
+        process = self._rows.get(death.pid)
+        if process is None or process.ended_ns is not None:
+            return False
+        process = self._put(
+            replace(
+                process,
+                ended_ns=death.t_ns,
+                exit_code=death.exit_code,
+                exit_signal=death.signal,
+                clean_exit=clean_exit,
+            )
+        )
+        if process.role != "other":
+            self._note_death(process)
+        return True
+
+    def root_ended(self, exit_code: int | None, signal: int | None, ended_ns: int) -> None:
+        """The launcher reaped the job's main process: what it saw is certain."""
+        root = self._rows.get(self.root_pid)
+        if root is None:
+            root = self._row_of_root(ended_ns)
+        self._put(replace(root, ended_ns=root.ended_ns or ended_ns, exit_code=exit_code, exit_signal=signal))
+
+    def mark_oom_killed(self, pid: int) -> None:
+        """Decided some time after the death: the kernel's counters are read once a second."""
+        process = self._put(replace(self._rows[pid], oom_killed=True))
+        self._writer.put_event(
+            Event(
+                process.ended_ns or 0, "oom_kill", pid, process.rank, {"role": process.role, "command": process.command}
+            )
+        )
+
+    def survivors(self) -> list[Member]:
+        """Processes of the job that are still there although it has ended."""
+        return [m for m in self._members.values() if not m.zombie and m.pid != self.root_pid]
+
+    def _meet(self, member: Member) -> None:
+        known = self._rows.get(member.pid)
+        if known is not None and known.ended_ns is None:
+            return
+        if member.pid != self.root_pid:
+            self._others += 1
+            if self._others == _OTHERS_MAX:
+                reason = (
+                    f"the job started more than {_OTHERS_MAX} processes; those that do not train are no longer listed"
+                )
+                self._writer.put_gap(ProbeGap("processes", "job", reason))
+            if self._others >= _OTHERS_MAX:
+                return
+        self._put(
+            Process(member.pid, "other", None, None, None, member.parent_pid, member.command, member.first_seen_ns)
+        )
+
+    def _row_of_root(self, now_ns: int) -> Process:
+        return Process(self.root_pid, "other", None, None, None, 0, "", now_ns)
+
+    def _command_of(self, pid: int) -> str:
+        member = self._members.get(pid)
+        return member.command if member else ""
+
+    def _note_death(self, process: Process) -> None:
+        orderly = process.exit_signal is None and (
+            process.exit_code == 0 or (process.exit_code is None and process.clean_exit)
+        )
+        first = process.role == "rank" and not orderly and self._rank_deaths == 0
+        self._rank_deaths += process.role == "rank" and not orderly
+        data = {
+            "role": process.role,
+            "exit_code": process.exit_code,
+            "signal": process.exit_signal,
+            "clean_exit": process.clean_exit,
+            "orderly": bool(orderly),
+            "first": first,  # the first rank that did not leave in order: the others mostly follow it
+        }
+        assert process.ended_ns is not None
+        self._writer.put_event(Event(process.ended_ns, "death", process.pid, process.rank, data))
+
+    def _put(self, process: Process) -> Process:
+        self._rows[process.pid] = process
+        self._writer.put_process(process)
+        return process
+
+
+def describe(members: list[Member]) -> str:
+    """`4711 python train.py; 4712 …` for one line of a message."""
+    return "; ".join(f"{m.pid} {m.command}" for m in members)[:_NAMES_CHARACTERS]

@@ -1,0 +1,247 @@
+"""A thread that looks into ranks: into time outside the model, which no mark explains, and into ranks that stand still."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from advisor.core.metrics import ProbeGap
+from advisor.core.recording import Event
+from advisor.run.options import RunOptions
+from advisor.run.rings import NotARing, Position, RingReader
+from advisor.run.stackbudget import StackBudget
+from advisor.run.stalls import Sight, StallClock, StallState
+from probes.host.stacks import ThreadStack, dump_stacks, user_frame
+
+_OUTSIDE = frozenset({"gap", "clip"})
+_WORTH_SHARE = 0.05  # of the step; a shorter gap is nothing to mend
+_LONG_NS = 100_000_000  # a gap that lasts so long is looked into whatever the share
+_HUNT_S = 0.4
+_HUNT_STEP_S = 0.02
+_FRAMES_MAX = 30
+_ASLEEP_NS = 5_000_000_000
+_REFUSALS_MAX = 3
+
+Dump = Callable[[int], tuple[ThreadStack, ...] | ProbeGap]
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A living rank, as the agent sees it. `thread`: the kernel's id of the thread that trains, where it is known."""
+
+    rank: int
+    pid: int
+    ring: Path
+    ring_made_ns: int  # the same path may come to hold another ring: exec keeps the pid
+    steps: int
+    outside_share: float
+    p99_ns: int
+    thread: int | None = None
+
+
+class StackWatch:
+    """`post` is called in the thread. `watched` is set from outside; positions are read from the rings by itself."""
+
+    def __init__(
+        self, options: RunOptions, *, post: Callable[[Event | ProbeGap], None], dump: Dump = dump_stacks
+    ) -> None:
+        self._options = options
+        self._post = post
+        self._dump = dump
+        self._stalls = StallClock(after_s=options.stall_after_s, refresh_s=options.stall_refresh_s)
+        self._readers: dict[tuple[Path, int], RingReader] = {}
+        self._refusals = 0
+        self._stop = threading.Event()
+        self._budget: StackBudget | None = None
+        self._thread = threading.Thread(target=self._run, name="rn50-stacks", daemon=True)
+        self.watched: tuple[Watched, ...] = ()
+        self.sampling = options.stacks
+        self.cpu_s = 0.0  # of all the looks so far
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def finish(self, within_s: float) -> None:
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join(within_s)
+
+    def _run(self) -> None:
+        o, now_s = self._options, time.monotonic()
+        self._budget = StackBudget(
+            now_s=now_s, share=o.stack_share, period_s=o.stack_period_s, first=o.stack_first, dense_s=o.stack_dense_s
+        )
+        try:
+            seen_ns = time.perf_counter_ns()
+            while not self._stop.wait(o.poll_s):
+                now_ns = time.perf_counter_ns()
+                if now_ns - seen_ns > _ASLEEP_NS:
+                    self._stalls.woke_up(now_ns)
+                self._look(now_ns)
+                seen_ns = time.perf_counter_ns()
+            self._tell_stall(self._stalls.end(time.perf_counter_ns()), ())
+        except Exception as error:  # noqa: BLE001 - the wall of this thread
+            reason = f"stack samples broke off: {type(error).__name__}: {error}"
+            self._post(ProbeGap("stacks", "job", reason, "please report this"))
+        finally:
+            for reader in self._readers.values():
+                reader.close()
+
+    def _look(self, now_ns: int) -> None:
+        watched = self.watched
+        self._keep_readers(watched)
+        places = [(rank, at) for rank in watched if (at := self._position(rank)) is not None]
+        sights = [Sight(w.rank, w.pid, at.phase, at.step, at.since_ns, w.steps, w.p99_ns) for w, at in places]
+        state = self._stalls.look(now_ns, sights)
+        if state is not None:
+            self._tell_stall(state, places)
+        elif self.sampling and self._refusals < _REFUSALS_MAX:
+            self._hunt(places)
+
+    def _keep_readers(self, watched: Sequence[Watched]) -> None:
+        wanted = {(w.ring, w.ring_made_ns) for w in watched}
+        for key in [key for key in self._readers if key not in wanted]:
+            self._readers.pop(key).close()
+        for key in wanted - self._readers.keys():
+            with contextlib.suppress(NotARing, OSError):
+                self._readers[key] = RingReader(key[0])
+
+    def _position(self, rank: Watched) -> Position | None:
+        with contextlib.suppress(KeyError, NotARing, OSError):
+            return self._readers[rank.ring, rank.ring_made_ns].position()
+        return None
+
+    # -- time outside the model -------------------------------------------------------------------------------------------------
+
+    def _hunt(self, places: list[tuple[Watched, Position]]) -> None:
+        """Look into ranks that are outside the model now; wait a little for those whose steps have short gaps."""
+        assert self._budget is not None
+        due = {w.rank: w for w, at in places if _trains(w, at) and self._budget.allows(w.rank, time.monotonic())}
+        hunted = [w for w in due.values() if w.outside_share >= _WORTH_SHARE]
+        for rank, at in places:
+            if rank.rank in due and _outside(rank, at):
+                self._sample(due.pop(rank.rank), at)
+        hunted = [w for w in hunted if w.rank in due]
+        deadline = time.monotonic() + _HUNT_S
+        while hunted and time.monotonic() < deadline and not self._stop.wait(_HUNT_STEP_S):
+            for rank in hunted:
+                seen = self._position(rank)
+                if seen is not None and _outside(rank, seen):
+                    self._sample(rank, seen)
+                    hunted = [w for w in hunted if w is not rank and self._budget.allows(w.rank, time.monotonic())]
+                    break
+
+    def _sample(self, rank: Watched, before: Position) -> None:
+        """A look counts only if the rank stood in the same phase before and after it."""
+        assert self._budget is not None
+        stacks, cpu_s = self._timed_dump(rank.pid)
+        now_ns = time.perf_counter_ns()
+        after = self._position(rank)
+        same = after is not None and (after.phase, after.since_ns) == (before.phase, before.since_ns)
+        self._budget.spent(rank.rank, time.monotonic(), cpu_s, hit=same and not isinstance(stacks, ProbeGap))
+        if isinstance(stacks, ProbeGap):
+            if after is not None and not after.ended:
+                self._refusals += 1
+                self._post(stacks)
+            return
+        self._refusals = 0
+        stack = _training_thread(stacks, rank.thread)
+        if same and stack is not None:
+            data = {
+                "phase": before.phase,
+                "label": None,
+                "step": before.step,
+                "phase_for_s": (now_ns - before.since_ns) / 1e9,
+                **_described(stack),
+            }
+            self._post(Event(now_ns, "stack", rank.pid, rank.rank, data))
+
+    def _timed_dump(self, pid: int) -> tuple[tuple[ThreadStack, ...] | ProbeGap, float]:
+        with _children_cpu() as spent:
+            stacks = self._dump(pid)
+        self.cpu_s += spent[0]
+        return stacks, spent[0]
+
+    # -- ranks that stand still -------------------------------------------------------------------------------------------------
+
+    def _tell_stall(self, state: StallState | None, places: Sequence[tuple[Watched, Position]]) -> None:
+        """Stacks of all ranks: who waits is as telling as who does not."""
+        if state is None:
+            return
+        data: dict[str, Any] = {"id": state.id, "stalled_s": state.stalled_ns / 1e9}
+        if not state.ended:
+            data["ranks"] = [self._stalled_rank(rank, at) for rank, at in places]
+        now_ns = state.since_ns + state.stalled_ns
+        self._post(Event(now_ns, "stall_end" if state.ended else "stall", None, None, data))
+
+    def _stalled_rank(self, rank: Watched, at: Position) -> dict[str, Any]:
+        row: dict[str, Any] = {
+            "rank": rank.rank,
+            "pid": rank.pid,
+            "phase": at.phase,
+            "step": at.step,
+            "since_ns": at.since_ns,
+            "since_s": (time.perf_counter_ns() - at.since_ns) / 1e9,
+            "state": _kernel_state(rank.pid),
+        }
+        if self._refusals < _REFUSALS_MAX and self._options.stacks:
+            stacks, _ = self._timed_dump(rank.pid)
+            if isinstance(stacks, ProbeGap):
+                self._post(stacks)
+                row["gap"] = stacks.reason
+            elif (stack := _training_thread(stacks, rank.thread)) is not None:
+                row |= {"thread": stack.name, **_described(stack)}
+        return row
+
+
+def _trains(rank: Watched, at: Position) -> bool:
+    return rank.steps > 0 and not at.ended
+
+
+def _outside(rank: Watched, at: Position) -> bool:
+    """Whether the rank is where a stack is worth its cost: between the phases of the model, after its first step."""
+    if at.phase not in _OUTSIDE and not (at.phase == "start" and at.step > 0):
+        return False
+    return rank.outside_share >= _WORTH_SHARE or time.perf_counter_ns() - at.since_ns >= _LONG_NS
+
+
+def _training_thread(stacks: Sequence[ThreadStack], thread: int | None) -> ThreadStack | None:
+    known = next((s for s in stacks if thread is not None and s.thread_id == thread), None)
+    return known or next((s for s in stacks if s.main), None)
+
+
+def _described(stack: ThreadStack) -> dict[str, Any]:
+    """Frames innermost first, and the user's own line."""
+    frames = [{"function": f.function, "file": f.file, "line": f.line} for f in stack.frames[:_FRAMES_MAX]]
+    user = user_frame(stack)
+    return {
+        "frames": frames,
+        "user": {"function": user.function, "file": user.file, "line": user.line} if user else None,
+    }
+
+
+def _kernel_state(pid: int) -> str | None:
+    """R running, S sleeping, D in the kernel's hands (a disk, a driver), T stopped."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    return chr(stat[stat.rindex(b")") + 2])
+
+
+@contextlib.contextmanager
+def _children_cpu() -> Iterator[list[float]]:
+    """CPU seconds of children that ended meanwhile. The job itself, should it be reaped just now, is not ours to count."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    wall_s = time.monotonic()
+    spent = [0.0]
+    yield spent
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    spent[0] = min(cpu_s, time.monotonic() - wall_s)

@@ -1,0 +1,94 @@
+"""Notices when ranks that were training stand still, and for how long. What it means is the analysis's to say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_P99_TIMES = 10
+_REFRESH_MAX_NS = 600_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """Where a rank was at one look."""
+
+    rank: int
+    pid: int
+    phase: str
+    step: int
+    since_ns: int
+    steps: int  # that were seen of it
+    p99_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StallState:
+    """A stall that goes on (`ended` false: take stacks and tell) or is over. The id stays the same all along."""
+
+    id: str
+    since_ns: int
+    stalled_ns: int
+    ended: bool = False
+
+
+class StallClock:
+    """Asked at every look; answers when there is something to tell."""
+
+    def __init__(self, *, after_s: float, refresh_s: float) -> None:
+        self._after_ns = round(after_s * 1e9)
+        self._refresh_ns = round(refresh_s * 1e9)
+        self._awake_ns = 0
+        self._number = 0
+        self._since_ns: int | None = None
+        self._still: dict[int, tuple[int, str, int, int]] = {}  # rank -> where it stood when the stall was seen
+        self._told_ns = 0
+        self._last_ns = 0
+
+    def woke_up(self, now_ns: int) -> None:
+        """We stood still ourselves (Ctrl-Z, a suspended machine), most likely with the job: nobody is blamed for that time."""
+        self._awake_ns = now_ns
+
+    def look(self, now_ns: int, sights: Sequence[Sight]) -> StallState | None:
+        self._last_ns = now_ns
+        if self._since_ns is None:
+            return self._begin(now_ns, sights)
+        here = {sight.rank: _place(sight) for sight in sights}
+        if any(here.get(rank) != place for rank, place in self._still.items()):
+            return self.end(now_ns)
+        if now_ns - self._told_ns >= self._pause_ns(now_ns):
+            return self._tell(now_ns)
+        return None
+
+    def end(self, now_ns: int) -> StallState | None:
+        """Somebody moved or died. None if there was no stall."""
+        if self._since_ns is None:
+            return None
+        since_ns, self._since_ns = self._since_ns, None
+        return StallState(f"stall-{self._number}", since_ns, now_ns - since_ns, ended=True)
+
+    def _begin(self, now_ns: int, sights: Sequence[Sight]) -> StallState | None:
+        still = [sight for sight in sights if sight.steps and self._stands(now_ns, sight)]
+        if not still:
+            return None
+        self._number += 1
+        self._still = {sight.rank: _place(sight) for sight in still}
+        self._since_ns = min(max(sight.since_ns, self._awake_ns) for sight in still)
+        return self._tell(now_ns)
+
+    def _stands(self, now_ns: int, sight: Sight) -> bool:
+        return now_ns - max(sight.since_ns, self._awake_ns) >= max(self._after_ns, _P99_TIMES * sight.p99_ns)
+
+    def _tell(self, now_ns: int) -> StallState:
+        assert self._since_ns is not None
+        self._told_ns = now_ns
+        return StallState(f"stall-{self._number}", self._since_ns, now_ns - self._since_ns)
+
+    def _pause_ns(self, now_ns: int) -> int:
+        """Every ten seconds at first; a job that hangs overnight shall not fill the run file with the same stacks."""
+        assert self._since_ns is not None
+        return max(self._refresh_ns, min((now_ns - self._since_ns) // 6, _REFRESH_MAX_NS))
+
+
+def _place(sight: Sight) -> tuple[int, str, int, int]:
+    return sight.pid, sight.phase, sight.step, sight.since_ns

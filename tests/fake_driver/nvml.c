@@ -6,10 +6,11 @@
  *   gpu 0 energy_mj 1000000 +250000        a number that grows by that much at every reading
  *   gpu 0 mig MIG-1c5d...                  a MIG instance (may be repeated)
  *   fail nvmlDeviceGetPowerUsage 999       that function answers with this error ("*": any function that takes a GPU)
- *   fail * 15 gpu 1 from 8                 … for GPU 1 alone, from the 8th such call on
+ *   fail * 15 gpu 1 from 8 until 9         … for GPU 1 alone, from the 8th such call to the 9th
  *
  * A function is added by one line with U32 or U64 at the end, or by hand where its answer is a struct.
  */
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +30,7 @@ typedef struct Gpu {
 typedef struct {
     char function[TEXT];
     int code, gpu;
-    long from, calls;
+    long from, until, calls;
 } Fail;
 
 static Gpu gpus[MAX_GPUS];
@@ -71,9 +72,11 @@ static void read_line(char *line) {
     } else if (sscanf(line, "fail %127s %d%n", a, &code, &used) == 2) {
         Fail *fail = &fails[fail_count++];
         const char *where = strstr(line + used, "gpu "), *from = strstr(line + used, "from ");
+        const char *until = strstr(line + used, "until ");
         snprintf(fail->function, TEXT, "%s", a);
         if (where) gpu = atoi(where + 4);
-        fail->code = code, fail->gpu = gpu, fail->from = from ? atol(from + 5) : 1, fail->calls = 0;
+        fail->code = code, fail->gpu = gpu, fail->calls = 0;
+        fail->from = from ? atol(from + 5) : 1, fail->until = until ? atol(until + 6) : LONG_MAX;
     } else if (sscanf(line, "driver %127s", b) == 1) {
         snprintf(driver, TEXT, "%s", b);
     } else if (sscanf(line, "cuda %d", &code) == 1) {
@@ -89,7 +92,8 @@ static int failure(const char *function, int gpu) {
         Fail *fail = &fails[i];
         if (strcmp(fail->function, function) != 0 && !(gpu >= 0 && strcmp(fail->function, "*") == 0)) continue;
         if (fail->gpu >= 0 && fail->gpu != gpu) continue;
-        if (++fail->calls >= fail->from) return fail->code;
+        long call = ++fail->calls;
+        if (call >= fail->from && call <= fail->until) return fail->code;
     }
     return OK;
 }

@@ -134,16 +134,26 @@ def test_what_one_gpu_refuses_is_a_gap_once_and_the_rest_is_told(
         assert all(f"{metric} gpu:0" in samples for metric in metrics)
 
 
-def test_a_passing_error_leaves_no_hole_behind(driver: Path, tmp_path: Path) -> None:
-    script = TWO.replace("gpu 1 power_mw 312500\n", "")
-    said = play(driver, script + "fail nvmlDeviceGetPowerUsage 10 gpu 0 from 2\n", 3, tmp_path)
-    assert ["gpu.power_w gpu:0" in samples for samples in said["samples"]] == [True, False, False]
-    assert [len(gaps) for gaps in said["gaps"]] == [1, 1, 0]
+@pytest.mark.parametrize(
+    ("code", "seen", "gaps"),
+    [
+        (10, [True, False, True, True], [0, 1, 0, 0]),  # a timeout passes
+        (3, [True, False, False, False], [0, 1, 0, 0]),  # what is not supported is not asked again
+    ],
+)
+def test_passing_errors_are_tried_again_and_lasting_ones_are_not(
+    driver: Path, tmp_path: Path, code: int, seen: list[bool], gaps: list[int]
+) -> None:
+    said = play(driver, TWO + f"fail nvmlDeviceGetPowerUsage {code} gpu 0 from 2 until 2\n", 4, tmp_path)
+    assert ["gpu.power_w gpu:0" in samples for samples in said["samples"]] == seen
+    assert ["gpu.power_w gpu:1" in samples for samples in said["samples"]] == [True] * 4
+    assert [len(told) for told in said["gaps"]] == gaps
 
 
 def test_a_gpu_lost_in_mid_run_falls_silent_and_the_other_goes_on(driver: Path, tmp_path: Path) -> None:
     calls_of_a_tick = 9  # plus 6 to describe it: handle, memory, PCI, name, UUID, MIG mode
-    said = play(driver, TWO + f"fail * 15 gpu 1 from {6 + 2 * calls_of_a_tick + 4}\n", 5, tmp_path)
+    call = 6 + 2 * calls_of_a_tick + 4
+    said = play(driver, TWO + f"fail * 15 gpu 1 from {call} until {call}\n", 5, tmp_path)
     counts = [sum(key.endswith("gpu:1") for key in samples) for samples in said["samples"]]
     assert counts[:2] == [10, 10]
     assert 0 < counts[2] < 10

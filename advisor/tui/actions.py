@@ -1,0 +1,107 @@
+"""Everything the screen can do, once: keys, footer, help and command palette are all made from this table."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+from textual.binding import Binding
+from textual.command import DiscoveryHit, Hit, Provider
+
+from advisor.tui.tab_bar import VIEWS
+
+if TYPE_CHECKING:
+    from advisor.tui.app import AdvisorApp
+
+Needs = Literal["", "replay", "output", "job", "save"]
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    group: str
+    keys: str  # as Textual names them, several separated by commas
+    shown: str  # as people name them
+    action: str
+    what: str
+    footer: str = ""  # its word in the footer; empty: not there
+    footer_key: str = ""
+    needs: Needs = ""
+    palette: bool = True
+    priority: bool = False
+
+
+ACTIONS = (
+    Action("Views", "1", "1", "show_view('overview')", VIEWS[0].what, "View", footer_key="1–5"),
+    *(Action("Views", v.key, v.key, f"show_view('{v.id}')", v.what) for v in VIEWS[1:]),
+    Action("Views", "tab", "Tab", "app.focus_next", "next pane: arrows and Page keys scroll it", palette=False),
+    Action("Views", "question_mark,f1", "?", "help", "this help", "Help"),
+    Action("Findings", "n", "n", "next_finding", "next finding", "Next"),
+    Action("Findings", "p", "p", "previous_finding", "previous finding", "Prev"),
+    Action("Findings", "c", "c", "copy_finding", "copy the finding as text", "Copy"),
+    Action("Ranks", "r", "r", "order_ranks", "order ranks by number, lateness, step time, time in phase"),
+    Action("Report", "s", "s", "save_report", "save a report: HTML, Markdown or JSON", "Save", needs="save"),
+    Action("Output", "o", "o", "toggle_output", "output: beside, alone, closed", "Output", needs="output"),
+    Action("Output", "slash", "/", "search_output", "search the output", needs="output"),
+    Action("Output", "f", "f", "follow_output", "follow the end of the output", needs="output"),
+    Action("Replay", "space", "Space", "pause_replay", "pause or go on", needs="replay"),
+    Action("Replay", "comma,left", ",", "seek(-10)", "10 seconds back", needs="replay"),
+    Action("Replay", "full_stop,right", ".", "seek(10)", "10 seconds on", needs="replay"),
+    Action("Replay", "less_than_sign", "<", "seek(-60)", "a minute back", needs="replay"),
+    Action("Replay", "greater_than_sign", ">", "seek(60)", "a minute on", needs="replay"),
+    Action("Replay", "minus", "-", "change_speed(-1)", "half the speed", needs="replay"),
+    Action("Replay", "plus,equals_sign", "+", "change_speed(1)", "twice the speed", needs="replay"),
+    Action(
+        "Job",
+        "ctrl+c",
+        "Ctrl-C",
+        "interrupt_job",
+        "interrupt the job, as on a terminal; without a job: quit",
+        priority=True,
+    ),
+    Action("Job", "q,ctrl+q", "q", "quit", "quit; asks first while a job runs", "Quit"),
+)
+
+
+def bindings() -> Iterator[Binding]:
+    for a in ACTIONS:
+        yield Binding(
+            a.keys,
+            a.action,
+            a.footer or a.what,
+            show=bool(a.footer),
+            key_display=a.footer_key or a.shown,
+            priority=a.priority,
+        )
+
+
+NEEDS = {a.action.partition("(")[0]: a.needs for a in ACTIONS if a.needs}
+
+
+class AdvisorCommands(Provider):
+    """The same actions in the command palette."""
+
+    @property
+    def _advisor(self) -> AdvisorApp:
+        from advisor.tui.app import AdvisorApp  # noqa: PLC0415 - the app imports this module
+
+        assert isinstance(self.app, AdvisorApp)
+        return self.app
+
+    def _rows(self) -> Iterator[tuple[str, str, partial[Coroutine[Any, Any, bool]]]]:
+        for action in ACTIONS:
+            if action.palette and self._advisor.can(action.needs):
+                text = f"{action.group}: {action.what}"
+                yield text, f"key {action.shown}", partial(self.app.run_action, action.action)
+
+    async def discover(self) -> AsyncIterator[DiscoveryHit]:
+        for text, key, run in self._rows():
+            yield DiscoveryHit(text, run, help=key)
+
+    async def search(self, query: str) -> AsyncIterator[Hit]:
+        matcher = self.matcher(query)
+        for text, key, run in self._rows():
+            score = matcher.match(text)
+            if score > 0:
+                yield Hit(score, matcher.highlight(text), run, help=key)

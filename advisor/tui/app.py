@@ -1,0 +1,287 @@
+"""The screen: polls one source, gives its report to every part, turns keys into actions."""
+
+from __future__ import annotations
+
+import time
+from typing import ClassVar
+
+from textual import events, on
+from textual.app import App, ComposeResult
+from textual.binding import BindingType
+from textual.geometry import Size
+from textual.screen import Screen
+from textual.widgets import ContentSwitcher, Footer, OptionList, Static
+
+from advisor.core.format import clock
+from advisor.core.report import Report
+from advisor.tui.actions import NEEDS, AdvisorCommands, Needs, bindings
+from advisor.tui.banner import Banner
+from advisor.tui.feed import Feed, words
+from advisor.tui.finding_detail import FindingDetail, finding_text
+from advisor.tui.finding_list import FindingList, finding_key, in_reading_order
+from advisor.tui.help import HelpScreen
+from advisor.tui.output_pane import LastLine, OutputPane
+from advisor.tui.output_source import OutputSource
+from advisor.tui.panel import Panel
+from advisor.tui.quit import QuitDialog
+from advisor.tui.ranks import RankTable
+from advisor.tui.replay_bar import ReplayBar
+from advisor.tui.saving import SaveReport, ask_and_save
+from advisor.tui.source import JobControls, ReplaySource, ReportSource
+from advisor.tui.tab_bar import TabBar
+from advisor.tui.throughput import Throughput
+from advisor.tui.views import Checks, Findings, Machine, Overview, Ranks
+
+_SILENT_S = 10.0  # a running job is recorded every second
+
+
+class AdvisorApp(App[str]):
+    """`run` returns why the screen was left: ended, detached, stopped or quit."""
+
+    CSS_PATH = "app.tcss"
+    COMMANDS = App.COMMANDS | {AdvisorCommands}
+    BINDINGS: ClassVar[list[BindingType]] = list(bindings())
+
+    def __init__(
+        self,
+        source: ReportSource,
+        *,
+        output: OutputSource | None = None,
+        controls: JobControls | None = None,
+        title: str = "",
+        save: SaveReport | None = None,
+        poll_s: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.title = title
+        self.source = source
+        self.replay = source if isinstance(source, ReplaySource) else None
+        self.output = output
+        self.controls = controls
+        self.save = save
+        self.report: Report | None = None
+        self.selected: str | None = None
+        self.output_mode = "closed"
+        self._poll_s = poll_s
+        self._interrupts = 0
+        self._ended = False
+        self._heard_s = time.monotonic()
+        self._reports = Feed(self, source.poll, self._receive_report)
+
+    @property
+    def base(self) -> Screen[object]:
+        """The screen below any dialogue: reports arrive there while a question stands open."""
+        return self.screen_stack[0]
+
+    def compose(self) -> ComposeResult:
+        yield Banner(id="banner", fallback_name=self.title)
+        yield TabBar(id="tabs")
+        yield Static(id="trouble", markup=False)
+        with ContentSwitcher(initial="overview", id="views"):
+            yield Overview(id="overview")
+            yield Findings(id="findings")
+            yield Ranks(id="ranks")
+            yield Machine(id="machine")
+            yield Checks(id="checks")
+        if self.output:
+            yield OutputPane(self.output, id="output")
+            yield LastLine(id="last-line")
+        if self.replay:
+            yield ReplayBar(self.replay, id="replay")
+        yield Footer()
+
+    def on_mount(self) -> None:
+        self.theme_changed_signal.subscribe(self, lambda _: self.base.query_one(RankTable).repaint())
+        self._fit(self.size)
+        if self.output and self.size.height >= 40:
+            self._set_output("beside")
+        self._reports.tick()
+        self.set_interval(self._poll_s, self._tick)
+
+    # -- sizes ---------------------------------------------------------------------------------------------------------
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._fit(event.size)
+
+    def _fit(self, size: Size) -> None:
+        """Three widths and three heights; the style sheet does the rest."""
+        base = self.base
+        for name, reached in (("-wide", size.width >= 130), ("-huge", size.width >= 180)):
+            base.set_class(reached, name)
+        base.set_class(size.height >= 52, "-tall")
+        rows = 1 if size.height < 28 else 3 if size.height < 52 else 6
+        self.base.query_one(Throughput).fit_to(rows, compact=size.height < 36)
+        for panel in base.query(Panel):
+            panel.terminal_lines = size.height
+            panel.show(panel.report)
+
+    # -- reports -------------------------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        self._reports.tick()
+        if self.replay:
+            self.base.query_one(ReplayBar).put()
+        if self.controls and not self._ended and not self.controls.running():
+            self._ended = True
+            self.notify("The job has ended; the final verdict stays. q quits.", timeout=10)
+            self._show_banner()
+
+    def _receive_report(self, report: Report | None, trouble: str) -> None:
+        if report is not None:
+            self.report = report
+            self._heard_s = time.monotonic()
+            for part in self.base.query(".report"):
+                try:
+                    part.show(report)  # type: ignore[attr-defined]
+                except Exception as error:  # noqa: BLE001 - one part that fails must not take the others with it
+                    self.log.error(error)
+                    trouble = f"a part of the screen failed: {words(error)}"
+            self._show_banner()
+            self.base.query_one(TabBar).show(report)
+        if self.replay:
+            self.base.query_one(ReplayBar).put()
+        silent_s = time.monotonic() - self._heard_s
+        if not trouble and not self.replay and self.report and self.report.job.running and silent_s >= _SILENT_S:
+            trouble = f"nothing new has been recorded for {clock(silent_s)}: what is shown is that old"
+        line = self.base.query_one("#trouble", Static)
+        line.display = bool(trouble)
+        line.update(f" ✖ {trouble}")
+
+    def _show_banner(self) -> None:
+        banner = self.base.query_one(Banner)
+        times = f" × {self._interrupts}" if self._interrupts > 1 else ""
+        banner.stopping = f"interrupt sent{times}" if self._interrupts else ""
+        banner.ended = self._ended
+        banner.redraw()
+
+    # -- output --------------------------------------------------------------------------------------------------------
+
+    @on(OutputPane.Grew)
+    def _output_grew(self, event: OutputPane.Grew) -> None:
+        self.base.query_one(LastLine).put(event.last)
+
+    def _set_output(self, mode: str) -> None:
+        self.output_mode = mode
+        for name in ("beside", "alone"):
+            self.base.set_class(mode == name, f"-output-{name}")
+
+    # -- actions -------------------------------------------------------------------------------------------------------
+
+    def can(self, needs: Needs) -> bool:
+        """Whether what an action needs was given to this screen."""
+        have = {"replay": self.replay, "output": self.output, "job": self.controls, "save": self.save}
+        return not needs or have[needs] is not None
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return self.can(NEEDS.get(action, ""))
+
+    def action_show_view(self, view: str) -> None:
+        self.base.query_one("#views", ContentSwitcher).current = view
+        self.base.query_one(TabBar).active = view
+        if self.output_mode == "alone":
+            self._set_output("closed")
+        first = {"findings": "#finding-list", "ranks": "#rank-table", "machine": "#machine", "checks": "#checks"}.get(
+            view
+        )
+        self.base.set_focus(self.base.query_one(first) if first else None)
+
+    def action_help(self) -> None:
+        self.push_screen(HelpScreen(self.can))
+
+    def action_next_finding(self) -> None:
+        self._step_finding(1)
+
+    def action_previous_finding(self) -> None:
+        self._step_finding(-1)
+
+    def _step_finding(self, by: int) -> None:
+        keys = [finding_key(f) for f in in_reading_order(self.report.findings)] if self.report else []
+        if not keys:
+            self.notify("There is no finding.")
+            return
+        if not any(detail.region for detail in self.base.query(FindingDetail) if detail.is_on_screen):
+            self.action_show_view("findings")
+            return
+        at = keys.index(self.selected) if self.selected in keys else -by
+        self._select(keys[(at + by) % len(keys)])
+
+    def _select(self, key: str | None) -> None:
+        self.selected = key
+        for listed in self.base.query(FindingList):
+            listed.select_key(key)
+        for detail in self.base.query(FindingDetail):
+            detail.select(key)
+
+    @on(OptionList.OptionHighlighted)
+    def _highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        if isinstance(event.option_list, FindingList) and event.option_id is not None:
+            self._select(event.option_id)
+
+    def action_copy_finding(self) -> None:
+        findings = in_reading_order(self.report.findings) if self.report else []
+        chosen = next((f for f in findings if finding_key(f) == self.selected), findings[0] if findings else None)
+        if chosen is None or self.report is None:
+            self.notify("There is no finding to copy.")
+            return
+        self.copy_to_clipboard(finding_text(chosen, self.report))
+        self.notify(f"{chosen.rule} copied as text.")
+
+    def action_order_ranks(self) -> None:
+        self.notify(f"Ranks: {self.base.query_one(RankTable).next_order()}")
+
+    def action_toggle_output(self) -> None:
+        modes = ["closed", "alone"] if self.size.height < 28 else ["closed", "beside", "alone"]
+        at = modes.index(self.output_mode) if self.output_mode in modes else 0
+        self._set_output(modes[(at + 1) % len(modes)])
+        self.base.set_focus(None if self.output_mode == "closed" else self.base.query_one(OutputPane).log_view)
+
+    def action_search_output(self) -> None:
+        if self.output_mode == "closed":
+            self.action_toggle_output()
+        self.base.query_one(OutputPane).action_search()
+
+    def action_follow_output(self) -> None:
+        self.base.query_one(OutputPane).action_follow()
+
+    def action_save_report(self) -> None:
+        if self.report is None:
+            self.notify("There is no report yet.")
+        elif self.save:
+            ask_and_save(self, self.save, self.report)
+
+    def action_pause_replay(self) -> None:
+        self.base.query_one(ReplayBar).pause()
+
+    def action_seek(self, by_s: float) -> None:
+        self.base.query_one(ReplayBar).seek(by_s)
+        self._reports.tick()
+
+    def action_change_speed(self, direction: int) -> None:
+        self.base.query_one(ReplayBar).change_speed(direction)
+
+    # -- the job -------------------------------------------------------------------------------------------------------
+
+    def action_interrupt_job(self) -> None:
+        """What Ctrl-C does on a terminal: the job gets it each time, the screen stays. Without a job it ends the screen."""
+        if self.controls is None:
+            self.exit("quit")
+        elif not self.controls.running():
+            self.notify("The job has ended: q quits.")
+        else:
+            self.controls.interrupt()
+            self._interrupts += 1
+            more = " q offers to terminate it." if self._interrupts > 1 else ""
+            self.notify(f"Interrupt sent to the job.{more}", severity="warning")
+            self._show_banner()
+
+    async def action_quit(self) -> None:
+        if self.controls is None:
+            self.exit("quit")
+        elif not self.controls.running():
+            self.exit("ended")
+        elif not isinstance(self.screen, QuitDialog):
+            self.push_screen(QuitDialog(self.controls), self._quit_answered)
+
+    def _quit_answered(self, answer: str | None) -> None:
+        if answer in ("stopped", "detached"):
+            self.exit(answer)

@@ -1,0 +1,82 @@
+"""The verdict in one look: state, rule, title, predicted gain, one sentence, and what the job is doing."""
+
+from __future__ import annotations
+
+import shlex
+
+from textual.content import Content
+
+from advisor.core.findings import Finding
+from advisor.core.format import DASH, clock, speedup_range
+from advisor.core.report import Job, Report
+from advisor.tui.draw import Part, fit, line, muted, prose
+from advisor.tui.panel import Panel
+from advisor.tui.severity import state_look
+
+
+def verdict_finding(report: Report) -> Finding | None:
+    return next((f for f in report.findings if f.rule == report.verdict.rule), None)
+
+
+def job_words(job: Job, stopping: str = "", ended: bool = False) -> list[Part]:
+    """`▶ running 12:07`, `■ ended, exit code 1, after 1:33`."""
+    after = clock(job.duration_s)
+    if job.running and not ended:
+        return [("▶ running", "$text-success"), f" {after}", (f" · {stopping}", "$text-warning") if stopping else ""]
+    if job.running:
+        return [("■ ended", "bold"), f" after {after} · reading the rest"]
+    if job.exit_signal:
+        return [(f"✖ ended by {job.exit_signal}", "bold $text-error"), f" after {after}"]
+    if job.exit_code is None:
+        return [("■ ended", "bold"), f", exit code {DASH}, after {after}"]
+    good = job.exit_code == 0
+    words = f"{'✔' if good else '✖'} ended, exit code {job.exit_code}"
+    return [(words, f"bold {'$text-success' if good else '$text-error'}"), f", after {after}"]
+
+
+_SUMMARY_LINES = 2  # the rest stands with the finding
+
+
+class Banner(Panel):
+    """Stays on top of every view."""
+
+    def __init__(self, *, id: str | None = None, fallback_name: str = "") -> None:
+        super().__init__(id=id)
+        self.fallback_name = fallback_name
+        self.stopping = ""  # what was asked of the job, as long as it runs
+        self.ended = False  # the job's end is known before the run file says so
+
+    def draw(self, report: Report, width: int) -> list[Content]:
+        return [self._headline(report, width), *self._summary(report, width), self._job(report, width)]
+
+    def _headline(self, report: Report, width: int) -> Content:
+        glyph, word, colour = state_look(report)
+        chip = f" {glyph} {word} "
+        rule = f" {report.verdict.rule}" if report.verdict.rule else ""
+        finding = verdict_finding(report)
+        gain = ""
+        if finding and finding.saving:
+            gain = f" {speedup_range(finding.saving.speedup)} faster if fixed "
+        room = width - len(chip) - len(rule) - len(gain) - 2
+        if room < 12 and gain:
+            gain = f" {speedup_range(finding.saving.speedup)} " if finding and finding.saving else ""
+            room = width - len(chip) - len(rule) - len(gain) - 2
+        title = fit(report.verdict.title or DASH, room)
+        parts: list[Part] = [(chip, f"bold auto on {colour}"), (rule, "bold"), " ", (title, "bold"), " "]
+        return line(*parts, (gain, "bold auto on $success") if gain else "")
+
+    def _summary(self, report: Report, width: int) -> list[Content]:
+        """Always as many lines as are set aside, so that the views below do not jump with each sentence."""
+        lines = prose(report.verdict.summary, width - 1, _SUMMARY_LINES)
+        lines += [""] * (_SUMMARY_LINES - len(lines))
+        return [Content(f" {text}") for text in lines]
+
+    def _job(self, report: Report, width: int) -> Content:
+        job = report.job
+        state = line(" ", *job_words(job, self.stopping, self.ended))
+        ranks = f" · {job.ranks} rank{'' if job.ranks == 1 else 's'}" if job.ranks else ""
+        name = f" · {job.name or self.fallback_name}" if job.name or self.fallback_name else ""
+        argv = shlex.join(job.argv)
+        left = line(state, ranks, name)
+        room = width - len(left.plain) - 3
+        return line(left, muted(f" · {fit(argv, room).rstrip()}") if argv and room > 12 else "")

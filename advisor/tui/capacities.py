@@ -1,0 +1,70 @@
+"""What each stage could deliver alone, the smallest marked: the bottleneck; the second smallest caps what its fix can bring."""
+
+from __future__ import annotations
+
+from textual.content import Content
+
+from advisor.core.format import DASH, number
+from advisor.core.report import Capacity, Report
+from advisor.tui.draw import Part, fit, interval, line, muted
+from advisor.tui.panel import Panel
+
+STAGE_TITLES = {"loader": "loader hand-over", "copy": "copy to device"}
+_LABEL, _VALUE, _RANGE, _MARK = 17, 9, 15, 11
+_REACH = 4.0  # the scale ends at this many times the smallest: beyond it a stage is out of the way, however far
+
+
+class CapacitiesPanel(Panel):
+    TITLE = "Capacities, samples/s"
+
+    def titled(self, report: Report) -> str:
+        achieved = report.throughput.samples_per_s
+        return f"{self.TITLE} · achieved {number(achieved)}" if self.brief and achieved else self.TITLE
+
+    def draw(self, report: Report, width: int) -> list[Content]:
+        known = [c for c in report.capacities if c.samples_per_s is not None and c.samples_per_s > 0]
+        if not report.capacities:
+            return [line(muted("not measured yet" if report.step_time.steps == 0 else "not measured"))]
+        ranked = sorted(known, key=lambda c: c.samples_per_s or 0.0)
+        achieved = report.throughput.samples_per_s
+        values = [c.samples_per_s or 0.0 for c in ranked]
+        scale = min(values[-1], values[0] * _REACH) if values else achieved or 1.0
+        lines = []
+        if achieved and not self.brief:
+            lines.append(self._row("achieved", achieved, None, scale, width, mark="", colour="$foreground"))
+        for capacity in report.capacities:
+            lines.append(self._stage(capacity, ranked, scale, width))
+        return lines
+
+    def _stage(self, capacity: Capacity, ranked: list[Capacity], scale: float, width: int) -> Content:
+        label = STAGE_TITLES.get(capacity.stage, capacity.stage)
+        if capacity.samples_per_s is None or capacity not in ranked:
+            reason = f"not measured: {capacity.basis}" if capacity.basis else "not measured"
+            return line(muted(fit(label, _LABEL)), muted(fit(reason, width - _LABEL)))
+        place = ranked.index(capacity)
+        mark = {0: "◀ smallest", 1: "◁ next"}.get(place, "")
+        colour = "$warning" if place == 0 else "$success"
+        return self._row(label, capacity.samples_per_s, capacity, scale, width, mark=mark, colour=colour)
+
+    def _row(
+        self, label: str, value: float, capacity: Capacity | None, scale: float, width: int, *, mark: str, colour: str
+    ) -> Content:
+        span = _RANGE if width >= 68 else 0
+        bar_width = max(width - _LABEL - _VALUE - span - _MARK - 1, 4)
+        lo = capacity.lo if capacity and capacity.lo is not None else value
+        hi = capacity.hi if capacity and capacity.hi is not None else value
+        style = "bold" if mark.startswith("◀") else ""
+        parts: list[Part] = [
+            (fit(label, _LABEL), style),
+            interval((lo, value, hi), scale, bar_width, colour),
+            (fit(number(value), _VALUE, True), style or "$foreground"),
+        ]
+        if span:
+            known = capacity is not None and capacity.lo is not None and capacity.hi is not None
+            text = f" {_short(lo)}–{_short(hi)}" if known else f" {DASH}" if capacity else ""
+            parts.append(muted(fit(text, span)))
+        return line(*parts, " ", (fit(mark, _MARK), "bold $text-warning" if style else "$foreground 62%"))
+
+
+def _short(value: float) -> str:
+    return f"{value / 1000:,.0f}k" if value >= 99_950 else number(round(value)) if value >= 10 else number(value)

@@ -1,0 +1,105 @@
+"""What was looked at and what could not be seen: outcomes of all rules, gaps with their hints, the advisor's own cost, the run's facts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from textual.content import Content
+
+from advisor.core.format import duration, number, share
+from advisor.core.report import Report
+from advisor.tui.draw import fit, line, muted, prose
+from advisor.tui.panel import Panel
+from advisor.tui.severity import OUTCOME
+
+_ORDER = ("fired", "crashed", "not_measured", "clear")
+_WORDS = {"not_measured": "not measured"}
+
+
+def outcome_lines(report: Report, width: int) -> list[Content]:
+    if not report.outcomes:
+        return [line(muted("no rule has run yet"))]
+    counts = {state: sum(o.state == state for o in report.outcomes) for state in _ORDER}
+    said = " · ".join(f"{n} {_WORDS.get(state, state)}" for state, n in counts.items() if n)
+    lines = [line((fit(said, width), "bold"))]
+    for state in ("fired", "crashed", "not_measured"):
+        for outcome in (o for o in report.outcomes if o.state == state):
+            glyph, colour = OUTCOME[state]
+            why = f"needs {', '.join(outcome.missing)}" if outcome.missing else ""
+            head = f"{glyph} {outcome.rule:<8}{_WORDS.get(state, state):<14}"
+            first, *more = prose(why, width - len(head)) or [""]
+            lines.append(line((head, colour), muted(first)))
+            lines += [line(muted(" " * len(head) + text)) for text in more]
+    glyph, colour = OUTCOME["clear"]
+    clear = [o.rule for o in report.outcomes if o.state == "clear"]
+    return [
+        *lines,
+        *(line((text, colour)) for text in prose(f"{glyph} clear: {' '.join(clear)}" if clear else "", width, 0, "  ")),
+    ]
+
+
+class OutcomesPanel(Panel):
+    TITLE = "Rules"
+
+    def draw(self, report: Report, width: int) -> list[Content]:
+        return outcome_lines(report, width)
+
+
+class GapsPanel(Panel):
+    TITLE = "Not measured"
+
+    def draw(self, report: Report, width: int) -> list[Content]:
+        if not report.gaps:
+            return [line(("✔ every probe saw what it looks for", "$text-success"))]
+        lines = []
+        for gap in report.gaps:
+            where = f" ({gap.scope})" if gap.scope else ""
+            lines.append(line(("– ", "bold"), (fit(f"{gap.metric or 'unnamed'}{where}", width - 2).rstrip(), "bold")))
+            lines += [Content(f"  {text}") for text in prose(gap.reason or "no reason recorded", width - 2)]
+            lines += [
+                line(muted(f"  → {text}" if i == 0 else f"    {text}"))
+                for i, text in enumerate(prose(gap.hint, width - 4))
+            ]
+        return lines
+
+
+class OverheadPanel(Panel):
+    TITLE = "What the advisor itself costs"
+
+    def draw(self, report: Report, width: int) -> list[Content]:
+        cost = report.overhead
+        rows = (
+            ("in a rank, a step", duration(None if cost.us_per_step is None else cost.us_per_step * 1e-6)),
+            ("share of the step", share(cost.step_share)),
+            ("at start-up", duration(cost.startup_s)),
+            ("agent, share of a core", share(cost.agent_cpu_share)),
+        )
+        lines = [line(muted(fit(name, 24)), (fit(value, 12, True), "bold")) for name, value in rows]
+        shed = f"shed to stay cheap: {', '.join(cost.shed)}" if cost.shed else ""
+        return [*lines, *(line((text, "$text-warning")) for text in prose(shed, width))]
+
+
+class RunPanel(Panel):
+    TITLE = "Run"
+
+    def draw(self, report: Report, width: int) -> list[Content]:
+        rows = [("command", " ".join(report.job.argv)), *_flat(report.environment), *_flat(report.facts)]
+        label = min(max((len(name) for name, _ in rows), default=8), max(width // 3, 8))
+        lines = []
+        for name, value in rows:
+            first, *more = prose(value, width - label - 2) or ["–"]
+            lines.append(line(muted(fit(name, label)), "  ", first))
+            lines += [Content(" " * (label + 2) + text) for text in more]
+        return lines
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "", depth: int = 3) -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping) and depth > 1:
+            rows += _flat(value, f"{name}.", depth - 1)
+        else:
+            rows.append((name, number(value) if isinstance(value, float) else str(value)))
+    return rows

@@ -1,0 +1,67 @@
+"""The GPUs as the driver saw them last. Utilisation says that some kernel was resident, nothing about why."""
+
+from __future__ import annotations
+
+import math
+
+from textual.content import Content
+
+from advisor.core.format import DASH, bytes_, number, percent
+from advisor.core.report import GpuStrip, Report
+from advisor.tui.draw import Part, fit, line, meter, muted, prose
+from advisor.tui.panel import Panel
+
+
+def fraction(part: float | None, whole: float | None) -> float | None:
+    return part / whole if part is not None and whole else None
+
+
+def why_not(report: Report, prefixes: tuple[str, ...], width: int, most: int = 2) -> list[Content]:
+    """The recorded reasons why metrics of these families are missing."""
+    said = {}
+    for gap in report.gaps:
+        if gap.metric.startswith(prefixes):
+            said[gap.reason or "no reason recorded"] = gap.hint
+    lines = [
+        text
+        for reason, hint in said.items()
+        for text in prose(f"– {reason}{f' ({hint})' if hint else ''}", width, 2, "  ")
+    ]
+    return [line(muted(text)) for text in lines[:most]]
+
+
+class GpusPanel(Panel):
+    TITLE = "GPUs"
+
+    def titled(self, report: Report) -> str:
+        names = {gpu.name for gpu in report.gpus}
+        return f"GPUs · {len(report.gpus)} × {names.pop()}" if len(names) == 1 and "" not in names else self.TITLE
+
+    def draw(self, report: Report, width: int) -> list[Content]:
+        if not report.gpus:
+            return [line(muted("not measured: no GPU seen")), *why_not(report, ("gpu",), width)]
+        named = len({gpu.name for gpu in report.gpus}) > 1
+        return [self._row(gpu, width, named) for gpu in report.gpus]
+
+    def _row(self, gpu: GpuStrip, width: int, named: bool) -> Content:
+        """The bars take what the numbers leave; names only where GPUs differ and there is room."""
+        name = fit(gpu.name, 18) + " " if named and width >= 110 else ""
+        memory = fraction(gpu.mem_used_bytes, gpu.mem_total_bytes)
+        occupied = f"{bytes_(gpu.mem_used_bytes):>8}/{bytes_(gpu.mem_total_bytes):<8} " if width >= 76 else ""
+        occupied += f"{percent(None if memory is None else memory * 100):>5} mem"
+        power = f"{number(_whole(gpu.power_w))}/{number(_whole(gpu.power_limit_w))} W"
+        tail = f"  {power:>9}  {number(_whole(gpu.temp_c)):>3} °C"
+        if width >= 100:
+            tail += f"  {_mhz(gpu.sm_clock_mhz):>4}/{_mhz(gpu.sm_clock_max_mhz):<4} MHz"
+        used = f" {percent(gpu.util_pct):>6}  "
+        bar = max(min((width - 3 - len(name) - len(used) - len(occupied) - len(tail) - 1) // 2, 30), 0)
+        parts: list[Part] = [(f"{gpu.index:>2} ", "bold"), name, meter(fraction(gpu.util_pct, 100.0), bar), used]
+        return line(*parts, meter(memory, bar, "$success"), " ", occupied, tail)
+
+
+def _whole(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(round(value))
+
+
+def _mhz(value: float | None) -> str:
+    return DASH if value is None or not math.isfinite(value) else f"{value:.0f}"

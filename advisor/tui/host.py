@@ -1,0 +1,86 @@
+"""The node as last seen: cores, steal and throttling, memory, disk, network; a dash where nothing was measured."""
+
+from __future__ import annotations
+
+from textual.content import Content
+
+from advisor.core.format import DASH, bytes_, number, percent, rate
+from advisor.core.report import HostStrip, Report
+from advisor.tui.draw import Part, fit, line, meter, muted
+from advisor.tui.gpus import fraction, why_not
+from advisor.tui.panel import Panel
+
+_LABEL, _TEXT = 9, 28
+ALARM_PCT = 5.0  # the share from which rules speak of steal and throttling
+
+
+def cores(value: float | None) -> str:
+    return DASH if value is None else f"{value:.1f}"
+
+
+def _rows(host: HostStrip) -> list[tuple[str, str, float | None, bool]]:
+    """Label, text, fill of the bar (None: none), and whether the value alarms."""
+    allowed = host.allowed_cores if host.allowed_cores is not None else host.cores
+    steal, throttled = host.steal_pct, host.throttled_pct
+    return [
+        (
+            "CPU",
+            f"{cores(host.busy_cores)} of {number(host.cores)} cores busy",
+            fraction(host.busy_cores, host.cores),
+            False,
+        ),
+        ("job", f"{cores(host.job_cores)} of {number(allowed)} allowed", fraction(host.job_cores, allowed), False),
+        ("steal", percent(steal), fraction(steal, 100), (steal or 0) >= ALARM_PCT),
+        ("throttled", percent(throttled), fraction(throttled, 100), (throttled or 0) >= ALARM_PCT),
+        (
+            "memory",
+            f"{bytes_(host.mem_used_bytes)} of {bytes_(host.mem_total_bytes)}",
+            fraction(host.mem_used_bytes, host.mem_total_bytes),
+            (fraction(host.mem_used_bytes, host.mem_total_bytes) or 0) >= 0.95,
+        ),
+        (
+            "/dev/shm",
+            f"{bytes_(host.shm_used_bytes)} of {bytes_(host.shm_total_bytes)}",
+            fraction(host.shm_used_bytes, host.shm_total_bytes),
+            (fraction(host.shm_used_bytes, host.shm_total_bytes) or 0) >= 0.9,
+        ),
+        (
+            "disk",
+            f"{rate(host.disk_read_mb_s, 'MB/s')} read, {percent(host.disk_busy_pct)} busy",
+            fraction(host.disk_busy_pct, 100),
+            (host.disk_busy_pct or 0) >= 90,
+        ),
+        ("network", rate(host.net_mb_s, "MB/s"), None, False),
+    ]
+
+
+class HostPanel(Panel):
+    TITLE = "Host"
+
+    def titled(self, report: Report) -> str:
+        return f"Host · {report.host.name}" if report.host and report.host.name else self.TITLE
+
+    def draw(self, report: Report, width: int) -> list[Content]:
+        host = report.host
+        if host is None:
+            return [line(muted("not measured: no host probe has reported")), *why_not(report, ("cpu", "mem"), width)]
+        columns = 2 if width >= 2 * (_LABEL + _TEXT + 6) else 1
+        cell = (width - 2 * (columns - 1)) // columns
+        cells = [self._cell(*row, cell) for row in _rows(host)]
+        rows = -(-len(cells) // columns)
+        lines = []
+        for row in range(rows):
+            parts: list[Part] = []
+            for content in cells[row::rows]:
+                parts += [*(["  "] if parts else []), content]
+            lines.append(line(*parts))
+        return [*lines, *why_not(report, ("cpu", "cgroup", "mem", "psi", "disk", "net"), width, 3)]
+
+    def _cell(self, label: str, text: str, fill: float | None, alarm: bool, width: int) -> Content:
+        bar = max(width - _LABEL - _TEXT - 2, 0)
+        colour = "$error" if alarm else "$primary"
+        drawn = meter(fill, bar, colour) if fill is not None else Content(" " * bar)
+        shown = f"! {text}" if alarm else text
+        return line(
+            muted(fit(label, _LABEL)), " ", (fit(shown, _TEXT), "bold $text-error" if alarm else ""), " ", drawn
+        )

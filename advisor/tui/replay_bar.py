@@ -1,0 +1,48 @@
+"""Where a replay stands, and its keys."""
+
+from __future__ import annotations
+
+from textual.widgets import Static
+
+from advisor.core.format import clock, number
+from advisor.tui.draw import Part, fit, line, meter, muted
+from advisor.tui.source import ReplaySource
+
+SLOWEST, FASTEST = 0.125, 1024.0
+_KEYS = "  space pause  , . ±10 s  < > ±1 min  - + speed"
+
+
+class ReplayBar(Static):
+    def __init__(self, replay: ReplaySource, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.replay = replay
+
+    def on_resize(self) -> None:
+        self.put()
+
+    def put(self) -> None:
+        """Draws where the replay stands now."""
+        replay, width = self.replay, self.size.width
+        state = "‖ paused" if replay.paused else "▶ replay"
+        at = f"{clock(replay.position_s):>8} "
+        end = f" {clock(replay.duration_s):<8}"
+        keys = _KEYS if width >= 100 else ""
+        room = max(width - len(state) - 8 - len(at) - len(end) - len(keys) - 1, 4)
+        share = replay.position_s / replay.duration_s if replay.duration_s > 0 else 0.0
+        colour = "$warning" if replay.paused else "$primary"
+        parts: list[Part] = [(f" {state} ", f"bold auto on {colour}"), fit(f"{number(replay.speed)}×", 6, True)]
+        self.update(line(*parts, at, meter(share, room, colour), end, muted(keys)))
+
+    def pause(self) -> None:
+        self.replay.paused = not self.replay.paused
+        self.put()
+
+    def seek(self, by_s: float) -> None:
+        self.replay.seek(self.replay.position_s + by_s)
+        self.put()
+
+    def change_speed(self, direction: int) -> None:
+        """Twice or half as fast."""
+        factor = 2.0 if direction > 0 else 0.5
+        self.replay.speed = min(max(self.replay.speed * factor, SLOWEST), FASTEST)
+        self.put()

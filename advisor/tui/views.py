@@ -1,0 +1,70 @@
+"""How the parts make up the views; which of them are seen at which size is the style sheet's business."""
+
+from __future__ import annotations
+
+from textual.app import ComposeResult
+from textual.containers import Container, Vertical, VerticalScroll
+from textual.content import Content
+
+from advisor.core.report import Report
+from advisor.tui.budget import BudgetPanel, legend
+from advisor.tui.capacities import CapacitiesPanel
+from advisor.tui.checks import GapsPanel, OutcomesPanel, OverheadPanel, RunPanel
+from advisor.tui.finding_detail import FindingDetail
+from advisor.tui.finding_list import FindingList
+from advisor.tui.gpus import GpusPanel
+from advisor.tui.host import HostPanel
+from advisor.tui.now import NowPanel
+from advisor.tui.panel import Panel
+from advisor.tui.ranks import RankTable
+from advisor.tui.throughput import Throughput
+
+
+class LegendPanel(Panel):
+    TITLE = "Critical path"
+
+    def draw(self, report: Report, width: int) -> list[Content]:
+        return legend(report.budget.critical, width) if report.budget.critical else []
+
+
+class Overview(Container):
+    """What one leaves open all day."""
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(id="left"):
+            yield Throughput(id="throughput")
+            yield BudgetPanel(id="budget")
+            yield CapacitiesPanel(id="capacities")
+            yield NowPanel(id="now")
+        with Vertical(id="middle"):
+            yield FindingList(id="finding-list-short")
+            yield FindingDetail(id="finding-detail-short")
+        with VerticalScroll(id="right"):
+            yield GpusPanel(id="gpus-short")
+            yield HostPanel(id="host-short")
+
+
+class Findings(Container):
+    def compose(self) -> ComposeResult:
+        yield FindingList(id="finding-list")
+        yield FindingDetail(id="finding-detail")
+
+
+class Ranks(Vertical):
+    def compose(self) -> ComposeResult:
+        yield RankTable(id="rank-table")
+        yield LegendPanel(id="rank-legend")
+
+
+class Machine(VerticalScroll):
+    def compose(self) -> ComposeResult:
+        yield GpusPanel(id="gpus")
+        yield HostPanel(id="host")
+
+
+class Checks(VerticalScroll):
+    def compose(self) -> ComposeResult:
+        yield OutcomesPanel(id="outcomes")
+        yield GapsPanel(id="gaps")
+        yield OverheadPanel(id="overhead")
+        yield RunPanel(id="run")

@@ -12,11 +12,15 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 _PR_SET_DUMPABLE = 4
+_UNSEEN = 70  # EX_SOFTWARE of sysexits.h
 
 
 @dataclass(frozen=True, slots=True)
 class JobEnd:
-    """Exactly one of `exit_code` and `signal` is set; `started` is false when a signal to us came before the job ran."""
+    """Exactly one of `exit_code` and `signal` is set, or none where nobody saw the end.
+
+    `started` is false when a signal to us came before the job ran.
+    """
 
     exit_code: int | None
     signal: int | None
@@ -33,7 +37,7 @@ def exit_like(end: JobEnd) -> NoReturn:
             stream.flush()
     if end.signal is None:
         # not sys.exit: a stream that cannot be flushed would turn the code into 120
-        os._exit(end.exit_code or 0)
+        os._exit(_UNSEEN if end.exit_code is None else end.exit_code)
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # a core_pattern that is a pipe does not ask the limit

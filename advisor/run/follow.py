@@ -176,7 +176,7 @@ class Followers:
     def _read(self, follower: Follower) -> None:
         try:
             drained = follower.reader.drain()
-            follower.position = follower.reader.position()
+            follower.position = drained.position
         except (NotARing, OSError) as error:
             reason = f"the ring of pid {follower.pid} can no longer be read: {error}"
             self._writer.put_gap(ProbeGap("ring", f"pid:{follower.pid}", reason))

@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from advisor.core.errors import AdvisorError
@@ -34,9 +34,14 @@ _ENDED = frozenset({os.CLD_EXITED, os.CLD_KILLED, os.CLD_DUMPED})
 
 
 def run_job(
-    argv: Sequence[str], *, run_folder: Path | None, options: RunOptions | None = None, name: str = ""
+    argv: Sequence[str],
+    *,
+    run_folder: Path | None,
+    options: RunOptions | None = None,
+    name: str = "",
+    on_start: Callable[[int], None] | None = None,
 ) -> JobEnd:
-    """Run the job to its end and record it into `run_folder` (None: do not record). Main thread only.
+    """Run the job to its end and record it into `run_folder` (None: do not record). Main thread only; `on_start` gets the job's pid.
 
     Raises CommandNotFound or CommandNotExecutable, noted in the run; whatever else goes wrong on our side costs the recording, not the job.
     """
@@ -52,14 +57,14 @@ def run_job(
             plan = Plan(
                 tuple(argv), run_folder, name, options or RunOptions(), folder, time.perf_counter_ns(), time.time()
             )
-            return _run(plan, desk, canary)
+            return _run(plan, desk, canary, on_start)
         finally:
             canary.close()
             if rings is not None:
                 rings.close(remove=not in_use(rings.path))
 
 
-def _run(plan: Plan, desk: SignalDesk, canary: Canary) -> JobEnd:
+def _run(plan: Plan, desk: SignalDesk, canary: Canary, on_start: Callable[[int], None] | None) -> JobEnd:
     try:
         job = _spawn(plan, desk)
     except AdvisorError as error:
@@ -67,6 +72,8 @@ def _run(plan: Plan, desk: SignalDesk, canary: Canary) -> JobEnd:
         raise
     companion = Companion(plan, job.pid)
     companion.start()
+    if on_start is not None:
+        on_start(job.pid)
     _deliver_early(job.pid, desk)
     exit_code, number = _wait(job, desk, canary)
     ended_ns = time.perf_counter_ns()

@@ -56,10 +56,11 @@ Row = tuple[int, tuple[int, ...]]  # flags, payload
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """Rows by kind, each oldest first."""
+    """Rows by kind, each oldest first, and where the process was meanwhile."""
 
     rows: dict[int, list[Row]]
     lost: int
+    position: Position
 
 
 class RingReader:
@@ -93,23 +94,23 @@ class RingReader:
             if again[1:4] == live[1:4]:
                 break
             live = again
-        _, phase, step, since_ns, self_ns, errors, ended = live
-        name = layout.PHASES[phase] if 0 <= phase < len(layout.PHASES) else "start"
-        return Position(name, step, since_ns, self_ns, errors, ended == 1)
+        return _position(live)
 
     def drain(self) -> Drained:
         """All records since the last call, oldest first, and how many were overwritten before anybody read them."""
-        head = self._live()[0]
+        live = self._live()
+        head = live[0]
         first = max(self._next, head - self._slots)
         lost = first - self._next
         if head < self._next:
             raise NotARing("its head went backwards")
         if head == first:
             self._next = head
-            return Drained({}, lost)
+            return Drained({}, lost, _position(live))
         slots = self._read_slots(first, head)
         # What the writer reached meanwhile: it may be in the middle of record `head_after`, whose slot held `head_after - slots`.
-        overwritten = self._live()[0] - self._slots
+        live = self._live()
+        overwritten = live[0] - self._slots
         rows: dict[int, list[Row]] = {}
         sequence = first
         for slot in slots:
@@ -125,7 +126,7 @@ class RingReader:
                 lost += 1
             sequence += 1
         self._next = sequence
-        return Drained(rows, lost)
+        return Drained(rows, lost, _position(live))
 
     def _read_slots(self, first: int, head: int) -> list[tuple[int, ...]]:
         begin, count = first % self._slots, head - first
@@ -145,6 +146,12 @@ class RingReader:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+def _position(live: tuple[int, ...]) -> Position:
+    _, phase, step, since_ns, self_ns, errors, ended = live
+    name = layout.PHASES[phase] if 0 <= phase < len(layout.PHASES) else "start"
+    return Position(name, step, since_ns, self_ns, errors, ended == 1)
 
 
 def _parse_header(header: bytes, size: int) -> tuple[RingIdentity, int]:

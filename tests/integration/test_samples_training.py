@@ -41,7 +41,7 @@ def test_a_seeded_run_is_the_same_twice_and_another_with_another_seed(images: Pa
 
 
 def test_two_ranks_train_the_same_under_torchrun_and_under_spawn(images: Path) -> None:
-    job = (*SMALL, "--data", str(images), "--steps", "3", "--print-every", "1", "--workers", "1")
+    job = (*SMALL, "--data", str(images), "--steps", "3", "--print-every", "1")
     under_torchrun = train(*TORCHRUN_TWO, TRAIN, *job)
     assert "resnet18 on 2 x cpu" in under_torchrun
     assert len(losses(under_torchrun)) == 3
@@ -75,7 +75,7 @@ def test_a_resumed_run_ends_where_an_uninterrupted_one_ends(images: Path, tmp_pa
 
 
 def test_accumulated_micro_batches_make_fewer_steps_of_the_same_images() -> None:
-    output = train(*TORCHRUN_TWO, TRAIN, *SYNTHETIC, "--accumulate", "2", "--epochs", "1", "--no-eval")
+    output = train(*TORCHRUN_TWO, TRAIN, *SYNTHETIC, "--accumulate", "2", "--workers", "1", "--epochs", "1", "--no-eval")
     # 32 images, 2 ranks, 2 micro-batches of 4
     assert "16 images a step, 2 steps" in output
     assert len(losses(output)) == 2

@@ -71,6 +71,8 @@ def test_without_advice_the_demo_says_so_and_predicts_nothing(
         (100.0, 110.0, (1.4, 1.6), "promised at least 27% more"),
         (100.0, 80.0, (1.4, 1.6), "The prediction missed"),
         (100.0, 200.0, (1.4, 1.6), "too cautious by 25%"),
+        (100.0, 152.0, (1.58, 1.58), "held, to within 5%"),
+        (100.0, 149.0, (1.58, 1.58), "The prediction missed"),
         (100.0, 150.0, None, "nothing was predicted"),
     ],
 )
@@ -80,6 +82,13 @@ def test_a_missed_prediction_is_called_missed(
     text = demo.describe_change(before, after, predicted)
     assert says in text
     assert f"{after / before:.2f}x" in text
+
+
+def test_what_disturbed_either_run_from_outside_is_named_once(demo: ModuleType) -> None:
+    neighbours = {"rule": "CPU003", "title": "Other processes keep 1.2 cores busy"}
+    before, after = report(finding("DAT003") | {"title": "x"}, neighbours), report(neighbours)
+    assert demo.disturbances((before, after)) == ["Other processes keep 1.2 cores busy (CPU003)"]
+    assert demo.disturbances((report(), report())) == []
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,40 @@
 """Called once, when the job has imported torch."""
 
 import sys
+import types
 
 from . import patches
 from .recorder import Recorder
 
 
-def install(folder):
+def install(folder, after):
+    """`after(name, callback)` makes a finder that calls back once a module has been imported."""
     torch = sys.modules["torch"]
-    patches.apply(torch, Recorder(torch, folder))
+    wrappers = patches.apply(torch, Recorder(torch, folder))
+
+    def hide():
+        skip = sys.modules["torch._dynamo.eval_frame"].skip_code
+        for code in own_code(wrappers):
+            skip(code)
+
+    if "torch._dynamo.eval_frame" in sys.modules:
+        hide()
+    else:
+        sys.meta_path.insert(0, after("torch._dynamo.eval_frame", hide))
+
+
+def own_code(wrappers):
+    """The code of everything that may run between the job's frames: dynamo must not take it for frames of the job to compile."""
+    package = __name__.rpartition(".")[0]
+    for name, module in list(sys.modules.items()):
+        if name.startswith(package + "."):
+            wrappers = [*wrappers, *vars(module).values()]
+    for value in wrappers:
+        members = vars(value).values() if isinstance(value, type) else (value,)
+        for member in members:
+            function = getattr(member, "__func__", member)
+            if isinstance(function, types.FunctionType) and function.__code__.co_filename.startswith(_FOLDER):
+                yield function.__code__
+
+
+_FOLDER = __file__.rpartition("/")[0]

@@ -11,15 +11,16 @@ from time import perf_counter_ns
 
 
 def apply(torch, recorder):
-    """Patch what is there; what a torch of another version lacks is left out and noted in the facts."""
-    missing = []
+    """Patch what is there; what a torch of another version lacks is left out and noted in the facts. Returns the wrappers."""
+    missing, wrappers = [], []
     for patch in (_loader, _fetchers, _worker_loop, _backward, _optimizer, _scaler, _ddp, _save, _fsync, _collector):
         try:
-            patch(torch, recorder)
+            wrappers += patch(torch, recorder)
         except (AttributeError, ImportError) as error:
             missing.append("%s: %s" % (patch.__name__.strip("_"), error))
     if missing:
         recorder.facts.values["unpatched"] = missing
+    return wrappers
 
 
 def _quietly(recorder, call, *args):
@@ -32,16 +33,6 @@ def _quietly(recorder, call, *args):
         except Exception:
             recorder.active = False
         return None
-
-
-def _skip(torch, *functions):
-    """Tell dynamo's frame evaluator, without importing dynamo, never to compile these wrappers as frames of their own."""
-    try:
-        skip = torch._C._dynamo.eval_frame.skip_code
-    except AttributeError:
-        return
-    for function in functions:
-        skip(function.__code__)
 
 
 def _loader(torch, recorder):
@@ -65,10 +56,11 @@ def _loader(torch, recorder):
         return batch
 
     base.__next__ = __next__
-    _skip(torch, __next__)
 
-    for iterator in (dataloader._SingleProcessDataLoaderIter, dataloader._MultiProcessingDataLoaderIter):
+    iterators = [
         _iterator_init(recorder, iterator)
+        for iterator in (dataloader._SingleProcessDataLoaderIter, dataloader._MultiProcessingDataLoaderIter)
+    ]
 
     original_init = dataloader.DataLoader.__init__
 
@@ -79,6 +71,7 @@ def _loader(torch, recorder):
             _quietly(recorder, recorder.loader_made, self)
 
     dataloader.DataLoader.__init__ = __init__
+    return [__next__, __init__, *iterators]
 
 
 def _iterator_init(recorder, iterator):
@@ -93,13 +86,13 @@ def _iterator_init(recorder, iterator):
             _quietly(recorder, recorder.iterator_made, self, loader, began)
 
     iterator.__init__ = __init__
+    return __init__
 
 
 def _fetchers(torch, recorder):
     from torch.utils.data._utils import fetch as module
 
-    for fetcher in (module._MapDatasetFetcher, module._IterableDatasetFetcher):
-        _fetcher(recorder, fetcher)
+    return [_fetcher(recorder, fetcher) for fetcher in (module._MapDatasetFetcher, module._IterableDatasetFetcher)]
 
 
 def _fetcher(recorder, fetcher):
@@ -116,6 +109,7 @@ def _fetcher(recorder, fetcher):
         return batch
 
     fetcher.fetch = fetch
+    return fetch
 
 
 def _worker_loop(torch, recorder):
@@ -134,6 +128,7 @@ def _worker_loop(torch, recorder):
                 _quietly(recorder, recorder.worker.leave)
 
     module._worker_loop = _worker_loop
+    return [_worker_loop]
 
 
 def _backward(torch, recorder):
@@ -152,7 +147,7 @@ def _backward(torch, recorder):
                 _quietly(recorder, recorder.backward_end, account)
 
     torch.autograd.backward = backward  # Tensor.backward calls it by this name
-    _skip(torch, backward)
+    return [backward]
 
 
 def _optimizer(torch, recorder):
@@ -172,9 +167,9 @@ def _optimizer(torch, recorder):
         if recorder.active:
             _quietly(recorder, recorder.optimizer_end, optimizer)
 
-    _skip(torch, before_step, after_step)
     module.register_optimizer_step_pre_hook(before_step)
     module.register_optimizer_step_post_hook(after_step)
+    return [before_step, after_step]
 
 
 def _scaler(torch, recorder):
@@ -198,12 +193,12 @@ def _scaler(torch, recorder):
                 _quietly(recorder, recorder.optimizer_end, optimizer, False)
 
     scaler.step = step
-    _skip(torch, step)
+    return [step]
 
 
 def _ddp(torch, recorder):
     if not torch.distributed.is_available():
-        return
+        return []
     ddp = torch.nn.parallel.DistributedDataParallel
     original = ddp.__init__
 
@@ -214,6 +209,7 @@ def _ddp(torch, recorder):
             _quietly(recorder, recorder.ddp_made, self)
 
     ddp.__init__ = __init__
+    return [__init__]
 
 
 def _around(recorder, original, begin, end):
@@ -232,10 +228,12 @@ def _around(recorder, original, begin, end):
 def _save(torch, recorder):
     wrapper = _around(recorder, torch.save, recorder.save_begin, recorder.save_end)
     torch.save = torch.serialization.save = wrapper
+    return [wrapper]
 
 
 def _fsync(torch, recorder):
     os.fsync = _around(recorder, os.fsync, recorder.fsync_begin, recorder.fsync_end)
+    return [os.fsync]
 
 
 def _collector(torch, recorder):
@@ -244,3 +242,4 @@ def _collector(torch, recorder):
             _quietly(recorder, recorder.collecting, phase)
 
     gc.callbacks.append(collecting)
+    return [collecting]

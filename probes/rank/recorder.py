@@ -4,7 +4,7 @@ Every method here is called by `patches` behind a wall that swallows and counts 
 """
 
 import atexit
-import ctypes
+import fcntl
 import os
 import sys
 import threading
@@ -99,32 +99,29 @@ class Recorder:
         self.facts.values.update(rank=rank, local_rank=local_rank, world_size=world_size)
         self.facts.values["main_thread"] = threading.get_native_id()
         self.facts.active = True
-        self._let_the_agent_look()
         atexit.register(self.leave)
         # children of multiprocessing end by os._exit: atexit is not for them
         sys.modules["multiprocessing.util"].Finalize(None, self.leave, exitpriority=-100)
         self.facts.write()
 
-    def _let_the_agent_look(self):
-        """Where yama restricts ptrace to ancestors, an orphan may still be read by the agent that started the job."""
-        pid = os.environ.get("RN50_ADVISOR_PID")
-        if pid and os.path.exists("/proc/sys/kernel/yama/ptrace_scope"):
-            ctypes.CDLL(None).prctl(0x59616D61, int(pid), 0, 0, 0)  # PR_SET_PTRACER
-
     def leave(self):
-        """The interpreter shuts down."""
-        account = self.account
-        if account is None or account.ring is None or not self.active:
-            return
-        self.active = False
+        """The interpreter shuts down. Called by it, so this method is a wall of its own."""
+        try:
+            if self.active and self.account is not None and self.account.ring is not None:
+                self.active = False
+                self._say_goodbye(self.account)
+        except Exception:
+            self.active = False
+
+    def _say_goodbye(self, account):
         error = getattr(sys, "last_value", None)
         if error is not None:
             self.facts.values["exception"] = {"type": type(error).__name__, "message": str(error)[:2000]}
         self.facts.values["save_sites"] = list(self.saves.values())
         self.facts.write()
         account.leave()
-        if not os.path.isdir("/proc/%s" % os.environ.get("RN50_ADVISOR_PID", "self")):
-            os.unlink(account.ring.path)  # nobody is left to read or to sweep it
+        if owner_is_gone(self.folder):
+            os.unlink(account.ring.path)  # nobody is left to read it, and memory holds it
 
     # -- marks -----------------------------------------------------------------------------------------------------------------
 
@@ -274,6 +271,19 @@ class Recorder:
         if account is None or account.phase != INPUT or account.thread != threading.get_ident():
             return None
         return self.in_process
+
+
+def owner_is_gone(folder):
+    """The advisor that made the ring folder holds a lock in it for as long as it lives."""
+    path = os.path.join(folder, "owner.lock")
+    if not os.path.exists(path):
+        return False
+    with open(path, "rb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
 
 
 def not_in_training(torch):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from probes.rank.layout import (
@@ -120,7 +122,7 @@ def test_consecutive_steps_leave_no_time_between_them(loop):
     for _ in range(4):
         loop.step()
     steps = loop.paper.steps
-    assert all(a["t_end_ns"] == b["t_start_ns"] for a, b in zip(steps, steps[1:], strict=False))
+    assert all(a["t_end_ns"] == b["t_start_ns"] for a, b in pairwise(steps))
 
 
 def test_accumulation_is_one_step_with_all_its_micro_batches(loop):

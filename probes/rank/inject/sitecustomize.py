@@ -20,15 +20,19 @@ def _note(error):
         pass  # nobody is left to tell
 
 
-class _TorchHook(object):
-    """A finder that finds nothing itself: it lets the others find torch and is called back when torch has been executed."""
+class _After(object):
+    """A finder that finds nothing itself: it lets the others find one module and calls back when that has been executed."""
+
+    def __init__(self, name, callback):
+        self._name = name
+        self._callback = callback
 
     def find_spec(self, name, path=None, target=None):
-        if name != "torch" or path is not None:
+        if name != self._name:
             return None
         spec = None
         for finder in list(sys.meta_path):
-            find = None if finder is self else getattr(finder, "find_spec", None)
+            find = None if isinstance(finder, _After) else getattr(finder, "find_spec", None)
             spec = find(name, path, target) if find else None
             if spec is not None:
                 break
@@ -49,7 +53,7 @@ class _TorchHook(object):
             try:
                 if self in sys.meta_path:
                     sys.meta_path.remove(self)
-                _start_recorder()
+                self._callback()
             except Exception as error:
                 _note(error)
 
@@ -70,12 +74,12 @@ def _start_recorder():
     package = importlib.util.module_from_spec(spec)
     sys.modules[name] = package
     spec.loader.exec_module(package)
-    importlib.import_module(name + ".install").install(_FOLDER)
+    importlib.import_module(name + ".install").install(_FOLDER, _After)
 
 
 def _arm():
     if sys.version_info >= (3, 9) and _FOLDER and os.path.isdir(_FOLDER):
-        sys.meta_path.insert(0, _TorchHook())
+        sys.meta_path.insert(0, _After("torch", _start_recorder))
 
 
 def _run_users_own():

@@ -1,0 +1,161 @@
+"""The recorder in real training processes: what it sees, and that the job cannot tell it is there."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from advisor.run.rings import RingReader
+from probes.rank.layout import (
+    FLAG_NO_LOADER,
+    FLAG_SKIPPED_UPDATE,
+    FLAG_TAIL,
+    KIND_BATCH,
+    KIND_COMM,
+    KIND_STEP,
+    STEP_FIELDS,
+)
+
+pytestmark = pytest.mark.torch
+
+ROOT = Path(__file__).resolve().parents[2]
+INJECT = ROOT / "probes" / "rank" / "inject"
+JOBS = ROOT / "tests" / "jobs"
+
+
+def run(job: str, *arguments: object, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    if folder is not None:
+        environment |= {"RN50_ADVISOR_DIR": str(folder), "PYTHONPATH": str(INJECT)}
+    command = [sys.executable, str(JOBS / job), *map(str, arguments)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+
+
+def rings(folder: Path, role: str = "rank") -> list[RingReader]:
+    assert not list(folder.glob("error-*")), [path.read_text() for path in folder.glob("error-*")]
+    return [RingReader(path) for path in sorted(folder.glob(f"{role}-*.ring"))]
+
+
+def steps(reader: RingReader) -> list[tuple[int, dict[str, int]]]:
+    rows = reader.drain().rows.get(KIND_STEP, [])
+    return [(flags, dict(zip(STEP_FIELDS, values, strict=True))) for flags, values in rows if not flags & FLAG_TAIL]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_losses_sample_order_weights_and_rng_are_bit_identical(tmp_path: Path, workers: int) -> None:
+    alone, watched = run("seeded.py", workers), run("seeded.py", workers, folder=tmp_path)
+    assert watched.returncode == alone.returncode == 0, watched.stderr
+    assert watched.stdout == alone.stdout and watched.stderr == alone.stderr
+    assert len(alone.stdout.splitlines()) == 17
+    assert len(steps(rings(tmp_path)[0])) == 16  # it was watched indeed
+
+
+def test_dynamo_makes_the_same_graphs_and_breaks(tmp_path: Path) -> None:
+    alone, watched = run("compiled.py"), run("compiled.py", folder=tmp_path)
+    assert watched.returncode == 0, watched.stderr
+    assert watched.stdout == alone.stdout
+    assert alone.stdout.startswith("model 1 0")
+    assert steps(rings(tmp_path)[0])
+
+
+def test_ranks_started_by_spawn_are_found_by_their_deeds(tmp_path: Path) -> None:
+    folder = tmp_path / "rings"
+    folder.mkdir()
+    done = run("spawned.py", tmp_path / "store", folder=folder)
+    assert done.returncode == 0, done.stderr
+    found = rings(folder)
+    assert [reader.identity.rank for reader in found] in ([0, 1], [1, 0])
+    for reader in found:
+        assert reader.position().ended
+        drained = reader.drain().rows
+        assert len([flags for flags, _ in drained[KIND_STEP] if not flags & FLAG_TAIL]) == 20
+        assert drained[KIND_COMM], "DDP's stamps were read"
+
+
+def test_workers_write_their_batches(tmp_path: Path) -> None:
+    assert run("variants.py", "workers", folder=tmp_path).returncode == 0
+    assert len(steps(rings(tmp_path)[0])) == 12
+    batches = [len(reader.drain().rows[KIND_BATCH]) for reader in rings(tmp_path, "worker")]
+    assert batches == [6, 6]
+
+
+def test_persistent_workers_are_followed_over_epochs(tmp_path: Path) -> None:
+    assert run("variants.py", "persistent", folder=tmp_path).returncode == 0
+    assert len(steps(rings(tmp_path)[0])) == 36
+    assert [len(reader.drain().rows[KIND_BATCH]) for reader in rings(tmp_path, "worker")] == [36]
+
+
+def test_accumulated_micro_batches_are_one_step(tmp_path: Path) -> None:
+    folder = tmp_path / "rings"
+    folder.mkdir()
+    done = run("variants.py", "accumulation", tmp_path / "store", folder=folder)
+    assert done.returncode == 0, done.stderr
+    found = steps(rings(folder)[0])
+    assert [step["micro_batches"] for _, step in found] == [4, 4, 4]
+    assert [step["samples"] for _, step in found] == [32, 32, 32]
+
+
+def test_updates_skipped_by_the_scaler_are_flagged_steps(tmp_path: Path) -> None:
+    done = run("variants.py", "scaler", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = [bool(flags & FLAG_SKIPPED_UPDATE) for flags, _ in steps(rings(tmp_path)[0])]
+    assert found == [number % 4 == 1 for number in range(12)]
+
+
+def test_tensors_in_memory_make_steps_whose_input_is_unknown(tmp_path: Path) -> None:
+    assert run("variants.py", "memory", folder=tmp_path).returncode == 0
+    found = steps(rings(tmp_path)[0])
+    assert len(found) >= 9
+    assert all(flags & FLAG_NO_LOADER for flags, _ in found)
+
+
+def test_a_workers_exception_reaches_the_job_with_its_traceback(tmp_path: Path) -> None:
+    alone, watched = run("variants.py", "broken"), run("variants.py", "broken", folder=tmp_path)
+    assert watched.returncode == alone.returncode == 1
+    for text in (
+        "KeyError: Caught KeyError in DataLoader worker process 0.",
+        "no such picture",
+        'raise KeyError("no such picture")',
+    ):
+        assert text in alone.stderr and text in watched.stderr
+    [facts] = [json.loads(path.read_text()) for path in tmp_path.glob("facts-*.json")]
+    assert facts["exception"]["type"] == "KeyError"
+
+
+def test_what_a_killed_rank_wrote_is_there(tmp_path: Path) -> None:
+    assert run("variants.py", "killed", folder=tmp_path).returncode == -signal.SIGKILL
+    [reader] = rings(tmp_path)
+    assert len(steps(reader)) == 10
+    position = reader.position()
+    assert not position.ended and position.phase == "gap" and position.step == 10
+
+
+def test_facts_name_the_loader_its_line_and_its_purpose(tmp_path: Path) -> None:
+    assert run("seeded.py", 2, folder=tmp_path).returncode == 0
+    [facts] = [json.loads(path.read_text()) for path in tmp_path.glob("facts-*.json")]
+    training, evaluation = facts["loaders"]
+    assert training["file"].endswith("tests/jobs/seeded.py")
+    assert (
+        "DataLoader(Noise(), batch_size=8, shuffle=True"
+        in Path(training["file"]).read_text().splitlines()[training["line"] - 1]
+    )
+    assert (training["num_workers"], training["training"], evaluation["training"]) == (2, True, False)
+    assert facts["optimizer"]["class"] == "AdamW"
+
+
+def test_a_ring_folder_that_is_full_or_gone_leaves_the_job_alone(tmp_path: Path) -> None:
+    alone = run("variants.py", "plain")
+    assert run("variants.py", "plain", folder=tmp_path / "gone").stderr == alone.stderr
+    sealed = tmp_path / "sealed"
+    sealed.mkdir()
+    (sealed / "x").touch()
+    environment = {**os.environ, "RN50_ADVISOR_DIR": str(sealed / "x"), "PYTHONPATH": str(INJECT)}
+    command = [sys.executable, str(JOBS / "variants.py"), "plain"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0 and done.stderr == alone.stderr

@@ -1,0 +1,109 @@
+"""One small training in the styles that loops come in; the style is the first argument."""
+
+import contextlib
+import os
+import signal
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+STEPS = 12
+
+
+class Broken(Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        if index == 40:
+            raise KeyError("no such picture")
+        return torch.zeros(8), torch.zeros(1)
+
+
+def pieces(data=None, **loader):
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    model = nn.Linear(8, 1)
+    data = data or TensorDataset(torch.randn(STEPS * 8, 8), torch.randn(STEPS * 8, 1))
+    return model, torch.optim.SGD(model.parameters(), lr=0.01), DataLoader(data, batch_size=8, **loader)
+
+
+def plain(**loader):
+    model, optimizer, data = pieces(**loader)
+    for x, y in data:
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+
+
+def persistent():
+    model, optimizer, data = pieces(num_workers=1, persistent_workers=True)
+    for _ in range(3):
+        for x, y in data:
+            optimizer.zero_grad()
+            nn.functional.mse_loss(model(x), y).backward()
+            optimizer.step()
+
+
+def accumulation():
+    dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=0, world_size=1)
+    model, optimizer, data = pieces()
+    wrapped = DistributedDataParallel(model)
+    for number, (x, y) in enumerate(data):
+        last = number % 4 == 3
+        with contextlib.nullcontext() if last else wrapped.no_sync():
+            nn.functional.mse_loss(wrapped(x), y).backward()
+        if last:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def scaler():
+    model, optimizer, data = pieces()
+    scale = torch.amp.GradScaler("cpu", init_scale=2.0)
+    for number, (x, y) in enumerate(data):
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(model(x), y)
+        scale.scale(loss * float("inf") if number % 4 == 1 else loss).backward()
+        scale.step(optimizer)
+        scale.update()
+
+
+def memory():
+    model, optimizer, _ = pieces()
+    x, y = torch.randn(8, 8), torch.randn(8, 1)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+
+
+def broken():
+    plain(data=Broken(), num_workers=1)
+
+
+def killed():
+    model, optimizer, data = pieces()
+    for number, (x, y) in enumerate(data):
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+        if number == STEPS - 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    {
+        "plain": plain,
+        "workers": lambda: plain(num_workers=2),
+        "persistent": persistent,
+        "accumulation": accumulation,
+        "scaler": scaler,
+        "memory": memory,
+        "broken": broken,
+        "killed": killed,
+    }[sys.argv[1]]()

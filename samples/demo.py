@@ -24,8 +24,13 @@ BIN = Path(sys.executable).parent  # the environment need not be activated
 CLASSES = 10
 NOISE = 0.05  # two runs of the same job differ by up to so much
 FROM_OUTSIDE = ("CPU001", "CPU002", "CPU003")  # a quota, the hypervisor, other processes
-# Asked in a process of its own: this one never holds a GPU.
-ASK_TORCH = "import torch; n = torch.cuda.device_count(); print(n, n and torch.cuda.get_device_capability()[0] >= 8)"
+# Run in a process of its own: this one never holds a GPU. SIG_DFL: Ctrl-C during the import of torch ends it without a traceback.
+ASK_TORCH = """
+import signal; signal.signal(signal.SIGINT, signal.SIG_DFL)
+import torch
+gpus = torch.cuda.device_count()
+print(gpus, bool(gpus) and torch.cuda.get_device_capability()[0] >= 8)
+"""
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,8 @@ def choose_setting(machine: Machine) -> Setting:
         return Setting(ranks, 103 * ranks, 1.0, flags, {}, why)
     ranks = max(1, min(4, machine.cores // 2))
     amp = "bf16" if machine.bf16 else "off"
-    flags = ("--image-size", "48", "--batch-size", "40", "--amp", amp, "--channels-last", "--steps", "60", *common)
+    steps = "50" if machine.bf16 else "40"
+    flags = ("--image-size", "48", "--batch-size", "40", "--amp", amp, "--channels-last", "--steps", steps, *common)
     why = (
         "No GPU: one process for every two cores, each with one compute thread (torchrun's own default for several\n"
         "processes), so that there is a core left to load with. On CPU ResNet50 outweighs loading by far; crops of 48\n"
@@ -119,7 +125,9 @@ def watch_job(setting: Setting, workers: int, name: str) -> tuple[dict[str, Any]
     for path in reports.values():
         path.unlink(missing_ok=True)
     advisor = [str(BIN / "rn50-advisor"), "run", "--run-dir", str(FOLDER / "runs"), "--name", name]
-    if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
+    if on_terminal():
+        say("A screen opens. When the job has ended, the verdict stays there: q goes on with the demo.")
+    else:
         advisor.append("--no-tui")
     for path in reports.values():
         advisor += ["--report", str(path)]
@@ -178,6 +186,12 @@ def say(text: str, *, mark: str = "") -> None:
 
 def headline(text: str) -> None:
     say(f"\n\033[1m{text}\033[0m" if sys.stdout.isatty() and "NO_COLOR" not in os.environ else f"\n== {text}")
+
+
+def on_terminal() -> bool:
+    return all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)) and not os.environ.get(
+        "RN50_ADVISOR_NO_TUI"
+    )
 
 
 def verdict_of(report: Mapping[str, Any]) -> str:

@@ -75,7 +75,9 @@ def test_a_resumed_run_ends_where_an_uninterrupted_one_ends(images: Path, tmp_pa
 
 
 def test_accumulated_micro_batches_make_fewer_steps_of_the_same_images() -> None:
-    output = train(*TORCHRUN_TWO, TRAIN, *SYNTHETIC, "--accumulate", "2", "--workers", "1", "--epochs", "1", "--no-eval")
+    output = train(
+        *TORCHRUN_TWO, TRAIN, *SYNTHETIC, "--accumulate", "2", "--workers", "1", "--epochs", "1", "--no-eval"
+    )
     # 32 images, 2 ranks, 2 micro-batches of 4
     assert "16 images a step, 2 steps" in output
     assert len(losses(output)) == 2

@@ -35,7 +35,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     changes = {(rank, p): others_median({r: model.own[r][p] for r in model.own}, rank) for p in _PHASES}
     after = model.step_if(changes)
     level = severity((step - after) / step)
-    slower = compute[rank] >= t["ratio"] * usual
+    excess = sum(a.excess[rank].values())
+    slower = compute[rank] >= t["ratio"] * usual and compute[rank] - usual >= t["part"] * excess
     if not slower or compute[rank] - usual < t["excess"] * step or late.get(rank, 0.0) < t["late"] or level is None:
         return Clear(RULE.id)
     phase = max(_PHASES, key=lambda p: a.excess[rank][p])
@@ -84,6 +85,7 @@ RULE = rule(
         "excess": Threshold(
             0.05, "of the step: a rank that computes little may differ by more than a tenth and cost nothing"
         ),
+        "part": Threshold(0.5, "most of what this rank takes beyond the others: otherwise compute is not what makes it late"),
         "late": Threshold(0.5, "a culprit comes last in most steps; chance changes sides"),
     },
 )

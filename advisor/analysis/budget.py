@@ -176,7 +176,7 @@ def _together(
     critical = {
         phase: float(np.stack([turn[rank][phase] for rank in ranks])[last, columns].mean()) for phase in OWN_PHASES
     }
-    critical["comm_exposed"] = wire
+    critical["comm_exposed"] = float(left[last, columns].mean())
     critical["unattributed"] = max(0.0, step_s - sum(critical.values()))
     others = np.where(whole.shape[0] > 2, np.median(whole, axis=0), whole.min(axis=0))
     return Account(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +20,9 @@ SESSION_VARIABLE = "RN50_TEST_SESSION"  # inherited by everything a test starts,
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ[SESSION_VARIABLE] = str(os.getpid())
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # Started in the background of a script: every process that a test interrupts would inherit the deafness.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

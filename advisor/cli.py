@@ -14,6 +14,7 @@ import advisor
 from advisor.core.errors import AdvisorError, UsageError
 
 PROGRAM = "rn50-advisor"
+COMPLETION_VARIABLE = "_RN50_ADVISOR_COMPLETE"  # click's name: set by a shell that wants completions
 DEBUG_VARIABLE = "RN50_ADVISOR_DEBUG"
 INTERRUPTED = 130  # 128 + SIGINT
 OUTPUT_CLOSED = 141  # 128 + SIGPIPE, as for any filter whose reader went away
@@ -79,25 +80,52 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _outcome(argv: list[str]) -> int:
     try:
-        if not argv:
-            raise UsageError("no command given", f"{PROGRAM} --help lists the commands")
-        result = cli.main(args=argv, prog_name=PROGRAM, standalone_mode=False)
+        return _invoke(argv)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the last wall: nobody should meet a traceback they cannot act on
+        if isinstance(error, OSError):
+            _give_up_stdout()
+        message, hint, exit_code = _told(error)
+        return _complain(message, hint, exit_code, error) if message else exit_code
+
+
+def _invoke(argv: list[str]) -> int:
+    if COMPLETION_VARIABLE in os.environ:
+        cli.main(prog_name=PROGRAM)
+    if not argv:
+        raise UsageError("no command given", f"{PROGRAM} --help lists the commands")
+    try:
+        # not cli.main: it ends a closed output with 1 and would leave us no say
+        with cli.make_context(PROGRAM, argv) as context:
+            cli.invoke(context)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    if sys.stdout is not None:
         sys.stdout.flush()
-        return result if isinstance(result, int) else 0
-    except AdvisorError as error:
-        return _complain(error.message, error.hint, error.exit_code, error)
-    except click.UsageError as error:
-        name = error.ctx.command_path if error.ctx else PROGRAM
-        return _complain(error.format_message(), f"{name} --help", UsageError.exit_code, error)
-    except (KeyboardInterrupt, click.Abort) as error:
-        return _complain("interrupted", "", INTERRUPTED, error)
-    except BrokenPipeError:
-        # the interpreter flushes once more at exit, and would complain then
+    return 0
+
+
+def _told(error: BaseException) -> tuple[str, str, int]:
+    """What to say, a hint, and the exit code; nothing is said where nobody is left to read it."""
+    match error:
+        case AdvisorError():
+            return error.message, error.hint, error.exit_code
+        case click.UsageError():
+            name = error.ctx.command_path if error.ctx else PROGRAM
+            return error.format_message(), f"{name} --help", UsageError.exit_code
+        case KeyboardInterrupt() | click.Abort():
+            return "interrupted", "", INTERRUPTED
+        case BrokenPipeError():
+            return "", "", OUTPUT_CLOSED
+        case OSError():
+            name = f"{error.filename}: " if error.filename else ""
+            return f"{name}{error.strerror or error}", "", AdvisorError.exit_code
+    return f"{type(error).__name__}: {error}", f"this is a bug; {DEBUG_VARIABLE}=1 shows where", INTERNAL_ERROR
+
+
+def _give_up_stdout() -> None:
+    """The interpreter flushes once more at exit, and would complain on its own then."""
+    with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return OUTPUT_CLOSED
-    except Exception as error:  # noqa: BLE001 - the last wall: nobody should meet a traceback they cannot act on
-        hint = f"this is a bug; {DEBUG_VARIABLE}=1 shows where"
-        return _complain(f"{type(error).__name__}: {error}", hint, INTERNAL_ERROR, error)
 
 
 def _complain(message: str, hint: str, exit_code: int, error: BaseException) -> int:

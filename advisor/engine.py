@@ -123,7 +123,7 @@ def _failed_job(analysis: Analysis) -> Verdict | None:
     meta = analysis.meta
     if meta.launch_error:
         return Verdict("failed", None, "The job could not be started", meta.launch_error)
-    if meta.exit_code:
+    if meta.exit_code and not analysis.stopped_from_outside:
         when = f"after {analysis.step_time.steps} steps" if analysis.step_time.steps else "before its first step"
         return Verdict(
             "failed", None, f"The job ended with exit code {meta.exit_code}", f"It ended {when}, in its own way."

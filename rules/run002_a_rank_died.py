@@ -8,7 +8,7 @@ Evidence: the order of the deaths; exit code or signal of each as the kernel kep
 
 Fix: the first death's cause. SIGKILL without the OOM killer came from outside: a scheduler, a memory limit of the container, an operator.
 
-False alarms: an interrupt by the user (Ctrl-C) is no death.
+False alarms: an interrupt by the user (Ctrl-C), or a time limit or scheduler that ends the whole job by SIGTERM, is no death.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from rules.rule import Thresholds, rule
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    ranks = [death for death in a.deaths if death.role == "rank" and not _interrupted(death)]
-    if not ranks or any(_interrupted(death) for death in a.deaths):
+    ranks = [death for death in a.deaths if death.role == "rank"]
+    if not ranks or a.stopped_from_outside:
         return Clear(RULE.id)
     first = ranks[0]
     return Finding(
@@ -52,10 +52,6 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     )
 
 
-def _interrupted(death: Death) -> bool:
-    return death.signal == signal.SIGINT or death.exception.startswith("KeyboardInterrupt")
-
-
 def _how(death: Death) -> str:
     if death.oom_killed:
         return "was killed by the OOM killer"
@@ -74,6 +70,8 @@ def _advice(death: Death) -> str:
         return "the host's or the container's memory ran out: fewer workers or prefetched batches, a smaller cache, or a higher limit"
     if death.signal == signal.SIGKILL:
         return "something outside the job killed it: the OOM killer, a scheduler, a memory limit or an operator; ask the host's log"
+    if death.signal == signal.SIGTERM:
+        return "something outside this rank asked it to end: its launcher, a scheduler or a time limit"
     if death.signal in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT):
         return "native code crashed: run again with faulthandler (python -X faulthandler); SIGBUS often means /dev/shm is full"
     if death.exception:

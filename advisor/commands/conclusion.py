@@ -38,7 +38,9 @@ def conclude(run: Path, diagnosed: Callable[[], Report], report_files: Sequence[
 
 
 def warn(message: str) -> None:
-    """One line on stderr, if it still goes anywhere."""
+    """One line on stderr, if there is one and it still goes anywhere."""
+    if sys.stderr is None:  # print would take stdout instead, which is the job's
+        return
     with contextlib.suppress(OSError, ValueError):
         print(f"rn50-advisor: {one_line(message, 500)}", file=sys.stderr, flush=True)
 
@@ -53,6 +55,8 @@ def _conclude(run: Path, report: Report, report_files: Sequence[str]) -> None:
             written.append(file)
         except OSError as error:
             warn(f"the report {file} could not be written: {error.strerror or error}")
+    if sys.stderr is None:
+        return
     where = ", ".join(written) or f"rn50-advisor report {run}"
     with contextlib.suppress(OSError, ValueError):
         lines.paint(text.summary_lines(report, where), sys.stderr)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from advisor.commands.terminal import has_terminal
 from advisor.core import format as fmt
 from advisor.core.errors import UsageError
 
@@ -242,7 +243,7 @@ def shared_memory() -> Check:
 
 def terminal() -> Check:
     name = "terminal"
-    if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
+    if not has_terminal():
         return Check(name, "ok", "none here: `run` prints a summary, `watch` needs one")
     columns, rows = shutil.get_terminal_size()
     kind, encoding = os.environ.get("TERM", ""), (sys.stdout.encoding or "").lower().replace("-", "")

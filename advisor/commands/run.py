@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import sys
+import json
+import os
+import select
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -11,7 +13,7 @@ import click
 
 from advisor.commands import options
 from advisor.commands.conclusion import conclude, warn
-from advisor.core.errors import AdvisorError, UsageError
+from advisor.core.errors import AdvisorError, ConfigError, UsageError
 from advisor.report import format_of
 
 if TYPE_CHECKING:
@@ -69,26 +71,59 @@ def run(
     """
     if not command:
         raise UsageError("no command to run", "rn50-advisor run -- python train.py")
-    from advisor.config import load_config
     from advisor.run.launcher import exit_like, run_job
     from advisor.run.options import RunOptions
 
-    thresholds = load_config(config)
+    if config is not None or _has_table(Path("pyproject.toml")):
+        check_config(config)
     folder = _folder(run_dir, name)
     settings = RunOptions(overhead_budget=overhead_budget / 100)
     end = run_job(command, run_folder=folder, options=settings, name=name)
     if end.recorded:
 
         def diagnosed() -> Report:
+            from advisor.config import load_config
             from advisor.diagnose import diagnose
             from advisor.store.reader import read_recording
 
-            return diagnose(read_recording(folder), thresholds)
+            return diagnose(read_recording(folder), load_config(config))
 
         conclude(folder, diagnosed, report_files)
     elif report_files:
         warn(f"nothing was recorded, so {', '.join(report_files)} was not written")
     exit_like(end)
+
+
+def _has_table(pyproject: Path) -> bool:
+    try:
+        return b"tool.rn50-advisor" in pyproject.read_bytes()
+    except OSError:
+        return False
+
+
+def check_config(config: Path | None) -> None:
+    """Raises ConfigError. In a child: thresholds need the rules, rules bring numpy, and numpy's threads must not exist before the job."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        failure: dict[str, str] = {}
+        try:
+            from advisor.config import load_config
+
+            load_config(config)
+        except AdvisorError as error:
+            failure = {"message": error.message, "hint": error.hint}
+        except Exception as error:  # noqa: BLE001 - a child must not return into its parent's stack
+            failure = {"message": f"{config or 'pyproject.toml'}: {type(error).__name__}: {error}", "hint": ""}
+        finally:
+            os.write(writer, json.dumps(failure).encode()[: select.PIPE_BUF])
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as answers:
+        answer = answers.read()
+    os.waitpid(child, 0)
+    if failure := json.loads(answer or b"{}"):
+        raise ConfigError(failure["message"], failure["hint"])
 
 
 def _folder(run_dir: Path, name: str) -> Path:
@@ -100,7 +135,3 @@ def _folder(run_dir: Path, name: str) -> Path:
     except AdvisorError as error:
         warn(error.message)
         return run_dir / "unrecorded"
-
-
-def has_terminal() -> bool:
-    return sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()

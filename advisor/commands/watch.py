@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from advisor.commands import options
+from advisor.commands.terminal import has_terminal
 from advisor.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def watch(run: str, speed: float | None, run_dir: Path) -> None:
     rn50-advisor watch
     rn50-advisor watch 20250131-120000-resnet50 --speed 8
     """
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not has_terminal():
         raise UsageError("watch needs a terminal", f"without one: rn50-advisor report {run}")
     from advisor.store.reader import read_recording
     from advisor.store.runs import resolve_run

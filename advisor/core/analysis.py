@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +23,7 @@ from advisor.core.report import (
 from advisor.core.step_model import StepModel
 
 JOB = "job"
+_STOPPED_CODES = (124, 130, 143)  # of `timeout`, and of a shell whose command ended by SIGINT or SIGTERM
 
 # Every value a rule may ask for: name -> (unit, what it is). Values of a rank have scope "rank:N", of the whole job "job".
 VALUES: dict[str, tuple[str, str]] = {
@@ -163,6 +165,15 @@ class Analysis:
     gpus: tuple[GpuStrip, ...] = ()
     duration_s: float = 0.0
     running: bool = False
+
+    @property
+    def stopped_from_outside(self) -> bool:
+        """Ctrl-C, a time limit or a scheduler ended the job: no rank failed by itself."""
+        if any(d.signal == signal.SIGINT or d.exception.startswith("KeyboardInterrupt") for d in self.deaths):
+            return True
+        asked = [d for d in self.deaths if d.role == "rank"]
+        whole = self.world_size == 1 or self.meta.exit_signal == signal.SIGTERM or self.meta.exit_code in _STOPPED_CODES
+        return bool(asked) and whole and all(d.signal == signal.SIGTERM and not d.oom_killed for d in asked)
 
     def get(self, name: str, rank: int | None = None) -> float | None:
         """A value of the job, or of one rank; None when it was not measured."""

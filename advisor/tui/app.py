@@ -66,6 +66,7 @@ class AdvisorApp(App[str]):
         self._interrupts = 0
         self._ended = False
         self._heard_s = time.monotonic()
+        self._trouble = ""
         self._reports = Feed(self, source.poll, self._receive_report)
 
     @property
@@ -138,14 +139,24 @@ class AdvisorApp(App[str]):
                     trouble = f"a part of the screen failed: {words(error)}"
             self._show_banner()
             self.base.query_one(TabBar).show(report)
+            keys = [finding_key(f) for f in in_reading_order(report.findings)]
+            if self.selected not in keys:
+                self._select(keys[0] if keys else None)
         if self.replay:
             self.base.query_one(ReplayBar).put()
+        self._show_trouble(report, trouble)
+
+    def _show_trouble(self, report: Report | None, trouble: str) -> None:
+        """One line, until the next report comes in."""
+        if report is not None or trouble:
+            self._trouble = trouble
         silent_s = time.monotonic() - self._heard_s
-        if not trouble and not self.replay and self.report and self.report.job.running and silent_s >= _SILENT_S:
-            trouble = f"nothing new has been recorded for {clock(silent_s)}: what is shown is that old"
+        said = self._trouble
+        if not said and not self.replay and self.report and self.report.job.running and silent_s >= _SILENT_S:
+            said = f"nothing new has been recorded for {clock(silent_s)}: what is shown is that old"
         line = self.base.query_one("#trouble", Static)
-        line.display = bool(trouble)
-        line.update(f" ✖ {trouble}")
+        line.display = bool(said)
+        line.update(f" ✖ {said}")
 
     def _show_banner(self) -> None:
         banner = self.base.query_one(Banner)

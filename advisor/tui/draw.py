@@ -134,10 +134,3 @@ def _resample(values: Sequence[float | None], width: int) -> list[float | None]:
         part = [v for v in known[i * len(known) // width : (i + 1) * len(known) // width] if v is not None]
         columns.append(sum(part) / len(part) if part else None)
     return columns
-
-
-def table(rows: Sequence[Sequence[str]], widths: Sequence[int], right: Sequence[int] = ()) -> list[str]:
-    """Rows of exactly wide columns, two blanks between; the columns in `right` are aligned to the right."""
-    return [
-        "  ".join(fit(cell, w, i in right) for i, (cell, w) in enumerate(zip(row, widths, strict=True))) for row in rows
-    ]

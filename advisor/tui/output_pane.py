@@ -56,9 +56,8 @@ class OutputPane(Vertical):
 
     def _receive(self, news: NewLines | None, trouble: str) -> None:
         if trouble:
-            self.border_subtitle = f"✖ cannot be read: {trouble}"
+            self.border_title = f"Output · ✖ cannot be read: {trouble}"
         elif news and (news.lines or news.rewritten_last is not None) and self.is_attached:
-            self.border_subtitle = ""
             self._known = news.total
             self.log_view.receive(news)
             self.caption()

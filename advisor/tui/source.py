@@ -15,6 +15,16 @@ RECENT_STEPS = 2000  # raw steps a rank that one live reading carries: minutes o
 REPLAY_GRAIN_S = 0.25  # a replay that moved less has nothing new to show
 
 
+Diagnosis = Callable[[Recording], Report]
+
+
+def _diagnose(recording: Recording) -> Report:
+    """Without a configuration of thresholds."""
+    from advisor.diagnose import diagnose  # noqa: PLC0415 - analysis is heavy and the first frame should not wait for it
+
+    return diagnose(recording)
+
+
 @runtime_checkable
 class ReportSource(Protocol):
     def poll(self) -> Report | None:
@@ -49,18 +59,18 @@ class JobControls(Protocol):
 class LiveSource:
     """Reads the run again whenever its file has changed."""
 
-    def __init__(self, run_path: Path) -> None:
+    def __init__(self, run_path: Path, *, diagnosis: Diagnosis | None = None) -> None:
         self.run_path = run_path
+        self._diagnose = diagnosis or _diagnose
         self._seen: tuple[tuple[int, int], ...] = ()
 
     def poll(self) -> Report | None:
-        from advisor.diagnose import diagnose  # noqa: PLC0415 - analysis is heavy and the first frame should not wait for it
-        from advisor.store.reader import read_recording  # noqa: PLC0415
+        from advisor.store.reader import read_recording  # noqa: PLC0415 - the first frame should not wait for numpy
 
         now = self._fingerprint()
         if now and now == self._seen:
             return None
-        report = diagnose(read_recording(self.run_path, recent_steps=RECENT_STEPS))
+        report = self._diagnose(read_recording(self.run_path, recent_steps=RECENT_STEPS))
         self._seen = now
         return report
 
@@ -82,9 +92,16 @@ class ReplayedRun:
     """An old run, shown as it would have looked at each moment."""
 
     def __init__(
-        self, run_path: Path, speed: float = 1.0, *, clock: Callable[[], float] = time.monotonic, start_s: float = 0.0
+        self,
+        run_path: Path,
+        speed: float = 1.0,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        start_s: float = 0.0,
+        diagnosis: Diagnosis | None = None,
     ) -> None:
         self.run_path = run_path
+        self._diagnose = diagnosis or _diagnose
         self._clock = clock
         self._lock = threading.Lock()
         self._recording: Recording | None = None
@@ -129,7 +146,6 @@ class ReplayedRun:
             self._move_to(min(max(s, 0.0), self._duration_s))
 
     def poll(self) -> Report | None:
-        from advisor.diagnose import diagnose  # noqa: PLC0415 - analysis is heavy and the first frame should not wait for it
         from advisor.store.reader import cut  # noqa: PLC0415
 
         recording = self._load()
@@ -142,7 +158,7 @@ class ReplayedRun:
         ):
             return None
         until_ns = recording.meta.started_ns + round(position_s * 1e9)
-        report = diagnose(recording if at_end else cut(recording, until_ns))
+        report = self._diagnose(recording if at_end else cut(recording, until_ns))
         self._shown_s = position_s
         return report
 

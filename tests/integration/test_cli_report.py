@@ -1,0 +1,166 @@
+"""`report`, `bundle` and `watch` on a real recording, without torch."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pytest
+from cli_process import TIMEOUT_S, advisor, environment
+from test_cli_help import imported
+
+from advisor.store.schema import FILE_NAME
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with one finished run called `first`."""
+    folder = tmp_path_factory.mktemp("home")
+    done = advisor("run", "--name", "first", "--", sys.executable, "-c", "print('hello')", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def run_folder_of(home: Path) -> Path:
+    (folder,) = (home / "runs").iterdir()
+    return folder
+
+
+@pytest.mark.parametrize("how", ["latest", "name", "folder", "file", "default"])
+def test_a_run_is_found_by_all_its_names(how: str, home: Path) -> None:
+    folder = run_folder_of(home)
+    names = {
+        "latest": ["latest"],
+        "name": ["first"],
+        "folder": [str(folder)],
+        "file": [str(folder / FILE_NAME)],
+        "default": [],
+    }
+    done = advisor("report", *names[how], "--format", "json", cwd=home)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["job"]["name"] == "first"
+
+
+def test_text_goes_to_stdout_without_colour_in_a_pipe(home: Path) -> None:
+    done = advisor("report", cwd=home)
+    assert done.returncode == 0 and done.stderr == b""
+    assert done.stdout.startswith(b"rn50-advisor report") and b"\x1b" not in done.stdout
+
+
+def test_a_file_name_chooses_the_format_unless_one_is_given(home: Path, tmp_path: Path) -> None:
+    advisor("report", "-o", tmp_path / "a.html", cwd=home)
+    advisor("report", "--format", "json", "-o", tmp_path / "b.html", cwd=home)
+    advisor("report", "-o", tmp_path / "c.log", cwd=home)
+    assert (tmp_path / "a.html").read_text().startswith("<!DOCTYPE html>")
+    assert json.loads((tmp_path / "b.html").read_text())["schema"]
+    assert (tmp_path / "c.log").read_text().startswith("rn50-advisor report")
+
+
+def test_a_file_that_cannot_be_written_is_said(home: Path) -> None:
+    done = advisor("report", "-o", "nowhere/a.html", cwd=home)
+    assert done.returncode == 1
+    assert b"cannot write nowhere/a.html" in done.stderr
+
+
+@pytest.mark.parametrize("format", ["text", "json", "md", "html"])
+def test_reports_are_made_without_torch_or_a_screen(format: str, home: Path) -> None:
+    assert not imported(["report", "--format", format], home) & {"torch", "textual", "pynvml"}
+
+
+def test_a_locale_without_unicode_is_no_reason_to_fail(home: Path) -> None:
+    done = advisor("report", cwd=home, env={"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.isascii()
+
+
+def test_a_bundle_gives_the_same_report_as_the_run(home: Path, tmp_path: Path) -> None:
+    bundle = tmp_path / "slow.tar.gz"
+    done = advisor("bundle", "first", "-o", bundle, cwd=home)
+    assert (done.returncode, done.stdout.decode()) == (0, f"{bundle}\n")
+    reports = [json.loads(advisor("report", what, "--format", "json", cwd=home).stdout) for what in ("first", bundle)]
+    assert reports[0] == reports[1]
+
+
+def test_a_bundle_replaces_nothing_unless_forced(home: Path, tmp_path: Path) -> None:
+    bundle = tmp_path / "slow.tar.gz"
+    bundle.write_text("precious")
+    refused = advisor("bundle", "first", "-o", bundle, cwd=home)
+    assert refused.returncode == 64 and bundle.read_text() == "precious"
+    assert advisor("bundle", "first", "-o", bundle, "--force", cwd=home).returncode == 0
+
+
+def test_a_report_can_be_made_while_the_job_runs(tmp_path: Path) -> None:
+    program = "import sys; print('up', flush=True); sys.stdin.read()"
+    command = [sys.executable, "-m", "advisor.cli", "run", "--no-tui", "--", sys.executable, "-c", program]
+    with subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as running:
+        assert running.stdin is not None and running.stdout is not None
+        assert running.stdout.readline() == b"up\n"
+        try:
+            report = _first_report(tmp_path)
+        finally:
+            running.stdin.close()
+            running.wait(TIMEOUT_S)
+    assert report["job"]["running"] is True and report["job"]["exit_code"] is None
+    ended = json.loads(advisor("report", "--format", "json", cwd=tmp_path).stdout)
+    assert ended["job"]["running"] is False and ended["job"]["exit_code"] == 0
+
+
+def test_watch_replays_a_finished_run_on_a_terminal_and_leaves_on_q(home: Path) -> None:
+    screen, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+    command = [sys.executable, "-m", "advisor.cli", "watch", "first", "--speed", "100"]
+    watching = subprocess.Popen(
+        command, cwd=home, env=environment(TERM="xterm-256color"), stdin=terminal, stdout=terminal, stderr=terminal
+    )
+    os.close(terminal)
+    deadline = time.monotonic() + TIMEOUT_S
+    shown = b""
+    try:
+        while b"replay" not in shown and time.monotonic() < deadline:
+            shown += _read(screen)
+        assert b"replay" in shown, shown[-2000:]
+        os.write(screen, b"q")
+        while watching.poll() is None and time.monotonic() < deadline:
+            _read(screen)
+        assert watching.poll() == 0
+    finally:
+        watching.kill()
+        watching.wait(TIMEOUT_S)
+        os.close(screen)
+
+
+def _read(screen: int) -> bytes:
+    """What has come, waiting a moment for it; the end of the other side is no error."""
+    if not select.select([screen], [], [], 0.2)[0]:
+        return b""
+    try:
+        return os.read(screen, 65536)
+    except OSError:
+        return b""
+
+
+def _first_report(cwd: Path) -> dict[str, dict[str, object]]:
+    """The run file comes a moment after the job: asked for until it is there."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while time.monotonic() < deadline:
+        done = advisor("report", "--format", "json", cwd=cwd)
+        if done.returncode == 0:
+            report: dict[str, dict[str, object]] = json.loads(done.stdout)
+            return report
+    raise AssertionError(done.stderr)

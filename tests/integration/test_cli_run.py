@@ -1,0 +1,123 @@
+"""`run` around jobs without torch: argv, output and exit code pass through; the summary and reports never change how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cli_process import TIMEOUT_S, advisor, environment
+
+SHOW_ARGV = "import os, sys; sys.stdout.buffer.write(b'\\0'.join(map(os.fsencode, sys.argv[1:])))"
+ARGUMENTS = [
+    "--help",
+    "-v",
+    "--",
+    "--report",
+    "x.pdf",
+    "",
+    "two words",
+    "ä",
+    os.fsdecode(b"\xff\xfe"),
+    "--no-tui",
+    "--version",
+]
+
+
+def job(program: str, *arguments: str) -> list[str]:
+    return [sys.executable, "-c", program, *arguments]
+
+
+@pytest.mark.parametrize("separator", [["--"], []])
+def test_the_jobs_arguments_arrive_byte_for_byte(separator: list[str], tmp_path: Path) -> None:
+    done = advisor("run", "--name", "argv", *separator, *job(SHOW_ARGV, *ARGUMENTS), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split(b"\0") == [os.fsencode(argument) for argument in ARGUMENTS]
+
+
+@pytest.mark.parametrize("code", [0, 1, 2, 64, 127, 255])
+def test_the_exit_code_is_the_jobs(code: int, tmp_path: Path) -> None:
+    assert advisor("run", *job(f"raise SystemExit({code})"), cwd=tmp_path).returncode == code
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGSEGV])
+def test_a_job_that_dies_of_a_signal_is_seen_to_die_of_it(number: signal.Signals, tmp_path: Path) -> None:
+    done = advisor("run", *job(f"import os; os.kill(os.getpid(), {int(number)})"), cwd=tmp_path)
+    assert done.returncode == -number
+    assert number.name.encode() in done.stderr
+
+
+def test_output_is_untouched_and_the_summary_comes_after_it_on_stderr(tmp_path: Path) -> None:
+    program = "import sys; sys.stdout.write('out\\r\\n'); sys.stderr.write('err\\n')"
+    done = advisor("run", "--name", "quiet", *job(program), cwd=tmp_path)
+    assert done.stdout == b"out\r\n"
+    jobs, summary = done.stderr.split(b"rn50-advisor ", 1)
+    assert jobs == b"err\n"
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert folder.name.endswith("-quiet")
+    assert f"rn50-advisor report runs/{folder.name}".encode() in summary
+    assert len(done.stderr.splitlines()) <= 13
+
+
+def test_reports_are_written_in_the_format_of_their_names(tmp_path: Path) -> None:
+    names = ["a.json", "b.md", "c.html", "d.txt"]
+    options = [word for name in names for word in ("--report", name)]
+    done = advisor("run", *options, "--", *job("pass"), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "a.json").read_text())
+    assert report["schema"] == "rn50-advisor/report/1"
+    assert report["job"]["argv"] == job("pass") and report["job"]["exit_code"] == 0
+    assert (tmp_path / "b.md").read_text().startswith("# ")
+    assert (tmp_path / "c.html").read_text().startswith("<!DOCTYPE html>")
+    assert (tmp_path / "d.txt").read_text().startswith("rn50-advisor report")
+    assert b"a.json, b.md, c.html, d.txt" in done.stderr
+
+
+def test_a_report_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:
+    done = advisor("run", "--report", "nowhere/a.json", "--report", "b.json", *job("raise SystemExit(3)"), cwd=tmp_path)
+    assert done.returncode == 3
+    assert b"nowhere/a.json could not be written" in done.stderr
+    assert (tmp_path / "b.json").exists()
+
+
+@pytest.mark.parametrize(
+    "options", [["--report", "x.pdf"], ["--overhead-budget", "200"], ["--config", "nowhere.toml"], ["--bogus"]]
+)
+def test_wrong_options_are_refused_before_the_job_starts(options: list[str], tmp_path: Path) -> None:
+    done = advisor("run", *options, "--", *job("open('started', 'w')"), cwd=tmp_path)
+    assert done.returncode in (64, 78)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_no_run_can_be_kept_the_job_runs_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("a file stands where the folder should be")
+    done = advisor(
+        "run", "--run-dir", "runs/inner", "--report", "a.json", *job("print('ran'); raise SystemExit(4)"), cwd=tmp_path
+    )
+    assert (done.returncode, done.stdout) == (4, b"ran\n")
+    assert b"rn50-advisor: " in done.stderr
+    assert not (tmp_path / "a.json").exists()
+
+
+def test_a_job_that_removes_its_own_recording_still_ends_as_it_does(tmp_path: Path) -> None:
+    done = advisor("run", *job("import shutil; shutil.rmtree('runs'); raise SystemExit(5)"), cwd=tmp_path)
+    assert done.returncode == 5
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_job_whose_stderr_is_gone_still_ends_as_it_does(tmp_path: Path) -> None:
+    shell = f"'{sys.executable}' -m advisor.cli run '{sys.executable}' -c 'raise SystemExit(6)' 2>&-; echo $?"
+    done = subprocess.run(
+        ["bash", "-c", shell], cwd=tmp_path, env=environment(), capture_output=True, timeout=TIMEOUT_S, check=True
+    )
+    assert done.stdout == b"6\n"
+
+
+def test_the_folder_of_runs_can_be_set_by_the_environment(tmp_path: Path) -> None:
+    done = advisor("run", *job("pass"), cwd=tmp_path, env={"RN50_ADVISOR_RUN_DIR": "elsewhere"})
+    assert done.returncode == 0
+    assert len(list((tmp_path / "elsewhere").iterdir())) == 1

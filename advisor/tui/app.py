@@ -20,6 +20,7 @@ from advisor.tui.feed import Feed, words
 from advisor.tui.finding_detail import FindingDetail, finding_text
 from advisor.tui.finding_list import FindingList, finding_key, in_reading_order
 from advisor.tui.help import HelpScreen
+from advisor.tui.job import Job
 from advisor.tui.output_pane import LastLine, OutputPane
 from advisor.tui.output_source import OutputSource
 from advisor.tui.panel import Panel
@@ -57,7 +58,7 @@ class AdvisorApp(App[str]):
         self.source = source
         self.replay = source if isinstance(source, ReplaySource) else None
         self.output = output
-        self.controls = controls
+        self.job = Job(controls) if controls else None
         self.save = save
         self.report: Report | None = None
         self.selected: str | None = None
@@ -115,6 +116,8 @@ class AdvisorApp(App[str]):
         for panel in base.query(Panel):
             panel.terminal_lines = size.height
             panel.show(panel.report)
+        if self.job:  # the width of the output's pane, open or not: progress bars fill it
+            self.job.resize(max(size.height - 7, 5), size.width - (5 if size.height >= 52 else 1))
 
     # -- reports -------------------------------------------------------------------------------------------------------
 
@@ -122,8 +125,9 @@ class AdvisorApp(App[str]):
         self._reports.tick()
         if self.replay:
             self.base.query_one(ReplayBar).put()
-        if self.controls and not self._ended and not self.controls.running():
+        if self.job and not self._ended and not self.job.running():
             self._ended = True
+            self._show_trouble(None, self.job.trouble)
             self.notify("The job has ended; the final verdict stays. q quits.", timeout=10)
             self._show_banner()
 
@@ -180,7 +184,7 @@ class AdvisorApp(App[str]):
 
     def can(self, needs: Needs) -> bool:
         """Whether what an action needs was given to this screen."""
-        have = {"replay": self.replay, "output": self.output, "job": self.controls, "save": self.save}
+        have = {"replay": self.replay, "output": self.output, "job": self.job, "save": self.save}
         return not needs or have[needs] is not None
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -274,24 +278,24 @@ class AdvisorApp(App[str]):
 
     def action_interrupt_job(self) -> None:
         """What Ctrl-C does on a terminal: the job gets it each time, the screen stays. Without a job it ends the screen."""
-        if self.controls is None:
+        if self.job is None:
             self.exit("quit")
-        elif not self.controls.running():
+        elif not self.job.running():
             self.notify("The job has ended: q quits.")
         else:
-            self.controls.interrupt()
+            self.job.interrupt()
             self._interrupts += 1
             more = " q offers to terminate it." if self._interrupts > 1 else ""
             self.notify(f"Interrupt sent to the job.{more}", severity="warning")
             self._show_banner()
 
     async def action_quit(self) -> None:
-        if self.controls is None:
+        if self.job is None:
             self.exit("quit")
-        elif not self.controls.running():
+        elif not self.job.running():
             self.exit("ended")
         elif not isinstance(self.screen, QuitDialog):
-            self.push_screen(QuitDialog(self.controls), self._quit_answered)
+            self.push_screen(QuitDialog(self.job), self._quit_answered)
 
     def _quit_answered(self, answer: str | None) -> None:
         if answer in ("stopped", "detached"):

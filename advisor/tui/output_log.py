@@ -10,7 +10,7 @@ from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from advisor.tui.output_source import NewLines
+from advisor.run.output import NewOutput
 
 MOST_LINES = 20_000  # scroll-back; the whole output is in the run folder
 _WIDEST = 2_000  # cells; a line of megabytes is cut, not laid out
@@ -30,7 +30,11 @@ class OutputLog(ScrollView, can_focus=True):
         self._cells: LRUCache[tuple[str, str], Strip] = LRUCache(1024)
         self._widest = 0
 
-    def receive(self, news: NewLines) -> None:
+    def would_change(self, news: NewOutput) -> bool:
+        last = self.lines[-1] if self.lines else None
+        return bool(news.lines) or news.rewritten_last not in (None, last)
+
+    def receive(self, news: NewOutput) -> None:
         self.updates += 1
         if news.rewritten_last is not None and self.lines:
             self.lines[-1] = news.rewritten_last

@@ -12,10 +12,11 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Input, Static
 
+from advisor.run.output import NewOutput
 from advisor.tui.draw import fit, harmless, line, muted
 from advisor.tui.feed import Feed
 from advisor.tui.output_log import OutputLog
-from advisor.tui.output_source import NewLines, OutputSource
+from advisor.tui.output_source import OutputSource
 
 _LOOK_S = 0.25  # a burst of thousands of lines between two looks is one update
 
@@ -54,10 +55,10 @@ class OutputPane(Vertical):
     def log_view(self) -> OutputLog:
         return self.query_one(OutputLog)
 
-    def _receive(self, news: NewLines | None, trouble: str) -> None:
+    def _receive(self, news: NewOutput | None, trouble: str) -> None:
         if trouble:
             self.border_title = f"Output · ✖ cannot be read: {trouble}"
-        elif news and (news.lines or news.rewritten_last is not None) and self.is_attached:
+        elif news and self.is_attached and self.log_view.would_change(news):
             self._known = news.total
             self.log_view.receive(news)
             self.caption()

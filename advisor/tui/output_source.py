@@ -1,20 +1,12 @@
-"""The job's output as lines on a screen, read from its log; the one place that knows how the log's tail counts them."""
+"""The job's output as lines on a screen; `advisor.run.output.OutputTail` is one such source."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
-
-@dataclass(frozen=True, slots=True)
-class NewLines:
-    """What came since a caller knew `n` lines; the last of those may have been overwritten in place since."""
-
-    total: int
-    lines: tuple[str, ...] = ()
-    rewritten_last: str | None = None
+from advisor.run.output import NewOutput
 
 
 class OutputSource(Protocol):
-    def lines_since(self, n: int) -> NewLines:
-        """Called in a worker thread; `total` is the number of lines now, the unfinished last one included."""
+    def lines_since(self, n: int) -> NewOutput:
+        """What came since the caller knew `n` lines; called in a worker thread, by one caller."""

@@ -8,7 +8,7 @@ from textual.widgets import Button
 
 from advisor.core.format import clock
 from advisor.tui.dialog import Choice
-from advisor.tui.source import JobControls
+from advisor.tui.job import Job
 
 _DETACH = ("d", "detach", "Leave it running")
 _CANCEL = ("escape", "cancel", "Back")
@@ -30,10 +30,10 @@ _NEXT = {"interrupt": "interrupted", "terminate": "terminated", "kill": "killed"
 class QuitDialog(Choice):
     """Answers `stopped`, `detached`, `ended` (it ended by itself meanwhile) or nothing; never decides by itself to be harsher."""
 
-    def __init__(self, controls: JobControls) -> None:
+    def __init__(self, job: Job) -> None:
         harsher = (_STAGES["ask"][0], _STAGES["interrupted"][0], _STAGES["terminated"][0])
         super().__init__(_WORDS["ask"], (*harsher, _DETACH, _CANCEL))
-        self.controls = controls
+        self.job = job
         self.stage = "ask"
         self._since = time.monotonic()
 
@@ -43,14 +43,15 @@ class QuitDialog(Choice):
 
     def check(self) -> None:
         """Ends the dialogue as soon as the job has ended."""
-        if not self.controls.running():
+        if not self.job.running():
             self.dismiss("ended" if self.stage == "ask" else "stopped")
         elif self.stage != "ask":
-            self.say(f"{clock(time.monotonic() - self._since)} since then; the report is written in any case")
+            since = f"{clock(time.monotonic() - self._since)} since then; the report is written in any case"
+            self.say(self.job.trouble or since)
 
     def answered(self, answer: str) -> None:
         if answer in _NEXT:
-            getattr(self.controls, answer)()
+            getattr(self.job, answer)()
             self._enter(_NEXT[answer])
         else:
             self.dismiss("detached" if answer == "detach" else "")

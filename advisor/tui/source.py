@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -12,6 +13,8 @@ from advisor.core.recording import Recording
 from advisor.core.report import Report
 
 RECENT_STEPS = 2000  # raw steps a rank that one live reading carries: minutes of a fast job, hours of a slow one
+RESTS = 10.0  # times as long as a reading took: the job needs the cores more than the screen does
+LONGEST_REST_S = 8.0
 REPLAY_GRAIN_S = 0.25  # a replay that moved less has nothing new to show
 
 
@@ -59,8 +62,12 @@ class JobControls(Protocol):
 class LiveSource:
     """Reads the run again whenever its file has changed."""
 
-    def __init__(self, run_path: Path, *, diagnosis: Diagnosis | None = None) -> None:
+    def __init__(
+        self, run_path: Path, *, diagnosis: Diagnosis | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.run_path = run_path
+        self._clock = clock
+        self._rest_until_s = -math.inf
         self._diagnose = diagnosis or _diagnose
         self._seen: tuple[tuple[int, int], ...] = ()
 
@@ -68,10 +75,15 @@ class LiveSource:
         from advisor.store.reader import read_recording  # noqa: PLC0415 - the first frame should not wait for numpy
 
         now = self._fingerprint()
-        if now and now == self._seen:
+        began_s = self._clock()
+        if (now and now == self._seen) or began_s < self._rest_until_s:
             return None
         report = self._diagnose(read_recording(self.run_path, recent_steps=RECENT_STEPS))
+        if not report.job.running:  # the final verdict is the one of all steps, as every later report will have it
+            report = self._diagnose(read_recording(self.run_path))
         self._seen = now
+        ended_s = self._clock()
+        self._rest_until_s = ended_s + min((ended_s - began_s) * RESTS, LONGEST_REST_S)
         return report
 
     def _fingerprint(self) -> tuple[tuple[int, int], ...]:

@@ -8,10 +8,10 @@ import pytest
 import sample_reports as samples
 from tui_doubles import Lines, Reports, screen_text, settle, shown, until
 
+from advisor.run.output import NewOutput, OutputTail
 from advisor.tui.app import AdvisorApp
 from advisor.tui.feed import Feed
 from advisor.tui.output_log import MOST_LINES, OutputLog
-from advisor.tui.output_source import NewLines
 
 
 async def test_the_newest_line_is_in_sight_while_the_pane_is_closed():
@@ -115,8 +115,8 @@ async def test_slow_reading_means_fewer_readings_not_a_queue():
 async def test_scroll_back_is_bounded_and_the_order_kept():
     async with shown(Reports(samples.input_bound()), (140, 45), output=Lines()) as (app, _pilot):
         log = app.query_one(OutputLog)
-        log.receive(NewLines(15_000, tuple(f"a{i}" for i in range(15_000))))
-        log.receive(NewLines(30_000, tuple(f"b{i}" for i in range(15_000))))
+        log.receive(NewOutput(15_000, tuple(f"a{i}" for i in range(15_000))))
+        log.receive(NewOutput(30_000, tuple(f"b{i}" for i in range(15_000))))
         assert len(log.lines) == MOST_LINES
         assert log.lines[0] == "a10000"
         assert log.lines[-1] == "b14999"
@@ -186,3 +186,42 @@ async def test_output_that_cannot_be_read_is_said_in_the_pane():
     async with shown(Reports(samples.input_bound()), (140, 45), output=Broken()) as (app, pilot):
         await until(pilot, lambda: "Input/output error" in screen_text(app))
         assert "▲ BOTTLENECK" in screen_text(app)
+
+
+async def test_the_tail_of_a_real_log_is_shown_as_a_terminal_would(tmp_path):
+    path = tmp_path / "output.log"
+    tail = OutputTail(path)
+    async with shown(Reports(samples.input_bound()), (140, 45), output=tail) as (app, pilot):
+        log = app.query_one(OutputLog)
+        with path.open("w") as file:
+            for text, last in (
+                ("epoch 1\n", "epoch 1"),
+                ("  0%|   | 0/2", "  0%|   | 0/2"),
+                ("\r 50%|█  | 1/2", " 50%|█  | 1/2"),
+                ("\r\x1b[2K\r", None),
+                ("\r100%|███| 2/2\n", "100%|███| 2/2"),
+                ("\x1b[32mdone\x1b[0m", "done"),
+            ):
+                file.write(text)
+                file.flush()
+                if last:
+                    await until(pilot, lambda last=last: log.last_line().replace("\x1b[32m", "").startswith(last))
+        assert [line.replace("\x1b[32m", "").replace("\x1b[0m", "") for line in log.lines] == [
+            "epoch 1",
+            "100%|███| 2/2",
+            "done",
+        ]
+        await until(pilot, lambda: "100%|███| 2/2" in screen_text(app))
+    tail.close()
+
+
+async def test_a_line_that_did_not_change_is_no_update(tmp_path):
+    path = tmp_path / "output.log"
+    path.write_text("same")
+    tail = OutputTail(path)
+    async with shown(Reports(samples.input_bound()), (140, 45), output=tail) as (app, pilot):
+        log = app.query_one(OutputLog)
+        await until(pilot, lambda: log.lines == ["same"])
+        assert not log.would_change(tail.lines_since(1))
+        assert log.updates == 1
+    tail.close()

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 import sample_reports as samples
-from tui_doubles import Child, Reports, screen_text, settle, shown, until
+from tui_doubles import Child, Lines, Reports, screen_text, settle, shown, until
 
+from advisor.core.errors import CommandNotFound
+from advisor.tui.output_log import OutputLog
 from advisor.tui.quit import QuitDialog
 
 
@@ -146,3 +148,35 @@ async def test_the_question_goes_away_when_the_job_ends_meanwhile(job):
         job.process.communicate()
         await until(pilot, lambda: not isinstance(app.screen, QuitDialog))
         assert app.return_value is None
+
+
+async def test_a_job_that_could_not_be_started_says_why_and_the_screen_stays():
+    class NoJob:
+        def running(self):
+            raise CommandNotFound("no such command: torchrnu", "did you mean torchrun?")
+
+        def interrupt(self):
+            raise ProcessLookupError(3, "No such process")
+
+        terminate = kill = interrupt
+
+    async with shown(Reports(), (100, 30), controls=NoJob()) as (app, pilot):
+        await until(pilot, lambda: "no such command: torchrnu → did you mean torchrun?" in screen_text(app))
+        await pilot.press("ctrl+c")
+        await settle(app, pilot)
+        assert app.return_value is None
+        await pilot.press("q")
+        await until(pilot, lambda: app.return_value is not None)
+    assert app.return_value == "ended"
+
+
+async def test_the_job_is_told_how_wide_its_output_is(job):
+    sizes = []
+    job.resize = lambda rows, columns: sizes.append((rows, columns))
+    async with shown(Reports(samples.input_bound()), (80, 24), controls=job, output=Lines("x")) as (app, pilot):
+        assert sizes[-1][1] == 79
+        await pilot.resize_terminal(140, 60)
+        await settle(app, pilot)
+        await pilot.press("o", "o")
+        await settle(app, pilot)
+        assert app.query_one(OutputLog).scrollable_content_region.width == sizes[-1][1]

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from advisor.core.errors import NotARun
+from advisor.diagnose import diagnose
 from advisor.store.writer import RunWriter
-from advisor.tui.source import LiveSource, ReplayedRun, ReplaySource, ReportSource
+from advisor.tui.source import RECENT_STEPS, LiveSource, ReplayedRun, ReplaySource, ReportSource
 from probes.rank.layout import KIND_STEP, STEP_FIELDS
 
 T0_NS = 5_000_000_000_000
@@ -55,7 +56,7 @@ def replay(tmp_path):
 
 def test_a_live_source_reads_again_only_when_the_file_has_changed(tmp_path):
     writer = write_run(tmp_path / "run", 50)
-    source = LiveSource(tmp_path / "run")
+    source = LiveSource(tmp_path / "run", clock=Clock())
     first = source.poll()
     assert first is not None
     assert first.step_time.steps == 50
@@ -133,3 +134,33 @@ def test_a_replay_ends_with_the_whole_run_and_then_is_silent(replay):
     assert source.poll().step_time.steps == 200
     assert source.poll() is None
     assert source.position_s == source.duration_s
+
+
+def test_a_slow_reading_is_followed_by_a_longer_rest(tmp_path):
+    clock = Clock()
+
+    def slowly(recording):
+        clock.now_s += 0.5
+        return diagnose(recording)
+
+    writer = write_run(tmp_path / "run", 50)
+    source = LiveSource(tmp_path / "run", clock=clock, diagnosis=slowly)
+    assert source.poll() is not None
+    writer.put_records(KIND_STEP, 0, [step_row(50)])
+    writer.commit()
+    for seconds, read in ((1.0, False), (3.0, False), (1.5, True)):
+        clock.now_s += seconds
+        assert (source.poll() is not None) == read
+    writer.close()
+
+
+def test_the_last_reading_of_an_ended_run_covers_all_of_its_steps(tmp_path):
+    steps = RECENT_STEPS + 500
+    writer = write_run(tmp_path / "run", steps)
+    source = LiveSource(tmp_path / "run", clock=Clock())
+    source.poll()
+    writer.put_meta(ended_ns=T0_NS + steps * STEP_NS, exit_code=0)
+    writer.close()
+    report = source.poll()
+    assert not report.job.running
+    assert report.step_time.steps == steps

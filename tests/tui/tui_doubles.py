@@ -11,8 +11,8 @@ from collections import defaultdict
 from contextlib import asynccontextmanager
 
 from advisor.core.report import Report
+from advisor.run.output import NewOutput
 from advisor.tui.app import AdvisorApp
-from advisor.tui.output_source import NewLines
 
 SIZES = [(80, 24), (100, 30), (140, 45), (200, 60)]
 
@@ -40,13 +40,13 @@ class Lines:
         self.reads = 0
         self._told: dict[int, str] = {}
 
-    def lines_since(self, n: int) -> NewLines:
+    def lines_since(self, n: int) -> NewOutput:
         self.reads += 1
         last = self.lines[n - 1] if 0 < n <= len(self.lines) else None
         rewritten = last if last is not None and self._told.get(n) != last else None
         new = tuple(self.lines[n:])
         self._told = {len(self.lines): self.lines[-1]} if self.lines else {}
-        return NewLines(len(self.lines), new, rewritten)
+        return NewOutput(len(self.lines), new, rewritten)
 
 
 class Replay(Reports):

@@ -14,6 +14,7 @@ from advisor.core.errors import AdvisorError
 from advisor.report.inert import one_line
 
 if TYPE_CHECKING:
+    from advisor.core.recording import Recording
     from advisor.core.report import Report
 
 LONGEST_S = 60.0  # a batch system waits for our exit; `rn50-advisor report` can take its time
@@ -24,11 +25,13 @@ class Cut(BaseException):
     """Somebody wants us gone, or we took too long."""
 
 
-def conclude(run: Path, diagnosed: Callable[[], Report], report_files: Sequence[str]) -> None:
+def conclude(run: Path, diagnosis: Callable[[Recording], Report], report_files: Sequence[str]) -> None:
     """Writes the report files and prints the summary to stderr; whatever fails becomes one line there."""
     try:
         with _interruptible():
-            _conclude(run, diagnosed(), report_files)
+            from advisor.store.reader import read_recording
+
+            _conclude(run, diagnosis(read_recording(run)), report_files)
     except Cut as cut:
         warn(f"no summary: {cut}; rn50-advisor report {run} makes one")
     except AdvisorError as error:

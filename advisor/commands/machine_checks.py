@@ -92,12 +92,14 @@ def torch_of(python: str) -> Check:
 
 def injection(python: str) -> Check:
     """Starts a child as a run would and asks it whether the recorder's hook waits for torch."""
-    from advisor.run.environment import CannotInject, inherited_environment, with_recorder
+    from advisor.run.environment import CannotInject, inherited_environment, inject_folder, with_recorder
     from advisor.run.ringfolder import RingFolder
 
     name = "injection"
     program = (
-        "import os, sys\nprint(any(type(f).__name__ == '_TorchHook' for f in sys.meta_path), 'torch' in sys.modules)"
+        "import sys\n"
+        "codes = [getattr(getattr(type(f), 'find_spec', None), '__code__', None) for f in sys.meta_path]\n"
+        "print(any(code is not None and code.co_filename.startswith(sys.argv[1]) for code in codes))"
     )
     try:
         rings = RingFolder(None)
@@ -108,7 +110,7 @@ def injection(python: str) -> Check:
         watched = with_recorder(plain, rings.path)
         bare_s = min(_timed([python, "-c", "pass"], plain) for _ in range(3))
         armed_s = min(_timed([python, "-c", "pass"], watched) for _ in range(3))
-        done = _run([python, "-c", program], environment=watched)
+        done = _run([python, "-c", program, str(inject_folder())], environment=watched)
         notes = [note.read_text(errors="replace").strip() for note in rings.path.glob("error-*.txt")]
     except CannotInject as error:
         return Check(name, "missing", str(error), "install rn50-advisor under a path without a colon")

@@ -6,6 +6,8 @@ import json
 import os
 import select
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -13,11 +15,15 @@ import click
 
 from advisor.commands import options
 from advisor.commands.conclusion import conclude, warn
+from advisor.commands.terminal import has_terminal
 from advisor.core.errors import AdvisorError, ConfigError, UsageError
 from advisor.report import format_of
 
 if TYPE_CHECKING:
+    from advisor.core.recording import Recording
     from advisor.core.report import Report
+    from advisor.run.launcher import JobEnd
+    from advisor.run.options import RunOptions
 
 
 def check_report_files(context: click.Context, parameter: click.Parameter, files: tuple[str, ...]) -> tuple[str, ...]:
@@ -71,27 +77,53 @@ def run(
     """
     if not command:
         raise UsageError("no command to run", "rn50-advisor run -- python train.py")
-    from advisor.run.launcher import exit_like, run_job
+    from advisor.run.launcher import exit_like
     from advisor.run.options import RunOptions
 
     if config is not None or _has_table(Path("pyproject.toml")):
         check_config(config)
     folder = _folder(run_dir, name)
     settings = RunOptions(overhead_budget=overhead_budget / 100)
-    end = run_job(command, run_folder=folder, options=settings, name=name)
+    on_screen = not no_tui and has_terminal()
+
+    def diagnosis(recording: Recording) -> Report:
+        from advisor.config import load_config
+        from advisor.diagnose import diagnose
+
+        return diagnose(recording, load_config(config))
+
+    end = (_behind_screen if on_screen else _plainly)(command, folder, settings, name, diagnosis)
+    if end is None:
+        told = f", {', '.join(report_files)} not written" if report_files else ""
+        warn(f"the job goes on{told}; rn50-advisor watch {folder}")
+        os._exit(0)
     if end.recorded:
-
-        def diagnosed() -> Report:
-            from advisor.config import load_config
-            from advisor.diagnose import diagnose
-            from advisor.store.reader import read_recording
-
-            return diagnose(read_recording(folder), load_config(config))
-
-        conclude(folder, diagnosed, report_files)
+        conclude(folder, diagnosis, report_files)
     elif report_files:
         warn(f"nothing was recorded, so {', '.join(report_files)} was not written")
     exit_like(end)
+
+
+def _plainly(
+    command: tuple[str, ...], folder: Path, settings: RunOptions, name: str, diagnosis: Callable[[Recording], Report]
+) -> JobEnd:
+    """The job owns the standard streams; the launcher itself tells what goes wrong with the recording."""
+    from advisor.run.launcher import run_job
+
+    return run_job(command, run_folder=folder, options=settings, name=name)
+
+
+def _behind_screen(
+    command: tuple[str, ...], folder: Path, settings: RunOptions, name: str, diagnosis: Callable[[Recording], Report]
+) -> JobEnd | None:
+    from advisor.commands.on_screen import run_on_screen
+
+    end = run_on_screen(command, folder=folder, settings=settings, name=name, diagnosis=diagnosis)
+    if end is not None and end.complaint:
+        warn(end.complaint)
+    if end is not None and end.exit_code is None and end.signal is None:
+        return replace(end, exit_code=1)  # nobody saw how it ended: that is no success
+    return end
 
 
 def _has_table(pyproject: Path) -> bool:

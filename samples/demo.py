@@ -62,7 +62,10 @@ class StopRequested(Exception):
 
 def look_at_machine() -> Machine:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    gpus, gpu_bf16 = subprocess.check_output([sys.executable, "-c", ASK_TORCH], text=True).split()
+    asked = subprocess.run([sys.executable, "-c", ASK_TORCH], stdout=subprocess.PIPE, text=True, check=False)
+    if asked.returncode != 0:
+        raise SystemExit("This Python has no working torch; `make demo` makes an environment that has.")
+    gpus, gpu_bf16 = asked.stdout.split()
     cpuinfo = Path("/proc/cpuinfo")
     cpu_bf16 = cpuinfo.exists() and bool(re.search(r"\b(avx512_bf16|amx_bf16|bf16)\b", cpuinfo.read_text()))
     return Machine(cores, int(gpus), gpu_bf16 == "True" if int(gpus) else cpu_bf16)

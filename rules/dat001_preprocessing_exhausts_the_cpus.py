@@ -77,6 +77,7 @@ RULE = rule(
         "step.time_s",
         "step.input_wait_s",
         "fetch.cpu_share",
+        "fetch.delay_share",
         "loader.workers",
         "cpu.allowed_cores",
         "cpu.job_cores",

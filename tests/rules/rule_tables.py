@@ -1,0 +1,258 @@
+"""One table for each rule: where it fires, its lines, its false alarms, what it names, the most it may promise. Not a test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import rule_cases as jobs
+from rule_cases import SCRIPT, death, stands
+
+from advisor.core.analysis import Analysis
+from advisor.core.findings import Where
+
+Given = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Table:
+    """`lines`: for each threshold the job exactly on it or just inside, which fires, and one on its other side, which does not."""
+
+    job: Callable[..., Analysis]
+    lines: Mapping[str, tuple[Given, Given]]
+    false_alarms: Mapping[str, Given]
+    severities: tuple[tuple[Given, str], ...]
+    ranks: tuple[int, ...] = ()
+    where: Where | None = None
+    best: tuple[Given, float] | None = None  # the most that may be promised, where the next bottleneck caps it
+    also_fires: Mapping[str, Given] = field(default_factory=dict)
+
+
+def waits(name: str) -> tuple[tuple[Given, str], ...]:
+    return (({name: 0.30}, "critical"), ({name: 0.29}, "high"), ({name: 0.15}, "high"), ({name: 0.14}, "medium"))
+
+
+WAIT = {"input_wait": ({"wait": 0.05}, {"wait": 0.0499})}
+LINE = Where(SCRIPT, 42)
+WRITING = (stands(0, phase="checkpoint", culprit=True), stands(1, waits=True))
+INTERRUPTED = {"exit_code": None, "signal": 2}
+ENDED = {"exit_code": None, "signal": 15}
+
+TABLES: dict[str, Table] = {
+    "DAT001": Table(
+        jobs.dat001,
+        lines={
+            **WAIT,
+            "computing": ({"cpu": 0.7, "delay": 0.0}, {"cpu": 0.699, "delay": 0.0}),
+            "busy_cores": ({"busy": 13.6}, {"busy": 13.59}),
+        },
+        false_alarms={
+            "one worker at its limit, idle cores beside it": {"workers": 1, "busy": 3.0},
+            "a quota looks like idle cores": {"busy": 2.0},
+            "workers blocked on reads": {"cpu": 0.3, "delay": 0.0},
+            "loading in the training process": {"workers": 0},
+        },
+        severities=waits("wait"),
+        where=LINE,
+        best=({"wait": 0.4}, 1 / 0.6),
+        also_fires={"waiting for a core counts as computing": {"cpu": 0.4, "delay": 0.4}},
+    ),
+    "DAT002": Table(
+        jobs.dat002,
+        lines={
+            **WAIT,
+            "blocked": ({"blocked": 0.5}, {"blocked": 0.499}),
+            "bytes_per_sample": ({"read_mb": 0.004096}, {"read_mb": 0.004095}),
+        },
+        false_alarms={
+            "a sleep or a lock in the dataset reads nothing": {"read_mb": 0.0},
+            "the page cache serves the data": {"read_mb": 0.0001},
+            "computing, not blocked": {"blocked": 0.2},
+        },
+        severities=waits("wait"),
+        where=LINE,
+        best=({"wait": 0.4}, 1 / 0.6),
+        also_fires={"a network mount shows no blocks": {"read_mb": 0.0, "network": 1.0}},
+    ),
+    "DAT003": Table(
+        jobs.dat003,
+        lines=WAIT,
+        false_alarms={
+            "tiny data in memory": {"wait": 0.03, "wall": 0.03},
+            "workers load": {"workers": 2},
+        },
+        severities=waits("wait"),
+        where=LINE,
+        best=({"cores": 4.0, "job_cores": 3.6}, 1 / 0.9),
+    ),
+    "DAT004": Table(
+        jobs.dat004,
+        lines={
+            **WAIT,
+            "busy": ({"busy": 0.85}, {"busy": 0.849}),
+            "idle_cores": ({"idle": 1.0}, {"idle": 0.99}),
+        },
+        false_alarms={
+            "workers that wait for indices": {"busy": 0.5},
+            "no core left for another worker": {"idle": 0.2},
+            "loading in the training process": {"workers": 0},
+        },
+        severities=waits("wait"),
+        where=LINE,
+        best=({"wall": 5.0}, 1 / (5.0 / 7)),
+    ),
+    "DAT008": Table(
+        jobs.dat008,
+        lines={"excess": ({"wait": 0.1}, {"wait": 0.0999}), "late": ({"late": 0.5}, {"late": 0.49})},
+        false_alarms={
+            "trouble that all ranks share": {"wait": 0.3, "others": 0.3},
+            "ranks that take turns": {"late": 0.3},
+            "the rank that waits longer is not the last to come": {"late": 0.0},
+        },
+        severities=(({"wait": 0.35}, "critical"), ({"wait": 0.2}, "high"), ({"wait": 0.12}, "medium")),
+        ranks=(1,),
+        where=Where(SCRIPT, 57),
+        best=({"wait": 0.3, "busy": 0.9}, 1 / 0.9),
+    ),
+    "CMP007": Table(
+        jobs.cmp007,
+        lines={
+            "ratio": ({"slow": 0.55, "usual": 0.5}, {"slow": 0.655, "usual": 0.6}),
+            "excess": ({"slow": 0.1, "usual": 0.05}, {"slow": 0.0999, "usual": 0.05}),
+            "part": (
+                {"slow": 0.5, "usual": 0.25, "elsewhere": 0.25},
+                {"slow": 0.5, "usual": 0.25, "elsewhere": 0.2501},
+            ),
+            "late": ({"late": 0.5}, {"late": 0.49}),
+        },
+        false_alarms={
+            "all ranks are as slow": {"slow": 0.9, "usual": 0.9},
+            "ranks that take turns": {"late": 0.3},
+            "ranks that compute little": {"slow": 0.03, "usual": 0.01},
+            "a rank that is late for something else": {"slow": 0.5, "usual": 0.4, "elsewhere": 0.4},
+        },
+        severities=(
+            ({"usual": 0.6}, "critical"),
+            ({"usual": 0.8}, "high"),
+            ({"usual": 0.9}, "medium"),
+        ),
+        ranks=(1,),
+        best=({"usual": 0.9}, 1 / 0.9),
+    ),
+    "COM001": Table(
+        jobs.com001,
+        lines={"wire": ({"wire": 0.10}, {"wire": 0.0999})},
+        false_alarms={"waiting for a straggler": {"wire": 0.02, "values": {"comm.skew_s": 0.5}}},
+        severities=waits("wire"),
+        best=({"wire": 0.2}, 1 / 0.88),
+    ),
+    "COM002": Table(
+        jobs.com002,
+        lines={
+            "skew": ({"skew": 0.10}, {"skew": 0.0999}),
+            "rotating_skew": ({"skew": 0.25, "late": 0.5, "other": 0.5}, {"skew": 0.249, "late": 0.5, "other": 0.5}),
+            "late": ({"skew": 0.15, "late": 0.6, "other": 0.4}, {"skew": 0.15, "late": 0.59, "other": 0.41}),
+        },
+        false_alarms={
+            "the ordinary spread of two processes": {"skew": 0.05},
+            "ranks that share cores take turns": {"skew": 0.2, "late": 0.45, "other": 0.45},
+        },
+        severities=waits("skew"),
+        ranks=(1,),
+        best=({"skew": 0.3}, 1 / 0.7),
+    ),
+    "CPU001": Table(
+        jobs.cpu001,
+        lines={"held": ({"held": 0.05}, {"held": 0.0499}), "periods": ({"periods": 0.05}, {"periods": 0.0499})},
+        false_alarms={
+            "a quota that is never reached": {"held": 0.0, "periods": 0.0},
+            "throttled, but nobody waits for that rank": {"rest": 0.99},
+        },
+        severities=(({"rest": 0.5}, "critical"), ({"rest": 0.8}, "high"), ({"rest": 0.9}, "medium")),
+        ranks=(1,),
+        best=({"rest": 0.9}, 1 / 0.9),
+    ),
+    "CPU002": Table(
+        jobs.cpu002,
+        lines={"steal": ({"steal": 0.05}, {"steal": 0.0499})},
+        false_alarms={"bare metal reads nothing": {"steal": 0.0}},
+        severities=waits("steal"),
+        best=({"steal": 0.2}, 1 / 0.8),
+    ),
+    "CPU003": Table(
+        jobs.cpu003,
+        lines={
+            "delay": ({"delay": 0.10}, {"delay": 0.0999}),
+            "other_cores": ({"others": 4.0}, {"others": 3.99}),
+            "busy": ({"busy": 13.6}, {"busy": 13.59}),
+        },
+        false_alarms={
+            "the job's own workers and threads crowd it": {"others": 0.5},
+            "idle cores are left": {"busy": 9.0},
+            "one rank's own trouble": {"only": 0.0},
+        },
+        severities=waits("delay"),
+        best=({"delay": 0.3}, 1 / 0.7),
+    ),
+    "LOP001": Table(
+        jobs.lop001,
+        lines={"share": ({"spent": 0.03}, {"spent": 0.0299})},
+        false_alarms={"a small share of the time": {"spent": 0.01}},
+        severities=(*waits("spent"), ({"spent": 0.04}, "low")),
+        where=Where(SCRIPT, 88),
+        best=({"spent": 0.2, "other": 0.9}, 1 / 0.9),
+    ),
+    "LOP002": Table(
+        jobs.lop002,
+        lines={"gap": ({"spent": 0.05}, {"spent": 0.0499}), "output": ({"output": 0.5}, {"output": 0.499})},
+        false_alarms={"the loop computes there": {"output": 0.2}},
+        severities=waits("spent"),
+        where=Where(SCRIPT, 71),
+        best=({"spent": 0.2}, 1 / 0.8),
+    ),
+    "LOP003": Table(
+        jobs.lop003,
+        lines={"share": ({"spent": 0.10}, {"spent": 0.0999}), "evaluations": ({"times": 2}, {"times": 1})},
+        false_alarms={"a short trial that evaluates once at its end": {"times": 1, "spent": 0.4}},
+        severities=(({"spent": 0.30}, "critical"), ({"spent": 0.15}, "high"), ({"spent": 0.12}, "medium")),
+        best=({"spent": 0.3}, 1 / 0.73),
+    ),
+    "LOP004": Table(
+        jobs.lop004,
+        lines={"gap": ({"spent": 0.05}, {"spent": 0.0499}), "output": ({"output": 0.499}, {"output": 0.5})},
+        false_alarms={"metrics of a very short step": {"spent": 0.03}, "output, which is LOP002's": {"output": 0.9}},
+        severities=waits("spent"),
+        where=Where(SCRIPT, 93),
+        best=({"spent": 0.2}, 1 / 0.8),
+        also_fires={"no stack samples could be had": {"output": None, "seen": False}},
+    ),
+    "RUN001": Table(
+        jobs.run001,
+        lines={
+            "seconds": ({"stalled": 30.0}, {"stalled": 29.9}),
+            "times_p99": ({"stalled": 50.0, "p99": 5.0}, {"stalled": 49.9, "p99": 5.0}),
+            "checkpoint_seconds": (
+                {"stalled": 600.0, "ranks": WRITING},
+                {"stalled": 599.0, "ranks": WRITING},
+            ),
+        },
+        false_alarms={"long steps": {"stalled": 300.0, "p99": 60.0}},
+        severities=(({}, "critical"), ({"ended": True}, "high")),
+        ranks=(1,),
+        where=Where(SCRIPT, 33),
+    ),
+    "RUN002": Table(
+        jobs.run002,
+        lines={},
+        false_alarms={
+            "nobody died": {"deaths": ()},
+            "the user pressed Ctrl-C": {"deaths": (death(0, **INTERRUPTED), death(1, **INTERRUPTED))},
+            "Ctrl-C, caught by Python": {"deaths": (death(0, exception="KeyboardInterrupt: "), death(1, signal=15))},
+            "a time limit ended the whole job": {"deaths": (death(0, **ENDED), death(1, **ENDED)), "exit_code": 124},
+            "a loader worker died, its rank lives": {"deaths": (death(0, role="worker", signal=9),)},
+        },
+        severities=(({}, "critical"),),
+        ranks=(1,),
+    ),
+}

@@ -101,14 +101,16 @@ def _in_process(steps: RankSteps) -> Loading | None:
     batches = steps.columns["micro_batches"].sum()
     if batches == 0 or fetch.sum() < 0.5 * steps.columns["input_wait"].sum() or fetch.sum() == 0:
         return None
+    wall = float(fetch.sum() / batches)
+    clocked = max(float(steps.columns["fetch_clocked"].sum()), 1e-9)  # CPU clocks are read in some steps only
     return Loading(
         workers=0,
         batches=int(batches),
         samples=float(steps.columns["samples"].sum() / batches),
-        wall_s=float(fetch.sum() / batches),
-        cpu_s=float(steps.columns["fetch_cpu"].sum() / batches),
-        delay_s=float(steps.columns["fetch_delay"].sum() / batches),
-        read_bytes=float(steps.columns["fetch_blocks"].sum() * _BLOCK_BYTES / batches),
+        wall_s=wall,
+        cpu_s=wall * float(steps.columns["fetch_cpu"].sum()) / clocked,
+        delay_s=wall * float(steps.columns["fetch_delay"].sum()) / clocked,
+        read_bytes=wall * float(steps.columns["fetch_blocks"].sum()) * _BLOCK_BYTES / clocked,
         busy_share=None,
     )
 

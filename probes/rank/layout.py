@@ -53,6 +53,7 @@ FLAG_NO_OPTIMIZER = 8  # the optimizer's step is invisible (compiled): one backw
 FLAG_COMM_SAMPLED = 16  # DDP stamped this step
 FLAG_FIRST_BATCH = 32  # a worker's first batch after its start
 FLAG_TAIL = 64  # no step: what the rank did after its last one, written when it leaves
+FLAG_CLOCKED = 128  # CPU clocks were read in this step: in short steps only in some, they cost a system call each
 
 # Payloads: signed 64-bit integers in this order. Units: _ns nanoseconds, others counts.
 STEP_FIELDS = (
@@ -68,17 +69,18 @@ STEP_FIELDS = (
     "gap_ns",  # end of optimizer to next training fetch, without the labelled parts that follow
     "evaluation_ns",
     "checkpoint_ns",
-    # CPU time of the training thread in the same phases: waiting that burns CPU is work
+    # CPU time of the training thread in the same phases, in steps flagged as clocked: waiting that burns CPU is work
     "input_wait_cpu_ns",
     "forward_cpu_ns",
     "backward_cpu_ns",
     "optimizer_cpu_ns",
     "gap_cpu_ns",
-    "run_delay_ns",  # of the training thread: runnable without a core, over the whole step
+    "run_delay_ns",  # of the training thread: runnable without a core, since the clocked step before
     "gc_ns",  # garbage collections, inside whatever phase they hit
     "loader_start_ns",  # making training iterators and their workers; part of input_wait
     # loading inside the training process (num_workers=0); part of input_wait
     "fetch_ns",
+    "fetch_clocked_ns",  # the same, of clocked steps: what the next three belong to
     "fetch_cpu_ns",
     "fetch_delay_ns",
     "fetch_blocks",  # 512-byte blocks read from a device by this thread

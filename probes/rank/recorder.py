@@ -73,7 +73,7 @@ class Recorder:
                 return None
             account = self.account = Account(thread=threading.get_ident())
             account.on_step = self._stepped
-            self.in_process = InProcess(account.fetching)
+            self.in_process = InProcess(account)
         return account if account.thread == threading.get_ident() else None
 
     def training_account(self):
@@ -179,7 +179,9 @@ class Recorder:
         if account.step or account.backwards:
             since = account.wall[FORWARD] + account.wall[BACKWARD] + account.wall[OPTIMIZER]
             last = account.step if account.backward_seen else account.step - 1
+            began = perf_counter_ns()
             self.stamps.read(account.ring, last, since, self.gpu is not None)
+            account.self_ns += perf_counter_ns() - began
         return account
 
     def backward_end(self, account):

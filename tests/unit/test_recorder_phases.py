@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 
 from probes.rank.layout import (
+    FLAG_CLOCKED,
     FLAG_EPOCH_START,
     FLAG_NO_LOADER,
     FLAG_NO_OPTIMIZER,
@@ -28,13 +29,14 @@ class Paper:
     """Stands in for the ring: keeps what was written."""
 
     def __init__(self):
-        self.steps, self.flags, self.spans = [], [], []
+        self.steps, self.flags, self.clocked, self.spans = [], [], [], []
 
     def write(self, kind, flags, values):
         if kind == KIND_STEP:
             assert len(values) == len(STEP_FIELDS)
             self.steps.append(dict(zip(STEP_FIELDS, values, strict=True)))
-            self.flags.append(flags)
+            self.flags.append(flags & ~FLAG_CLOCKED)
+            self.clocked.append(bool(flags & FLAG_CLOCKED))
         elif kind == KIND_SPAN:
             row = dict(zip(SPAN_FIELDS, values, strict=True))
             self.spans.append((SPAN_LABELS[row["label"]], (row["t_end_ns"] - row["t_start_ns"]) / MS))
@@ -355,6 +357,21 @@ def test_what_follows_the_last_step_is_written_when_the_process_leaves(loop):
     assert loop.paper.flags == [0, FLAG_TAIL]
     assert loop.phases(-1)["evaluation"] == 20
     assert loop.paper.ended
+
+
+def test_cpu_clocks_are_read_in_every_long_step_and_in_some_short_ones(loop):
+    for _ in range(8):
+        loop.step()
+    assert all(loop.paper.clocked)
+    short = Loop()
+    for _ in range(64):
+        short.fetch(ms=0.5)
+        short.forward(0.5)
+        short.backward(0.5)
+        short.optimize(0.5)
+    assert sum(short.paper.clocked) in (7, 8)  # 2 ms of 20: about every tenth
+    for step, clocked in zip(short.paper.steps, short.paper.clocked, strict=True):
+        assert step["forward_cpu_ns"] == (step["forward_ns"] if clocked else 0)
 
 
 def test_a_fetch_that_raises_leaves_a_sound_account(loop):

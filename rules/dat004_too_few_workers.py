@@ -48,8 +48,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     ):
         return Clear(RULE.id)
     rank = max(waits, key=lambda r: waits[r])
-    present = int(now[rank])
-    advised, _ = workers_for(a, rank, walls[rank])
+    present = int(now.get(rank, mean(now)))
+    advised, _ = workers_for(a, rank, walls.get(rank, mean(walls)))
     room = present + max(1, math.floor(idle / max(a.world_size, 1)))
     workers = max(present + 1, min(advised, room))
     loader, model = training_loader(a, waits), model_of(a)

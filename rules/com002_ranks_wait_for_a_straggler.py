@@ -28,10 +28,11 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     rank = max(late, key=lambda r: late[r])
     persistent = late[rank] >= t["late"]
     level = severity(skew / step)
-    if skew < (t["skew"] if persistent else t["rotating_skew"]) * step or level is None:
+    line = t["skew"] if persistent else t["rotating_skew"]
+    if skew < line * step or level is None:
         return Clear(RULE.id)
     model = model_of(a)
-    evidence = [Evidence("comm.skew_s", skew, "s", t["skew"] * step, f"{100 * skew / step:.0f} % of the step")]
+    evidence = [Evidence("comm.skew_s", skew, "s", line * step, f"{100 * skew / step:.0f} % of the step")]
     if persistent:
         phase = max(a.excess[rank], key=lambda p: a.excess[rank][p])
         evidence.append(Evidence("comm.late_share", late[rank], "", t["late"], f"rank {rank} comes last"))

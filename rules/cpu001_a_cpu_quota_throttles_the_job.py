@@ -29,10 +29,11 @@ from rules.rule import Threshold, Thresholds, confidence, rule, severity
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     held, periods = a.by_rank("quota.throttled_s_per_s"), a.by_rank("quota.throttled_share")
     quota, step = a.by_rank("quota.cores"), a.value("step.time_s")
-    ranks = tuple(r for r in quota if held.get(r, 0.0) >= t["held"] and periods.get(r, 0.0) >= t["periods"])
+    model = model_of(a)
+    # a rank may have a quota before it has made its first step
+    ranks = tuple(r for r in model.own if held.get(r, 0.0) >= t["held"] and periods.get(r, 0.0) >= t["periods"])
     if not ranks:
         return Clear(RULE.id)
-    model = model_of(a)
     best, worst = _after(model, held, ranks, 1.0), _after(model, held, ranks, 0.5)
     lost = step - 0.5 * (best + worst)
     level = severity(lost / step)

@@ -1,0 +1,240 @@
+"""What rules say once they fired: numbers of workers, places, names of ranks, and what their estimates rest on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import rule_cases as jobs
+from rule_cases import SCRIPT, death, loader, rank, stands
+from rule_tables import TABLES
+
+from advisor.core.analysis import Analysis
+from advisor.core.config import Config
+from advisor.core.findings import Clear, Finding
+from advisor.engine import run_rule
+from rules.registry import all_rules
+
+RULES = {rule.id: rule for rule in all_rules()}
+SAVED = 1.0  # seconds of a step, in all these jobs
+
+
+def found(rule: str, analysis: Analysis | None = None, **given: Any) -> Finding:
+    result = run_rule(RULES[rule], analysis or TABLES[rule].job(**given), Config())
+    assert isinstance(result, Finding), result
+    return result
+
+
+def best_step_s(finding: Finding) -> float:
+    assert finding.saving is not None
+    return SAVED - finding.saving.seconds_per_step[1]
+
+
+# wait, seconds to make one batch, cores of the job, workers advised: ceil(1.15 * wall / (0.7 * rest)), capped by cores/ranks - 1
+@pytest.mark.parametrize(
+    ("wait", "wall", "cores", "workers"),
+    [
+        (0.4, 0.4, 16.0, 2),  # ceil(1.095)
+        (0.8, 0.8, 16.0, 7),  # ceil(6.57)
+        (0.9, 0.9, 16.0, 7),  # ceil(14.8), but 16 cores carry 8 processes a rank
+        (0.9, 0.9, 2.0, 1),  # no room at all: one worker at least
+        (0.05, 0.05, 16.0, 1),
+        (0.4, 0.4, None, 2),  # cores unknown: the formula alone
+    ],
+)
+def test_dat003_advises_workers_by_the_formula(wait: float, wall: float, cores: float | None, workers: int) -> None:
+    fix = found("DAT003", wait=wait, wall=wall, cores=cores).fixes[0]
+    assert fix.title.startswith(f"num_workers=0 → {workers},")
+    assert f"num_workers={workers}, persistent_workers=True" in fix.change
+
+
+def test_dat003_says_when_the_cores_leave_too_little_room() -> None:
+    assert "15 workers would be needed" in found("DAT003", wait=0.9, wall=0.9).fixes[0].change
+    assert "would be needed" not in found("DAT003", wait=0.4).fixes[0].change
+
+
+def test_dat003_pins_memory_only_where_there_is_a_gpu() -> None:
+    assert "pin_memory" not in found("DAT003").fixes[0].change
+    assert "pin_memory=True" in found("DAT003", facts={"0": {"cuda": "12.4"}, "1": {}}).fixes[0].change
+
+
+def test_dat003_promises_nothing_where_no_core_is_idle() -> None:
+    saving = found("DAT003", cores=2.0, job_cores=2.0).saving
+    assert saving is not None and saving.speedup == (1.0, 1.0)
+
+
+def test_dat003_without_a_place_still_says_what_to_do() -> None:
+    fix = found("DAT003", loaders=()).fixes[0]
+    assert fix.where is None and "num_workers=2" in fix.change
+
+
+def test_dat003_names_the_loader_that_trains() -> None:
+    loaders = (loader(0, 0, line=10, training=False), loader(0, 0, line=42))
+    where = found("DAT003", loaders=loaders).fixes[0].where
+    assert where is not None and where.line == 42
+
+
+# workers there are, seconds to make a batch, idle cores, workers advised
+@pytest.mark.parametrize(
+    ("present", "wall", "idle", "advised"),
+    [
+        (2, 1.9, 11.5, 6),  # ceil(1.15 * 1.9 / (0.7 * 0.6)) = 6
+        (2, 1.9, 4.0, 4),  # two idle cores a rank
+        (2, 10.0, 11.5, 7),  # what the cores carry
+        (6, 1.9, 1.0, 7),  # always at least one more than there are
+    ],
+)
+def test_dat004_advises_workers_by_the_formula(present: int, wall: float, idle: float, advised: int) -> None:
+    fix = found("DAT004", workers=present, wall=wall, idle=idle).fixes[0]
+    assert fix.title == f"num_workers={present} → {advised}"
+
+
+def test_dat004_judges_a_rank_whose_batches_nobody_saw_by_the_others() -> None:
+    # rank 1 waits longest, but only rank 0's batches were seen being made
+    values = {("fetch.wall_s", "rank:1"), ("loader.workers", "rank:1"), ("loader.busy_share", "rank:1")}
+    analysis = jobs.dat004()
+    own = {**analysis.values, ("step.input_wait_s", "rank:1"): 0.5}
+    partly = {key: value for key, value in own.items() if key not in values}
+    finding = run_rule(RULES["DAT004"], replace(analysis, values=partly), Config())
+    assert isinstance(finding, Finding), finding
+
+
+def test_dat002_names_mount_and_rate_of_all_loaders_together() -> None:
+    finding = found("DAT002", read_mb=2.0, workers=3)
+    assert "/data (ext4)" in finding.title
+    assert {e.metric: e.value for e in finding.evidence}["fetch.read_mb_per_s"] == 12.0  # 2 MB/s, 2 ranks, 3 workers
+
+
+@pytest.mark.xfail(
+    strict=True, reason="DAT002 promises the whole wait, also the part that is CPU work (RULES: min(P, G)/F)"
+)
+def test_dat002_leaves_the_cpu_work_of_loading_in_the_training_process() -> None:
+    finding = found("DAT002", wait=0.4, blocked=0.6, workers=0)
+    assert best_step_s(finding) >= 0.6 + 0.4 * 0.4 - 1e-9  # what a batch computes stays where it is
+
+
+def test_dat008_and_cmp007_are_about_jobs_of_several_ranks() -> None:
+    alone = {0: rank(input_wait=0.5)}
+    values = {"comm.late_share": {0: 1.0}}
+    for rule in ("DAT008", "CMP007"):
+        assert run_rule(RULES[rule], jobs.job(alone, values=values), Config()) == Clear(rule)
+
+
+def test_dat008_shows_what_making_a_batch_takes_there_and_elsewhere() -> None:
+    row = {e.metric: e for e in found("DAT008").evidence}["fetch.wall_s"]
+    assert (row.value, row.threshold) == (0.5, 0.1)
+
+
+def test_cmp007_names_the_phase_in_which_the_time_is_lost() -> None:
+    rows = {e.metric: e for e in found("CMP007").evidence}
+    assert rows["phase"].value == "backward"  # of forward, backward, optimizer as 3 : 6 : 1
+    assert "240 ms" in rows["phase"].note  # 0.6 of the 400 ms more
+
+
+def test_com001_states_the_least_bandwidth() -> None:
+    # 100 MB over two ranks: each link carries 2 * 1/2 of them, in 0.2 s
+    assert "at least 0.5 GB/s" in found("COM001").evidence[1].note
+    assert len(found("COM001", values={}).evidence) == 1  # bytes unknown: no rate
+
+
+def test_com002_names_the_late_rank_and_where_it_loses_the_time() -> None:
+    finding = found("COM002")
+    assert "rank 1" in finding.title and "backward" in finding.fixes[0].title
+    turns = found("COM002", skew=0.3, late=0.5, other=0.5)
+    assert turns.scope.ranks == () and "take turns" in turns.title
+    assert turns.confidence < finding.confidence
+
+
+def test_com002_shows_the_line_it_judged_by() -> None:
+    assert found("COM002", skew=0.3).evidence[0].threshold == pytest.approx(0.10)
+    assert found("COM002", skew=0.3, late=0.5, other=0.5).evidence[0].threshold == pytest.approx(0.25)
+
+
+def test_cpu001_says_whom_the_quota_holds_back() -> None:
+    assert "0.35 cores throttles rank 1" in found("CPU001").title
+    everybody = found("CPU001", everybody=True)
+    assert "the job" in everybody.title and everybody.scope.ranks == ()
+
+
+def test_cpu001_survives_a_throttled_rank_without_a_step() -> None:
+    analysis = jobs.cpu001()
+    late_comer = {(name, "rank:2"): 0.5 for name in ("quota.cores", "quota.throttled_share", "quota.throttled_s_per_s")}
+    finding = run_rule(RULES["CPU001"], replace(analysis, values={**analysis.values, **late_comer}), Config())
+    assert isinstance(finding, Finding), finding
+    assert finding.scope.ranks == (1,)
+
+
+def test_lop001_counts_the_checkpoints_and_lop003_the_evaluations() -> None:
+    assert [e.value for e in found("LOP001").evidence][1:] == [6.0]
+    assert len(found("LOP001", seen=False).evidence) == 1
+    rows = {e.metric: e for e in found("LOP003").evidence}
+    assert rows["evaluations"].value == 4.0
+    assert f"{SCRIPT}:60" in rows["loader.workers"].note  # the loader that evaluates
+
+
+def test_lop004_without_stack_samples_is_less_sure() -> None:
+    assert "smooth_weights" in found("LOP004").fixes[0].title
+    blind = found("LOP004", output=None, seen=False)
+    assert blind.fixes[0].where is None and blind.confidence < found("LOP004").confidence
+
+
+def test_run001_names_the_culprit_and_who_waits() -> None:
+    finding = found("RUN001")
+    assert f"rank 1 stands in find_batch ({SCRIPT}:33)" in finding.title
+    assert finding.fatal and finding.scope.since_step == 12
+    assert {e.metric: e.value for e in finding.evidence}["rank 0"] == "waits for others"
+    over = found("RUN001", ended=True)
+    assert not over.fatal and "hung" in over.title
+
+
+def test_run001_takes_the_last_stall_that_is_long_enough() -> None:
+    stalls = (*jobs.run001(stalled=90.0).stalls, *jobs.run001(stalled=5.0).stalls)
+    assert found("RUN001", jobs.unjudged(stalls=stalls)).evidence[0].value == 90.0
+
+
+def test_run001_without_stacks_still_names_the_rank() -> None:
+    nowhere: dict[str, Any] = {"file": "", "line": 0, "function": "", "leaf": ""}
+    finding = found("RUN001", ranks=(stands(0, waits=True), stands(1, culprit=True, **nowhere)))
+    assert finding.fixes[0].where is None and "rank 1 stands" in finding.title
+
+
+def test_run001_accuses_nobody_when_all_wait_in_a_collective() -> None:
+    finding = found("RUN001", ranks=(stands(0, waits=True), stands(1, waits=True)))
+    assert finding.scope.ranks == () and "all ranks wait in a collective" in finding.title
+
+
+@pytest.mark.xfail(
+    strict=True, reason="RUN001 says 'look at rank 0's line; ranks 0, 1 only wait for it' of ranks that all wait"
+)
+def test_run001_sends_nobody_to_a_rank_that_only_waits() -> None:
+    finding = found("RUN001", ranks=(stands(0, waits=True), stands(1, waits=True)))
+    assert "only wait for it" not in finding.fixes[0].title
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"signal": 9, "exit_code": None}, "was killed by SIGKILL"),
+        ({"signal": 9, "exit_code": None, "oom_killed": True}, "was killed by the OOM killer"),
+        ({"signal": 250, "exit_code": None}, "was killed by signal 250"),
+        ({"exit_code": 3}, "ended with exit code 3"),
+        ({"exit_code": None}, "vanished without shutting down"),
+    ],
+)
+def test_run002_says_how_the_first_rank_died(how: dict[str, Any], said: str) -> None:
+    finding = found("RUN002", deaths=(death(1, **how), death(0, signal=15, exit_code=None)))
+    assert finding.title == f"Rank 1 {said}" and finding.fatal
+
+
+def test_run002_shows_the_exception_and_all_deaths_in_their_order() -> None:
+    finding = found("RUN002", deaths=(death(1, exception="ValueError: no such class"), death(0, t_s=12.0)))
+    assert [e.metric for e in finding.evidence] == ["rank 1", "rank 0", "exception"]
+    assert finding.evidence[2].value == "ValueError: no such class"
+    assert "the exception above" in finding.fixes[0].title
+
+
+@pytest.mark.xfail(strict=True, reason="any death by SIGINT hides that another rank was killed a minute before it")
+def test_run002_tells_of_a_death_that_came_before_the_users_ctrl_c() -> None:
+    killed, stopped = death(1, signal=9, exit_code=None), death(0, signal=2, exit_code=None, t_s=70.0)
+    assert found("RUN002", deaths=(killed, stopped)).scope.ranks == (1,)

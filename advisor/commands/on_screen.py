@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 STARTED_WITHIN_S = 10.0
 # A job that is done this fast (`train.py --help`) wants its output on the terminal, not a screen that flashes by.
-BRIEF_S = 0.5
+BRIEF_S = 1.0
 LAST_LINES = 20
 _LOOK_S = 0.2
 
@@ -56,11 +56,15 @@ def run_on_screen(
 
 def _brief(job: Supervised) -> JobEnd | None:
     """Waits until the job has started, and a moment longer."""
-    began = time.monotonic()
-    while (passed_s := time.monotonic() - began) < STARTED_WITHIN_S:
+    give_up = time.monotonic() + STARTED_WITHIN_S
+    while time.monotonic() < give_up:
         with contextlib.suppress(TimeoutError):
             return job.wait(0.05)
-        if job.job_pid is not None and passed_s > BRIEF_S:
+        if job.job_pid is not None:
+            import advisor.tui.app  # noqa: F401 - takes half a second, which the wait is good for
+
+            with contextlib.suppress(TimeoutError):
+                return job.wait(BRIEF_S)
             break
     return None
 

@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 import advisor
 from advisor.core import format as fmt
 from advisor.core.report import SCHEMA, Report
-from advisor.report import charts, inert, phrases
+from advisor.report import charts, inert, phrases, surroundings
 
 DATA_LIMIT = 150_000  # characters of embedded JSON: the page must stay below 400 KB
 # What can go, first the parts that say least about the verdict; `report --format json` has them all.
@@ -44,7 +44,7 @@ def render(report: Report) -> str:
         budget=_budget(report),
         capacities=_capacities(report),
         timeline=_timeline(report),
-        pairs=[*phrases.flat(report.environment), *phrases.flat(report.facts, "job.")][:PAIRS_SHOWN],
+        pairs=surroundings.pairs(report)[:PAIRS_SHOWN],
         rows_shown=ROWS_SHOWN,
     )
 
@@ -72,7 +72,11 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals.update(
-        fmt=fmt, phrases=phrases, command_line=inert.command_line, phase_class=charts.phase_class
+        fmt=fmt,
+        phrases=phrases,
+        surroundings=surroundings,
+        command_line=inert.command_line,
+        phase_class=charts.phase_class,
     )
     environment.filters["block"] = lambda text: Markup(escape(inert.block(text)))
     return environment

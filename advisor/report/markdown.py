@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from advisor.core import format as fmt
 from advisor.core.findings import Finding, Fix
 from advisor.core.report import Report
-from advisor.report import inert, phrases
+from advisor.report import inert, phrases, surroundings
 
 ROWS_SHOWN = 60
 RANKS_SHOWN = 8  # as columns; GitHub shows about this many without scrolling
@@ -35,7 +35,11 @@ def _verdict(report: Report) -> list[str]:
 
 def _job(report: Report) -> list[str]:
     rows = [("command", _cell_code(inert.command_line(report.job.argv), inert.ARGV_LIMIT) or fmt.DASH)]
-    rows += [("name", _text(report.job.name))] if report.job.name else []
+    rows += [
+        (label, _text(told))
+        for label, told in (("name", report.job.name), ("started", phrases.started(report)))
+        if told
+    ]
     rows += [
         ("job", _text(phrases.ending(report.job))),
         *((label, _text(value)) for label, value in phrases.speed(report)),
@@ -154,13 +158,17 @@ def _segments(report: Report) -> list[str]:
 
 def _machine(report: Report) -> list[str]:
     rows = (
-        [(f"{report.host.name}: {label}", value) for label, value in phrases.host(report.host)] if report.host else []
+        [(f"{report.host.name}: {label}", value) for label, value in surroundings.host(report.host)]
+        if report.host
+        else []
     )
     for gpu in report.gpus:
         rows += [
-            (f"GPU {gpu.index} {gpu.name}: {label}", value) for label, value in phrases.gpu(gpu) if value != fmt.DASH
+            (f"GPU {gpu.index} {gpu.name}: {label}", value)
+            for label, value in surroundings.gpu(gpu)
+            if value != fmt.DASH
         ]
-    rows += [*phrases.flat(report.environment), *phrases.flat(report.facts, "job.")]
+    rows += surroundings.pairs(report)
     if not rows:
         return []
     return _folded(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import signal
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable
+from datetime import datetime, timezone
 
 from advisor.core import format as fmt
 from advisor.core.findings import Affected, Evidence, Finding, Fix, Saving
@@ -14,8 +13,6 @@ from advisor.core.report import (
     PHASES,
     Budget,
     Capacity,
-    GpuStrip,
-    HostStrip,
     Job,
     OutcomeRow,
     Report,
@@ -42,6 +39,7 @@ STAGE_TITLES = {
 }
 _UNIT_SUFFIXES = ("_s", "_bytes", "_pct", "_mhz", "_per_s")
 _WRITTEN_UNITS = ("", "share", "bytes")  # `fmt.quantity` writes these in a way of their own
+_LATEST_UNIX_S = 253_402_300_800  # the year 10000, where datetime ends
 _NOT_A_GAIN = 1.005  # a range that ends below reads "1.00×": saying so would be no prediction
 
 
@@ -136,6 +134,14 @@ def ending(job: Job) -> str:
     return f"exit code {job.exit_code} after {fmt.duration(job.duration_s)}"
 
 
+def started(report: Report) -> str:
+    """When the job started, `2025-01-31 12:00:00 UTC`: a report is read in other time zones than it was made in."""
+    moment = report.environment.get("started")
+    if not isinstance(moment, (int, float)) or not 0 < moment < _LATEST_UNIX_S:
+        return ""
+    return f"{datetime.fromtimestamp(moment, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+
+
 def speed(report: Report) -> list[tuple[str, str]]:
     """Label and value of what was measured of the job's speed, unknown ones left out."""
     rate, step = report.throughput, report.step_time
@@ -209,81 +215,6 @@ def overhead(report: Report) -> list[tuple[str, str]]:
     if own.shed:
         pairs.append(("switched off to stay in budget", ", ".join(own.shed)))
     return pairs
-
-
-def host(strip: HostStrip) -> list[tuple[str, str]]:
-    """The node as last seen: only what was measured."""
-    cores = f"{fmt.number(strip.busy_cores)} of {fmt.number(strip.cores)} cores" if strip.busy_cores is not None else ""
-    job = (
-        f"{fmt.number(strip.job_cores)} of {fmt.number(strip.allowed_cores)} allowed cores"
-        if strip.job_cores is not None
-        else ""
-    )
-    memory = (
-        f"{fmt.bytes_(strip.mem_used_bytes)} of {fmt.bytes_(strip.mem_total_bytes)}"
-        if strip.mem_used_bytes is not None
-        else ""
-    )
-    shm = (
-        f"{fmt.bytes_(strip.shm_used_bytes)} of {fmt.bytes_(strip.shm_total_bytes)}"
-        if strip.shm_used_bytes is not None
-        else ""
-    )
-    pairs = [
-        ("busy", cores),
-        ("this job", job),
-        ("stolen by the hypervisor", _if(strip.steal_pct, fmt.percent)),
-        ("held back by the CPU quota", _if(strip.throttled_pct, fmt.percent)),
-        ("memory", memory),
-        ("/dev/shm", shm),
-        ("disk reads", _if(strip.disk_read_mb_s, lambda x: f"{fmt.number(x)} MB/s")),
-        ("disk busy", _if(strip.disk_busy_pct, fmt.percent)),
-        ("network", _if(strip.net_mb_s, lambda x: f"{fmt.number(x)} MB/s")),
-    ]
-    return [(label, value) for label, value in pairs if value]
-
-
-def gpu(strip: GpuStrip) -> list[tuple[str, str]]:
-    """One GPU as last seen; what was not measured is a dash, so that GPUs line up in a table."""
-    memory = (
-        f"{fmt.bytes_(strip.mem_used_bytes)} of {fmt.bytes_(strip.mem_total_bytes)}"
-        if strip.mem_used_bytes is not None
-        else fmt.DASH
-    )
-    power = (
-        f"{fmt.number(strip.power_w)} of {fmt.number(strip.power_limit_w)} W" if strip.power_w is not None else fmt.DASH
-    )
-    clock = (
-        f"{fmt.number(strip.sm_clock_mhz)} of {fmt.number(strip.sm_clock_max_mhz)} MHz"
-        if strip.sm_clock_mhz is not None
-        else fmt.DASH
-    )
-    temperature = f"{fmt.number(strip.temp_c)} °C" if strip.temp_c is not None else fmt.DASH
-    return [
-        ("memory", memory),
-        ("power", power),
-        ("SM clock", clock),
-        ("temperature", temperature),
-        ("a kernel resident", fmt.percent(strip.util_pct)),
-    ]
-
-
-def flat(mapping: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Nested facts as dotted keys and short values; lists of plain values on one line."""
-    for key, value in mapping.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping) and value:
-            yield from flat(value, f"{name}.")
-        elif value is None or value in ({}, [], ""):
-            yield name, fmt.DASH
-        elif isinstance(value, (list, tuple)) and all(isinstance(item, (str, int, float)) for item in value):
-            yield name, ", ".join(map(str, value))
-        else:
-            yield name, value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
-
-
-def _if(value: float | None, write: Callable[[float], str]) -> str:
-    return write(value) if value is not None else ""
 
 
 def _some(noun: str, numbers: Iterable[int]) -> str:

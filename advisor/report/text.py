@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from advisor.core import format as fmt
 from advisor.core.findings import Finding
 from advisor.core.report import Report, State
-from advisor.report import inert, lines, phrases
+from advisor.report import inert, lines, phrases, surroundings
 from advisor.report.lines import Line, Style
 
 SUMMARY_LINES = 12
@@ -99,6 +99,8 @@ def _head(report: Report) -> list[Line]:
     name = inert.one_line(report.job.name, 80)
     out: list[Line] = [[("rn50-advisor report", "title"), (f"  {name}" if name else "", "")]]
     out += lines.wrapped("command  ", inert.command_line(report.job.argv, 400) or fmt.DASH, most=4)
+    if moment := phrases.started(report):
+        out += lines.wrapped("started  ", moment)
     return out + lines.wrapped("job      ", f"{report.job.ranks} ranks, {phrases.ending(report.job)}")
 
 
@@ -247,15 +249,15 @@ def _segments(report: Report) -> list[Line]:
 
 
 def _machine(report: Report) -> list[Line]:
-    pairs = [*phrases.flat(report.environment), *phrases.flat(report.facts, "job.")]
+    pairs = surroundings.pairs(report)
     out: list[Line] = []
     if report.host is not None or report.gpus:
         out.append(_title("the machine, as last seen"))
     if report.host is not None:
-        seen = ", ".join(f"{label} {value}" for label, value in phrases.host(report.host))
+        seen = ", ".join(f"{label} {value}" for label, value in surroundings.host(report.host))
         out += lines.wrapped(f"{inert.one_line(report.host.name, 40)}  ", seen or "nothing measured")
     for gpu in report.gpus:
-        seen = ", ".join(f"{label} {value}" for label, value in phrases.gpu(gpu) if value != fmt.DASH)
+        seen = ", ".join(f"{label} {value}" for label, value in surroundings.gpu(gpu) if value != fmt.DASH)
         out += lines.wrapped(f"GPU {gpu.index}  ", f"{gpu.name}: {seen or 'nothing measured'}")
     if not pairs:
         return out

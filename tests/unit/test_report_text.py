@@ -174,3 +174,13 @@ def test_another_format_is_refused() -> None:
 )
 def test_evidence_is_said_with_its_unit_once(item: Evidence, said: str) -> None:
     assert phrases.evidence(item) == said
+
+
+@pytest.mark.parametrize("moment", [None, "soon", -1.0, float("nan"), 1e300])
+def test_a_start_that_is_no_time_is_left_out(moment: object) -> None:
+    assert phrases.started(replace(samples.healthy(), environment={"started": moment})) == ""
+
+
+@pytest.mark.parametrize("format", ["text", "md", "html"])
+def test_the_start_is_told_in_one_zone_for_all_readers(format: str) -> None:
+    assert "2025-01-31 12:00:00 UTC" in render(samples.bottleneck(), format)

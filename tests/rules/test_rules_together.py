@@ -1,0 +1,85 @@
+"""All rules over one job: the cause is the verdict, what it causes is listed under it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import rule_cases as jobs
+from rule_cases import rank
+
+from advisor.core.analysis import Analysis
+from advisor.core.config import Config
+from advisor.engine import Judgement, judge
+from rules.registry import all_rules
+
+
+def judged(analysis: Analysis) -> Judgement:
+    return judge(analysis, all_rules(), Config())
+
+
+def causes(judgement: Judgement) -> dict[str, str | None]:
+    return {finding.rule: finding.explained_by for finding in judgement.findings}
+
+
+QUOTA = {"quota.cores": 0.35, "quota.throttled_share": 0.6, "quota.throttled_s_per_s": 0.5}
+
+
+def test_a_throttled_rank_is_the_root_of_its_slow_compute_and_of_the_waiting() -> None:
+    own = {0: rank(0.5), 1: rank(1.0)}
+    values = {name: {1: value} for name, value in QUOTA.items()}
+    judgement = judged(jobs.job(own, late={1: 0.95}, values={**values, "comm.skew_s": 0.5}))
+    assert causes(judgement) == {"CPU001": None, "CMP007": "CPU001", "COM002": "CPU001"}
+    assert judgement.verdict.rule == "CPU001" and judgement.findings[0].scope.ranks == (1,)
+
+
+def test_slow_storage_is_the_root_of_busy_workers_beside_idle_cores() -> None:
+    busy = jobs.dat004().values
+    analysis = jobs.dat002(blocked=0.9)
+    judgement = judged(replace(analysis, values={**busy, **analysis.values}))
+    assert causes(judgement) == {"DAT002": None, "DAT004": "DAT002"}
+
+
+def test_a_late_rank_with_slow_samples_is_short_of_data_and_the_others_wait_for_it() -> None:
+    judgement = judged(jobs.dat008(wait=0.4, values={"comm.skew_s": 0.4}))
+    assert causes(judgement) == {"DAT008": None, "COM002": "DAT008"}
+
+
+def test_a_wire_finding_of_waiting_ranks_is_no_root() -> None:
+    judgement = judged(jobs.cmp007(usual=0.5, values={"comm.skew_s": 0.5, "comm.wire_s": 0.12}))
+    assert causes(judgement) == {"CMP007": None, "COM001": "CMP007", "COM002": "CMP007"}
+
+
+@pytest.mark.xfail(
+    strict=True, reason="LOP001 explains LOP004, so checkpoints of 4 % hide a gap of 30 %, which is not theirs"
+)
+def test_small_checkpoints_do_not_hide_a_large_gap() -> None:
+    analysis = jobs.lop004(spent=0.3)
+    own = {number: rank(**{"gap": 0.3, "gap.checkpoint": 0.04}) for number in (0, 1)}
+    merged = replace(jobs.job(own, values={"gap.io_share": 0.1}), hot_lines=analysis.hot_lines)
+    assert judged(merged).verdict.rule == "LOP004"
+
+
+def test_a_healthy_job_gives_no_finding() -> None:
+    own = {0: rank(0.97, input_wait=0.01, gap=0.01), 1: rank(0.98, input_wait=0.01, gap=0.01)}
+    fine: dict[str, Any] = {
+        "comm.skew_s": 0.01,
+        "comm.wire_s": 0.02,
+        "cpu.other_cores": 0.2,
+        "cpu.steal_share": 0.0,
+        "step.run_delay_s": {0: 0.01, 1: 0.01},
+        "loader.workers": {0: 4, 1: 4},
+        "loader.busy_share": {0: 0.6, 1: 0.6},
+        "fetch.wall_s": {0: 2.0, 1: 2.0},
+        "fetch.cpu_share": {0: 0.9, 1: 0.9},
+        "fetch.delay_share": {0: 0.0, 1: 0.0},
+        "fetch.blocked_share": {0: 0.1, 1: 0.1},
+        "fetch.read_mb": {0: 0.0, 1: 0.0},
+        "gap.io_share": 0.5,
+        **{name: {0: value, 1: value} for name, value in (("quota.cores", 4.0), ("quota.throttled_share", 0.0))},
+        "quota.throttled_s_per_s": {0: 0.0, 1: 0.0},
+    }
+    judgement = judged(jobs.job(own, values=fine))
+    assert {row.state for row in judgement.outcomes} == {"clear"}
+    assert judgement.verdict.state == "healthy"

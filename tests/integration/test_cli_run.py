@@ -121,3 +121,22 @@ def test_the_folder_of_runs_can_be_set_by_the_environment(tmp_path: Path) -> Non
     done = advisor("run", *job("pass"), cwd=tmp_path, env={"RN50_ADVISOR_RUN_DIR": "elsewhere"})
     assert done.returncode == 0
     assert len(list((tmp_path / "elsewhere").iterdir())) == 1
+
+
+BROKEN = "raise RuntimeError('no such thing')"
+SIGNALLED = "import os; os.kill(os.getpid(), {})"
+
+
+@pytest.mark.parametrize(
+    "trouble", [BROKEN, *(SIGNALLED.format(int(n)) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP))]
+)
+def test_what_befalls_us_after_the_job_is_one_line_and_not_the_exit_code(trouble: str, tmp_path: Path) -> None:
+    program = (
+        f"import advisor.diagnose\ndef trouble(*_):\n    {trouble}\n"
+        f"advisor.diagnose.diagnose = trouble\nfrom advisor.cli import main\nmain(['run', '--', 'sh', '-c', 'exit 9'])"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 9
+    (line,) = done.stderr.decode().splitlines()
+    assert line.startswith("rn50-advisor: no summary: ") and "rn50-advisor report runs/" in line

@@ -66,8 +66,8 @@ def _on_gpu(steps: RankSteps, gpu: Table, host: dict[str, Array]) -> dict[str, A
     on_gpu = {name: row[f"{name}_ns"] / 1e9 for name in ("input_wait", "forward", "backward", "optimizer", "gap")}
     aside = host["gap.evaluation"] + host["gap.checkpoint"]
     on_gpu["gap"] = np.maximum(0.0, on_gpu["gap"] - aside)
-    total = sum(on_gpu.values()) + aside
-    scale = np.where(total > 0, steps.length / np.maximum(total, 1e-12), 1.0)
+    total = sum(on_gpu.values())
+    scale = np.where(total > 0, (steps.length - aside) / np.maximum(total, 1e-12), 1.0)
     # the whole of a long stretch telescopes to the host's; a single step may differ by the queue's depth, hence the bounds
     scale = np.clip(scale, 0.5, 2.0)
     return {

@@ -110,10 +110,11 @@ def account(steady: Mapping[int, RankSteps], gpu: Mapping[int, Table], comm: Map
     exposed_mean = {rank: float(values.sum() / steady[rank].count.sum()) for rank, values in exposed.items()}
     lengths = {rank: float(steps.length.sum() / steps.count.sum()) for rank, steps in steady.items()}
     step_s = float(np.mean(list(lengths.values())))
-    together = len(steady) > 1 and len(exposed) == len(steady) and min(s.step.size for s in steady.values()) > 1
+    common = _common_rows(steady)
+    together = len(steady) > 1 and len(exposed) == len(steady) and min(rows.size for rows in common.values()) > 1
     if not together:
         return _apart(means, exposed_mean, step_s, lengths, stamps)
-    return _together(steady, phases, exposed, stamps, (means, exposed_mean, step_s, lengths))
+    return _together(common, phases, exposed, stamps, (means, exposed_mean, step_s, lengths))
 
 
 def _per_rank(
@@ -151,15 +152,14 @@ def _apart(
 
 
 def _together(
-    steady: Mapping[int, RankSteps],
+    common: Mapping[int, NDArray[np.int64]],
     phases: Mapping[int, Mapping[str, Array]],
     exposed: Mapping[int, Array],
     stamps: Mapping[int, NDArray[np.bool_]],
     totals: tuple[dict[int, dict[str, float]], dict[int, float], float, dict[int, float]],
 ) -> Account:
     means, exposed_mean, step_s, lengths = totals
-    ranks = sorted(steady)
-    common = _common_rows(steady)
+    ranks = sorted(common)
     turn = {rank: _turn(phases[rank], common[rank]) for rank in ranks}
     whole = np.stack([sum(turn[rank].values()) for rank in ranks])  # ranks x steps
     left = np.stack([exposed[rank][common[rank]][1:] for rank in ranks])

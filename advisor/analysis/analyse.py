@@ -116,13 +116,8 @@ def _step_values(steady: Mapping[int, RankSteps], accounts: Account, values: Val
     values["step.steady", JOB] = min(float(s.count.sum()) for s in steady.values())
     for rank, steps in steady.items():
         own, scope = accounts.own[rank], f"rank:{rank}"
-        count = max(float(steps.count.sum()), 1.0)
         if steps.fed:
-            first = float(np.where(steps.epoch_start, steps.columns["input_wait"], 0.0).sum())
-            usual = own["input_wait"] * (~steps.epoch_start).sum() / max(steps.step.size, 1)
-            # what a first fetch takes beyond a usual one belongs to the epoch's start
-            excess = max(0.0, first / count - own["input_wait"] + usual)
-            values["step.epoch_start_s", scope] = min(excess, own["input_wait"])
+            values["step.epoch_start_s", scope] = min(_epoch_start_s(steps), own["input_wait"])
             values["step.input_wait_s", scope] = own["input_wait"] - values["step.epoch_start_s", scope]
             values["step.gap_s", scope] = own["gap"]
         else:
@@ -140,6 +135,15 @@ def _step_values(steady: Mapping[int, RankSteps], accounts: Account, values: Val
     ranks = [values[name, scope] for name, scope in values if name == "step.samples"]
     if ranks:
         values["step.samples", JOB] = sum(ranks) / len(ranks)
+
+
+def _epoch_start_s(steps: RankSteps) -> float:
+    """What the first fetch of an epoch takes beyond a usual one, per step; nothing where each step begins an epoch."""
+    first, waits, count = steps.epoch_start, steps.columns["input_wait"], steps.count
+    if first.all():
+        return 0.0
+    usual = waits[~first].sum() / count[~first].sum()
+    return max(0.0, float((waits[first].sum() - usual * count[first].sum()) / count.sum()))
 
 
 def _loading_values(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 
+from rich.cells import cell_len
 from textual.content import Content
 
 from advisor.core.findings import Finding
@@ -75,8 +76,9 @@ class Banner(Panel):
         job = report.job
         state = line(" ", *job_words(job, self.stopping, self.ended))
         ranks = f" · {job.ranks} rank{'' if job.ranks == 1 else 's'}" if job.ranks else ""
-        name = f" · {job.name or self.fallback_name}" if job.name or self.fallback_name else ""
+        name = job.name or self.fallback_name
+        name = f" · {fit(name, min(cell_len(name), 32))}" if name else ""
         argv = shlex.join(job.argv)
         left = line(state, ranks, name)
-        room = width - len(left.plain) - 3
+        room = width - left.cell_length - 3
         return line(left, muted(f" · {fit(argv, room).rstrip()}") if argv and room > 12 else "")

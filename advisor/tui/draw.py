@@ -17,7 +17,14 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 def line(*parts: Part) -> Content:
-    return Content.assemble(*parts)
+    """One line: whatever a job's own names hold, it stays one and nothing in it reaches the terminal as a command."""
+    safe: list[Part] = []
+    for part in parts:
+        if isinstance(part, tuple):
+            safe.append((harmless(part[0]), part[1]))
+        else:
+            safe.append(harmless(part) if isinstance(part, str) else part)
+    return Content.assemble(*safe)
 
 
 def muted(text: str) -> tuple[str, str]:
@@ -33,6 +40,11 @@ def fit(text: str, width: int, right: bool = False) -> str:
         text = set_cell_size(text, width - 1).rstrip() + "…"
     pad = " " * (width - cell_len(text))
     return pad + text if right else text + pad
+
+
+def unmarked(text: str) -> str:
+    """For titles and notices, which would take `[bold]` in a name for a style."""
+    return harmless(text).replace("[", r"\[")
 
 
 def harmless(text: str) -> str:

@@ -48,7 +48,7 @@ class OutputLog(ScrollView, can_focus=True):
             self._found = None if self._found is None or self._found < fallen else self._found - fallen
         self.virtual_size = Size(min(self._widest, _WIDEST), len(self.lines))
         if self.follow:
-            self.scroll_end(animate=False, immediate=True, x_axis=False)
+            self.scroll_to(y=self.max_scroll_y, animate=False, force=True, immediate=True)
         elif fallen:
             self.scroll_to(y=self.scroll_y - fallen, animate=False, immediate=True)
         self.refresh()
@@ -65,7 +65,7 @@ class OutputLog(ScrollView, can_focus=True):
 
     def go_to_end(self) -> None:
         self.follow = True
-        self.scroll_end(animate=False, x_axis=False)
+        self.scroll_to(y=self.max_scroll_y, animate=False, force=True, immediate=True)
 
     def find(self, needle: str, backwards: bool = True) -> bool:
         """Scrolls to the next line that contains it, the newest first, round the end; ignores case unless it has capitals."""

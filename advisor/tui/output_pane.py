@@ -13,7 +13,7 @@ from textual.message import Message
 from textual.widgets import Input, Static
 
 from advisor.run.output import NewOutput
-from advisor.tui.draw import fit, harmless, line, muted
+from advisor.tui.draw import fit, harmless, line, muted, unmarked
 from advisor.tui.feed import Feed
 from advisor.tui.output_log import OutputLog
 from advisor.tui.output_source import OutputSource
@@ -42,7 +42,7 @@ class OutputPane(Vertical):
 
     def compose(self) -> ComposeResult:
         yield OutputLog(id="log")
-        yield Input(placeholder="search the output: Enter next match upwards, Esc close", id="needle", compact=True)
+        yield Input(placeholder="search the output: Enter next match upwards, Esc close", id="needle")
 
     def on_mount(self) -> None:
         self.query_one(Input).display = False
@@ -57,7 +57,7 @@ class OutputPane(Vertical):
 
     def _receive(self, news: NewOutput | None, trouble: str) -> None:
         if trouble:
-            self.border_title = f"Output · ✖ cannot be read: {trouble}"
+            self.border_title = unmarked(f"Output · ✖ cannot be read: {trouble}")
         elif news and self.is_attached and self.log_view.would_change(news):
             self._known = news.total
             self.log_view.receive(news)
@@ -104,7 +104,7 @@ class OutputPane(Vertical):
 
     def _find(self, needle: str) -> None:
         if needle and not self.log_view.find(needle):
-            self.border_title = f"Output · not found: {needle}"
+            self.border_title = unmarked(f"Output · not found: {needle}")
         else:
             self.caption()
 

@@ -9,7 +9,7 @@ from textual.geometry import Size
 from textual.widget import Widget
 
 from advisor.core.report import Report
-from advisor.tui.draw import fit
+from advisor.tui.draw import fit, unmarked
 from advisor.tui.phases import MUTED
 
 
@@ -39,7 +39,7 @@ class Panel(Widget):
 
     def show(self, report: Report | None) -> None:
         self.report = report
-        title = self.titled(report) if report else self.TITLE
+        title = unmarked(self.titled(report)) if report else self.TITLE
         if title and title != self.border_title:
             self.border_title = title
         self.redraw()

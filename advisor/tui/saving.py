@@ -10,6 +10,7 @@ from textual.app import App
 
 from advisor.core.report import Report
 from advisor.tui.dialog import Choice
+from advisor.tui.draw import unmarked
 from advisor.tui.feed import words
 
 SaveReport = Callable[[Report, str], "Path | str"]  # report and format (html, md, json) to where it was written
@@ -25,7 +26,7 @@ def ask_and_save(app: App[Any], save: SaveReport, report: Report) -> None:
         app.call_later(tell, said, failed)
 
     def tell(said: str, failed: bool) -> None:
-        app.notify(said.replace("[", "\\["), severity="error" if failed else "information", timeout=8)
+        app.notify(unmarked(said), severity="error" if failed else "information", timeout=8)
 
     def chosen(form: str | None) -> None:
         if form:

@@ -286,3 +286,32 @@ async def test_without_colours_letters_and_words_still_tell_everything(monkeypat
         assert "▲ BOTTLENECK" in text
         assert "I 62% ╱" in text
         assert app.query_one(Banner).region.height == 4
+
+
+@pytest.mark.parametrize("size", [(80, 24), (200, 60)])
+async def test_names_that_look_like_markup_or_escapes_are_only_text(size):
+    evil = "[/bold] [red]x[/] [@click=app.quit]q[/] \x1b[2J\n日本語"
+    base = samples.input_bound()
+    assert base.host
+    finding = replace(
+        base.findings[0], title=evil, evidence=(replace(base.findings[0].evidence[0], metric=evil, note=evil),)
+    )
+    report = replace(
+        base,
+        verdict=replace(base.verdict, title=evil, summary=evil),
+        job=replace(base.job, argv=("train.py", evil), name=evil),
+        findings=(finding,),
+        host=replace(base.host, name=evil),
+        gpus=(replace(samples.gpu(0), name=evil),),
+        gaps=(replace(base.gaps[0], reason=evil, hint=evil),),
+        environment={evil: evil},
+    )
+    async with shown(Reports(report), size, title=evil) as (app, pilot):
+        for view in VIEWS:
+            await pilot.press(view.key)
+            await settle(app, pilot)
+            assert overflows(app) == []
+            text = screen_text(app)
+            assert "[red]x[/]" in text
+            assert "cannot be shown" not in text
+            assert "\x1b" not in text

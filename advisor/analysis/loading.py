@@ -75,6 +75,7 @@ def loading_of(recording: Recording, steps: RankSteps, loader: LoaderFacts | Non
     start, end = int(steps.start_ns.min()), int(steps.end_ns.max())
     # the batch of the first steady step was made before it: look a little further back, but not at a worker's first batch (imports, opens)
     span = table[(table["t_end_ns"] > start) & (table["t_start_ns"] < end) & ((table["flags"] & FLAG_FIRST_BATCH) == 0)]
+    span = span[span["evaluation"] != 1]
     if loader is not None:
         span = span[(span["loader"] == loader.id) | (span["loader"] < 0)]
     if span.size == 0:

@@ -1,0 +1,212 @@
+"""How batches are made: in workers or in the training process, and what each stage could deliver alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from recordings import batches, plan, recording, running, series, steady_counter, step
+
+from advisor.analysis.analyse import analyse
+from advisor.core.analysis import Analysis
+from advisor.core.recording import Recording, Table
+from probes.rank.layout import FLAG_FIRST_BATCH
+
+TRAIN = {"id": 0, "training": True, "file": "/job/train.py", "line": 42, "num_workers": 2, "batch_size": 8}
+EVALUATE = {**TRAIN, "id": 1, "training": False, "line": 60}
+FEED = {"wall": 80, "cpu": 60, "delay": 10, "wait": 20, "blocks": 200}  # milliseconds a batch; 100 kB read
+
+
+IN_PROCESS = {"input_wait": 60, "fetch": 50}
+CLOCKED = {"fetch_clocked": 50, "fetch_cpu": 30, "fetch_delay": 5, "fetch_blocks": 100}
+
+
+def fed(made: Table, loaders: tuple[Mapping[str, Any], ...] = (TRAIN,), **more: Any) -> Recording:
+    """One rank, 3 s of 100 ms steps, batches from two workers."""
+    facts = {100: {"loaders": [dict(loader) for loader in loaders]}}
+    return recording({0: plan()}, batches={0: made}, facts=facts, **more)
+
+
+def evenly(count: int = 28, **given: float) -> list[dict[str, float]]:
+    """Batches of two workers in turn, one each 100 ms."""
+    return [{**FEED, "start": 0.1 * n, "worker": n % 2, "pid": 200 + n % 2, **given} for n in range(count)]
+
+
+def making(analysis: Analysis, *names: str) -> list[float]:
+    return [analysis.value(name, 0) for name in names]
+
+
+def test_batches_of_workers_split_into_computing_waiting_for_a_core_and_blocked() -> None:
+    analysis = analyse(fed(batches(evenly())))
+    shares = making(analysis, "fetch.cpu_share", "fetch.delay_share", "fetch.blocked_share")
+    assert shares == pytest.approx([0.75, 0.125, 0.125])
+    assert making(analysis, "fetch.wall_s", "loader.workers") == pytest.approx([0.08, 2.0])
+    assert analysis.value("loader.busy_share", 0) == pytest.approx(0.8)
+    assert analysis.value("fetch.read_mb", 0) == pytest.approx(200 * 512 / 1e6)
+    assert analysis.value("fetch.read_mb_per_s", 0) == pytest.approx(200 * 512 / 1e6 / 0.08)
+
+
+def test_loading_in_the_training_process_is_read_from_the_steps() -> None:
+    own = plan(30, **IN_PROCESS, **CLOCKED)
+    analysis = analyse(recording({0: own}, facts={100: {"loaders": [{**TRAIN, "num_workers": 0}]}}))
+    shares = making(analysis, "fetch.cpu_share", "fetch.delay_share", "fetch.blocked_share")
+    assert shares == pytest.approx([0.6, 0.1, 0.3])
+    assert making(analysis, "fetch.wall_s", "loader.workers") == pytest.approx([0.05, 0.0])
+    assert not analysis.has("loader.busy_share")
+
+
+def test_steps_whose_cpu_clocks_were_not_read_change_no_share() -> None:
+    sampled = [step(**IN_PROCESS, **(CLOCKED if n % 4 == 0 else {})) for n in range(32)]
+    several = [analyse(recording({0: own})) for own in (sampled, plan(32, **IN_PROCESS, **CLOCKED))]
+    for name in ("fetch.wall_s", "fetch.cpu_share", "fetch.blocked_share", "fetch.read_mb"):
+        assert several[0].value(name, 0) == pytest.approx(several[1].value(name, 0))
+
+
+@pytest.mark.xfail(
+    strict=True, reason="without a clocked step the CPU share reads 0 and the blocked share 1, not 'not measured'"
+)
+def test_cpu_clocks_that_were_never_read_are_missing_and_not_zero() -> None:
+    analysis = analyse(recording({0: plan(30, **IN_PROCESS)}))
+    assert analysis.value("fetch.wall_s", 0) == pytest.approx(0.05)
+    assert not analysis.has("fetch.cpu_share") and not analysis.has("fetch.blocked_share")
+
+
+def test_micro_batches_are_batches() -> None:
+    own = plan(30, input_wait=200, fetch=200, micro_batches=4, samples=32)
+    assert analyse(recording({0: own})).value("fetch.wall_s", 0) == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        pytest.param({"loader": 1}, id="the evaluation loader's"),
+        pytest.param({"evaluation": 1}, id="made for evaluation"),
+        pytest.param({"flags": FLAG_FIRST_BATCH}, id="a worker's first"),
+        pytest.param({"start": -5.0}, id="made before the steady steps"),
+        pytest.param({"start": 9.0}, id="made after them"),
+    ],
+)
+def test_batches_that_say_nothing_of_training_are_left_out(odd: dict[str, float]) -> None:
+    strange = [{**row, **odd, "wall": 900} for row in evenly(6)]
+    analysis = analyse(fed(batches([*evenly(), *strange]), (TRAIN, EVALUATE)))
+    assert analysis.value("fetch.wall_s", 0) == pytest.approx(0.08)
+
+
+def test_old_batches_are_a_sample_and_tell_the_same() -> None:
+    full, thinned = evenly(), evenly()[::4]  # retention keeps a share of them
+    names = ("fetch.wall_s", "fetch.cpu_share", "loader.busy_share", "loader.workers", "fetch.read_mb_per_s")
+    several = [analyse(fed(batches(rows))) for rows in (full, thinned)]
+    assert making(several[1], *names) == pytest.approx(making(several[0], *names))
+    assert several[1].throughput == several[0].throughput
+    for before, after in zip(several[0].capacities, several[1].capacities, strict=True):
+        assert after.samples_per_s == pytest.approx(before.samples_per_s)
+
+
+def test_workers_are_counted_where_no_loader_is_known() -> None:
+    assert analyse(fed(batches(evenly()), ())).value("loader.workers", 0) == 2.0
+
+
+def test_batches_out_of_sight_are_missing_and_not_zero() -> None:
+    analysis = analyse(recording({0: plan()}))
+    assert not any(analysis.has(f"fetch.{name}") for name in ("wall_s", "cpu_share", "read_mb"))
+    assert "no batch was seen" in analysis.missing["fetch.wall_s"]
+
+
+def test_the_training_loader_is_the_known_one_else_the_only_one() -> None:
+    unknown = {**TRAIN, "training": None}
+    assert analyse(fed(batches(evenly()), (EVALUATE, TRAIN))).training_loader(0).line == 42  # type: ignore[union-attr]
+    assert analyse(fed(batches(evenly()), (unknown,))).training_loader(0) is not None
+    assert analyse(fed(batches(evenly()), (unknown, {**unknown, "id": 1}))).training_loader(0) is None
+
+
+def test_loader_facts_carry_the_mount_of_their_data() -> None:
+    mount = {"mount_point": "/data", "fs_type": "nfs4", "network": True}
+    facts = {100: {"loaders": [{**TRAIN, "dataset": {"root": "/data/images"}}], "mounts": {"/data/images": mount}}}
+    analysis = analyse(recording({0: plan()}, facts=facts))
+    assert analysis.loaders[0].mount == mount
+    assert analysis.value("data.network_mount", 0) == 1.0
+
+
+def test_facts_of_processes_that_are_no_rank_are_not_the_jobs_loaders() -> None:
+    assert analyse(recording({0: plan()}, facts={555: {"loaders": [TRAIN]}})).loaders == ()
+
+
+def capacities(made: Recording) -> dict[str, tuple[float | None, str]]:
+    return {c.stage: (c.samples_per_s, c.basis) for c in analyse(made).capacities}
+
+
+def test_each_stage_has_the_capacity_it_showed_while_busy() -> None:
+    found = capacities(fed(batches(evenly())))
+    assert found["loader"][0] == pytest.approx(2 * 8 / 0.080)
+    assert found["preprocessing"][0] == pytest.approx(2 * 8 / 0.060)
+    assert found["storage"][0] == pytest.approx(2 * 8 / 0.010)
+    assert found["compute"][0] == pytest.approx(8 / 0.09)
+
+
+def test_preprocessing_has_no_more_lanes_than_cores() -> None:
+    cores = {("cpu.allowed_cores", "job"): series((0, 1.0))}
+    assert capacities(fed(batches(evenly()), samples=cores))["preprocessing"][0] == pytest.approx(8 / 0.060)
+
+
+def test_compute_is_as_fast_as_its_slowest_rank() -> None:
+    found = capacities(recording({0: plan(), 1: plan(30, forward=120)}, wire_ms=5))
+    assert found["compute"][0] == pytest.approx(2 * 8 / 0.18)
+    assert found["communication"][0] == pytest.approx(2 * 8 / 0.005)
+
+
+@pytest.mark.parametrize(
+    ("made", "stage", "why"),
+    [
+        (recording({0: plan()}), "loader", "no batch was seen"),
+        (recording({0: plan()}), "storage", "no batch was seen"),
+        (recording({0: plan()}), "communication", "one rank"),
+        (recording({0: plan(), 1: plan()}, ddp=False), "communication", "not measured"),
+        (recording({0: plan(), 1: plan()}), "communication", "hidden behind the backward pass"),
+        (fed(batches(evenly(blocks=0))), "storage", "page cache"),
+        (fed(batches(evenly(cpu=1, delay=0))), "preprocessing", "next to no CPU time"),
+    ],
+)
+def test_a_capacity_that_cannot_be_told_says_why(made: Recording, stage: str, why: str) -> None:
+    value, basis = capacities(made)[stage]
+    assert value is None and why in basis
+
+
+def test_without_samples_there_are_no_capacities() -> None:
+    assert analyse(recording({0: plan(30, samples=0)})).capacities == ()
+
+
+def test_throughput_counts_all_ranks() -> None:
+    throughput = analyse(recording({0: plan(), 1: plan()})).throughput
+    assert (throughput.batch_size, throughput.world_size) == (8.0, 2)
+    assert throughput.samples_per_s == pytest.approx(160.0)
+    assert throughput.steps_per_s == pytest.approx(10.0)
+
+
+def test_unknown_batch_sizes_are_unknown_throughput() -> None:
+    throughput = analyse(recording({0: plan(30, samples=0)})).throughput
+    assert throughput.samples_per_s is None and throughput.steps_per_s == pytest.approx(10.0)
+
+
+def test_the_advisors_own_cost_is_that_of_the_median_step() -> None:
+    own = [{**step(), "self": 0.02} for _ in range(29)] + [{**step(), "self": 5}]
+    agent = {"cpu_s": 0.3, "wall_s": 30.0, "startup_s": 0.2}
+    overhead = analyse(recording({0: own}, meta={"agent": agent})).overhead
+    assert overhead.us_per_step == pytest.approx(20.0)
+    assert overhead.step_share == pytest.approx(0.0002)
+    assert (overhead.agent_cpu_share, overhead.startup_s) == pytest.approx((0.01, 0.2))
+    silent = analyse(replace(recording({}), samples={("job.cpu_s", "job"): steady_counter(1.0)})).overhead
+    assert (silent.us_per_step, silent.agent_cpu_share) == (None, None)
+
+
+def test_ranks_show_where_they_are_and_how_they_ended() -> None:
+    made = recording({0: plan(), 1: plan()})
+    now = made.meta.last_ns
+    alive = replace(running(made), positions={0: ("backward", 30, now - 2_000_000_000)})
+    strips = analyse(alive).ranks
+    assert (strips[0].phase, strips[0].phase_for_s, strips[0].step, strips[0].alive) == ("backward", 2.0, 30, True)
+    assert strips[0].step_s == pytest.approx(0.1)
+    ends: tuple[dict[str, Any], ...] = ({"exit_signal": 9}, {"exit_code": 3})
+    ended = tuple(replace(p, ended_ns=now, **ends[n]) for n, p in enumerate(made.processes))
+    assert [s.phase for s in analyse(replace(made, processes=ended)).ranks] == ["killed by SIGKILL", "exit 3"]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 _PROGRAMS = ("/usr/bin/cat", "/bin/cat")
 # Senders that walk through all processes of a cgroup or job step, one by one, need a moment between two of them.
-_GRACE_S = 0.05
+_GRACE_S = 0.2
 _LOOK_S = 0.002
 
 
@@ -23,14 +23,24 @@ class Canary:
 
     def __init__(self) -> None:
         self._process = _start()
-        self.stale = False  # something is pending that was already accounted for
+        self._accounted = 0  # bit set of what is pending and was already answered for
+        self._carried = 0  # came while one canary took over from the other
+
+    @property
+    def used(self) -> bool:
+        """Something is pending that cannot be taken back: another one should take over soon."""
+        return bool(self._accounted)
 
     def group_got(self, number: int) -> bool:
         """Whether the whole group got this signal; waits a little for it. False also where nobody can tell."""
+        bit = 1 << (number - 1)
+        if self._carried & bit:
+            self._carried &= ~bit
+            return True
         deadline = time.monotonic() + _GRACE_S
         while self._process is not None:
-            if _pending(self._process.pid) >> (number - 1) & 1:
-                self.stale = True
+            if _pending(self._process.pid) & bit:
+                self._accounted |= bit
                 return True
             if time.monotonic() >= deadline:
                 break
@@ -38,18 +48,20 @@ class Canary:
         return False
 
     def renew(self) -> None:
-        """Pending signals cannot be taken back: a fresh one takes over."""
-        self.close()
-        self._process = _start()
-        self.stale = False
+        """A fresh one takes over. What reaches the old one until then is not forgotten."""
+        old, self._process = self._process, _start()
+        if old is not None:
+            self._carried |= _pending(old.pid) & ~self._accounted
+            _end(old)
+        self._accounted = 0
+
+    def expect(self, number: int) -> None:
+        """It is known already that the whole group got this one."""
+        self._accounted |= 1 << (number - 1)
 
     def close(self) -> None:
         if self._process is not None:
-            self._process.kill()
-            assert self._process.stdin is not None
-            with contextlib.suppress(OSError):
-                self._process.stdin.close()
-            self._process.wait()
+            _end(self._process)
             self._process = None
 
 
@@ -62,6 +74,14 @@ def _start() -> subprocess.Popen[bytes] | None:
     with contextlib.suppress(OSError):
         return subprocess.Popen([program], stdin=subprocess.PIPE, stdout=null, stderr=null, cwd="/", env={}, bufsize=0)
     return None
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    assert process.stdin is not None
+    with contextlib.suppress(OSError):
+        process.stdin.close()
+    process.wait()
 
 
 def _pending(pid: int) -> int:

@@ -21,15 +21,15 @@ from advisor.run.ending import JobEnd, exit_like
 from advisor.run.environment import CannotInject, inherited_environment, with_recorder
 from advisor.run.options import RunOptions
 from advisor.run.ringfolder import RingFolder, in_use, sweep
-from advisor.run.signals import ENDING, STOPS, Arrival, SignalDesk
+from advisor.run.signals import STOPS, Arrival, SignalDesk
 from advisor.run.spawn import guard_standard_descriptors, spawn
 
 __all__ = ["JobEnd", "exit_like", "run_job"]
 
 _LOOK_S = 0.5  # safety net only: the end of the job arrives as a signal
-_RENEW_S = 0.05  # quiet time after which a used canary is replaced
 _STOP_FOLLOWS_S = 2.0  # a job that was told to stop and does so within this time stops us too
 _EARLY_S = 0.1
+_ANY_CHANGE = os.WEXITED | os.WSTOPPED | os.WCONTINUED
 _ENDED = frozenset({os.CLD_EXITED, os.CLD_KILLED, os.CLD_DUMPED})
 
 
@@ -50,7 +50,8 @@ def run_job(
         canary = Canary()
         rings = _make_rings(run_folder)
         try:
-            if (number := _told_to_end(desk)) is not None:
+            if (number := desk.pending_end()) is not None:
+                # it would have ended the job
                 _leave_nothing(run_folder)
                 return JobEnd(None, number, started=False)
             folder = rings.path if rings else None
@@ -70,11 +71,11 @@ def _run(plan: Plan, desk: SignalDesk, canary: Canary, on_start: Callable[[int],
     except AdvisorError as error:
         note_launch_error(plan, error)
         raise
+    _deliver_early(job.pid, desk)
     companion = Companion(plan, job.pid)
     companion.start()
     if on_start is not None:
         on_start(job.pid)
-    _deliver_early(job.pid, desk)
     exit_code, number = _wait(job, desk, canary)
     ended_ns = time.perf_counter_ns()
     recorded, complaint = companion.finish(exit_code, number, ended_ns)
@@ -116,23 +117,14 @@ def _spawn(plan: Plan, desk: SignalDesk) -> subprocess.Popen[bytes]:
     return spawn(plan.argv, environment, desk.restore_in_child)
 
 
-def _told_to_end(desk: SignalDesk) -> int | None:
-    """A signal that came before the job: it would have ended the job, so the job does not start."""
-    while (arrival := desk.wait(0)) is not None:
-        if arrival.number in ENDING:
-            return arrival.number
-    return None
-
-
 def _deliver_early(pid: int, desk: SignalDesk) -> None:
     """A Ctrl-C that came between our last look and the fork reached us and not the job.
 
     One that came just after it reached the job, which cannot have had the time to catch it: then it is dead in a moment.
     """
     early = []
-    while (arrival := desk.wait(0)) is not None:
-        if arrival.number in ENDING:
-            early.append(arrival.number)
+    while (number := desk.pending_end()) is not None:
+        early.append(number)
     deadline = time.monotonic() + _EARLY_S
     while early and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
         if time.monotonic() > deadline:
@@ -144,19 +136,20 @@ def _deliver_early(pid: int, desk: SignalDesk) -> None:
 
 def _wait(job: subprocess.Popen[bytes], desk: SignalDesk, canary: Canary) -> tuple[int | None, int | None]:
     """Pass signals on until the job ends; its exit code, or the signal that killed it."""
-    stop_until = 0.0
+    stopped_by, stop_until = 0, 0.0
     while True:
-        state = os.waitid(os.P_PID, job.pid, os.WEXITED | os.WSTOPPED | os.WNOHANG)
-        if state is not None and state.si_code in _ENDED:
-            killed = state.si_code != os.CLD_EXITED
-            job.returncode = -state.si_status if killed else state.si_status  # it is reaped: Popen must not wait again
-            return (None, state.si_status) if killed else (state.si_status, None)
-        if state is not None and time.monotonic() < stop_until:
+        while (state := os.waitid(os.P_PID, job.pid, _ANY_CHANGE | os.WNOHANG)) is not None:
+            if state.si_code in _ENDED:
+                killed = state.si_code != os.CLD_EXITED
+                job.returncode = -state.si_status if killed else state.si_status  # reaped: Popen must not wait again
+                return (None, state.si_status) if killed else (state.si_status, None)
+            stopped_by = state.si_status if state.si_code == os.CLD_STOPPED else 0
+        if stopped_by and time.monotonic() < stop_until:
             stop_until = 0.0
-            desk.stop_ourselves(state.si_status)
-        arrival = desk.wait(_RENEW_S if canary.stale else _LOOK_S)
+            desk.stop_ourselves(stopped_by)
+        arrival = desk.wait(0 if canary.used else _LOOK_S)
         if arrival is None:
-            if canary.stale:
+            if canary.used:
                 canary.renew()
         elif arrival.number != signal.SIGCHLD:
             if not _job_got(arrival, canary):
@@ -166,14 +159,14 @@ def _wait(job: subprocess.Popen[bytes], desk: SignalDesk, canary: Canary) -> tup
 
 
 def _pass_on(pid: int, number: int) -> None:
-    """The job is not reaped yet, so the pid is still its own; a job under another user (sudo) we may not signal, nor could the sender."""
+    """The job is not reaped yet, so the pid is still its own. A job under another user (sudo) we may not signal, nor could the sender."""
     with contextlib.suppress(PermissionError, ProcessLookupError):
         os.kill(pid, number)
 
 
 def _job_got(arrival: Arrival, canary: Canary) -> bool:
     if arrival.by_terminal:
-        canary.stale = True
+        canary.expect(arrival.number)
         return True
     # also SIGHUP of a terminal that goes away: the kernel sends it to the session's leader alone, which may be us
     return canary.group_got(arrival.number)

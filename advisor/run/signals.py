@@ -80,6 +80,11 @@ class SignalDesk:
         # last: what arrived since the fork is delivered now, and means the job
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
 
+    def pending_end(self) -> int | None:
+        """A signal that asks to end and is there already; others stay where they are."""
+        info = signal.sigtimedwait(ENDING, 0)
+        return info.si_signo if info else None
+
     def wait(self, timeout_s: float) -> Arrival | None:
         """The next signal, None after the timeout."""
         if self._strays:

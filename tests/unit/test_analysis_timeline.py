@@ -1,0 +1,106 @@
+"""The run along its time: bounded slices for plots, and the stretches that have a name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from recordings import SECOND, epoch_starts, folded, plan, recording, running, spans, stall
+
+from advisor.analysis.analyse import analyse
+from advisor.core.recording import Recording
+from advisor.core.report import Segment, TimelinePoint
+
+
+def drawn(made: Recording) -> tuple[TimelinePoint, ...]:
+    return analyse(made).timeline
+
+
+def test_slices_cover_the_run_from_its_first_step() -> None:
+    points = drawn(recording({0: plan(200)}))
+    assert points[0].t_s == pytest.approx(2.0), "since the job's start"
+    gaps = np.diff([point.t_s for point in points])
+    assert gaps == pytest.approx(gaps[0])
+    assert points[-1].t_s + gaps[0] == pytest.approx(2.0 + 20.0)
+    assert all(p.step_s == pytest.approx(0.1) and p.input_wait_share == pytest.approx(0.1) for p in points)
+    made = sum(p.samples_per_s or 0.0 for p in points) * gaps[0]
+    assert made == pytest.approx(200 * 8), "no sample is lost or counted twice"
+
+
+@pytest.mark.parametrize("steps", [1, 2, 30, 3000])
+def test_a_timeline_has_at_most_a_few_hundred_slices(steps: int) -> None:
+    assert 1 <= len(drawn(recording({0: plan(steps)}))) <= 240
+
+
+def test_throughput_is_that_of_all_ranks() -> None:
+    one, two = (drawn(recording({rank: plan(100) for rank in range(n)})) for n in (1, 2))
+    assert two[3].samples_per_s == pytest.approx(2 * (one[3].samples_per_s or 0.0))
+    assert two[3].step_s == pytest.approx(one[3].step_s or 0.0)
+
+
+def test_a_stretch_without_steps_is_unknown_step_time_and_no_throughput() -> None:
+    made = running(recording({0: plan(50)}))
+    waiting = replace(made, meta=replace(made.meta, last_ns=made.meta.last_ns + 20 * SECOND))
+    last = drawn(waiting)[-1]
+    assert last.step_s is None and last.input_wait_share is None and last.samples_per_s == 0.0
+
+
+def test_unknown_batch_sizes_draw_no_throughput() -> None:
+    assert {p.samples_per_s for p in drawn(recording({0: plan(50, samples=0)}))} == {None}
+
+
+def test_folded_rows_draw_the_same_sum() -> None:
+    full = recording({0: plan(400)})
+    fewer = replace(full, steps={0: folded(full.steps[0], 10, 350)})
+    sums = [sum(p.samples_per_s or 0.0 for p in drawn(r)) / len(drawn(r)) for r in (full, fewer)]
+    assert sums[1] == pytest.approx(sums[0])
+
+
+def named(made: Recording, kind: str) -> list[Segment]:
+    return [segment for segment in analyse(made).segments if segment.kind == kind]
+
+
+def test_the_warm_up_is_the_first_segment() -> None:
+    (warm_up,) = named(recording({0: plan(30)}), "warm-up")
+    assert (warm_up.start_s, warm_up.end_s) == pytest.approx((2.0, 2.3))
+    assert (warm_up.first_step, warm_up.last_step) == (0, 2)
+
+
+def test_epochs_reach_from_one_first_fetch_to_the_next() -> None:
+    epochs = named(recording({0: epoch_starts(plan(30), 10)}), "epoch")
+    assert [(e.first_step, e.last_step, e.label) for e in epochs] == [
+        (0, 9, "epoch 0"),
+        (10, 19, "epoch 1"),
+        (20, 29, "epoch 2"),
+    ]
+    assert epochs[1].start_s == pytest.approx(epochs[0].end_s)
+
+
+def test_a_single_epoch_is_no_segment() -> None:
+    assert named(recording({0: epoch_starts(plan(30), 100)}), "epoch") == []
+
+
+def test_evaluations_checkpoints_and_stalls_have_their_place() -> None:
+    marks = spans(
+        [("evaluation", 9, 1.0, 1.5), ("checkpoint", 9, 1.5, 1.6), ("gc", 9, 1.6, 1.7), ("fsync", 9, 1.6, 1.7)]
+    )
+    made = recording({0: plan(), 1: plan()}, spans={0: marks, 1: marks}, events=(stall(40.0, {"rank": 0}),))
+    found = [s for s in analyse(made).segments if s.kind != "warm-up"]
+    assert [s.kind for s in found] == ["evaluation", "checkpoint", "stall"], "of the first rank, each once"
+    assert [t for s in found for t in (s.start_s, s.end_s)] == pytest.approx([3.0, 3.5, 3.5, 3.6, 12.0, 52.0])
+
+
+def test_segments_are_bounded_and_in_order_of_time() -> None:
+    many = [(kind, n, 0.1 * n, 0.1 * n + 0.05) for n in range(1000) for kind in ("evaluation", "checkpoint")]
+    made = recording({0: epoch_starts(plan(3000), 2)}, spans={0: spans(many)})
+    segments = analyse(made).segments
+    assert len(segments) <= 601
+    assert [s.start_s for s in segments] == sorted(s.start_s for s in segments)
+    kept = [s for s in segments if s.kind == "evaluation"]
+    assert len(kept) == 200 and kept[-1].first_step == 999, "the latest"
+
+
+def test_a_run_without_a_step_has_neither_slices_nor_segments() -> None:
+    analysis = analyse(recording({}))
+    assert analysis.timeline == () and analysis.segments == ()

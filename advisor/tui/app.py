@@ -123,8 +123,8 @@ class AdvisorApp(App[str]):
 
     def _tick(self) -> None:
         self._reports.tick()
-        if self.replay:
-            self.base.query_one(ReplayBar).put()
+        for bar in self.base.query(ReplayBar):
+            bar.put()
         if self.job and not self._ended and not self.job.running():
             self._ended = True
             self._show_trouble(None, self.job.trouble)
@@ -146,8 +146,8 @@ class AdvisorApp(App[str]):
             keys = [finding_key(f) for f in in_reading_order(report.findings)]
             if self.selected not in keys:
                 self._select(keys[0] if keys else None)
-        if self.replay:
-            self.base.query_one(ReplayBar).put()
+        for bar in self.base.query(ReplayBar):
+            bar.put()
         self._show_trouble(report, trouble)
 
     def _show_trouble(self, report: Report | None, trouble: str) -> None:

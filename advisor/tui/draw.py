@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
@@ -52,11 +51,34 @@ def harmless(text: str) -> str:
 
 
 def prose(text: str, width: int, most: int = 0, indent: str = "") -> list[str]:
-    """Wrapped words; more than `most` lines end in an ellipsis."""
-    lines = textwrap.wrap(harmless(text), max(width, 8), subsequent_indent=indent) if text else []
+    """Wrapped words, counted in cells; more than `most` lines end in an ellipsis."""
+    width = max(width, 8)
+    lines: list[str] = []
+    rest = " ".join(harmless(text).split())
+    while rest:
+        head = indent if lines else ""
+        line_text, rest = _break(rest, width - cell_len(head))
+        lines.append(head + line_text)
     if most and len(lines) > most:
-        lines = [*lines[: most - 1], fit(lines[most - 1] + " " * width, max(width - 1, 1)).rstrip().rstrip("…") + "…"]
+        last = fit(lines[most - 1], width - 1).rstrip().rstrip("…")
+        lines = [*lines[: most - 1], f"{last}…"]
     return lines
+
+
+def _break(text: str, width: int) -> tuple[str, str]:
+    """As many words as fit, or a piece of one that fits nowhere."""
+    if cell_len(text) <= width:
+        return text, ""
+    taken = ""
+    for word in text.split(" "):
+        longer = f"{taken} {word}" if taken else word
+        if cell_len(longer) > width:
+            break
+        taken = longer
+    if not taken:
+        taken = set_cell_size(text, max(width, 2)).rstrip()
+        return taken, text[len(taken) :].lstrip()
+    return taken, text[len(taken) + 1 :]
 
 
 def meter(share: float | None, width: int, colour: str = "$primary") -> Content:

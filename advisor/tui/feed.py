@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from textual.app import App
+from textual.css.query import NoMatches
 
 from advisor.core.errors import AdvisorError
 
@@ -43,5 +45,5 @@ class Feed(Generic[T]):
 
     def _deliver(self, value: T | None, trouble: str) -> None:
         self._busy = False
-        if self._app.is_running:
+        with contextlib.suppress(NoMatches):  # the screen is being taken down: its parts are gone, its loop is not
             self._receive(value, trouble)

@@ -100,4 +100,7 @@ def test_prose_that_does_not_fit_ends_in_an_ellipsis():
     assert lines[1].endswith("…")
     assert all(len(line) <= 12 for line in lines)
     assert prose("", 10) == []
+    assert prose("x" * 25, 10) == ["x" * 10, "x" * 10, "x" * 5]
+    assert all(cell_len(line) <= 11 for line in prose("日本語のとても長い名前 and words", 11))
+    assert prose("one two three", 9, indent="  ") == ["one two", "  three"]
     assert prose("one two", 12, most=2) == ["one two"]

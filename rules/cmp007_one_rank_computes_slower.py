@@ -85,7 +85,9 @@ RULE = rule(
         "excess": Threshold(
             0.05, "of the step: a rank that computes little may differ by more than a tenth and cost nothing"
         ),
-        "part": Threshold(0.5, "most of what this rank takes beyond the others: otherwise compute is not what makes it late"),
+        "part": Threshold(
+            0.5, "most of what this rank takes beyond the others: otherwise compute is not what makes it late"
+        ),
         "late": Threshold(0.5, "a culprit comes last in most steps; chance changes sides"),
     },
 )

@@ -70,5 +70,9 @@ RULE = rule(
     check,
     needs=("step.time_s", "step.checkpoint_s"),
     explains=("COM002", "LOP002", "LOP004"),
-    thresholds={"share": Threshold(0.03, "lower than elsewhere: it is paid for by every rank at once and easy to take off the loop")},
+    thresholds={
+        "share": Threshold(
+            0.03, "lower than elsewhere: it is paid for by every rank at once and easy to take off the loop"
+        )
+    },
 )

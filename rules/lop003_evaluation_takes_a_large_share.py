@@ -66,7 +66,9 @@ RULE = rule(
     needs=("step.time_s", "step.evaluation_s"),
     explains=("COM002",),
     thresholds={
-        "share": Threshold(0.10, "twice the share where severity 'medium' begins: evaluation is wanted, only too much of it is not"),
+        "share": Threshold(
+            0.10, "twice the share where severity 'medium' begins: evaluation is wanted, only too much of it is not"
+        ),
         "evaluations": Threshold(2, "one evaluation tells nothing about how often"),
     },
 )

@@ -36,6 +36,8 @@ def duration(s: float | None) -> str:
     if not _known(s):
         return DASH
     sign, size = ("-" if s < 0 else ""), abs(s)
+    if 0 < size < 0.9995e-9:
+        return "<1 ns"
     if size < 59.95:
         factor, unit = _second_unit(size)
         return f"{sign}{_digits(size / factor)} {unit}" if size else "0 s"
@@ -115,6 +117,19 @@ def quantity(value: float | str | None, unit: str = "") -> str:
         return value or DASH
     write = _BY_UNIT.get(unit)
     return write(value) if write else number(value, unit)
+
+
+def metric_words(name: str) -> str:
+    """`step.input_wait_s` as one would say it: `step input wait`; the value beside it carries the unit."""
+    for suffix in ("_s", "_bytes", "_pct", "_mhz", "_per_s"):
+        name = name.removesuffix(suffix)
+    return name.replace(".", " ").replace("_", " ")
+
+
+def amount(value: float | str | None, unit: str, metric: str) -> str:
+    """A quantity beside its metric's words: a unit they end with is not said twice (`loader workers  4`)."""
+    said = unit not in ("", "share", "bytes") and metric_words(metric).endswith(unit)
+    return quantity(value, "" if said else unit)
 
 
 def shorten(text: str, width: int) -> str:

@@ -67,7 +67,9 @@ class Meta:
     launch_error: str | None = None
     recording_stopped_ns: int | None = None
     recording_stopped_reason: str | None = None
-    environment: Mapping[str, Any] = field(default_factory=dict)  # host, kernel, cores, gpus, chosen environment variables
+    environment: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # host, kernel, cores, gpus, chosen environment variables
     agent: Mapping[str, float] = field(default_factory=dict)  # cpu_s, wall_s, lost_records, startup_s
 
 
@@ -75,7 +77,9 @@ class Meta:
 class Recording:
     meta: Meta
     processes: tuple[Process, ...] = ()
-    facts: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)  # by pid: what the recorder saw of loaders, DDP, versions
+    facts: Mapping[int, Mapping[str, Any]] = field(
+        default_factory=dict
+    )  # by pid: what the recorder saw of loaders, DDP, versions
     # by rank; columns: STEP_FIELDS, flags, count (steps folded into the row, 1 for a raw step; times are their sums)
     steps: Mapping[int, Table] = field(default_factory=dict)
     gpu_steps: Mapping[int, Table] = field(default_factory=dict)
@@ -85,4 +89,6 @@ class Recording:
     samples: Mapping[tuple[str, str], Series] = field(default_factory=dict)
     events: tuple[Event, ...] = ()
     gaps: tuple[ProbeGap, ...] = ()
-    positions: Mapping[int, tuple[str, int, int]] = field(default_factory=dict)  # by rank: phase, step, since_ns, as last seen
+    positions: Mapping[int, tuple[str, int, int]] = field(
+        default_factory=dict
+    )  # by rank: phase, step, since_ns, as last seen

@@ -16,11 +16,13 @@ def median(values: Array) -> float:
 
 
 def increase(t_ns: NDArray[np.int64], counter: Array, start_ns: int, end_ns: int) -> tuple[float, float] | None:
-    """(growth of a counter, seconds) between first and last reading in an interval; None with fewer than two readings."""
-    inside = (t_ns >= start_ns) & (t_ns <= end_ns)
-    if int(inside.sum()) < 2:
+    """(growth of a counter, seconds) over the readings that enclose an interval; None with fewer than two."""
+    # the last reading before and the first one after belong to it: readings are sparse, and a counter loses nothing between them
+    first = max(0, int(np.searchsorted(t_ns, start_ns, side="right")) - 1)
+    last = min(t_ns.size, int(np.searchsorted(t_ns, end_ns, side="left")) + 1)
+    if last - first < 2:
         return None
-    times, readings = t_ns[inside], counter[inside]
+    times, readings = t_ns[first:last], counter[first:last]
     steps = np.diff(readings)
     growth = float(steps[steps > 0].sum())
     seconds = float(times[-1] - times[0]) / 1e9

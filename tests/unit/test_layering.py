@@ -91,15 +91,13 @@ def test_the_recorder_imports_the_standard_library_and_itself(path: Path) -> Non
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
 def test_the_recorder_is_python_3_9(path: Path) -> None:
     tree = ast.parse(path.read_text(), feature_version=(3, 9))
-    assert not [
-        node.lineno for node in ast.walk(tree) if isinstance(node, ast.Match)
-    ]  # feature_version lets it through
+    assert not [node for node in ast.walk(tree) if isinstance(node, ast.Match)]  # feature_version lets it through
 
 
 def test_the_hook_is_any_python_3_and_imports_next_to_nothing() -> None:
     tree = ast.parse(INJECT.read_text(), feature_version=(3, 4))
     assert not [node for node in ast.walk(tree) if isinstance(node, (ast.JoinedStr, ast.NamedExpr, ast.AnnAssign))]
-    assert imported(runs_at_import(tree)).keys() == {"os", "sys", "sitecustomize"}
+    assert imported(runs_at_import(tree)).keys() == {"os", "sys"}
 
 
 def test_the_layout_needs_no_numpy() -> None:

@@ -32,6 +32,7 @@ from probes.host.procfs import CLOCK_TICKS
 _HOST_ANSWERS_WITHIN_S = 2.0
 _STACKS_END_WITHIN_S = 0.5
 _LEAVING_S = 0.5  # helpers of the job (resource trackers) end a moment after it
+_NEWS_TAKES_NS = 1_000_000_000
 _EACH_CORE = "cpu:"
 
 
@@ -44,10 +45,12 @@ class Agent:
         self._plan = plan
         self._options = plan.options
         self._environment: dict[str, Any] = _environment()
-        self._cost = CostBook(budget=plan.options.overhead_budget, grace_s=plan.options.stack_dense_s)
+        self._cost = CostBook(
+            budget=plan.options.overhead_budget, grace_s=plan.options.stack_dense_s, own_before_s=plan.began_cpu_s
+        )
         self._writer = RunWriter.create(plan.run_folder, meta=first_meta(plan))
         self._news: deque[News | Death | Event] = deque()
-        self._roster = Roster(self._writer, job_pid)
+        self._roster = Roster(self._writer, job_pid, " ".join(redact_argv(plan.argv)))
         self._oom = OomLedger()
         self._host = HostWatch(
             job_pid, period_s=plan.options.period_s, probes=plan.options.host_probes, post=self._news.append
@@ -56,12 +59,12 @@ class Agent:
         self._deaths = self._death_desk()
         self._followers = Followers(self._writer, self._roster, plan.ring_folder, watch_death=self._watch_death)
         self._notes = plan.ring_folder and Notes(self._writer, plan.ring_folder, want_mount=self._host.want_mount)
+        self._missed: deque[Death] = deque()
         self._self_ns: dict[int, tuple[int, int]] = {}
         self._told_recorder_cost = False
         self._each_core = self._workers = True
         self._polls = 0
         self._stopped: str | None = None
-        self._watch_death(job_pid)
 
     def run(self, job_ended: threading.Event) -> str | None:
         """Until the job has ended; why the recording stopped before, if it did."""
@@ -84,7 +87,8 @@ class Agent:
         """Write down the end of the job and of the recording."""
         answered = self._end_threads()
         self._record(self._poll)
-        self._record(lambda: self._roster.root_ended(exit_code, signal, ended_ns))
+        self._record(lambda: self._believe_the_tree(time.perf_counter_ns() + _NEWS_TAKES_NS))
+        self._record(lambda: self._root_ended(Death(self._roster.root_pid, ended_ns, exit_code, signal)))
         self._record(lambda: self._last_words(answered))
         end = {"ended_ns": ended_ns, "exit_code": exit_code, "exit_signal": signal, "agent": self._account()}
         self._record(lambda: self._writer.put_meta(**end))
@@ -114,9 +118,11 @@ class Agent:
 
     def _poll(self) -> None:
         self._polls += 1
-        self._followers.look(time.perf_counter_ns())
+        now_ns = time.perf_counter_ns()
+        self._followers.look(now_ns)
         while self._news:
             self._take(self._news.popleft())
+        self._believe_the_tree(now_ns)
 
     def _take(self, news: News | Death | Event) -> None:
         if isinstance(news, HostNews):
@@ -138,16 +144,29 @@ class Agent:
         samples = news.tick.samples
         self._oom.note(news.tick.t_ns, samples)
         self._roster.update(news.change, news.members)
-        for member in news.change.ended:  # mostly known already: then this is no news
-            seen = member.exit
-            self._died(Death(member.pid, news.tick.t_ns, seen.code if seen else None, seen.signal if seen else None))
+        for member in news.change.ended:
+            if member.pid != self._roster.root_pid:
+                seen = member.exit
+                self._died(
+                    Death(member.pid, news.tick.t_ns, seen.code if seen else None, seen.signal if seen else None)
+                )
         self._writer.put_samples(news.tick.t_ns, samples if self._each_core else _without_cores(samples))
         for gap in news.tick.gaps:
             self._writer.put_gap(gap)
 
+    def _believe_the_tree(self, now_ns: int) -> None:
+        """A process is missing from the tree. Who waited for its death knows more, and mostly has told: then this is no news."""
+        while self._missed and self._missed[0].t_ns <= now_ns - _NEWS_TAKES_NS:
+            self._died(self._missed.popleft())
+
     def _died(self, death: Death) -> None:
         if self._followers.died(death):
             self._oom.suspect(death)
+
+    def _root_ended(self, death: Death) -> None:
+        """The launcher reaped it and is certain; nobody else is asked."""
+        self._roster.root_seen(death.t_ns)
+        self._died(death)
 
     # -- every second -----------------------------------------------------------------------------------------------------------
 
@@ -261,7 +280,7 @@ class Agent:
     def _account(self) -> dict[str, float]:
         return {
             "cpu_s": self._cost.cpu_s(self._stacks.cpu_s),
-            "wall_s": self._cost.wall_s,
+            "wall_s": (time.perf_counter_ns() - self._plan.began_ns) / 1e9,
             "startup_s": _startup_s(self._plan.began_ns),
             "lost_records": self._followers.lost_records,
             "records": self._followers.records,
@@ -278,7 +297,7 @@ class Agent:
             return None
 
     def _watch_death(self, pid: int) -> None:
-        if self._deaths is not None:
+        if self._deaths is not None and pid != self._roster.root_pid:
             self._deaths.watch(pid)
 
 

@@ -24,6 +24,7 @@ class Plan:
     ring_folder: Path | None
     began_ns: int
     began_unix_s: float
+    began_cpu_s: float  # of this process; what it takes from then on is the cost of watching
 
 
 class Companion:
@@ -44,7 +45,7 @@ class Companion:
         try:
             self._thread.start()
         except RuntimeError as error:
-            self._complain(f"not recorded: {error}")
+            self._complain(f"the job runs unrecorded: {error}", at_once=True)
 
     def finish(self, exit_code: int | None, signal: int | None, ended_ns: int) -> tuple[bool, str | None]:
         """Whether there is a recording, and why it is missing or incomplete. Waits for its end, but not for ever."""

@@ -12,20 +12,17 @@ SHED_ORDER = ("stacks", "cpu_cores", "gpu", "workers", "network", "disk", "memor
 
 
 class CostBook:
-    """CPU seconds of this process and of the children it looks into ranks with, since it was made."""
+    """CPU seconds of this process and of the children it looks into ranks with, since it had used `own_before_s`."""
 
-    def __init__(self, *, budget: float, grace_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, *, budget: float, grace_s: float, own_before_s: float = 0.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._budget = budget
         self._clock = clock
-        self._began_s = clock()
-        self._own_before_s = time.process_time()
-        self._quiet_until_s = self._began_s + grace_s  # imports and the first stacks are paid once
+        self._own_before_s = own_before_s
+        self._quiet_until_s = clock() + grace_s  # imports and the first stacks are paid once
         self._window: deque[tuple[float, float]] = deque()
         self._left = list(SHED_ORDER)
-
-    @property
-    def wall_s(self) -> float:
-        return self._clock() - self._began_s
 
     def cpu_s(self, children_cpu_s: float) -> float:
         return time.process_time() - self._own_before_s + children_cpu_s

@@ -56,7 +56,14 @@ def run_job(
                 return JobEnd(None, number, started=False)
             folder = rings.path if rings else None
             plan = Plan(
-                tuple(argv), run_folder, name, options or RunOptions(), folder, time.perf_counter_ns(), time.time()
+                argv=tuple(argv),
+                run_folder=run_folder,
+                name=name,
+                options=options or RunOptions(),
+                ring_folder=folder,
+                began_ns=time.perf_counter_ns(),
+                began_unix_s=time.time(),
+                began_cpu_s=time.process_time(),
             )
             return _run(plan, desk, canary, on_start)
         finally:

@@ -18,9 +18,10 @@ _NAMES_CHARACTERS = 400
 class Roster:
     """Rows are written as they change. Any method may raise RecordingStopped from the writer."""
 
-    def __init__(self, writer: RunWriter, root_pid: int) -> None:
+    def __init__(self, writer: RunWriter, root_pid: int, root_command: str) -> None:
         self._writer = writer
         self.root_pid = root_pid
+        self.root_command = root_command
         self._members: dict[int, Member] = {}
         self._rows: dict[int, Process] = {}  # the living, and of the dead those whose pid was not used again
         self._others = 0
@@ -75,12 +76,10 @@ class Roster:
             self._note_death(process)
         return True
 
-    def root_ended(self, exit_code: int | None, signal: int | None, ended_ns: int) -> None:
-        """The launcher reaped the job's main process: what it saw is certain."""
-        root = self._rows.get(self.root_pid)
-        if root is None:
-            root = self._row_of_root(ended_ns)
-        self._put(replace(root, ended_ns=root.ended_ns or ended_ns, exit_code=exit_code, exit_signal=signal))
+    def root_seen(self, now_ns: int) -> None:
+        """A job that was over before the first look at its processes had a main process all the same."""
+        if self.root_pid not in self._rows:
+            self._put(Process(self.root_pid, "other", None, None, None, 0, self.root_command, now_ns))
 
     def mark_oom_killed(self, pid: int) -> None:
         """Decided some time after the death: the kernel's counters are read once a second."""
@@ -111,9 +110,6 @@ class Roster:
         self._put(
             Process(member.pid, "other", None, None, None, member.parent_pid, member.command, member.first_seen_ns)
         )
-
-    def _row_of_root(self, now_ns: int) -> Process:
-        return Process(self.root_pid, "other", None, None, None, 0, "", now_ns)
 
     def _command_of(self, pid: int) -> str:
         member = self._members.get(pid)

@@ -1,0 +1,90 @@
+"""When standing still is a stall, and when it is over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from advisor.run.stalls import Sight, StallClock, StallState
+
+S = 1_000_000_000
+AFTER_S = 15.0
+
+
+def sight(rank: int = 0, **changes: object) -> Sight:
+    return replace(Sight(rank, 100 + rank, "forward", 7, since_ns=0, steps=7), **changes)  # type: ignore[arg-type]
+
+
+def clock() -> StallClock:
+    return StallClock(after_s=AFTER_S, refresh_s=10.0)
+
+
+@pytest.mark.parametrize(
+    ("seen", "at_s", "stalls"),
+    [
+        (sight(), 14.9, False),
+        (sight(), 15.0, True),
+        (sight(steps=0), 100.0, False),  # it never trained: start-up takes what it takes
+        (sight(p99_ns=2 * S), 19.9, False),  # steps of two seconds: ten of them
+        (sight(p99_ns=2 * S), 20.0, True),
+        (sight(since_ns=10 * S), 24.9, False),
+        (sight(phase="evaluation"), 15.0, True),  # what it means is not said here
+    ],
+)
+def test_a_rank_stalls_when_it_stands_still_long_enough(seen: Sight, at_s: float, stalls: bool) -> None:
+    state = clock().look(round(at_s * S), [seen])
+    assert (state is not None) == stalls
+    if state is not None:
+        assert state == StallState("stall-1", seen.since_ns, round(at_s * S) - seen.since_ns)
+
+
+def test_it_is_told_again_under_the_same_id_ever_more_rarely() -> None:
+    c, told = clock(), []
+    for second in range(15, 1200):
+        state = c.look(second * S, [sight()])
+        if state is not None:
+            assert state.id == "stall-1"
+            told.append(second)
+    assert told[:4] == [15, 25, 35, 45]
+    assert len(told) < 40  # an hour's hang shall not fill the disk
+    assert told[-1] - told[-2] > 60
+
+
+@pytest.mark.parametrize(
+    "moved",
+    [{"step": 8}, {"phase": "backward"}, {"since_ns": 16 * S}, {"pid": 999}],
+    ids=["a step", "a phase", "the same phase anew", "another process"],
+)
+def test_it_ends_when_a_rank_moves(moved: dict[str, object]) -> None:
+    c = clock()
+    c.look(20 * S, [sight(0), sight(1)])
+    assert c.look(21 * S, [sight(0), sight(1)]) is None
+    state = c.look(22 * S, [sight(0), sight(1, **moved)])
+    assert state == StallState("stall-1", 0, 22 * S, ended=True)
+
+
+def test_it_ends_when_a_rank_dies_or_the_run_does() -> None:
+    c = clock()
+    c.look(20 * S, [sight(0), sight(1)])
+    ended = c.look(21 * S, [sight(0)])
+    assert ended is not None and ended.ended
+    again = c.look(22 * S, [sight(0)])
+    assert again is not None and again.id == "stall-2"
+    assert c.end(23 * S) == StallState("stall-2", 0, 23 * S, ended=True)
+    assert c.end(24 * S) is None
+
+
+def test_one_rank_that_goes_on_does_not_hide_one_that_stands() -> None:
+    c = clock()
+    state = c.look(20 * S, [sight(0, since_ns=19 * S), sight(1)])
+    assert state is not None
+    assert c.look(21 * S, [sight(0, since_ns=20 * S, step=8), sight(1)]) is None  # not over either
+
+
+def test_time_that_we_slept_ourselves_is_nobodys_stall() -> None:
+    c = clock()
+    c.woke_up(1000 * S)
+    assert c.look(1001 * S, [sight()]) is None
+    state = c.look(1015 * S, [sight()])
+    assert state is not None and state.stalled_ns == 15 * S

@@ -54,7 +54,7 @@ def link(findings: list[Finding], explains: Mapping[str, tuple[str, ...]]) -> tu
         causes = [
             f
             for f in findings
-            if f is not finding and finding.rule in explains.get(f.rule, ()) and _overlap(f, finding)
+            if f is not finding and finding.rule in (*explains.get(f.rule, ()), *f.explains) and _overlap(f, finding)
         ]
         if causes:
             cause[finding.rule] = max(causes, key=lambda f: (f.fatal, f.seconds_per_step)).rule
@@ -109,13 +109,13 @@ def verdict(analysis: Analysis, findings: tuple[Finding, ...], outcomes: list[Ou
 
 def _summary(finding: Finding) -> str:
     notes = "; ".join(e.note for e in finding.evidence[:2] if e.note)
-    parts = [notes] if notes else []
+    parts = [notes[:1].upper() + notes[1:]] if notes else []
     if finding.fixes:
         fix = finding.fixes[0]
         where = f" ({fix.where.file}:{fix.where.line})" if fix.where else ""
         parts.append(f"Fix: {fix.title}{where}")
     if finding.saving is not None and not finding.fatal:
-        parts.append(f"predicted {speedup_range(finding.saving.speedup)}")
+        parts.append(f"Predicted: {speedup_range(finding.saving.speedup)}")
     return ". ".join(parts) + "." if parts else ""
 
 

@@ -17,7 +17,7 @@ as well (CPU001 explains it).
 from __future__ import annotations
 
 from advisor.core.analysis import Analysis
-from advisor.core.findings import Clear, Evidence, Finding, Fix
+from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
 from rules.reading import common, model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
@@ -27,7 +27,9 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     others, allowed = a.value("cpu.other_cores"), a.value("cpu.allowed_cores")
     busy = a.value("cpu.host_busy_cores")
     # what the neighbours take of the cores this job may use; the rest of the delay is the job's own crowding
-    delay = common(delays)
+    ranks = tuple(rank for rank, delay in delays.items() if delay >= t["delay"] * step)
+    everywhere = len(ranks) == len(delays)
+    delay = common(delays) if everywhere else max(delays.values())
     lost = min(delay, step * others / max(busy, 1e-9))
     level = severity(lost / step)
     if delay < t["delay"] * step or others < t["other_cores"] * allowed or busy < t["busy"] * allowed or level is None:
@@ -39,6 +41,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         severity=level,
         confidence=confidence(a),
         seconds_per_step=lost,
+        scope=Affected(ranks=() if everywhere else ranks),
         evidence=(
             Evidence(
                 "step.run_delay_s", delay, "s", t["delay"] * step, "the training thread was ready and had no core"
@@ -60,6 +63,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             ),
         ),
         saving=model.saving(step - lost, step - 0.5 * lost, "the cores to itself"),
+        # what slows all ranks alike makes none of them a straggler
+        explains=() if everywhere else ("CMP007", "COM002"),
     )
 
 
@@ -68,7 +73,7 @@ RULE = rule(
     "other processes take the CPUs",
     check,
     needs=("step.time_s", "step.run_delay_s", "cpu.other_cores", "cpu.allowed_cores", "cpu.host_busy_cores"),
-    explains=("COM002", "CMP007", "DAT001", "DAT004", "COM001"),
+    explains=("DAT001", "DAT004", "COM001"),
     thresholds={
         "delay": Threshold(0.10, "a tenth of the step; short waits for a core are ordinary"),
         "other_cores": Threshold(0.25, "a quarter of the allowed cores: less is the system's own housekeeping"),

@@ -34,8 +34,9 @@ from rules.reading import (
 )
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
-# Allowance for the hand-over through shared memory, until it is measured per job: it bounds the pessimistic end of the estimate.
-_HAND_OVER = 1.15
+# Allowance for the hand-over through shared memory and for caches shared with the workers, until it is measured per job: it makes the
+# pessimistic end of the estimate.
+_HAND_OVER = 1.10
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
@@ -48,7 +49,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     workers, wanted = workers_for(a, rank, walls.get(rank, mean(walls)))
     loader, model = training_loader(a, waits), model_of(a)
     best = step_with_workers(a, walls, workers, 1.0)
-    worst = step_with_workers(a, walls, workers, WORKER_EFFICIENCY, floor=_HAND_OVER)
+    worst = _HAND_OVER * step_with_workers(a, walls, workers, WORKER_EFFICIENCY)
     cap = worker_cap(a)
     title = f"num_workers=0 → {workers}, persistent_workers=True"
     change = f"DataLoader(..., num_workers={workers}, persistent_workers=True)"

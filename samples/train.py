@@ -360,6 +360,7 @@ def run(args: argparse.Namespace, rank: int, local_rank: int, world_size: int, *
         args.output.mkdir(parents=True, exist_ok=True)
     train(args, world)
     if dist.is_initialized():
+        dist.barrier()  # leave together: gloo now and then aborts a rank whose peers are gone already
         dist.destroy_process_group()
 
 

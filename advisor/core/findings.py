@@ -63,6 +63,7 @@ class Finding:
     evidence: tuple[Evidence, ...] = ()
     fixes: tuple[Fix, ...] = ()
     saving: Saving | None = None
+    # from a rule: what this finding explains beyond the rule's own list; from the engine: all that it did explain
     explains: tuple[str, ...] = ()
     explained_by: str | None = None
     fatal: bool = False  # the job hangs or died: nothing else matters until that is mended

@@ -25,6 +25,7 @@ def train(rank: int, world: int, store: str) -> None:
         optimizer.zero_grad()
         nn.functional.mse_loss(model(x), y).backward()
         optimizer.step()
+    dist.barrier()
     dist.destroy_process_group()
 
 

@@ -57,17 +57,14 @@ def test_all_commands_import_without_torch() -> None:
     assert not {name.partition(".")[0] for name in loaded_by(*modules)} & set(HEAVY)
 
 
-def imported(tree: ast.AST) -> dict[str, list[int]]:
-    """Top-level packages that a module imports absolutely, anywhere in it, with the lines."""
-    found: dict[str, list[int]] = {}
+def imported(tree: ast.AST) -> set[str]:
+    """Top-level packages that a module imports absolutely, anywhere in it."""
+    found = set()
     for node in ast.walk(tree):
-        names = []
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            found |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            names = [node.module or ""]
-        for name in names:
-            found.setdefault(name.partition(".")[0], []).append(node.lineno)
+            found.add((node.module or "").partition(".")[0])
     return found
 
 
@@ -84,8 +81,8 @@ def runs_at_import(tree: ast.Module) -> ast.Module:
 def test_the_recorder_imports_the_standard_library_and_itself(path: Path) -> None:
     tree = ast.parse(path.read_text(), feature_version=(3, 9))
     # torch only where the job has already imported it: inside functions that run afterwards
-    assert imported(tree).keys() - sys.stdlib_module_names <= {"torch"}
-    assert imported(runs_at_import(tree)).keys() <= sys.stdlib_module_names
+    assert imported(tree) - sys.stdlib_module_names <= {"torch"}
+    assert imported(runs_at_import(tree)) <= sys.stdlib_module_names
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
@@ -97,7 +94,7 @@ def test_the_recorder_is_python_3_9(path: Path) -> None:
 def test_the_hook_is_any_python_3_and_imports_next_to_nothing() -> None:
     tree = ast.parse(INJECT.read_text(), feature_version=(3, 4))
     assert not [node for node in ast.walk(tree) if isinstance(node, (ast.JoinedStr, ast.NamedExpr, ast.AnnAssign))]
-    assert imported(runs_at_import(tree)).keys() == {"os", "sys"}
+    assert imported(runs_at_import(tree)) == {"os", "sys"}
 
 
 def test_the_layout_needs_no_numpy() -> None:
@@ -113,4 +110,4 @@ def test_rules_and_analysis_touch_no_file_clock_or_process() -> None:
     forbidden = {"os", "subprocess", "time", "sqlite3", "socket", "pathlib", "threading", "datetime"}
     for package in (rules, advisor.analysis):
         for path in sorted(Path(package.__path__[0]).glob("*.py")):
-            assert not imported(ast.parse(path.read_text())).keys() & forbidden, path.name
+            assert not imported(ast.parse(path.read_text())) & forbidden, path.name

@@ -190,7 +190,6 @@ TABLES: dict[str, Table] = {
         false_alarms={
             "the job's own workers and threads crowd it": {"others": 0.5},
             "idle cores are left": {"busy": 9.0},
-            "one rank's own trouble": {"only": 0.0},
         },
         severities=waits("delay"),
         best=({"delay": 0.3}, 1 / 0.7),

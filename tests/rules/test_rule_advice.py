@@ -165,6 +165,22 @@ def test_cpu001_survives_a_throttled_rank_without_a_step() -> None:
     assert finding.scope.ranks == (1,)
 
 
+def test_cpu003_names_the_ranks_that_get_no_core() -> None:
+    assert found("CPU003").scope.ranks == ()
+    one = found("CPU003", only=0.0)
+    assert one.scope.ranks == (1,) and set(one.explains) == {"CMP007", "COM002"}
+    assert found("CPU003").explains == (), "what slows all alike makes none of them late"
+
+
+@pytest.mark.xfail(strict=True, reason="the delay of one rank is promised whole, though another rank is the slowest")
+def test_cpu003_promises_nothing_for_a_rank_that_nobody_waits_for() -> None:
+    analysis = jobs.cpu003(only=0.0)
+    assert analysis.model is not None
+    idle = replace(analysis.model, own={0: rank(1.0), 1: rank(0.6)})  # rank 1 gets no core, and waits for rank 0
+    finding = run_rule(RULES["CPU003"], replace(analysis, model=idle), Config())
+    assert not isinstance(finding, Finding) or best_step_s(finding) >= 0.99
+
+
 def test_lop001_counts_the_checkpoints_and_lop003_the_evaluations() -> None:
     assert [e.value for e in found("LOP001").evidence][1:] == [6.0]
     assert len(found("LOP001", seen=False).evidence) == 1

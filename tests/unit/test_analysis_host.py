@@ -31,7 +31,8 @@ def job(samples: Samples, **more: Any) -> Analysis:
         pytest.param([(0, 10), (1, 10)], (0.0, 1.0), id="stands still"),
         pytest.param([(0, 10)], None, id="one reading tells nothing"),
         pytest.param([], None, id="none neither"),
-        pytest.param([(-5, 0), (0, 10), (2, 11), (99, 500)], (1.0, 2.0), id="only what lies inside counts"),
+        pytest.param([(-9, 0), (-1, 8), (5, 20), (11, 24), (30, 500)], (16.0, 12.0), id="between readings around it"),
+        pytest.param([(-9, 0), (0, 8), (10, 24), (30, 500)], (16.0, 10.0), id="a reading on the edge is enough"),
     ],
 )
 def test_growth_of_a_counter(readings: list[tuple[float, float]], expected: tuple[float, float] | None) -> None:

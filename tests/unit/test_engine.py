@@ -70,6 +70,12 @@ def test_findings_about_the_whole_job_overlap_with_every_rank() -> None:
     assert linked(finding("DAT008", 0.3, 1), finding("COM002", 0.4))["COM002"].explained_by == "DAT008"
 
 
+def test_a_finding_may_explain_more_than_its_rule_always_does() -> None:
+    some = finding("CPU003", 0.3, 1, explains=("CMP007",))
+    assert linked(some, finding("CMP007", 0.4, 1))["CMP007"].explained_by == "CPU003"
+    assert linked(finding("CPU003", 0.3), finding("CMP007", 0.4, 1))["CMP007"].explained_by is None
+
+
 def test_of_several_causes_the_one_that_costs_most_explains() -> None:
     found = linked(finding("DAT008", 0.1, 1), finding("CMP007", 0.3, 1), finding("COM002", 0.4, 1))
     assert found["COM002"].explained_by == "CMP007"
@@ -134,13 +140,13 @@ def test_the_root_that_costs_most_is_the_bottleneck() -> None:
     root = finding(
         "DAT003",
         0.4,
-        evidence=(Evidence("w", 0.4, "s", None, "40 % of a step"),),
+        evidence=(Evidence("w", 0.4, "s", None, "a 40 % share"),),
         fixes=(fix,),
         saving=Saving((0.2, 0.3), (1.25, 1.43), "why"),
     )
     verdict = judged(finding("LOP002", 0.2), root).verdict
     assert (verdict.state, verdict.rule, verdict.title) == ("bottleneck", "DAT003", "DAT003 fired")
-    assert verdict.summary == "40 % of a step. Fix: num_workers=4 (train.py:42). predicted 1.2–1.4×."
+    assert verdict.summary == "A 40 % share. Fix: num_workers=4 (train.py:42). Predicted: 1.2–1.4×."
 
 
 def test_a_finding_of_low_severity_is_listed_and_is_no_verdict() -> None:

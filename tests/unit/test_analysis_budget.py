@@ -98,6 +98,26 @@ def test_ranks_that_take_turns_are_late_half_of_the_time() -> None:
     assert analysis.value("comm.skew_s") == pytest.approx(0.1)
 
 
+def test_what_follows_a_backward_delays_the_next_one() -> None:
+    # rank 0 is slow after each even step, rank 1 waits for data before each odd one: both come at the same time
+    plans = {
+        0: [step(gap=100 if n % 2 == 0 else 0) for n in range(40)],
+        1: [step(input_wait=110 if n % 2 else 10) for n in range(40)],
+    }
+    analysis = analyse(recording(plans, wire_ms=5))
+    assert analysis.by_rank("comm.late_share") == {0: 0.0, 1: 0.0}
+    assert analysis.value("comm.skew_s") == pytest.approx(0.0, abs=EXACT)
+
+
+def test_gradient_bytes_are_those_of_the_largest_model_wrapped() -> None:
+    ddp = {
+        rank: {"ddp": [{"total_parameter_size_bytes": 1e6}, {"total_parameter_size_bytes": 100e6}]} for rank in (0, 1)
+    }
+    facts = {100 + rank: known for rank, known in ddp.items()}
+    assert analyse(recording({0: plan(), 1: plan()}, facts=facts)).value("comm.megabytes") == pytest.approx(100.0)
+    assert not analyse(recording({0: plan(), 1: plan()})).has("comm.megabytes")
+
+
 @pytest.mark.parametrize(("more_ms", "late"), [(1.9, 0.0), (2.1, 1.0)])
 def test_a_rank_is_late_only_by_a_clear_margin(more_ms: float, late: float) -> None:
     analysis = analyse(recording({0: plan(), 1: plan(30, forward=30 + more_ms)}))

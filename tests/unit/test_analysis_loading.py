@@ -117,6 +117,9 @@ def test_batches_out_of_sight_are_missing_and_not_zero() -> None:
 def test_the_training_loader_is_the_known_one_else_the_only_one() -> None:
     unknown = {**TRAIN, "training": None}
     assert analyse(fed(batches(evenly()), (EVALUATE, TRAIN))).training_loader(0).line == 42  # type: ignore[union-attr]
+    later = {**TRAIN, "id": 2, "line": 80, "num_workers": 5}  # a second stage of training made a new one
+    second = analyse(fed(batches(evenly(loader=2)), (TRAIN, later)))
+    assert second.training_loader(0).line == 80 and second.value("loader.workers", 0) == 5.0  # type: ignore[union-attr]
     assert analyse(fed(batches(evenly()), (unknown,))).training_loader(0) is not None
     assert analyse(fed(batches(evenly()), (unknown, {**unknown, "id": 1}))).training_loader(0) is None
 

@@ -1,0 +1,142 @@
+"""GPU times by events, on a double of `torch.cuda`: a stream with a clock of its own that runs behind the host."""
+
+from __future__ import annotations
+
+import pytest
+
+from probes.rank.gpu import GpuTimes
+from probes.rank.layout import GPU_STEP_FIELDS, KIND_GPU_STEP
+
+MS = 1_000_000
+
+
+class Stream:
+    """What is queued runs in order; the host decides how far it has got."""
+
+    def __init__(self):
+        self.queued_ms = 0.0  # when the last thing queued will be done, on the stream's clock
+        self.host_ms = 0.0
+        self.done_ms = 0.0
+        self.capturing = False
+        self.made = 0
+
+    def work(self, ms):
+        self.queued_ms = max(self.queued_ms, self.host_ms) + ms
+
+    def host(self, ms):
+        self.host_ms += ms
+
+    # -- what torch.cuda offers
+    def is_current_stream_capturing(self):
+        return self.capturing
+
+    def Event(self, enable_timing):
+        assert enable_timing
+        self.made += 1
+        return Event(self)
+
+    def memory_stats(self):
+        return {
+            "allocated_bytes.all.current": 5,
+            "reserved_bytes.all.current": 7,
+            "allocated_bytes.all.peak": 6,
+            "num_alloc_retries": 1,
+        }
+
+
+class Event:
+    def __init__(self, stream):
+        self.stream = stream
+
+    def record(self):
+        self.at_ms = max(self.stream.queued_ms, self.stream.host_ms)
+
+    def query(self):
+        return self.at_ms <= self.stream.done_ms
+
+    def elapsed_time(self, later):
+        assert later.query(), "never asked before it has passed"
+        return later.at_ms - self.at_ms
+
+
+class Paper:
+    def __init__(self):
+        self.steps = []
+
+    def write(self, kind, flags, values):
+        assert kind == KIND_GPU_STEP
+        self.steps.append(dict(zip(GPU_STEP_FIELDS, values, strict=True)))
+
+
+@pytest.fixture
+def stream():
+    return Stream()
+
+
+def step(stream, times, paper, number, *, input_ms):
+    """The host fetches for so long, then queues 10 ms of forward, 20 of backward and 2 of optimizer at once."""
+    times.mark("gap")
+    stream.host(input_ms)
+    times.mark("input_wait")
+    for ms, phase in ((10, "forward"), (20, "backward"), (2, "optimizer")):
+        stream.work(ms)
+        times.mark(phase)
+    times.close(number, paper)
+
+
+def run(stream, *, input_ms, steps=4):
+    times, paper = GpuTimes(stream, clock=lambda: int(stream.host_ms * MS) + 10**12), Paper()
+    for number in range(steps):
+        stream.done_ms = stream.queued_ms  # the stream has caught up with the step before
+        step(stream, times, paper, number, input_ms=input_ms)
+        stream.host(1)
+    stream.done_ms = stream.queued_ms
+    times.close(steps, paper)
+    return paper, times
+
+
+def test_input_that_queued_kernels_hide_costs_nothing(stream):
+    paper, _ = run(stream, input_ms=25)  # the stream still computes for 31 ms when the host asks for its batch
+    assert paper.steps[-1]["input_wait_ns"] == 0
+    assert paper.steps[-1]["forward_ns"] == 10 * MS and paper.steps[-1]["backward_ns"] == 20 * MS
+
+
+def test_a_stream_that_ran_dry_stands_idle_for_input(stream):
+    paper, _ = run(stream, input_ms=50)
+    # the stream runs dry 31 ms after the host asks, and stands for the other 19
+    assert paper.steps[-1]["input_wait_ns"] == pytest.approx(19 * MS, abs=1)
+    assert paper.steps[-1]["optimizer_ns"] == 2 * MS
+
+
+def test_events_are_read_only_after_they_have_passed_and_used_again(stream):
+    times, paper = GpuTimes(stream), Paper()
+    for number in range(3):
+        step(stream, times, paper, number, input_ms=1)
+    assert paper.steps == []  # nothing has passed yet, nothing was asked
+    stream.done_ms = stream.queued_ms
+    for number in range(3, 20):
+        step(stream, times, paper, number, input_ms=1)
+        stream.done_ms = stream.queued_ms
+    assert [row["step"] for row in paper.steps] == list(range(1, 19))
+    assert stream.made < 30
+
+
+def test_a_stream_that_never_catches_up_costs_steps_not_memory(stream):
+    times, paper = GpuTimes(stream), Paper()
+    for number in range(200):
+        step(stream, times, paper, number, input_ms=1)
+    assert times.dropped > 100 and paper.steps == []
+
+
+def test_nothing_is_recorded_while_a_graph_is_captured(stream):
+    stream.capturing = True
+    times, paper = GpuTimes(stream), Paper()
+    step(stream, times, paper, 0, input_ms=1)
+    assert stream.made == 0
+
+
+def test_the_allocator_is_asked_once_a_second(stream):
+    paper, _ = run(stream, input_ms=300, steps=8)
+    asked = [row["allocated_bytes"] for row in paper.steps]
+    assert asked[0] == 5 and 1 <= asked.count(5) <= 3 and asked.count(-1) >= 4
+    assert max(row["alloc_retries"] for row in paper.steps) == 1

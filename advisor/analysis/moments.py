@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -14,6 +15,9 @@ _OUTPUT_FILES = (
     "/logging/", "tensorboard", "/wandb/", "/mlflow/", "/csv.py", "/json/", "/pickle", "tqdm", "/rich/", "/comet_ml/", "/clearml/",
     "/neptune/", "loguru",
 )  # fmt: skip
+_OUTPUT_LINE = re.compile(
+    r"\b(print|write|writelines|writerow|flush|fsync|savetxt|to_csv|log_metrics?|add_scalars?|info|debug|warning|log|dump)\s*\("
+)
 _OUTPUT_FUNCTIONS = frozenset(
     ("print", "write", "writelines", "flush", "fsync", "emit", "writerow", "dump", "add_scalar", "savetxt")
 )
@@ -39,7 +43,7 @@ def hot_lines(recording: Recording) -> tuple[HotLine, ...]:
         frames = list(event.data.get("frames") or ())
         key = (str(user["file"]), int(user["line"]), str(user["function"]))
         found[key] += 1
-        outputs[key] += _is_output(frames)
+        outputs[key] += _is_output(frames) or bool(_OUTPUT_LINE.search(str(user.get("text", ""))))
         if frames:
             leaves[key] = _place(frames[0])
     total = sum(found.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import linecache
 import resource
 import threading
 import time
@@ -17,7 +18,7 @@ from advisor.run.options import RunOptions
 from advisor.run.rings import NotARing, Position, RingReader
 from advisor.run.stackbudget import StackBudget
 from advisor.run.stalls import Sight, StallClock, StallState
-from probes.host.stacks import ThreadStack, dump_stacks, user_frame
+from probes.host.stacks import Frame, ThreadStack, dump_stacks, user_frame
 
 _OUTSIDE = frozenset({"gap", "clip"})
 _WORTH_SHARE = 0.05  # of the step; a shorter gap is nothing to mend
@@ -222,7 +223,7 @@ def _described(stack: ThreadStack) -> dict[str, Any]:
     user = user_frame(stack)
     return {
         "frames": frames,
-        "user": {"function": user.function, "file": user.file, "line": user.line} if user else None,
+        "user": _line(user) if user else None,
     }
 
 
@@ -245,3 +246,9 @@ def _children_cpu() -> Iterator[list[float]]:
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     spent[0] = min(cpu_s, time.monotonic() - wall_s)
+
+
+def _line(frame: Frame) -> dict[str, Any]:
+    """The user's line with its text: calls into C (a file's write, print) leave no frame of their own."""
+    text = linecache.getline(frame.file, frame.line).strip()[:200]
+    return {"function": frame.function, "file": frame.file, "line": frame.line, "text": text}

@@ -1,8 +1,14 @@
 """DistributedDataParallel's own stamps of its backward passes, read every k-th step. No hook, no collective of ours."""
 
+from __future__ import annotations
+
 import weakref
+from typing import TYPE_CHECKING, Any
 
 from .layout import COMM_FIELDS, FLAG_COMM_SAMPLED, KIND_COMM
+
+if TYPE_CHECKING:
+    from .ring import Ring
 
 _KEYS = (
     "forward_compute_time",
@@ -24,14 +30,14 @@ _FIRST_LOOK_STEPS = 10  # DDP stamps its first ten iterations by itself
 class DdpStamps:
     """The wrapped model with the most parameters speaks for the rank."""
 
-    def __init__(self):
-        self._model = None
+    def __init__(self) -> None:
+        self._model: weakref.ref[Any] | None = None
         self._every = 1
         self._adapted = False
-        self._iteration = -1
+        self._iteration: int | tuple[int, int] = -1
         self._next_step = 0
 
-    def seen(self, model):
+    def seen(self, model: Any) -> dict[str, Any]:
         """A DistributedDataParallel was made; returns its options for the facts file."""
         current = self._model() if self._model is not None else None
         if current is None or _size(model) > _size(current):
@@ -39,7 +45,7 @@ class DdpStamps:
         data = model._get_ddp_logging_data()
         return {key: data[key] for key in _OPTIONS if key in data}
 
-    def read(self, ring, step, step_ns, on_cuda):
+    def read(self, ring: Ring, step: int, step_ns: int, on_cuda: bool) -> None:
         """Called at the begin of a backward: what DDP stamped in the iteration that ended before, which was part of `step`."""
         model = self._model() if self._model is not None else None
         if model is None or step < self._next_step:
@@ -81,5 +87,5 @@ _OPTIONS = (
 )
 
 
-def _size(model):
+def _size(model: Any) -> int:
     return sum(parameter.numel() for parameter in model.parameters())

@@ -1,5 +1,7 @@
 """Clocks of one thread that only the kernel keeps: run-queue delay and blocks read. Standard library only."""
 
+from __future__ import annotations
+
 import os
 import resource
 import threading
@@ -10,7 +12,7 @@ class RunDelay:
 
     __slots__ = ("_descriptor",)
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._descriptor = -1
         try:
             path = "/proc/self/task/%d/schedstat" % threading.get_native_id()
@@ -18,7 +20,7 @@ class RunDelay:
         except OSError:
             pass  # the host probe reports the gap; here 0 is written and analysis asks that probe
 
-    def __call__(self):
+    def __call__(self) -> int:
         if self._descriptor < 0:
             return 0
         try:
@@ -26,12 +28,12 @@ class RunDelay:
         except (OSError, IndexError, ValueError):
             return 0
 
-    def close(self):
+    def close(self) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
 
-def blocks_read():
+def blocks_read() -> int:
     """512-byte blocks this thread caused to be read from a device (0 when the page cache had them)."""
     return resource.getrusage(resource.RUSAGE_THREAD).ru_inblock

@@ -1,8 +1,14 @@
 """What does not change from step to step: loaders with file and line, DDP's options, versions. One small JSON file per process."""
 
+from __future__ import annotations
+
 import json
 import os
 import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 _OWN = os.path.dirname(os.path.abspath(__file__))
 
@@ -10,17 +16,17 @@ _OWN = os.path.dirname(os.path.abspath(__file__))
 class Facts:
     """A JSON object that is written whole, atomically, whenever it changed; called at set-up moments, never every step."""
 
-    def __init__(self, folder):
+    def __init__(self, folder: str) -> None:
         self._path = os.path.join(folder, "facts-%d.json" % os.getpid())
-        self.values = {}
+        self.values: dict[str, Any] = {}
         self.active = False  # nothing is written before the process has shown what it is
 
-    def set(self, key, value):
+    def set(self, key: str, value: Any) -> None:
         if self.values.get(key) != value:
             self.values[key] = value
             self.write()
 
-    def write(self):
+    def write(self) -> None:
         if not self.active:
             return
         partial = self._path + ".new"
@@ -29,12 +35,12 @@ class Facts:
         os.replace(partial, self._path)
 
 
-def call_site(skip_prefixes=()):
+def call_site(skip_prefixes: tuple[str, ...] = ()) -> tuple[str, int]:
     """(file, line) of the user's code that called: the innermost frame outside torch, this recorder and installed packages.
 
     A frame of an installed package is taken when there is no better one.
     """
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     fallback = None
     while frame is not None:
         name = frame.f_code.co_filename
@@ -47,16 +53,16 @@ def call_site(skip_prefixes=()):
     return fallback or ("", 0)
 
 
-def _standard(name):
+def _standard(name: str) -> bool:
     return name.startswith(os.path.dirname(os.__file__))
 
 
 TORCH = (os.sep + "torch" + os.sep,)
 
 
-def describe_dataset(dataset, depth=0):
+def describe_dataset(dataset: Any, depth: int = 0) -> dict[str, Any]:
     """Class, length, root folder and transforms of a dataset, as far as they can be read without touching data."""
-    facts = {"class": "%s.%s" % (type(dataset).__module__, type(dataset).__qualname__)}
+    facts: dict[str, Any] = {"class": "%s.%s" % (type(dataset).__module__, type(dataset).__qualname__)}
     try:
         facts["length"] = len(dataset)
     except Exception:
@@ -78,9 +84,9 @@ def describe_dataset(dataset, depth=0):
     return facts
 
 
-def describe_loader(loader, site):
+def describe_loader(loader: Any, site: tuple[str, int]) -> dict[str, Any]:
     """The arguments that decide a DataLoader's speed, and where it was made."""
-    facts = {"file": site[0], "line": site[1], "class": type(loader).__qualname__}
+    facts: dict[str, Any] = {"file": site[0], "line": site[1], "class": type(loader).__qualname__}
     for name in (
         "batch_size",
         "num_workers",
@@ -99,9 +105,9 @@ def describe_loader(loader, site):
     return facts
 
 
-def process_facts(torch):
+def process_facts(torch: Any) -> dict[str, Any]:
     """Who this process is: versions, rank as the launcher said, threads, device."""
-    facts = {
+    facts: dict[str, Any] = {
         "pid": os.getpid(),
         "python": "%d.%d.%d" % sys.version_info[:3],
         "torch": getattr(torch, "__version__", None),
@@ -133,7 +139,7 @@ def process_facts(torch):
     return facts
 
 
-def distributed_identity(torch):
+def distributed_identity(torch: Any) -> tuple[int, int, int]:
     """(rank, local rank, world size), -1 where unknown: the process group knows best, then the launcher's variables."""
     rank, world = _number("RANK"), _number("WORLD_SIZE")
     try:
@@ -144,7 +150,7 @@ def distributed_identity(torch):
     return rank, _number("LOCAL_RANK"), world
 
 
-def _number(name):
+def _number(name: str) -> int:
     try:
         return int(os.environ.get(name, ""))
     except ValueError:

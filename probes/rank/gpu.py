@@ -1,9 +1,27 @@
 """Time on the GPU: one pooled CUDA event at each mark, read later by `query()`. Never a synchronise, none while a graph is captured."""
 
+from __future__ import annotations
+
 from collections import deque
 from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
 
 from .layout import KIND_GPU_STEP
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Protocol
+
+    from .ring import Ring
+
+    class Event(Protocol):
+        """What is asked of a `torch.cuda.Event`."""
+
+        def record(self) -> None: ...
+        def query(self) -> bool: ...
+        def elapsed_time(self, end_event: Event) -> float: ...
+
+    Mark = tuple[Event, str]
 
 _OUTSTANDING_MAX = 64  # steps whose events are still in the queue; beyond it a step goes without
 _MEMORY_EVERY_NS = 1_000_000_000  # allocator statistics cost some 50 us: once a second
@@ -13,17 +31,17 @@ _PHASES = ("input_wait", "forward", "backward", "optimizer", "gap")
 class GpuTimes:
     """Events of the training thread's current stream. `cuda` is `torch.cuda`, or anything that behaves like it."""
 
-    def __init__(self, cuda, clock=perf_counter_ns):
+    def __init__(self, cuda: Any, clock: Callable[[], int] = perf_counter_ns) -> None:
         self._cuda = cuda
         self._clock = clock
-        self._free = []
-        self._marks = []  # (event, phase that ends here) of the running step
-        self._last = None  # the event that ended the step before: this step begins there
-        self._waiting = deque()
+        self._free: list[Event] = []
+        self._marks: list[Mark] = []  # (event, phase that ends here) of the running step
+        self._last: Event | None = None  # the event that ended the step before: this step begins there
+        self._waiting: deque[tuple[int, Event, list[Mark]]] = deque()
         self._memory_at = 0
         self.dropped = 0
 
-    def mark(self, ended):
+    def mark(self, ended: str) -> None:
         """`ended` is the phase that ends now; it is charged with what passes on the stream since the last mark."""
         if self._cuda.is_current_stream_capturing():
             return
@@ -31,7 +49,7 @@ class GpuTimes:
         event.record()
         self._marks.append((event, ended))
 
-    def close(self, step, ring):
+    def close(self, step: int, ring: Ring) -> None:
         """The step ends: queue its events and read those that have passed."""
         marks, self._marks = self._marks, []
         if marks:
@@ -43,7 +61,7 @@ class GpuTimes:
         while self._waiting and self._waiting[0][2][-1][0].query():
             self._read(ring, *self._waiting.popleft())
 
-    def _read(self, ring, step, before, marks):
+    def _read(self, ring: Ring, step: int, before: Event, marks: list[Mark]) -> None:
         spent = dict.fromkeys(_PHASES, 0)
         for event, phase in marks:
             spent[phase] += int(before.elapsed_time(event) * 1e6)  # ms to ns
@@ -51,7 +69,7 @@ class GpuTimes:
             before = event
         ring.write(KIND_GPU_STEP, 0, (step, *(spent[name] for name in _PHASES), *self._memory()))
 
-    def _memory(self):
+    def _memory(self) -> tuple[int, int, int, int]:
         """allocated, reserved, peak bytes and allocator retries, once a second; -1 between. The user's peak is read, never reset."""
         now = self._clock()
         if now - self._memory_at < _MEMORY_EVERY_NS:

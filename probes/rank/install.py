@@ -1,18 +1,24 @@
 """Called once, when the job has imported torch."""
 
+from __future__ import annotations
+
 import sys
 import types
+from typing import TYPE_CHECKING, Any
 
 from . import patches
 from .recorder import Recorder
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
-def install(folder, after):
+
+def install(folder: str, after: Callable[[str, Callable[[], None]], Any]) -> None:
     """`after(name, callback)` makes a finder that calls back once a module has been imported."""
     torch = sys.modules["torch"]
     wrappers = patches.apply(torch, Recorder(torch, folder))
 
-    def hide():
+    def hide() -> None:
         skip = sys.modules["torch._dynamo.eval_frame"].skip_code
         for code in own_code(wrappers):
             skip(code)
@@ -23,7 +29,7 @@ def install(folder, after):
         sys.meta_path.insert(0, after("torch._dynamo.eval_frame", hide))
 
 
-def own_code(wrappers):
+def own_code(wrappers: list[Any]) -> Iterator[types.CodeType]:
     """The code of everything that may run between the job's frames: dynamo must not take it for frames of the job to compile."""
     package = __name__.rpartition(".")[0]
     for name, module in list(sys.modules.items()):

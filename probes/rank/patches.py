@@ -4,15 +4,24 @@ what the original returns or raises; what the recorder does at them happens behi
 While dynamo traces, each wrapper is the original: `is_compiling()` is a constant to it, so graphs stay what they were.
 """
 
+from __future__ import annotations
+
 import functools
 import gc
 import os
 from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .recorder import Recorder
 
 
-def apply(torch, recorder):
+def apply(torch: Any, recorder: Recorder) -> list[Any]:
     """Patch what is there; what a torch of another version lacks is left out and noted in the facts. Returns the wrappers."""
-    missing, wrappers = [], []
+    missing: list[str] = []
+    wrappers: list[Any] = []
     for patch in (_loader, _fetchers, _worker_loop, _backward, _optimizer, _scaler, _ddp, _save, _fsync, _collector):
         try:
             wrappers += patch(torch, recorder)
@@ -23,7 +32,7 @@ def apply(torch, recorder):
     return wrappers
 
 
-def _quietly(recorder, call, *args):
+def _quietly(recorder: Recorder, call: Callable[..., Any], *args: Any) -> Any:
     """The wall: whatever goes wrong behind it is counted and is nothing to the job."""
     try:
         return call(*args)
@@ -35,14 +44,24 @@ def _quietly(recorder, call, *args):
         return None
 
 
-def _loader(torch, recorder):
+def _wraps(original: Callable[..., Any]) -> Callable[[Any], Any]:
+    """As `functools.wraps`, but a wrapper shows the original's annotations or none, never its own."""
+
+    def decorate(wrapper: Any) -> Any:
+        wrapper.__annotations__ = {}
+        return functools.wraps(original)(wrapper)
+
+    return decorate
+
+
+def _loader(torch: Any, recorder: Recorder) -> list[Any]:
     from torch.utils.data import dataloader
 
-    base = dataloader._BaseDataLoaderIter
+    base: Any = dataloader._BaseDataLoaderIter
     original_next = base.__next__
 
-    @functools.wraps(original_next)
-    def __next__(self):
+    @_wraps(original_next)
+    def __next__(self: Any) -> Any:
         token = _quietly(recorder, recorder.fetch_begin, self) if recorder.active else None
         if token is None:
             return original_next(self)
@@ -62,23 +81,24 @@ def _loader(torch, recorder):
         for iterator in (dataloader._SingleProcessDataLoaderIter, dataloader._MultiProcessingDataLoaderIter)
     ]
 
-    original_init = dataloader.DataLoader.__init__
+    loader_class: Any = dataloader.DataLoader
+    original_init = loader_class.__init__
 
-    @functools.wraps(original_init)
-    def __init__(self, *args, **kwargs):
+    @_wraps(original_init)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         original_init(self, *args, **kwargs)
         if recorder.active:
             _quietly(recorder, recorder.loader_made, self)
 
-    dataloader.DataLoader.__init__ = __init__
+    loader_class.__init__ = __init__
     return [__next__, __init__, *iterators]
 
 
-def _iterator_init(recorder, iterator):
+def _iterator_init(recorder: Recorder, iterator: Any) -> Any:
     original = iterator.__init__
 
-    @functools.wraps(original)
-    def __init__(self, loader, *args, **kwargs):
+    @_wraps(original)
+    def __init__(self: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
         began = perf_counter_ns()
         recorder.starting_loader = recorder.loader_ids.get(loader, -1)  # inherited by the workers forked in here
         original(self, loader, *args, **kwargs)
@@ -89,18 +109,18 @@ def _iterator_init(recorder, iterator):
     return __init__
 
 
-def _fetchers(torch, recorder):
+def _fetchers(torch: Any, recorder: Recorder) -> list[Any]:
     from torch.utils.data._utils import fetch as module
 
     return [_fetcher(recorder, fetcher) for fetcher in (module._MapDatasetFetcher, module._IterableDatasetFetcher)]
 
 
-def _fetcher(recorder, fetcher):
+def _fetcher(recorder: Recorder, fetcher: Any) -> Any:
     original = fetcher.fetch
 
-    @functools.wraps(original)
-    def fetch(self, possibly_batched_index):
-        clock = _quietly(recorder, recorder.batch_clock) if recorder.active else None
+    @_wraps(original)
+    def fetch(self: Any, possibly_batched_index: Any) -> Any:
+        clock: Any = _quietly(recorder, recorder.batch_clock) if recorder.active else None
         began = _quietly(recorder, clock.begin) if clock is not None else None
         batch = original(self, possibly_batched_index)
         if began is not None:
@@ -112,13 +132,13 @@ def _fetcher(recorder, fetcher):
     return fetch
 
 
-def _worker_loop(torch, recorder):
+def _worker_loop(torch: Any, recorder: Recorder) -> list[Any]:
     from torch.utils.data._utils import worker as module
 
     original = module._worker_loop
 
-    @functools.wraps(original)  # name and qualified name too: spawned workers find it by them
-    def _worker_loop(*args, **kwargs):
+    @_wraps(original)  # name and qualified name too: spawned workers find it by them
+    def _worker_loop(*args: Any, **kwargs: Any) -> Any:
         worker = kwargs.get("worker_id", args[10] if len(args) > 10 else -1)
         _quietly(recorder, recorder.become_worker, worker, getattr(recorder, "starting_loader", -1))
         try:
@@ -131,12 +151,12 @@ def _worker_loop(torch, recorder):
     return [_worker_loop]
 
 
-def _backward(torch, recorder):
+def _backward(torch: Any, recorder: Recorder) -> list[Any]:
     original = torch.autograd.backward
     is_compiling = torch.compiler.is_compiling
 
-    @functools.wraps(original)
-    def backward(*args, **kwargs):
+    @_wraps(original)
+    def backward(*args: Any, **kwargs: Any) -> Any:
         if is_compiling() or not recorder.active:
             return original(*args, **kwargs)
         account = _quietly(recorder, recorder.backward_begin)
@@ -150,18 +170,18 @@ def _backward(torch, recorder):
     return [backward]
 
 
-def _optimizer(torch, recorder):
+def _optimizer(torch: Any, recorder: Recorder) -> list[Any]:
     from torch.optim import optimizer as module
 
     is_compiling = torch.compiler.is_compiling
 
-    def before_step(optimizer, args, kwargs):
+    def before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
         if is_compiling():
             return
         if recorder.active:
             _quietly(recorder, recorder.optimizer_begin, optimizer)
 
-    def after_step(optimizer, args, kwargs):
+    def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
         if is_compiling():
             return
         if recorder.active:
@@ -172,12 +192,12 @@ def _optimizer(torch, recorder):
     return [before_step, after_step]
 
 
-def _scaler(torch, recorder):
+def _scaler(torch: Any, recorder: Recorder) -> list[Any]:
     scaler = torch.amp.grad_scaler.GradScaler
     original = scaler.step
 
-    @functools.wraps(original)
-    def step(self, optimizer, *args, **kwargs):
+    @_wraps(original)
+    def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         if not recorder.active:
             return original(self, optimizer, *args, **kwargs)
         account = _quietly(recorder, recorder.own_account)
@@ -196,14 +216,14 @@ def _scaler(torch, recorder):
     return [step]
 
 
-def _ddp(torch, recorder):
+def _ddp(torch: Any, recorder: Recorder) -> list[Any]:
     if not torch.distributed.is_available():
         return []
     ddp = torch.nn.parallel.DistributedDataParallel
     original = ddp.__init__
 
-    @functools.wraps(original)
-    def __init__(self, *args, **kwargs):
+    @_wraps(original)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
         if recorder.active:
             _quietly(recorder, recorder.ddp_made, self)
@@ -212,9 +232,11 @@ def _ddp(torch, recorder):
     return [__init__]
 
 
-def _around(recorder, original, begin, end):
-    @functools.wraps(original)
-    def wrapper(*args, **kwargs):
+def _around(
+    recorder: Recorder, original: Callable[..., Any], begin: Callable[[], Any], end: Callable[[Any], None]
+) -> Any:
+    @_wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         token = _quietly(recorder, begin) if recorder.active else None
         try:
             return original(*args, **kwargs)
@@ -225,19 +247,19 @@ def _around(recorder, original, begin, end):
     return wrapper
 
 
-def _save(torch, recorder):
+def _save(torch: Any, recorder: Recorder) -> list[Any]:
     wrapper = _around(recorder, torch.save, recorder.save_begin, recorder.save_end)
     torch.save = torch.serialization.save = wrapper
     return [wrapper]
 
 
-def _fsync(torch, recorder):
+def _fsync(torch: Any, recorder: Recorder) -> list[Any]:
     os.fsync = _around(recorder, os.fsync, recorder.fsync_begin, recorder.fsync_end)
     return [os.fsync]
 
 
-def _collector(torch, recorder):
-    def collecting(phase, info):
+def _collector(torch: Any, recorder: Recorder) -> list[Any]:
+    def collecting(phase: str, info: dict[str, int]) -> None:
         if recorder.active:
             _quietly(recorder, recorder.collecting, phase)
 

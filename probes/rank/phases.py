@@ -5,7 +5,10 @@ phase, so the phases of a step sum to its length. Where a chunk belongs is somet
 closure, a second optimizer of the same step): then the closing mark says so.
 """
 
+from __future__ import annotations
+
 from time import perf_counter_ns, thread_time_ns
+from typing import TYPE_CHECKING, Any
 
 from .layout import (
     FLAG_CLOCKED,
@@ -20,6 +23,11 @@ from .layout import (
     PHASES,
     SPAN_CODE,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .ring import Ring
 
 START = PHASE_CODE["start"]
 INPUT = PHASE_CODE["input_wait"]
@@ -50,41 +58,47 @@ class Fetching:
 
     __slots__ = ("blocks", "clocked_ns", "cpu_ns", "delay_ns", "wall_ns")
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.clear()
 
-    def clear(self):
+    def clear(self) -> None:
         self.wall_ns = self.clocked_ns = self.cpu_ns = self.delay_ns = self.blocks = 0
 
 
 class Account:
     """The phases of one training thread. `ring` is None until the process has shown itself a rank by its first backward pass."""
 
-    def __init__(self, *, thread, clock=perf_counter_ns, cpu_clock=thread_time_ns):
+    def __init__(
+        self,
+        *,
+        thread: int,
+        clock: Callable[[], int] = perf_counter_ns,
+        cpu_clock: Callable[[], int] = thread_time_ns,
+    ) -> None:
         self.thread = thread
         self.clock = clock
         self.cpu_clock = cpu_clock
-        self.ring = None
-        self.run_delay = None  # callable: run-queue delay of the training thread so far, ns
-        self.on_step = None  # callable(step index) after a step was closed
+        self.ring: Any = None  # a Ring; no check for None at every mark
+        self.run_delay: Any = None  # callable: run-queue delay of the training thread so far, ns
+        self.on_step: Callable[[int], None] | None = None  # callable(step index) after a step was closed
         self.step = 0
         self.self_ns = 0  # since the process started
         self.errors = 0
-        self.loaders = {}  # DataLoader id -> TRAINING or EVALUATING, once its deeds have told
-        self.evaluated = set()  # loaders that were asked for a batch of evaluation
+        self.loaders: dict[int, int] = {}  # DataLoader id -> TRAINING or EVALUATING, once its deeds have told
+        self.evaluated: set[int] = set()  # loaders that were asked for a batch of evaluation
         self.backwards = 0
         self.optimizers = 0  # optimizer steps seen in all
         self.fetching = Fetching()
-        self._first_optimizer = None
-        self._last_optimizer = None
-        self._cycle_end = None  # the optimizer that steps last in one turn of a loop without loader
+        self._first_optimizer: int | None = None
+        self._last_optimizer: int | None = None
+        self._cycle_end: int | None = None  # the optimizer that steps last in one turn of a loop without loader
         self._turns = 0  # turns of the first optimizer since the last training fetch
         self._optimizer_depth = 0
         self._gradients = False  # a backward has run that no optimizer has used yet
         self._evaluation_began = 0
         self._evaluated = 0
         self._doubtful = -1  # loader taken for an evaluating one with gradients on, by its last fetch
-        self._opened = (
+        self._opened: tuple[int, int, int] | None = (
             None  # (loader, wall, cpu of input_wait before) of an iterator just made by a loader of unknown purpose
         )
         self._self_at_step = 0
@@ -95,7 +109,7 @@ class Account:
         self.cpu_since = cpu_clock()
         self._reset(self.since)
 
-    def _reset(self, now):
+    def _reset(self, now: int) -> None:
         """Begin a step at `now`."""
         self.t_start = now
         self.wall = [0] * len(PHASES)
@@ -108,12 +122,12 @@ class Account:
         self.flags = FLAG_CLOCKED if self.clocked else 0
         self.stepped = False  # an optimizer has stepped since the step began
         self.backward_seen = False
-        self.fetched = {}  # training candidates: loader id -> fetches in this step
-        self.unconsumed = None  # (loader, wall, cpu) at the last candidate's fetch, until a backward consumes it
+        self.fetched: dict[int, int] = {}  # training candidates: loader id -> fetches in this step
+        self.unconsumed: Any = None  # (loader, wall, cpu) at the last candidate's fetch, until a backward consumes it
 
     # -- chunks ---------------------------------------------------------------------------------------------------------------
 
-    def enter(self, phase, charge=-1):
+    def enter(self, phase: int, charge: int = -1) -> int:
         """Close the running chunk, charge it to `charge` (default: the phase it ran under) and go on in `phase`."""
         now = self.clock()
         owner = self.phase if charge < 0 else charge
@@ -134,12 +148,12 @@ class Account:
             self._evaluation_began = self._evaluated = 0
         return now
 
-    def _spent(self, entered):
+    def _spent(self, entered: int) -> None:
         self.self_ns += self.clock() - entered
 
     # -- marks ----------------------------------------------------------------------------------------------------------------
 
-    def fetch_begin(self, loader, evaluating, first):
+    def fetch_begin(self, loader: int, evaluating: bool, first: bool) -> bool:
         """A loader is asked for a batch. Returns True when the fetch may feed training."""
         if evaluating or self.loaders.get(loader) == EVALUATING:
             now = self.enter(EVALUATION)
@@ -166,7 +180,7 @@ class Account:
         self._spent(now)
         return True
 
-    def _was_evaluation(self, loader):
+    def _was_evaluation(self, loader: int) -> bool:
         """The last candidate's batch met no backward. Unless its loader is known to train, what it took goes to evaluation."""
         last, wait, forward, wait_cpu, forward_cpu = self.unconsumed
         if self.loaders.get(last) == TRAINING:
@@ -181,14 +195,14 @@ class Account:
             self.loaders[last] = EVALUATING
         return self.phase == FORWARD
 
-    def fetch_end(self, training, samples):
+    def fetch_end(self, training: bool, samples: int) -> None:
         now = self.enter(FORWARD if training else EVALUATION)
         if training:
             self.samples += samples
             self.micro_batches += 1
         self._spent(now)
 
-    def fetch_stop(self, training, loader):
+    def fetch_stop(self, training: bool, loader: int) -> None:
         """The loader is exhausted, or its fetch raised: no batch came."""
         now = self.enter(GAP)
         if training:
@@ -198,7 +212,7 @@ class Account:
                 del self.fetched[loader]
         self._spent(now)
 
-    def loader_started(self, loader, evaluating, began):
+    def loader_started(self, loader: int, evaluating: bool, began: int) -> None:
         """An iterator was made and its workers started: it took from `began` until now."""
         known = self.loaders.get(loader)
         evaluation = evaluating or known == EVALUATING
@@ -215,7 +229,7 @@ class Account:
         self.span("loader_start", began, now, 0, 0, loader)
         self._spent(now)
 
-    def backward_begin(self):
+    def backward_begin(self) -> bool:
         """Returns False for a backward inside a backward."""
         if self.phase == BACKWARD:
             return False
@@ -229,7 +243,7 @@ class Account:
         self._spent(now)
         return True
 
-    def _consume(self):
+    def _consume(self) -> None:
         """The loaders fetched as often as the last one feed training; the others of this step do not."""
         last = self.unconsumed[0]
         self.unconsumed = None
@@ -241,13 +255,13 @@ class Account:
             else:
                 self.loaders.setdefault(loader, EVALUATING)
 
-    def backward_end(self):
+    def backward_end(self) -> None:
         now = self.enter(OPTIMIZER if self._optimizer_depth else CLIP)
         self.backwards += 1
         self.backward_seen = self._gradients = True
         self._spent(now)
 
-    def optimizer_begin(self, optimizer):
+    def optimizer_begin(self, optimizer: int) -> None:
         if self._optimizer_depth == 0:
             if self._first_optimizer is None:
                 self._first_optimizer = optimizer
@@ -259,7 +273,7 @@ class Account:
             self._spent(self.enter(OPTIMIZER, CLIP if late else -1))
         self._optimizer_depth += 1
 
-    def optimizer_end(self, optimizer, stepped=True):
+    def optimizer_end(self, optimizer: int, stepped: bool = True) -> None:
         self._optimizer_depth = max(0, self._optimizer_depth - 1)
         if stepped:
             self.stepped = True
@@ -273,42 +287,42 @@ class Account:
             self._close(now)
         self._spent(now)
 
-    def update_skipped(self):
+    def update_skipped(self) -> None:
         """GradScaler found inf or nan: the update counts as a step, flagged."""
         self.flags |= FLAG_SKIPPED_UPDATE
         self.stepped = True
 
-    def checkpoint_begin(self):
+    def checkpoint_begin(self) -> int:
         """Returns the phase to go back to."""
         phase = self.phase
         self._spent(self.enter(CHECKPOINT))
         return phase
 
-    def checkpoint_end(self, phase, began, site):
+    def checkpoint_end(self, phase: int, began: int, site: int) -> None:
         now = self.enter(phase)
         self.span("checkpoint", began, now, 0, 1, site)
         self._spent(now)
 
-    def collected(self, began):
+    def collected(self, began: int) -> None:
         """A garbage collection ended."""
         now = self.clock()
         self.gc_ns += now - began
         if now - began >= LONG_GC_NS:
             self.span("gc", began, now, 0, 1, -1)
 
-    def span(self, label, began, ended, cpu_ns, count, site):
+    def span(self, label: str, began: int, ended: int, cpu_ns: int, count: int, site: int) -> None:
         if self.ring is not None:
             self.ring.write(KIND_SPAN, 0, (SPAN_CODE[label], self.step, began, ended, cpu_ns, count, site))
 
     # -- steps ----------------------------------------------------------------------------------------------------------------
 
-    def _optimizer_invisible(self):
+    def _optimizer_invisible(self) -> bool:
         if self.optimizers == 0 and self.backward_seen and self.backwards > INVISIBLE_OPTIMIZER_AFTER:
             self.flags |= FLAG_NO_OPTIMIZER
             return True
         return False
 
-    def _close(self, now):
+    def _close(self, now: int) -> None:
         """Write the step that ends at `now` and begin the next."""
         if not self.fetched:
             self.flags |= FLAG_NO_LOADER
@@ -324,7 +338,7 @@ class Account:
         if self.on_step is not None:
             self.on_step(self.step)
 
-    def _write(self, now):
+    def _write(self, now: int) -> None:
         wall, cpu, fetching = self.wall, self.cpu, self.fetching
         delay = self.run_delay() if self.clocked else self._delay_at_step
         labelled_cpu = cpu[EVALUATION] + cpu[CHECKPOINT]
@@ -367,14 +381,14 @@ class Account:
         fetching.clear()
         self.ring.cost(self.self_ns, self.errors)
 
-    def become_rank(self, ring, run_delay):
+    def become_rank(self, ring: Ring, run_delay: Callable[[], int]) -> None:
         """From now on marks and steps are written."""
         self.ring = ring
         self.run_delay = run_delay
         self._delay_at_step = run_delay()
         ring.phase(self.phase, self.step, self.since)
 
-    def leave(self):
+    def leave(self) -> None:
         """The process ends by itself: write what came after the last step."""
         now = self.enter(ENDED)
         self.flags |= FLAG_TAIL

@@ -3,6 +3,8 @@
 Every method here is called by `patches` behind a wall that swallows and counts exceptions.
 """
 
+from __future__ import annotations
+
 import atexit
 import fcntl
 import os
@@ -10,6 +12,7 @@ import sys
 import threading
 import weakref
 from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
 
 from . import facts as about
 from .comm import DdpStamps
@@ -20,38 +23,43 @@ from .phases import BACKWARD, FORWARD, INPUT, OPTIMIZER, TRAINING, Account
 from .ring import Ring
 from .workers import InProcess, WorkerLog
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 _ERRORS_MAX = 50  # after so many the recorder stands still: something here does not fit this job
 # An fsync so soon after torch.save belongs to the checkpoint.
 _CHECKPOINT_TAIL_NS = 2_000_000_000
 
 
 class Recorder:
-    def __init__(self, torch, folder):
+    starting_loader: int  # set by patches while an iterator is made; `forget` leaves it to the workers forked in there
+
+    def __init__(self, torch: Any, folder: str) -> None:
         self.torch = torch
         self.folder = folder
         self.began_ns = perf_counter_ns()
         self.forget()
         os.register_at_fork(after_in_child=self.forget)
 
-    def forget(self):
+    def forget(self) -> None:
         """A new process, or one just forked: nothing is known of it, and the parent's ring is not ours to write."""
         self.active = True
         self.errors = 0
-        self.account = None
-        self.worker = None
-        self.in_process = None
+        self.account: Any = None  # an Account, made at the first deed of a training thread
+        self.worker: WorkerLog | None = None
+        self.in_process: InProcess | None = None
         self.stamps = DdpStamps()
-        self.gpu = None
+        self.gpu: GpuTimes | None = None
         self.facts = about.Facts(self.folder)
-        self.loaders = {}  # id -> weak reference and facts
-        self.loader_ids = weakref.WeakKeyDictionary()
-        self.loader_kinds = {}
-        self.saves = {}
+        self.loaders: dict[int, dict[str, Any]] = {}  # id -> weak reference and facts
+        self.loader_ids: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self.loader_kinds: dict[int, int] = {}
+        self.saves: dict[tuple[str, int], dict[str, Any]] = {}
         self.saved_at = 0
         self.gc_began = 0
         self._evaluating = not_in_training(self.torch)
 
-    def failed(self):
+    def failed(self) -> None:
         """An exception was swallowed by the wall."""
         self.errors += 1
         if self.account is not None:
@@ -65,7 +73,7 @@ class Recorder:
 
     # -- who is this process ---------------------------------------------------------------------------------------------------
 
-    def own_account(self):
+    def own_account(self) -> Account | None:
         """The account of the calling thread, None when another thread is the one that trains."""
         account = self.account
         if account is None:
@@ -76,7 +84,7 @@ class Recorder:
             self.in_process = InProcess(account)
         return account if account.thread == threading.get_ident() else None
 
-    def training_account(self):
+    def training_account(self) -> Account | None:
         """As `own_account`, for a backward pass: the thread that does the first one is the thread that trains."""
         account = self.own_account()
         if account is None and self.worker is None and self.account.ring is None:
@@ -88,7 +96,7 @@ class Recorder:
             self._become_rank(account)
         return account
 
-    def _become_rank(self, account):
+    def _become_rank(self, account: Account) -> None:
         rank, local_rank, world_size = about.distributed_identity(self.torch)
         path = "%s/rank-%d.ring" % (self.folder, os.getpid())
         ring = Ring(path, slots=RANK_SLOTS, role=ROLE_RANK, rank=rank, local_rank=local_rank, world_size=world_size)
@@ -104,7 +112,7 @@ class Recorder:
         sys.modules["multiprocessing.util"].Finalize(None, self.leave, exitpriority=-100)
         self.facts.write()
 
-    def leave(self):
+    def leave(self) -> None:
         """The interpreter shuts down. Called by it, so this method is a wall of its own."""
         try:
             if self.active and self.account is not None and self.account.ring is not None:
@@ -113,7 +121,7 @@ class Recorder:
         except Exception:
             self.active = False
 
-    def _say_goodbye(self, account):
+    def _say_goodbye(self, account: Account) -> None:
         error = getattr(sys, "last_value", None)
         if error is not None:
             self.facts.values["exception"] = {"type": type(error).__name__, "message": str(error)[:2000]}
@@ -125,7 +133,7 @@ class Recorder:
 
     # -- marks -----------------------------------------------------------------------------------------------------------------
 
-    def _stepped(self, step):
+    def _stepped(self, step: int) -> None:
         if self.gpu is not None:
             self.gpu.close(step - 1, self.account.ring)
         elif step == 1 and self.torch.cuda.is_initialized():
@@ -133,14 +141,14 @@ class Recorder:
         if step in (3, 50) or (step & (step - 1)) == 0:  # rarely, and ever more rarely
             self._refresh_facts()
 
-    def _refresh_facts(self):
+    def _refresh_facts(self) -> None:
         values = self.facts.values
         values["loaders"] = self._loader_facts()
         values["save_sites"] = list(self.saves.values())
         values["visible_optimizer"] = self.account.optimizers > 0
         self.facts.write()
 
-    def _loader_facts(self):
+    def _loader_facts(self) -> list[dict[str, Any]]:
         """A loader trains, evaluates, or (None) has not been used yet."""
         kinds, evaluated = self.account.loaders, self.account.evaluated
         return [
@@ -152,7 +160,7 @@ class Recorder:
             for number, known in self.loaders.items()
         ]
 
-    def fetch_begin(self, iterator):
+    def fetch_begin(self, iterator: Any) -> tuple[Account, bool, int] | None:
         """Returns the account and whether the fetch may train, or None where this thread is not watched."""
         account = self.own_account()
         if account is None:
@@ -163,14 +171,14 @@ class Recorder:
             self.gpu.mark("gap")
         return account, training, loader
 
-    def fetch_end(self, token, batch):
+    def fetch_end(self, token: tuple[Account, bool, int], batch: Any) -> None:
         account, training, loader = token
-        known = self.loaders.get(loader)
+        known: Any = self.loaders.get(loader)
         account.fetch_end(training, count_samples(batch, known and known["batch_size"]) if training else 0)
         if training and self.gpu is not None:
             self.gpu.mark("input_wait")
 
-    def backward_begin(self):
+    def backward_begin(self) -> Account | None:
         account = self.training_account()
         if account is None or not account.backward_begin():
             return None
@@ -184,19 +192,19 @@ class Recorder:
             account.self_ns += perf_counter_ns() - began
         return account
 
-    def backward_end(self, account):
+    def backward_end(self, account: Account) -> None:
         account.backward_end()
         if self.gpu is not None:
             self.gpu.mark("backward")
 
-    def optimizer_begin(self, optimizer):
+    def optimizer_begin(self, optimizer: Any) -> None:
         account = self.own_account()
         if account is not None:
             account.optimizer_begin(id(optimizer))
             if "optimizer" not in self.facts.values:
                 self.facts.values["optimizer"] = describe_optimizer(optimizer)
 
-    def optimizer_end(self, optimizer, stepped=True):
+    def optimizer_end(self, optimizer: Any, stepped: bool = True) -> None:
         account = self.own_account()
         if account is not None:
             # before the account: it may close the step, and this event is the step's last
@@ -204,31 +212,31 @@ class Recorder:
                 self.gpu.mark("optimizer")
             account.optimizer_end(id(optimizer), stepped)
 
-    def loader_made(self, loader):
+    def loader_made(self, loader: Any) -> None:
         number = len(self.loaders)
         self.loader_ids[loader] = number
         self.loaders[number] = about.describe_loader(loader, about.call_site(about.TORCH))
 
-    def iterator_made(self, iterator, loader, began):
+    def iterator_made(self, iterator: Any, loader: Any, began: int) -> None:
         number = self.loader_ids.get(loader, -1)
         iterator._rn50_loader = number
         account = self.own_account()
         if account is not None:
             account.loader_started(number, self._evaluating(), began)
 
-    def ddp_made(self, model):
+    def ddp_made(self, model: Any) -> None:
         options = self.stamps.seen(model)
         if options:
             self.facts.values.setdefault("ddp", []).append(options)
 
-    def save_begin(self):
+    def save_begin(self) -> tuple[Account, int, int, tuple[str, int]] | None:
         account = self.own_account()
         if account is None or account.ring is None:
             return None
         site = about.call_site(about.TORCH)
         return account, account.checkpoint_begin(), perf_counter_ns(), site
 
-    def save_end(self, token):
+    def save_end(self, token: tuple[Account, int, int, tuple[str, int]]) -> None:
         account, phase, began, site = token
         entry = self.saves.get(site)
         if entry is None:
@@ -239,18 +247,18 @@ class Recorder:
         if entry["count"] == 1:
             self._refresh_facts()
 
-    def fsync_begin(self):
+    def fsync_begin(self) -> tuple[Account, int, int] | None:
         account = self.own_account()
         if account is None or account.ring is None or perf_counter_ns() - self.saved_at > _CHECKPOINT_TAIL_NS:
             return None
         return account, account.checkpoint_begin(), perf_counter_ns()
 
-    def fsync_end(self, token):
+    def fsync_end(self, token: tuple[Account, int, int]) -> None:
         account, phase, began = token
         account.checkpoint_end(phase, began, -1)
         self.saved_at = perf_counter_ns()
 
-    def collecting(self, phase):
+    def collecting(self, phase: str) -> None:
         account = self.account
         if account is None or account.ring is None or account.thread != threading.get_ident():
             return
@@ -262,10 +270,10 @@ class Recorder:
 
     # -- workers ---------------------------------------------------------------------------------------------------------------
 
-    def become_worker(self, worker, loader):
+    def become_worker(self, worker: int, loader: int) -> None:
         self.worker = WorkerLog(self.folder, os.getpid(), worker, loader)
 
-    def batch_clock(self):
+    def batch_clock(self) -> WorkerLog | InProcess | None:
         """Who times a batch made in this process: the worker's log, or the account of loading in the training process."""
         if self.worker is not None:
             return self.worker
@@ -275,7 +283,7 @@ class Recorder:
         return self.in_process
 
 
-def owner_is_gone(folder):
+def owner_is_gone(folder: str) -> bool:
     """The advisor that made the ring folder holds a lock in it for as long as it lives."""
     path = os.path.join(folder, "owner.lock")
     if not os.path.exists(path):
@@ -288,13 +296,13 @@ def owner_is_gone(folder):
         return True
 
 
-def not_in_training(torch):
+def not_in_training(torch: Any) -> Callable[[], bool]:
     """A function that is true under `no_grad` or `inference_mode`."""
     enabled = torch.is_grad_enabled
     return lambda: not enabled()
 
 
-def count_samples(batch, batch_size):
+def count_samples(batch: Any, batch_size: int | None) -> int:
     """Samples in a batch: the first tensor's first dimension, or the length of the first list that is as long as a batch."""
     item = batch
     for depth in range(4):
@@ -314,7 +322,7 @@ def count_samples(batch, batch_size):
     return batch_size or 0
 
 
-def describe_optimizer(optimizer):
+def describe_optimizer(optimizer: Any) -> dict[str, Any]:
     group = optimizer.param_groups[0]
     return {
         "class": type(optimizer).__qualname__,

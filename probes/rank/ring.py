@@ -1,8 +1,11 @@
 """The writing end of a ring file: one process, one thread, no lock and no system call after it is made."""
 
+from __future__ import annotations
+
 import mmap
 import os
 import time
+from typing import TYPE_CHECKING
 
 from . import layout
 from .layout import (
@@ -19,6 +22,9 @@ from .layout import (
     TAIL_OFFSET,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 _SELF_OFFSET = LIVE_OFFSET + 8 + PHASE.size
 _ENDED_OFFSET = LIVE_OFFSET + LIVE.size - 8
 
@@ -26,7 +32,17 @@ _ENDED_OFFSET = LIVE_OFFSET + LIVE.size - 8
 class Ring:
     """Raises OSError when the file cannot be made with all its pages allocated: a mapping must never meet a full disk (SIGBUS)."""
 
-    def __init__(self, path, *, slots, role, rank=-1, local_rank=-1, world_size=-1, worker=-1):
+    def __init__(
+        self,
+        path: str,
+        *,
+        slots: int,
+        role: int,
+        rank: int = -1,
+        local_rank: int = -1,
+        world_size: int = -1,
+        worker: int = -1,
+    ) -> None:
         size = HEADER_BYTES + slots * SLOT_BYTES
         partial = path + ".new"
         descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -47,7 +63,7 @@ class Ring:
         self._next = 0
         os.rename(partial, path)  # a reader never sees half a header
 
-    def write(self, kind, flags, values):
+    def write(self, kind: int, flags: int, values: Iterable[int]) -> None:
         """Append one record; `values` are the integers of the kind's fields."""
         sequence = self._next
         base = HEADER_BYTES + (sequence % self._slots) * SLOT_BYTES
@@ -59,13 +75,13 @@ class Ring:
         self._next = sequence + 1
         HEAD.pack_into(buffer, LIVE_OFFSET, self._next)
 
-    def phase(self, code, step, since_ns):
+    def phase(self, code: int, step: int, since_ns: int) -> None:
         PHASE.pack_into(self._map, LIVE_OFFSET + 8, code, step, since_ns)
 
-    def cost(self, self_ns, errors):
+    def cost(self, self_ns: int, errors: int) -> None:
         """Total time the recorder took so far and the exceptions it swallowed."""
         self._map[_SELF_OFFSET : _SELF_OFFSET + 16] = self_ns.to_bytes(8, "little") + errors.to_bytes(8, "little")
 
-    def end(self):
+    def end(self) -> None:
         """Say that the process is leaving by itself."""
         HEAD.pack_into(self._map, _ENDED_OFFSET, 1)

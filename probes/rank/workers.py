@@ -1,10 +1,16 @@
 """Inside a DataLoader worker: every batch is timed where it is made. The same clock serves loading in the training process."""
 
+from __future__ import annotations
+
 from time import perf_counter_ns, thread_time_ns
+from typing import TYPE_CHECKING
 
 from .cost import RunDelay, blocks_read
 from .layout import FLAG_FIRST_BATCH, KIND_BATCH, PHASE_CODE, ROLE_WORKER, WORKER_SLOTS
 from .ring import Ring
+
+if TYPE_CHECKING:
+    from .phases import Account
 
 _BUSY = PHASE_CODE["input_wait"]
 _IDLE = PHASE_CODE["gap"]
@@ -13,7 +19,7 @@ _IDLE = PHASE_CODE["gap"]
 class WorkerLog:
     """One worker process: a ring with one record a batch."""
 
-    def __init__(self, folder, pid, worker, loader):
+    def __init__(self, folder: str, pid: int, worker: int, loader: int) -> None:
         self.worker = worker
         self.loader = loader
         self.batches = 0
@@ -22,13 +28,13 @@ class WorkerLog:
         self._idle_since = perf_counter_ns()
         self._ring.phase(_IDLE, 0, self._idle_since)
 
-    def begin(self):
+    def begin(self) -> tuple[int, int, int, int]:
         """Returns the clocks at the begin of a batch."""
         now = perf_counter_ns()
         self._ring.phase(_BUSY, self.batches, now)
         return now, thread_time_ns(), self._delay(), blocks_read()
 
-    def end(self, began, samples):
+    def end(self, began: tuple[int, int, int, int], samples: int) -> None:
         began_ns, cpu_ns, delay_ns, blocks = began
         now = perf_counter_ns()
         self._ring.write(
@@ -51,23 +57,23 @@ class WorkerLog:
         self._idle_since = perf_counter_ns()
         self._ring.phase(_IDLE, self.batches, self._idle_since)
 
-    def leave(self):
+    def leave(self) -> None:
         self._ring.end()
 
 
 class InProcess:
     """Loading in the training process (num_workers=0): the same clocks, added up into the step."""
 
-    def __init__(self, account):
+    def __init__(self, account: Account) -> None:
         self._account = account
         self._delay = RunDelay()
 
-    def begin(self):
+    def begin(self) -> tuple[int, ...]:
         if not self._account.clocked:
             return (perf_counter_ns(),)
         return perf_counter_ns(), thread_time_ns(), self._delay(), blocks_read()
 
-    def end(self, began, samples):
+    def end(self, began: tuple[int, ...], samples: int) -> None:
         fetching = self._account.fetching
         wall_ns = perf_counter_ns() - began[0]
         fetching.wall_ns += wall_ns

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -15,6 +16,8 @@ from rules.rule import Rule
 # Below this share of the step, forward, backward and optimizer are not "what takes the time", and the job is not called healthy.
 _COMPUTE_SHARE = 0.5
 _WORTH_FIXING = SEVERITIES[:3]
+# Of its consequence's seconds a cause must cost at least this much by its own estimate, which is rougher for some causes than for others.
+_CAUSE_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +53,19 @@ def run_rule(rule: Rule, analysis: Analysis, config: Config) -> Outcome:
 def link(findings: list[Finding], explains: Mapping[str, tuple[str, ...]]) -> tuple[Finding, ...]:
     """Findings with causes before consequences: fatal first, then roots by seconds lost, each followed by what it explains."""
     cause: dict[str, str] = {}
-    for finding in findings:
+    # the cheapest first: in a ring of rules that explain each other the costliest is left over as the root
+    for finding in sorted(findings, key=_cost):
         causes = [
             f
             for f in findings
-            if f is not finding and finding.rule in (*explains.get(f.rule, ()), *f.explains) and _overlap(f, finding)
+            if finding.rule in (*explains.get(f.rule, ()), *f.explains)
+            and _overlap(f, finding)
+            and _weighs(f, finding)
+            and finding.rule not in _ancestry(f.rule, cause)
         ]
         if causes:
-            cause[finding.rule] = max(causes, key=lambda f: (f.fatal, f.seconds_per_step)).rule
-    roots = {finding.rule: _root(finding.rule, cause) for finding in findings}
+            cause[finding.rule] = max(causes, key=_cost).rule
+    roots = {finding.rule: _ancestry(finding.rule, cause)[-1] for finding in findings}
     linked = [
         replace(
             finding,
@@ -78,12 +85,24 @@ def link(findings: list[Finding], explains: Mapping[str, tuple[str, ...]]) -> tu
     return tuple(sorted(linked, key=place))
 
 
-def _root(rule: str, cause: Mapping[str, str]) -> str:
-    seen = {rule}
-    while rule in cause and cause[rule] not in seen:
-        rule = cause[rule]
-        seen.add(rule)
-    return rule
+def _cost(finding: Finding) -> tuple[bool, float]:
+    return finding.fatal, finding.seconds_per_step
+
+
+def _ancestry(rule: str, cause: Mapping[str, str]) -> list[str]:
+    """The rule itself, what explains it, what explains that, up to the root."""
+    line = [rule]
+    while line[-1] in cause:
+        line.append(cause[line[-1]])
+    return line
+
+
+def _weighs(cause: Finding, consequence: Finding) -> bool:
+    """A small trouble is not the reason of a large one: it must cost a good part of it, and be worth fixing if that is."""
+    if cause.fatal:
+        return True
+    enough = cause.seconds_per_step >= _CAUSE_SHARE * consequence.seconds_per_step
+    return enough and (cause.severity in _WORTH_FIXING or consequence.severity not in _WORTH_FIXING)
 
 
 def _overlap(cause: Finding, consequence: Finding) -> bool:
@@ -123,12 +142,22 @@ def _failed_job(analysis: Analysis) -> Verdict | None:
     meta = analysis.meta
     if meta.launch_error:
         return Verdict("failed", None, "The job could not be started", meta.launch_error)
+    when = f"after {analysis.step_time.steps} steps" if analysis.step_time.steps else "before its first step"
+    if meta.exit_signal is not None and not analysis.stopped_from_outside:
+        return Verdict("failed", None, f"The job was killed by {_signal_name(meta.exit_signal)}", f"It ended {when}.")
     if meta.exit_code and not analysis.stopped_from_outside:
         when = f"after {analysis.step_time.steps} steps" if analysis.step_time.steps else "before its first step"
         return Verdict(
             "failed", None, f"The job ended with exit code {meta.exit_code}", f"It ended {when}, in its own way."
         )
     return None
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _no_bottleneck(analysis: Analysis, outcomes: list[Outcome]) -> Verdict:

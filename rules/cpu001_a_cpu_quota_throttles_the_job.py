@@ -31,7 +31,9 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     quota, step = a.by_rank("quota.cores"), a.value("step.time_s")
     model = model_of(a)
     # a rank may have a quota before it has made its first step
-    ranks = tuple(r for r in model.own if held.get(r, 0.0) >= t["held"] and periods.get(r, 0.0) >= t["periods"])
+    ranks = tuple(
+        r for r in model.own if r in quota and held.get(r, 0.0) >= t["held"] and periods.get(r, 0.0) >= t["periods"]
+    )
     if not ranks:
         return Clear(RULE.id)
     best, worst = _after(model, held, ranks, 1.0), _after(model, held, ranks, 0.5)
@@ -95,7 +97,7 @@ RULE = rule(
     __name__,
     "a CPU quota throttles the job",
     check,
-    needs=("step.time_s", "quota.throttled_s_per_s", "quota.throttled_share", "quota.cores"),
+    needs=("step.time_s", "quota.throttled_s_per_s"),
     explains=(
         "CMP007",
         "DAT001",

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
+from advisor.core.step_model import StepModel
 from rules.reading import common, model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
@@ -30,11 +31,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     ranks = tuple(rank for rank, delay in delays.items() if delay >= t["delay"] * step)
     everywhere = len(ranks) == len(delays)
     delay = common(delays) if everywhere else max(delays.values())
-    lost = min(delay, step * others / max(busy, 1e-9))
+    model = model_of(a)
+    theirs = others / max(busy, 1e-9)
+    after = _without(model, {rank: min(delays[rank], step * theirs) for rank in ranks})
+    lost = step - after
     level = severity(lost / step)
     if delay < t["delay"] * step or others < t["other_cores"] * allowed or busy < t["busy"] * allowed or level is None:
         return Clear(RULE.id)
-    model = model_of(a)
     return Finding(
         rule=RULE.id,
         title=f"Other processes keep {others:.1f} cores busy that the job needs",
@@ -62,10 +65,20 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 "outside the code",
             ),
         ),
-        saving=model.saving(step - lost, step - 0.5 * lost, "the cores to itself"),
+        saving=model.saving(after, 0.5 * (step + after), "the cores to itself"),
         # what slows all ranks alike makes none of them a straggler
         explains=() if everywhere else ("CMP007", "COM002"),
     )
+
+
+def _without(model: StepModel, delays: dict[int, float]) -> float:
+    """Step time when these ranks get back what they waited for a core; the delay is spread over their phases."""
+    changes: dict[tuple[int, str], float] = {}
+    for rank, delay in delays.items():
+        own = model.own_s(rank)
+        keep = max(0.0, own - delay) / own if own > 0 else 1.0
+        changes |= {(rank, phase): seconds * keep for phase, seconds in model.own[rank].items()}
+    return model.step_if(changes)
 
 
 RULE = rule(

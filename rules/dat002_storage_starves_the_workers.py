@@ -37,8 +37,11 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     mount = (loader.mount or {}) if loader else {}
     place = f"{mount.get('mount_point')} ({mount.get('fs_type')})" if mount else "the data's device"
     rate = sum(a.by_rank("fetch.read_mb_per_s").values()) * max(1.0, mean(a.by_rank("loader.workers") or {0: 1.0}))
-    ceiling = {(rank, "input_wait"): 0.0 for rank in waits}
-    half = {(rank, "input_wait"): 0.5 * model.own[rank]["input_wait"] for rank in waits}
+    # in the training process the computing part of loading stays; workers hide theirs behind the step
+    workers, share = a.by_rank("loader.workers"), mean(blocked)
+    stays = {r: model.own[r]["input_wait"] * (0.0 if workers.get(r) else 1 - share) for r in waits}
+    ceiling = {(r, "input_wait"): stays[r] for r in waits}
+    half = {(r, "input_wait"): 0.5 * (stays[r] + model.own[r]["input_wait"]) for r in waits}
     return Finding(
         rule=RULE.id,
         title=f"Storage cannot deliver the samples: {place}",

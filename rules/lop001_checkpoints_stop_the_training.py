@@ -69,7 +69,7 @@ RULE = rule(
     "checkpoints stop the training",
     check,
     needs=("step.time_s", "step.checkpoint_s"),
-    explains=("COM002", "LOP002", "LOP004"),
+    explains=("COM002",),
     thresholds={
         "share": Threshold(
             0.03, "lower than elsewhere: it is paid for by every rank at once and easy to take off the loop"

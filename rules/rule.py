@@ -72,7 +72,7 @@ def rule(
 
 def severity(share: float) -> Severity | None:
     """None below the share worth mentioning."""
-    return next((name for least, name in SEVERITY_SHARES if share >= least), None)
+    return next((name for least, name in SEVERITY_SHARES if round(share, 9) >= least), None)
 
 
 def confidence(a: Analysis, *, cap: float = 0.95) -> float:

@@ -55,8 +55,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         ),
         fixes=(
             Fix(
-                f"look at rank {culprit.rank}'s line"
-                + (f"; ranks {', '.join(map(str, waiting))} only wait for it" if waiting else ""),
+                _advice(culprit, waiting),
                 culprit.leaf,
                 Where(culprit.file, culprit.line) if culprit.file else None,
                 "small change",
@@ -64,6 +63,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         ),
         fatal=not stall.ended,
     )
+
+
+def _advice(culprit: StalledRank, waiting: list[int]) -> str:
+    if not culprit.culprit:
+        return "compare the calls: all ranks wait, so some rank skipped this collective, or they called different ones"
+    others = f"; ranks {', '.join(map(str, waiting))} only wait for it" if waiting else ""
+    return f"look at rank {culprit.rank}'s line{others}"
 
 
 def _limit_s(stall: Stall, t: Thresholds) -> float:

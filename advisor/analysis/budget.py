@@ -162,15 +162,16 @@ def _together(
     ranks = sorted(common)
     turn = {rank: _turn(phases[rank], common[rank]) for rank in ranks}
     whole = np.stack([sum(turn[rank].values()) for rank in ranks])  # ranks x steps
-    left = np.stack([exposed[rank][common[rank]][1:] for rank in ranks])
+    left = np.stack([exposed[rank][common[rank]] for rank in ranks])
     last = whole.argmax(axis=0)
     slowest = whole.max(axis=0)
     ordered = np.sort(whole, axis=0)
     margin = ordered[-1] - ordered[-2]
     clear = margin > _CLEAR_MARGIN * step_s
-    late = {rank: float(((last == i) & clear).mean()) for i, rank in enumerate(ranks)}
+    # the first turn begins with what a step before it left, which is not known
+    late = {rank: float(((last == i) & clear)[1:].mean()) for i, rank in enumerate(ranks)}
     # the wire: what the step still waits for after the last rank's last gradient. Of one collective the shortest is the wire
-    both = np.all(np.stack([stamps[rank][common[rank]][1:] for rank in ranks]), axis=0)
+    both = np.all(np.stack([stamps[rank][common[rank]] for rank in ranks]), axis=0)
     wire = float(left.min(axis=0)[both].mean()) if both.any() else float(left.min(axis=0).mean())
     columns = np.arange(last.size)
     critical = {
@@ -184,7 +185,7 @@ def _together(
         own=means,
         exposed=exposed_mean,
         wire_s=wire,
-        skew_s=float((slowest - others).mean()),
+        skew_s=float((slowest - others)[1:].mean()),
         late_share=late,
         budget=Budget(critical, _per_rank(means, exposed_mean, lengths)),
         sampled_steps=int(both.sum()),
@@ -203,7 +204,11 @@ def _common_rows(steady: Mapping[int, RankSteps]) -> dict[int, NDArray[np.int64]
 
 
 def _turn(phases: Mapping[str, Array], rows: NDArray[np.int64]) -> dict[str, Array]:
-    """From one release to the next: what came after the backward of the step before, the rest of this step."""
+    """From one release to the next: what came after the backward of the step before, the rest of this step.
+
+    What came after the last backward stands in for what came before the first step, so that nothing is lost at the edges.
+    """
     return {
-        phase: phases[phase][rows][:-1] if phase in _AFTER_BACKWARD else phases[phase][rows][1:] for phase in OWN_PHASES
+        phase: np.roll(phases[phase][rows], 1) if phase in _AFTER_BACKWARD else phases[phase][rows]
+        for phase in OWN_PHASES
     }

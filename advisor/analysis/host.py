@@ -69,12 +69,13 @@ def cpu_values(window: Window) -> dict[str, float]:
 
 
 def quota_values(window: Window, process: Process) -> dict[str, float]:
-    """The quota above one process: cores, share of throttled periods, seconds held back per second. Empty without a quota."""
+    """The quota above one process: cores, share of throttled periods, seconds held back per second.
+
+    Without a quota the probe says so by a counter that stands at zero; empty where it could not see.
+    """
     scope = f"pid:{process.pid}"
     cores = window.level("cgroup.quota_cores", scope)
-    if cores is None:
-        return {}
-    found = {"quota.cores": cores}
+    found = {} if cores is None else {"quota.cores": cores}
     periods, throttled = window.growth("cgroup.periods", scope), window.growth("cgroup.throttled_periods", scope)
     if periods and throttled is not None:
         found["quota.throttled_share"] = throttled / periods

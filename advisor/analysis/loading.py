@@ -28,6 +28,7 @@ class Loading:
     delay_s: float
     read_bytes: float
     busy_share: float | None  # of the workers' time; None in the training process
+    clocked: bool = True  # False: no CPU clock was read, only `wall_s` and `samples` are known
 
     @property
     def blocked_s(self) -> float:
@@ -103,15 +104,17 @@ def _in_process(steps: RankSteps) -> Loading | None:
     if batches == 0 or fetch.sum() < 0.5 * steps.columns["input_wait"].sum() or fetch.sum() == 0:
         return None
     wall = float(fetch.sum() / batches)
-    clocked = max(float(steps.columns["fetch_clocked"].sum()), 1e-9)  # CPU clocks are read in some steps only
+    clocked = float(steps.columns["fetch_clocked"].sum())  # CPU clocks are read in some steps only
+    part = wall / clocked if clocked > 0 else 0.0
     return Loading(
         workers=0,
         batches=int(batches),
         samples=float(steps.columns["samples"].sum() / batches),
         wall_s=wall,
-        cpu_s=wall * float(steps.columns["fetch_cpu"].sum()) / clocked,
-        delay_s=wall * float(steps.columns["fetch_delay"].sum()) / clocked,
-        read_bytes=wall * float(steps.columns["fetch_blocks"].sum()) * _BLOCK_BYTES / clocked,
+        cpu_s=part * float(steps.columns["fetch_cpu"].sum()),
+        delay_s=part * float(steps.columns["fetch_delay"].sum()),
+        read_bytes=part * float(steps.columns["fetch_blocks"].sum()) * _BLOCK_BYTES,
+        clocked=clocked > 0,
         busy_share=None,
     )
 

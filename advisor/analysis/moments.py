@@ -43,7 +43,7 @@ def hot_lines(recording: Recording) -> tuple[HotLine, ...]:
         frames = list(event.data.get("frames") or ())
         key = (str(user["file"]), int(user["line"]), str(user["function"]))
         found[key] += 1
-        outputs[key] += _is_output(frames) or bool(_OUTPUT_LINE.search(str(user.get("text", ""))))
+        outputs[key] += _is_output(frames, user) or bool(_OUTPUT_LINE.search(str(user.get("text", ""))))
         if frames:
             leaves[key] = _place(frames[0])
     total = sum(found.values())
@@ -61,12 +61,22 @@ def hot_lines(recording: Recording) -> tuple[HotLine, ...]:
     )
 
 
-def _is_output(frames: list[Mapping[str, Any]]) -> bool:
-    """Within the frames called from the user's line: anything that writes."""
-    return any(
-        str(f.get("function")) in _OUTPUT_FUNCTIONS or any(part in str(f.get("file")) for part in _OUTPUT_FILES)
-        for f in frames[:8]
-    )
+def _is_output(frames: list[Mapping[str, Any]], user: Mapping[str, Any]) -> bool:
+    """Among the frames that the user's line called: anything that writes."""
+    for frame in frames:
+        file, function = str(frame.get("file")), str(frame.get("function"))
+        if function in _OUTPUT_FUNCTIONS:
+            return True
+        if (file, function) == (user.get("file"), user.get("function")):
+            return False  # from here outwards they are callers
+        if any(part in file for part in _OUTPUT_FILES):
+            return True
+    return False
+
+
+def _in_collective(frame: Mapping[str, Any]) -> bool:
+    """Other libraries have functions called `wait` or `send` too: only torch's count."""
+    return "/torch/" in str(frame.get("file")) and str(frame.get("function")) in _COLLECTIVE_FUNCTIONS
 
 
 def _place(frame: Mapping[str, Any]) -> str:
@@ -135,11 +145,11 @@ def stalls(recording: Recording, typical_step_s: float, p99_step_s: float) -> tu
 
 def _stalled_ranks(event: Event) -> tuple[StalledRank, ...]:
     rows = []
+    several = len(event.data.get("ranks") or ()) > 1
     for row in event.data.get("ranks") or ():
         frames = list(row.get("frames") or ())
-        waiting = row.get("phase") == "backward" or any(
-            str(f.get("function")) in _COLLECTIVE_FUNCTIONS for f in frames[:6]
-        )
+        # DDP waits for its all-reduce inside the backward, where no Python frame tells
+        waiting = (row.get("phase") == "backward" and several) or any(_in_collective(f) for f in frames[:6])
         user = row.get("user") or (frames[0] if frames else {})
         since_s = max(0.0, (event.t_ns - int(row.get("since_ns", event.t_ns))) / 1e9)
         rows.append((row, frames, waiting, user, since_s))

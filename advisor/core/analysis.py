@@ -169,9 +169,9 @@ class Analysis:
     @property
     def stopped_from_outside(self) -> bool:
         """Ctrl-C, a time limit or a scheduler ended the job: no rank failed by itself."""
-        if any(d.signal == signal.SIGINT or d.exception.startswith("KeyboardInterrupt") for d in self.deaths):
-            return True
         asked = [d for d in self.deaths if d.role == "rank"]
+        if asked and (asked[0].signal == signal.SIGINT or asked[0].exception.startswith("KeyboardInterrupt")):
+            return True
         whole = self.world_size == 1 or self.meta.exit_signal == signal.SIGTERM or self.meta.exit_code in _STOPPED_CODES
         return bool(asked) and whole and all(d.signal == signal.SIGTERM and not d.oom_killed for d in asked)
 

@@ -241,10 +241,6 @@ def evaluating(steps: int, **more: Any) -> Analysis:
     return analyse(recording({0: own, 1: own}, wire_ms=5))
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="turns drop the first step's beginning and the last step's end: an evaluation at either edge is lost or weighs too much",
-)
 @pytest.mark.parametrize("steps", [14, 15, 28, 30])
 def test_a_rare_long_phase_at_the_edge_keeps_its_weight(steps: int) -> None:
     analysis = evaluating(steps)

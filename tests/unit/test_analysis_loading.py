@@ -64,9 +64,6 @@ def test_steps_whose_cpu_clocks_were_not_read_change_no_share() -> None:
         assert several[0].value(name, 0) == pytest.approx(several[1].value(name, 0))
 
 
-@pytest.mark.xfail(
-    strict=True, reason="without a clocked step the CPU share reads 0 and the blocked share 1, not 'not measured'"
-)
 def test_cpu_clocks_that_were_never_read_are_missing_and_not_zero() -> None:
     analysis = analyse(recording({0: plan(30, **IN_PROCESS)}))
     assert analysis.value("fetch.wall_s", 0) == pytest.approx(0.05)

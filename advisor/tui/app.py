@@ -33,6 +33,7 @@ from advisor.tui.tab_bar import TabBar
 from advisor.tui.throughput import Throughput
 from advisor.tui.views import Checks, Findings, Machine, Overview, Ranks
 
+_FOCUS = {"findings": "#finding-list", "ranks": "#rank-table", "machine": "#machine", "checks": "#checks"}
 _SILENT_S = 10.0  # a running job is recorded every second
 
 
@@ -100,28 +101,26 @@ class AdvisorApp(App[str]):
         self._reports.tick()
         self.set_interval(self._poll_s, self._tick)
 
-    # -- sizes ---------------------------------------------------------------------------------------------------------
-
     def on_resize(self, event: events.Resize) -> None:
         self._fit(event.size)
 
     def _fit(self, size: Size) -> None:
         """Three widths and three heights; the style sheet does the rest."""
         base = self.base
-        for name, reached in (("-wide", size.width >= 130), ("-huge", size.width >= 180)):
+        for name, reached in (("-wide", size.width >= 130), ("-huge", size.width >= 180), ("-tall", size.height >= 52)):
             base.set_class(reached, name)
-        base.set_class(size.height >= 52, "-tall")
         rows = 1 if size.height < 28 else 3 if size.height < 52 else 6
-        self.base.query_one(Throughput).fit_to(rows, compact=size.height < 36)
+        for part in base.query(Throughput):
+            part.fit_to(rows, compact=size.height < 36)
         for panel in base.query(Panel):
             panel.terminal_lines = size.height
             panel.show(panel.report)
         if self.job:  # the width of the output's pane, open or not: progress bars fill it
             self.job.resize(max(size.height - 7, 5), size.width - (5 if size.height >= 52 else 1))
 
-    # -- reports -------------------------------------------------------------------------------------------------------
-
     def _tick(self) -> None:
+        if not self.screen_stack:
+            return  # it is being taken down
         self._reports.tick()
         for bar in self.base.query(ReplayBar):
             bar.put()
@@ -158,29 +157,26 @@ class AdvisorApp(App[str]):
         said = self._trouble
         if not said and not self.replay and self.report and self.report.job.running and silent_s >= _SILENT_S:
             said = f"nothing new has been recorded for {clock(silent_s)}: what is shown is that old"
-        line = self.base.query_one("#trouble", Static)
-        line.display = bool(said)
-        line.update(f" ✖ {said}")
+        for line in self.base.query("#trouble").results(Static):
+            line.display = bool(said)
+            line.update(f" ✖ {said}")
 
     def _show_banner(self) -> None:
-        banner = self.base.query_one(Banner)
         times = f" × {self._interrupts}" if self._interrupts > 1 else ""
-        banner.stopping = f"interrupt sent{times}" if self._interrupts else ""
-        banner.ended = self._ended
-        banner.redraw()
-
-    # -- output --------------------------------------------------------------------------------------------------------
+        for banner in self.base.query(Banner):
+            banner.stopping = f"interrupt sent{times}" if self._interrupts else ""
+            banner.ended = self._ended
+            banner.redraw()
 
     @on(OutputPane.Grew)
     def _output_grew(self, event: OutputPane.Grew) -> None:
-        self.base.query_one(LastLine).put(event.last)
+        for line in self.base.query(LastLine) if self.screen_stack else ():
+            line.put(event.last)
 
     def _set_output(self, mode: str) -> None:
         self.output_mode = mode
         for name in ("beside", "alone"):
             self.base.set_class(mode == name, f"-output-{name}")
-
-    # -- actions -------------------------------------------------------------------------------------------------------
 
     def can(self, needs: Needs) -> bool:
         """Whether what an action needs was given to this screen."""
@@ -195,9 +191,7 @@ class AdvisorApp(App[str]):
         self.base.query_one(TabBar).active = view
         if self.output_mode == "alone":
             self._set_output("closed")
-        first = {"findings": "#finding-list", "ranks": "#rank-table", "machine": "#machine", "checks": "#checks"}.get(
-            view
-        )
+        first = _FOCUS.get(view)
         self.base.set_focus(self.base.query_one(first) if first else None)
 
     def action_help(self) -> None:
@@ -273,8 +267,6 @@ class AdvisorApp(App[str]):
 
     def action_change_speed(self, direction: int) -> None:
         self.base.query_one(ReplayBar).change_speed(direction)
-
-    # -- the job -------------------------------------------------------------------------------------------------------
 
     def action_interrupt_job(self) -> None:
         """What Ctrl-C does on a terminal: the job gets it each time, the screen stays. Without a job it ends the screen."""

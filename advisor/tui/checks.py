@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from textual.content import Content
 
-from advisor.core.format import duration, number, share
+from advisor.core.format import DASH, bytes_, duration, number, share
 from advisor.core.report import Report
 from advisor.tui.draw import fit, line, muted, prose
 from advisor.tui.panel import Panel
 from advisor.tui.severity import OUTCOME
 
 _ORDER = ("fired", "crashed", "not_measured", "clear")
+_FACTS_OF = 8  # ranks; they rarely differ
 _WORDS = {"not_measured": "not measured"}
 
 
 def outcome_lines(report: Report, width: int) -> list[Content]:
-    if not report.outcomes:
-        return [line(muted("no rule has run yet"))]
+    if not report.outcomes or report.step_time.steps == 0:
+        return [line(muted("rules can judge once steps have been seen"))]
     counts = {state: sum(o.state == state for o in report.outcomes) for state in _ORDER}
     said = " · ".join(f"{n} {_WORDS.get(state, state)}" for state, n in counts.items() if n)
     lines = [line((fit(said, width), "bold"))]
@@ -84,7 +87,10 @@ class RunPanel(Panel):
     TITLE = "Run"
 
     def draw(self, report: Report, width: int) -> list[Content]:
-        rows = [("command", " ".join(report.job.argv)), *_flat(report.environment), *_flat(report.facts)]
+        facts = dict(list(report.facts.items())[:_FACTS_OF])
+        rows = [("command", shlex.join(report.job.argv)), *_flat(report.environment), *_flat(facts)]
+        if len(report.facts) > _FACTS_OF:
+            rows.append(("…", f"and the facts of {len(report.facts) - _FACTS_OF} more, in the saved report"))
         label = min(max((len(name) for name, _ in rows), default=8), max(width // 3, 8))
         lines = []
         for name, value in rows:
@@ -101,5 +107,24 @@ def _flat(values: Mapping[str, Any], prefix: str = "", depth: int = 3) -> list[t
         if isinstance(value, Mapping) and depth > 1:
             rows += _flat(value, f"{name}.", depth - 1)
         else:
-            rows.append((name, number(value) if isinstance(value, float) else str(value)))
+            rows.append((name, _value(key, value)))
     return rows
+
+
+def _value(key: str, value: Any) -> str:
+    """A fact in words; what facts hold is whatever the job's process said of itself."""
+    if value is None or value in ((), []):
+        text = DASH
+    elif isinstance(value, list | tuple):
+        text = ", ".join(_value(key, item) for item in value)
+    elif isinstance(value, Mapping):
+        text = "; ".join(f"{name} {_value(name, item)}" for name, item in value.items())
+    elif isinstance(value, bool):
+        text = "yes" if value else "no"
+    elif isinstance(value, int | float) and key.endswith("_bytes"):
+        text = bytes_(value)
+    elif isinstance(value, float) and key == "started":
+        text = datetime.fromtimestamp(value).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
+    else:
+        text = number(value) if isinstance(value, float) else str(value)
+    return text

@@ -45,5 +45,6 @@ class Feed(Generic[T]):
 
     def _deliver(self, value: T | None, trouble: str) -> None:
         self._busy = False
-        with contextlib.suppress(NoMatches):  # the screen is being taken down: its parts are gone, its loop is not
-            self._receive(value, trouble)
+        if self._app.screen_stack:
+            with contextlib.suppress(NoMatches):  # the screen is being taken down: its parts are gone, its loop is not
+                self._receive(value, trouble)

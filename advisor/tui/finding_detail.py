@@ -7,7 +7,7 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 
 from advisor.core.findings import Evidence, Finding, Fix
-from advisor.core.format import DASH, duration, quantity, seconds_range, share, speedup_range
+from advisor.core.format import DASH, amount, duration, metric_words, seconds_range, share, speedup_range
 from advisor.core.report import Report
 from advisor.tui.checks import outcome_lines
 from advisor.tui.draw import fit, line, muted, prose
@@ -49,20 +49,20 @@ def finding_lines(finding: Finding, report: Report, width: int) -> list[Content]
 def _evidence(evidence: tuple[Evidence, ...], width: int) -> list[Content]:
     if not evidence:
         return []
-    name = min(max(len(e.metric) for e in evidence), max(width - 2 * _NUMBER - 4, 12))
+    name = min(max(len(metric_words(e.metric)) for e in evidence), max(width - 2 * _NUMBER - 4, 12))
     lines = [
         Content(""),
         line((fit("Evidence", name), "bold"), muted(f"  {'value':>{_NUMBER}}  {'threshold':>{_NUMBER}}")),
     ]
     for row in evidence:
-        text = quantity(row.value, row.unit)
-        limit = quantity(row.threshold, row.unit)
+        text = amount(row.value, row.unit, row.metric)
+        limit = amount(row.threshold, row.unit, row.metric)
         if len(text) > _NUMBER:  # a stack or a name takes the threshold's place, and lines of its own beyond
             words = prose(text, width - name - 2)
-            lines.append(line(fit(row.metric, name), "  ", (words[0], "bold")))
+            lines.append(line(fit(metric_words(row.metric), name), "  ", (words[0], "bold")))
             lines += [line(" " * (name + 2), (more, "bold")) for more in words[1:]]
         else:
-            *before, metric = prose(row.metric, name) or [DASH]
+            *before, metric = prose(metric_words(row.metric), name) or [DASH]
             lines += [Content(part) for part in before]
             lines.append(
                 line(fit(metric, name), "  ", (fit(text, _NUMBER, True), "bold"), f"  {fit(limit, _NUMBER, True)}")

@@ -62,4 +62,6 @@ def place(phase: str) -> str:
 def in_order(budget: dict[str, float]) -> list[tuple[str, float]]:
     """The phases that take any time, in the order they are always shown; unknown ones last."""
     known = [phase for phase in ORDER if phase in budget]
-    return [(phase, budget[phase]) for phase in [*known, *sorted(set(budget) - set(known))] if (budget[phase] or 0) > 0]
+    return [
+        (phase, budget[phase]) for phase in [*known, *sorted(set(budget) - set(known))] if (budget[phase] or 0) >= 1e-9
+    ]

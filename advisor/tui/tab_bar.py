@@ -34,7 +34,7 @@ class TabBar(Static):
     def show(self, report: Report | None) -> None:
         if report is None:
             return
-        unseen = sum(o.state == "not_measured" for o in report.outcomes)
+        unseen = sum(o.state == "not_measured" for o in report.outcomes) if report.step_time.steps else 0
         self.counts = (("findings", len(report.findings)), ("ranks", len(report.ranks)), ("checks", unseen))
 
     def watch_active(self) -> None:

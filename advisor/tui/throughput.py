@@ -11,6 +11,7 @@ from textual.widgets import Digits
 
 from advisor.core.format import DASH, clock, duration, number, rate
 from advisor.core.report import Report
+from advisor.core.report import Throughput as ThroughputValues
 from advisor.tui.draw import Part, chart, fit, line, muted
 from advisor.tui.panel import Panel
 from advisor.tui.phases import place
@@ -32,6 +33,10 @@ def waiting_lines(report: Report, width: int) -> list[Content]:
     return [*lines, *(Content(fit(text, width).rstrip()) for text in seen)]
 
 
+def _batch(speed: ThroughputValues) -> str:
+    return f"batch {number(speed.batch_size)} × {speed.world_size or DASH} rank{'' if speed.world_size == 1 else 's'}"
+
+
 class ThroughputFacts(Panel):
     """Rates and step times; the rate itself only where no large digits show it."""
 
@@ -42,7 +47,7 @@ class ThroughputFacts(Panel):
             return waiting_lines(report, width)
         speed, step = report.throughput, report.step_time
         steps_per_s = fit(rate(speed.steps_per_s, "steps/s"), 14)
-        batch = f"batch {number(speed.batch_size)} × {speed.world_size or DASH} ranks"
+        batch = _batch(speed)
         counted = f"{number(step.steps)} steps"
         steady = f"{number(step.steady_steps)} steady"
         times: list[Part] = [(fit(duration(step.median_s), 8, True), "bold"), " median  "]
@@ -97,6 +102,10 @@ class ThroughputChart(Panel):
 class Throughput(Vertical):
     """Large digits where the terminal is high enough."""
 
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._rows, self._compact = 1, True
+
     def compose(self) -> ComposeResult:
         self.border_title = "Throughput"
         with Horizontal(id="rate"):
@@ -106,6 +115,7 @@ class Throughput(Vertical):
 
     def on_mount(self) -> None:
         self.add_class("report")
+        self.fit_to(self._rows, self._compact)  # the size may have been told before the parts inside were made
 
     def show(self, report: Report | None) -> None:
         """The panels inside show themselves; the digits are this widget's."""
@@ -118,10 +128,13 @@ class Throughput(Vertical):
         title = "Throughput"
         if report and self.query_one(ThroughputFacts).brief and report.step_time.steps:
             speed = report.throughput
-            title += f" · batch {number(speed.batch_size)} × {speed.world_size or DASH} ranks · {number(report.step_time.steps)} steps"
+            title += f" · {_batch(speed)} · {number(report.step_time.steps)} steps"
         self.border_title = title
 
     def fit_to(self, rows: int, compact: bool) -> None:
-        self.query_one(ThroughputChart).rows = rows
-        self.query_one(ThroughputFacts).compact = compact
+        self._rows, self._compact = rows, compact
+        for chart_panel in self.query(ThroughputChart):
+            chart_panel.rows = rows
+        for facts in self.query(ThroughputFacts):
+            facts.compact = compact
         self.set_class(compact, "-compact")

@@ -40,6 +40,7 @@ def test_numbers_have_three_digits_and_a_unit(x, unit, text):
         (0, "0 s"),
         (8.5e-4, "850 µs"),
         (2e-8, "20.0 ns"),
+        (6.9e-18, "<1 ns"),
         (0.0123, "12.3 ms"),
         (0.9996, "1.00 s"),
         (4.561, "4.56 s"),
@@ -148,3 +149,19 @@ def test_cuts_are_marked():
     assert fmt.shorten("short", 8) == "short"
     assert fmt.shorten_path("/data/project/loader.py", 10) == "…loader.py"
     assert fmt.shorten("x", 0) == "" == fmt.shorten_path("x", 0)
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "unit", "words", "text"),
+    [
+        ("step.input_wait_s", 0.25, "s", "step input wait", "250 ms"),
+        ("loader.workers", 4.0, "workers", "loader workers", "4"),
+        ("cpu.other_cores", 1.3, "cores", "cpu other cores", "1.30"),
+        ("host.mem_bytes", 1024.0, "bytes", "host mem", "1.00 KiB"),
+        ("cpu.steal_share", 0.1, "share", "cpu steal share", "10 %"),
+        ("stack", "augment (a.py:7)", "", "stack", "augment (a.py:7)"),
+    ],
+)
+def test_evidence_says_its_unit_once(metric, value, unit, words, text):
+    assert fmt.metric_words(metric) == words
+    assert fmt.amount(value, unit, metric) == text

@@ -315,3 +315,28 @@ async def test_names_that_look_like_markup_or_escapes_are_only_text(size):
             assert "[red]x[/]" in text
             assert "cannot be shown" not in text
             assert "\x1b" not in text
+
+
+async def test_a_running_job_that_is_no_longer_recorded_is_pointed_out(monkeypatch):
+    monkeypatch.setattr("advisor.tui.app._SILENT_S", 0.0)
+    async with shown(Reports(samples.input_bound()), (100, 30)) as (app, pilot):
+        await until(pilot, lambda: "nothing new has been recorded" in screen_text(app))
+    async with shown(Reports(samples.dead_rank(), None, None), (100, 30)) as (app, pilot):
+        await pilot.pause(0.2)
+        assert "nothing new" not in screen_text(app)
+
+
+async def test_the_facts_of_a_run_are_readable():
+    report = replace(
+        samples.input_bound(), environment={"mem_total_bytes": 2.0**35, "driver": None, "gpus": [], "smt": False}
+    )
+    async with shown(Reports(report), (100, 60)) as (app, pilot):
+        await pilot.press("5")
+        await settle(app, pilot)
+        await pilot.press("end")
+        await settle(app, pilot)
+        rows = {line.strip(" │╭╰").split("  ")[0]: line for line in screen_text(app).split("\n")}
+        assert "32.0 GiB" in rows["mem_total_bytes"]
+        assert "–" in rows["driver"]
+        assert " no" in rows["smt"]
+        assert "num_workers 0" in screen_text(app) or "loader.num_workers" in screen_text(app)

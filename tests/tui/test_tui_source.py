@@ -12,7 +12,7 @@ from advisor.store.writer import RunWriter
 from advisor.tui.source import RECENT_STEPS, LiveSource, ReplayedRun, ReplaySource, ReportSource
 from probes.rank.layout import KIND_STEP, STEP_FIELDS
 
-T0_NS = 5_000_000_000_000
+T0_NS = 10**17  # later than this machine's own clock, which the writer reads too
 STEP_NS = 100_000_000
 
 

@@ -53,7 +53,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 compute[rank],
                 "s",
                 t["ratio"] * usual,
-                f"rank {rank}; the others {1000 * usual:.0f} ms",
+                f"rank {rank} computes {1000 * compute[rank]:.0f} ms in each step, the others {1000 * usual:.0f} ms",
             ),
             Evidence("comm.late_share", late[rank], "", t["late"], f"rank {rank} arrives last at the all-reduce"),
             Evidence(

@@ -58,7 +58,11 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         scope=Affected(ranks=() if len(ranks) == len(model.own) else ranks),
         evidence=(
             Evidence(
-                "quota.throttled_share", periods[first], "", t["periods"], f"of the quota's periods held back {who}"
+                "quota.throttled_share",
+                periods[first],
+                "",
+                t["periods"],
+                f"{who} was held back in {100 * periods[first]:.0f} % of the quota's periods",
             ),
             Evidence("quota.throttled_s_per_s", held[first], "s/s", t["held"], "held back per second of wall time"),
             Evidence(

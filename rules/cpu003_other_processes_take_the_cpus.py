@@ -47,14 +47,18 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         scope=Affected(ranks=() if everywhere else ranks),
         evidence=(
             Evidence(
-                "step.run_delay_s", delay, "s", t["delay"] * step, "the training thread was ready and had no core"
+                "step.run_delay_s",
+                delay,
+                "s",
+                t["delay"] * step,
+                f"the training thread waits {1000 * delay:.0f} ms for a core in each step",
             ),
             Evidence(
                 "cpu.other_cores",
                 others,
                 "cores",
                 t["other_cores"] * allowed,
-                f"busy outside this job, of {allowed:g} allowed",
+                f"{others:.1f} of {allowed:g} allowed cores are busy outside this job",
             ),
         ),
         fixes=(

@@ -43,7 +43,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             waits[rank],
             "s",
             usual + t["excess"] * step,
-            f"rank {rank}; the others wait {1000 * usual:.0f} ms",
+            f"rank {rank} waits {1000 * waits[rank]:.0f} ms for input in each step, the others {1000 * usual:.0f} ms",
         ),
         Evidence("comm.late_share", late[rank], "", t["late"], f"rank {rank} arrives last at the all-reduce"),
     ]

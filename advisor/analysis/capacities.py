@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from advisor.analysis.loading import Loading
 from advisor.core.report import Capacity
@@ -36,34 +36,31 @@ def _unknown(stage: str, why: str) -> Capacity:
     return Capacity(stage, None, None, None, why)
 
 
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
+def _slowest(made: list[Loading], seconds: Callable[[Loading], float]) -> float:
+    """Seconds per sample and lane of the slowest rank: ranks in step are as fast as it is."""
+    return max((seconds(m) / m.samples / max(m.workers, 1) for m in made if m.samples), default=0.0)
 
 
 def _storage(made: list[Loading], ranks: int) -> Capacity:
     if not made:
         return _unknown("storage", "no batch was seen being made")
-    blocked = _mean([m.blocked_s / m.samples for m in made if m.samples])
-    read = _mean([m.read_bytes for m in made])
-    wall = _mean([m.wall_s / m.samples for m in made if m.samples])
+    read = max(m.read_bytes for m in made)
+    blocked, wall = _slowest(made, lambda m: m.blocked_s), _slowest(made, lambda m: m.wall_s)
     if read < 1 or blocked < _LITTLE * wall:
         return _unknown("storage", "nothing was read from a device: the page cache served the data")
-    lanes = _mean([max(m.workers, 1) for m in made]) * ranks
-    value = lanes / blocked
+    value = ranks / blocked
     return Capacity("storage", value, 0.8 * value, 1.2 * value, "time blocked on reads per sample, over all workers")
 
 
 def _preprocessing(made: list[Loading], ranks: int, cores: float | None) -> Capacity:
     if not made:
         return _unknown("preprocessing", "no batch was seen being made")
-    cpu = _mean([m.cpu_s / m.samples for m in made if m.samples])
-    wall = _mean([m.wall_s / m.samples for m in made if m.samples])
+    cpu, wall = _slowest(made, lambda m: m.cpu_s), _slowest(made, lambda m: m.wall_s)
     if cpu < _LITTLE * wall or cpu <= 0:
         return _unknown("preprocessing", "making a batch takes next to no CPU time")
-    lanes = _mean([max(m.workers, 1) for m in made]) * ranks
-    if cores is not None:
-        lanes = min(lanes, cores)
-    value = lanes / cpu
+    lanes = max(m.workers for m in made) or 1
+    crowd = 1.0 if cores is None else max(1.0, lanes * ranks / cores)  # more lanes than cores take turns
+    value = ranks / cpu / crowd
     return Capacity(
         "preprocessing",
         value,
@@ -74,15 +71,12 @@ def _preprocessing(made: list[Loading], ranks: int, cores: float | None) -> Capa
 
 
 def _loader(made: list[Loading], ranks: int) -> Capacity:
-    if not made:
-        return _unknown("loader", "no batch was seen being made")
-    wall = _mean([m.wall_s / m.samples for m in made if m.samples])
+    wall = _slowest(made, lambda m: m.wall_s)
     if wall <= 0:
         return _unknown("loader", "no batch was seen being made")
-    lanes = _mean([max(m.workers, 1) for m in made]) * ranks
-    value = lanes / wall
+    value = ranks / wall
     where = "in the training process" if made[0].workers == 0 else f"{made[0].workers} workers a rank"
-    return Capacity("loader", value, 0.9 * value, 1.1 * value, f"batches as they were made, {where}")
+    return Capacity("loader", value, 0.9 * value, 1.1 * value, f"batches as they were made, {where}, the slowest rank")
 
 
 def _compute(model: StepModel, samples: float) -> Capacity:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import threading
 import time
 from collections import deque
-from pathlib import Path
 from typing import Any
 
 from advisor.core.metrics import ProbeGap, Sample
@@ -15,19 +12,16 @@ from advisor.core.recording import Event
 from advisor.run.companion import Plan
 from advisor.run.cost import CostBook
 from advisor.run.deaths import DeathDesk, OomLedger
-from advisor.run.environment import inherited_environment
 from advisor.run.follow import Followers
 from advisor.run.hostwatch import HostNews, HostWatch, MachineNews, MountNews, News
+from advisor.run.meta import first_meta, kept_environment, startup_s
 from advisor.run.notes import Notes
-from advisor.run.ringfolder import start_ticks
 from advisor.run.roster import Roster
 from advisor.run.stacks import StackWatch, Watched
 from advisor.store.failure import RecordingStopped
-from advisor.store.secrets import redact_argv, redact_environment
+from advisor.store.secrets import redact_argv
 from advisor.store.writer import RunWriter
 from probes.host.deaths import Death
-from probes.host.process_tree import Member, boot_offset_ns
-from probes.host.procfs import CLOCK_TICKS
 
 _HOST_ANSWERS_WITHIN_S = 2.0
 _STACKS_END_WITHIN_S = 0.5
@@ -44,7 +38,7 @@ class Agent:
         assert plan.run_folder is not None
         self._plan = plan
         self._options = plan.options
-        self._environment: dict[str, Any] = _environment()
+        self._environment: dict[str, Any] = kept_environment()
         self._cost = CostBook(
             budget=plan.options.overhead_budget, grace_s=plan.options.stack_dense_s, own_before_s=plan.began_cpu_s
         )
@@ -269,10 +263,7 @@ class Agent:
 
     def _tell_survivors(self) -> None:
         """Processes that the job left running are the user's business; the run names them."""
-        left = self._roster.survivors()
-        deadline = time.monotonic() + _LEAVING_S
-        while (left := [m for m in left if _lives(m)]) and time.monotonic() < deadline:
-            time.sleep(0.02)
+        left = self._roster.survivors(_LEAVING_S)
         if left:
             data = {"processes": [{"pid": m.pid, "command": m.command} for m in left]}
             self._writer.put_event(Event(time.perf_counter_ns(), "left_running", None, None, data))
@@ -281,7 +272,7 @@ class Agent:
         return {
             "cpu_s": self._cost.cpu_s(self._stacks.cpu_s),
             "wall_s": (time.perf_counter_ns() - self._plan.began_ns) / 1e9,
-            "startup_s": _startup_s(self._plan.began_ns),
+            "startup_s": startup_s(self._plan.began_ns),
             "lost_records": self._followers.lost_records,
             "records": self._followers.records,
             "polls": self._polls,
@@ -301,37 +292,6 @@ class Agent:
             self._deaths.watch(pid)
 
 
-def first_meta(plan: Plan) -> dict[str, Any]:
-    """What is known of a run before anything was seen of it."""
-    assert plan.run_folder is not None
-    return {
-        "name": plan.name or plan.run_folder.name,
-        "argv": redact_argv(plan.argv),
-        "cwd": _working_directory(),
-        "host": os.uname().nodename,
-        "started_unix_s": plan.began_unix_s,
-        "started_ns": plan.began_ns,
-        "environment": _environment(),
-    }
-
-
-def _environment() -> dict[str, Any]:
-    variables = {os.fsdecode(name): os.fsdecode(value) for name, value in inherited_environment().items()}
-    return {"variables": redact_environment(variables)}
-
-
-def _working_directory() -> str:
-    with contextlib.suppress(OSError):
-        return str(Path.cwd())
-    return "(deleted)"
-
-
-def _startup_s(began_ns: int) -> float:
-    """From the start of this process to the start of the job."""
-    started_ns = (start_ticks(os.getpid()) or 0) * 1e9 / CLOCK_TICKS + boot_offset_ns()
-    return max(0.0, (began_ns - started_ns) / 1e9)
-
-
 def _next_deadline(last_s: float, period_s: float, now_s: float) -> float:
     """Fixed deadlines; those that were missed are skipped."""
     return last_s + period_s * (int((now_s - last_s) / period_s) + 1) if now_s >= last_s else last_s
@@ -339,14 +299,3 @@ def _next_deadline(last_s: float, period_s: float, now_s: float) -> float:
 
 def _without_cores(samples: tuple[Sample, ...]) -> list[Sample]:
     return [sample for sample in samples if not sample.scope.startswith(_EACH_CORE)]
-
-
-def _lives(member: Member) -> bool:
-    try:
-        stat = Path(f"/proc/{member.pid}/stat").read_bytes()
-    except OSError:
-        return False
-    return (
-        stat[stat.rindex(b")") + 2 : stat.rindex(b")") + 3] not in (b"Z", b"X")
-        and start_ticks(member.pid) == member.start_ticks
-    )

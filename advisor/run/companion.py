@@ -105,7 +105,7 @@ def note_launch_error(plan: Plan, error: AdvisorError) -> None:
     if plan.run_folder is None:
         return
     with contextlib.suppress(Exception):
-        from advisor.run.agent import first_meta  # noqa: PLC0415
+        from advisor.run.meta import first_meta  # noqa: PLC0415
         from advisor.store.writer import RunWriter  # noqa: PLC0415
 
         meta = first_meta(plan)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
+from pathlib import Path
 
 from advisor.core.metrics import ProbeGap
 from advisor.core.recording import Event, Process
@@ -10,9 +12,10 @@ from advisor.run.rings import RingIdentity
 from advisor.store.writer import RunWriter
 from probes.host.deaths import Death
 from probes.host.process_tree import Member, TreeChange
+from probes.host.procfs import parse_stat
 
 _OTHERS_MAX = 2000  # processes without a ring; a job that starts more of them is building, not training
-_NAMES_CHARACTERS = 400
+_LOOK_S = 0.02
 
 
 class Roster:
@@ -90,13 +93,19 @@ class Roster:
             )
         )
 
-    def survivors(self) -> list[Member]:
-        """Processes of the job that are still there although it has ended."""
-        return [m for m in self._members.values() if not m.zombie and m.pid != self.root_pid]
+    def survivors(self, within_s: float) -> list[Member]:
+        """Processes of the job that are still there although it has ended, and do not end in a moment either."""
+        left = [m for m in self._members.values() if m.pid != self.root_pid]
+        deadline = time.monotonic() + within_s
+        while (left := [m for m in left if _lives(m)]) and time.monotonic() < deadline:
+            time.sleep(_LOOK_S)
+        return left
 
     def _meet(self, member: Member) -> None:
         known = self._rows.get(member.pid)
         if known is not None and known.ended_ns is None:
+            if not known.command:  # its ring was seen before it was
+                self._put(replace(known, command=member.command))
             return
         if member.pid != self.root_pid:
             self._others += 1
@@ -138,6 +147,9 @@ class Roster:
         return process
 
 
-def describe(members: list[Member]) -> str:
-    """`4711 python train.py; 4712 …` for one line of a message."""
-    return "; ".join(f"{m.pid} {m.command}" for m in members)[:_NAMES_CHARACTERS]
+def _lives(member: Member) -> bool:
+    try:
+        stat = parse_stat(Path(f"/proc/{member.pid}/stat").read_bytes())
+    except (OSError, ValueError, IndexError):
+        return False
+    return stat.state not in (b"Z", b"X") and stat.start_ticks == member.start_ticks

@@ -26,7 +26,8 @@ WATCHED = FORWARDED | STOPS | {signal.SIGCHLD}
 # The terminal sends these to its whole foreground group, never to one process.
 _FROM_TERMINAL = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH}) | STOPS
 ENDING = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP})
-# Shells and systemd leave SIGPIPE alone, so what they ignore we were started with; others ignore it for themselves alone.
+_OVERWRITTEN = (signal.SIGPIPE, signal.SIGXFSZ)  # Python ignores them when it starts
+# Shells and systemd leave these alone, so what they ignore we were started with; others ignore them for themselves alone.
 _HONEST_PARENTS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "mksh", "busybox", "systemd"})
 
 Handler = Any  # typeshed's private union of what signal.signal takes and returns
@@ -48,7 +49,7 @@ class SignalDesk:
         self._mask: set[int] = set()
         self._handlers: dict[int, Handler] = {}
         self._strays: deque[int] = deque()  # arrived in a thread of somebody's library
-        self._pipe_ignored = _started_with_pipe_ignored()
+        self._lost = {number: _started_ignoring(number) for number in _OVERWRITTEN}
 
     def __enter__(self) -> SignalDesk:
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
@@ -75,8 +76,8 @@ class SignalDesk:
         """Between fork and exec: dispositions and mask of the job are those that we were started with."""
         for number, handler in self._handlers.items():
             signal.signal(number, signal.SIG_IGN if handler == signal.SIG_IGN else signal.SIG_DFL)
-        signal.signal(signal.SIGPIPE, signal.SIG_IGN if self._pipe_ignored else signal.SIG_DFL)
-        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        for number, ignored in self._lost.items():
+            signal.signal(number, signal.SIG_IGN if ignored else signal.SIG_DFL)
         # last: what arrived since the fork is delivered now, and means the job
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
 
@@ -110,14 +111,14 @@ class SignalDesk:
         self._strays.append(number)
 
 
-def _started_with_pipe_ignored() -> bool:
-    """Python ignores SIGPIPE without a note of what it found. An honest parent tells: a shell after `trap '' PIPE`, systemd."""
+def _started_ignoring(number: int) -> bool:
+    """What Python found before it ignored the signal itself. An honest parent tells: a shell after `trap '' PIPE`, systemd."""
     with contextlib.suppress(OSError, ValueError, StopIteration):
         parent = Path(f"/proc/{_parent_pid()}")
         if (parent / "comm").read_text().strip() in _HONEST_PARENTS:
             lines = (parent / "status").read_text().splitlines()
             ignored = int(next(line for line in lines if line.startswith("SigIgn:")).split()[1], 16)
-            return bool(ignored >> (signal.SIGPIPE - 1) & 1)
+            return bool(ignored >> (number - 1) & 1)
     return False
 
 

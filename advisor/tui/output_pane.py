@@ -39,6 +39,7 @@ class OutputPane(Vertical):
         super().__init__(id=id)
         self._source = source
         self._known = 0
+        self._missing = ""  # what was searched for in vain
 
     def compose(self) -> ComposeResult:
         yield OutputLog(id="log")
@@ -66,6 +67,9 @@ class OutputPane(Vertical):
 
     def caption(self) -> None:
         view = self.log_view
+        if self._missing:
+            self.border_title = unmarked(f"Output · not found: {self._missing}")
+            return
         mode = "following" if view.follow else "scrolled back: f follows again"
         self.border_title = f"Output · {view.total:,} lines · {mode}"
 
@@ -91,6 +95,7 @@ class OutputPane(Vertical):
         needle = self.query_one(Input)
         if needle.display:
             needle.display = False
+            self._find("")
             self.log_view.find("")
             self.log_view.focus()
 
@@ -103,10 +108,8 @@ class OutputPane(Vertical):
         self._find(event.value)
 
     def _find(self, needle: str) -> None:
-        if needle and not self.log_view.find(needle):
-            self.border_title = unmarked(f"Output · not found: {needle}")
-        else:
-            self.caption()
+        self._missing = needle if needle and not self.log_view.find(needle) else ""
+        self.caption()
 
 
 class LastLine(Static):

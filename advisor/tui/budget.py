@@ -68,7 +68,7 @@ class BudgetPanel(Panel):
             value = fit(duration(seconds) if seconds else "–", _VALUE, True)
             lines.append(line((fit(label, _LABEL), style), stacked(phases, bar_width, scale), " ", (value, style)))
         if left_out:
-            lines.append(line(muted(fit(f"and {left_out} ranks more, seldom last: see Ranks", width))))
+            lines.append(line(muted(fit(f"and {left_out} ranks more: see Ranks", width))))
         note = (
             "critical: the wire alone is communication; on a rank also its waiting for others"
             if width >= 90 and self.terminal_lines >= 40

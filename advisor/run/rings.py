@@ -18,6 +18,8 @@ _TAIL = 4 + layout.PAYLOAD_FIELDS_MAX  # index of the second sequence in an unpa
 _COUNTS = {kind: len(fields) for kind, fields in layout.FIELDS.items()}
 _PAYLOAD_AT = 4
 _SLOTS_MAX = 1 << 20
+_READINGS = 16
+_AGREEMENTS = 4
 
 
 class NotARing(Exception):
@@ -76,6 +78,7 @@ class RingReader:
             raise
         self._next = 0
         self._retried = -1
+        self._backwards = 0
 
     def _size(self) -> int:
         return os.fstat(self._descriptor).st_size
@@ -86,10 +89,22 @@ class RingReader:
             raise NotARing("it was cut off")
         return layout.LIVE.unpack(data)
 
+    def _two_heads(self, least: int) -> tuple[int, int]:
+        """The head read twice, neither below `least`, the lower one first.
+
+        `pack_into` clears the bytes before it writes them (in a tight loop 1 to 2 % of readings saw a head of 0), and `pread` copies bytes,
+        so one reading may be too low or, with bytes of two numbers in it, too high. Of two the lower is never beyond the truth.
+        """
+        for _ in range(_READINGS):
+            heads = sorted((self._live()[0], self._live()[0]))
+            if heads[0] >= least:
+                break
+        return heads[0], heads[1]
+
     def position(self) -> Position:
-        """The live part of the header. A phase mark is one store of 24 bytes: it is read until two readings agree."""
+        """The live part of the header, read until two readings agree."""
         live = self._live()
-        for _ in range(3):
+        for _ in range(_AGREEMENTS):
             again = self._live()
             if again[1:4] == live[1:4]:
                 break
@@ -99,18 +114,22 @@ class RingReader:
     def drain(self) -> Drained:
         """All records since the last call, oldest first, and how many were overwritten before anybody read them."""
         live = self._live()
-        head = live[0]
+        if live[0] == self._next and live[3]:
+            return Drained({}, 0, _position(live))
+        head, _ = self._two_heads(self._next)
+        if head < self._next:
+            # killed in the middle of the store; or no ring of ours at all
+            self._backwards += 1
+            if self._backwards > _READINGS:
+                raise NotARing("its head went backwards")
+            return Drained({}, 0, self.position())
+        self._backwards = 0
         first = max(self._next, head - self._slots)
         lost = first - self._next
-        if head < self._next:
-            raise NotARing("its head went backwards")
-        if head == first:
-            self._next = head
-            return Drained({}, lost, _position(live))
         slots = self._read_slots(first, head)
-        # What the writer reached meanwhile: it may be in the middle of record `head_after`, whose slot held `head_after - slots`.
-        live = self._live()
-        overwritten = live[0] - self._slots
+        # What the writer reached meanwhile: it may be in the middle of record `reached`, whose slot held `reached - slots`.
+        _, reached = self._two_heads(head)
+        overwritten = reached - self._slots
         rows: dict[int, list[Row]] = {}
         sequence = first
         for slot in slots:
@@ -126,7 +145,7 @@ class RingReader:
                 lost += 1
             sequence += 1
         self._next = sequence
-        return Drained(rows, lost, _position(live))
+        return Drained(rows, lost, self.position())
 
     def _read_slots(self, first: int, head: int) -> list[tuple[int, ...]]:
         begin, count = first % self._slots, head - first

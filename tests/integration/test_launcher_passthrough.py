@@ -146,7 +146,7 @@ SETUPS = {
     "nohup": "trap '' HUP; ",
     "background of a script": "trap '' INT QUIT; ",
     "children ignored": "trap '' CHLD; ",
-    "pipe ignored by a shell": "trap '' PIPE; ",
+    "pipe ignored by a shell": "trap '' PIPE XFSZ; ",
     "many": "trap '' TERM USR1 USR2 TSTP TTIN TTOU WINCH; ",
 }
 

@@ -23,9 +23,13 @@ from probes.rank.layout import (
     SLOT_BYTES,
     STEP_FIELDS,
 )
+from probes.rank.layout import (
+    PHASES as PHASE_NAMES,
+)
 from probes.rank.ring import Ring
 
 SLOTS = 16
+ROOT = str(Path(__file__).resolve().parents[2])
 
 
 @pytest.fixture
@@ -161,16 +165,62 @@ def test_a_ring_that_is_cut_off_under_the_reader_is_refused_not_fatal(path: Path
         reader.position()
 
 
-def test_a_head_that_goes_backwards_is_refused(path: Path) -> None:
+def set_head(path: Path, head: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(LIVE_OFFSET)
+        file.write(HEAD.pack(head))
+
+
+def test_a_head_caught_in_the_middle_of_its_store_is_no_news(path: Path) -> None:
+    """`struct` clears the bytes before it writes them."""
     ring = Ring(str(path), slots=SLOTS, role=ROLE_RANK)
     reader = RingReader(path)
     write(ring, 0, 5)
     reader.drain()
-    with path.open("r+b") as file:
-        file.seek(LIVE_OFFSET)
-        file.write(HEAD.pack(2))
+    set_head(path, 0)
+    assert steps_of(reader) == ([], 0)
+    write(ring, 5, 2)
+    assert steps_of(reader) == ([5, 6], 0)
+
+
+def test_a_head_that_stays_behind_is_refused(path: Path) -> None:
+    ring = Ring(str(path), slots=SLOTS, role=ROLE_RANK)
+    reader = RingReader(path)
+    write(ring, 0, 5)
+    reader.drain()
+    set_head(path, 2)
     with pytest.raises(NotARing):
-        reader.drain()
+        for _ in range(100):
+            reader.drain()
+
+
+PHASES = """
+import os, sys
+sys.path.insert(0, sys.argv[2])
+from probes.rank.layout import ROLE_RANK
+from probes.rank.ring import Ring
+ring = Ring(sys.argv[1], slots=16, role=ROLE_RANK, rank=0)
+ring.phase(7, 7, 7)
+os.write(1, b"ready")
+number = 7
+while True:
+    number += 1
+    ring.phase(number % 8, number, number)
+    for _ in range(2000): pass
+"""
+
+
+def test_positions_are_whole_while_they_are_written(path: Path) -> None:
+    writer = subprocess.Popen([sys.executable, "-c", PHASES, str(path), ROOT], stdout=subprocess.PIPE)
+    assert writer.stdout is not None
+    assert writer.stdout.read(5) == b"ready"
+    reader = RingReader(path)
+    seen = [reader.position() for _ in range(5_000)]
+    writer.kill()
+    writer.wait()
+    writer.stdout.close()
+    torn = [at for at in seen if at.step != at.since_ns or at.phase != PHASE_NAMES[at.step % 8]]
+    assert torn == []
 
 
 WRITER = """
@@ -185,7 +235,6 @@ while True:
     ring.write(KIND_STEP, 0, (number,) * len(STEP_FIELDS))
     number += 1
 """
-ROOT = str(Path(__file__).resolve().parents[2])
 
 
 def test_a_writer_that_is_killed_while_it_writes_leaves_only_whole_records(path: Path) -> None:

@@ -1,0 +1,46 @@
+"""What is known of a run before anything was seen of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Any
+
+from advisor.run.companion import Plan
+from advisor.run.environment import inherited_environment
+from advisor.run.ringfolder import start_ticks
+from advisor.store.secrets import redact_argv, redact_environment
+from probes.host.process_tree import boot_offset_ns
+from probes.host.procfs import CLOCK_TICKS
+
+
+def first_meta(plan: Plan) -> dict[str, Any]:
+    """The first rows of the table `meta`."""
+    assert plan.run_folder is not None
+    return {
+        "name": plan.name or plan.run_folder.name,
+        "argv": redact_argv(plan.argv),
+        "cwd": _working_directory(),
+        "host": os.uname().nodename,
+        "started_unix_s": plan.began_unix_s,
+        "started_ns": plan.began_ns,
+        "environment": kept_environment(),
+    }
+
+
+def kept_environment() -> dict[str, Any]:
+    variables = {os.fsdecode(name): os.fsdecode(value) for name, value in inherited_environment().items()}
+    return {"variables": redact_environment(variables)}
+
+
+def _working_directory() -> str:
+    with contextlib.suppress(OSError):
+        return str(Path.cwd())
+    return "(deleted)"
+
+
+def startup_s(began_ns: int) -> float:
+    """From the start of this process to the start of the job."""
+    started_ns = (start_ticks(os.getpid()) or 0) * 1e9 / CLOCK_TICKS + boot_offset_ns()
+    return max(0.0, (began_ns - started_ns) / 1e9)

@@ -12,7 +12,7 @@ from advisor.tui.draw import fit, line, meter, muted
 from advisor.tui.gpus import fraction
 from advisor.tui.host import ALARM_PCT, cores
 from advisor.tui.panel import Panel
-from advisor.tui.phases import place
+from advisor.tui.phases import ENDED, place
 
 _MOST_RANKS, _MOST_GPUS = 4, 16
 
@@ -25,7 +25,8 @@ def flow(cells: list[Content], cell_width: int, width: int) -> list[Content]:
 
 def rank_cell(strip: RankStrip, width: int) -> Content:
     if not strip.alive:
-        return line((fit(f"✖ rank {strip.rank} ended", width), "$text-error"))
+        mark, style = ("✔", "$text-success") if strip.phase == ENDED else ("✖", "$text-error")
+        return line((fit(f"{mark} rank {strip.rank} {strip.phase}", width), style))
     where = fit(place(strip.phase), width - 20)
     return line(
         ("▶ ", "$text-success"),

@@ -55,6 +55,9 @@ def short_title(phase: str) -> str:
     return _SHORT_TITLES.get(phase, title(phase))
 
 
+ENDED = "ended"  # the phase of a rank that left cleanly; of others it says how they went
+
+
 def place(phase: str) -> str:
     return PLACES.get(phase, phase or "not known")
 

@@ -13,7 +13,7 @@ from textual.widgets import DataTable
 from advisor.core.format import DASH, duration, number, share
 from advisor.core.report import RankStrip, Report
 from advisor.tui.draw import fit, stacked
-from advisor.tui.phases import place
+from advisor.tui.phases import ENDED, place
 
 ORDERS: tuple[tuple[str, Callable[[RankStrip], tuple[float, int]]], ...] = (
     ("rank", lambda r: (0.0, r.rank)),
@@ -84,12 +84,17 @@ class RankTable(DataTable[Text]):
         if strips:
             self.move_cursor(row=min(at, len(strips) - 1))
 
+    def _mark(self, strip: RankStrip) -> Text:
+        if strip.alive:
+            return Text("▶")
+        return Text("✔") if strip.phase == ENDED else Text("✖", self._style("bold $text-error"))
+
     def _cells(self, strip: RankStrip, phases: Mapping[str, float], bar: int, scale: float) -> dict[str, Text]:
         late = strip.late_share is not None and strip.late_share >= 0.5 and len(self._shape[1]) > 2
         cells = {
             "rank": Text(f"{strip.rank:>5}", "bold"),
-            "": Text("▶" if strip.alive else "✖", "" if strip.alive else self._style("bold $text-error")),
-            "now": Text(fit(place(strip.phase) if strip.alive else "ended", 22)),
+            "": self._mark(strip),
+            "now": Text(fit(place(strip.phase), 22)),
             "for": Text(fit(duration(strip.phase_for_s), 8, True)),
             "step": Text(f"{number(strip.step):>9}"),
             "step time": Text(fit(duration(strip.step_s), 9, True)),

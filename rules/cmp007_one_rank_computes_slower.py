@@ -11,7 +11,8 @@ Fix: retest the rank on another GPU or host, balance the sizes of its samples, l
 
 Estimate: this rank's compute brought to the median of the others.
 
-False alarms: a CPU quota, neighbours on its cores or a throttled GPU slow a rank down too: they are then the root cause and explain this.
+False alarms: a thread that waits for a core computes no slower: its run-queue delay is taken off first. A CPU quota, neighbours on its
+cores or a throttled GPU slow a rank down too: they are then the root cause and explain this.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ _PHASES = ("forward", "backward", "optimizer")
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    compute, late, step = a.by_rank("step.compute_s"), a.by_rank("comm.late_share"), a.value("step.time_s")
+    late, step = a.by_rank("comm.late_share"), a.value("step.time_s")
+    # what a thread waits for a core is no slower computing
+    delays = a.by_rank("step.run_delay_s")
+    compute = {rank: max(0.0, s - delays.get(rank, 0.0)) for rank, s in a.by_rank("step.compute_s").items()}
     if len(compute) < 2:
         return Clear(RULE.id)
     rank = max(compute, key=lambda r: compute[r])

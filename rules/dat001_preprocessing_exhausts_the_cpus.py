@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix
-from rules.reading import common, input_evidence, mean, model_of, training_loader, where_of
+from rules.reading import common, input_evidence, lost_to_input, mean, model_of, training_loader, where_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 
@@ -47,7 +47,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         title="Preprocessing needs more CPU than the job is allowed",
         severity=level,
         confidence=confidence(a),
-        seconds_per_step=wait,
+        seconds_per_step=lost_to_input(a),
         evidence=(
             input_evidence(a, wait, t["input_wait"]),
             Evidence(

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix
-from rules.reading import common, input_evidence, mean, model_of, training_loader, where_of
+from rules.reading import common, input_evidence, lost_to_input, mean, model_of, training_loader, where_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 
@@ -29,9 +29,9 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     step, wait = a.value("step.time_s"), common(waits)
     network = any(value > 0 for value in a.by_rank("data.network_mount").values())
     samples = a.get("step.samples") or 1.0
-    reading = mean(read) * 1e6 / samples >= t["bytes_per_sample"] or network
+    reading = common(read) * 1e6 / samples >= t["bytes_per_sample"] or network
     level = severity(wait / step)
-    if wait < t["input_wait"] * step or mean(blocked) < t["blocked"] or not reading or level is None:
+    if wait < t["input_wait"] * step or common(blocked) < t["blocked"] or not reading or level is None:
         return Clear(RULE.id)
     model, loader = model_of(a), training_loader(a, waits)
     mount = (loader.mount or {}) if loader else {}
@@ -47,7 +47,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         title=f"Storage cannot deliver the samples: {place}",
         severity=level,
         confidence=confidence(a),
-        seconds_per_step=wait,
+        seconds_per_step=lost_to_input(a),
         evidence=(
             input_evidence(a, wait, t["input_wait"]),
             Evidence(
@@ -75,7 +75,8 @@ RULE = rule(
     "storage starves the loader",
     check,
     needs=("step.time_s", "step.input_wait_s", "fetch.blocked_share", "fetch.read_mb"),
-    explains=("DAT001", "DAT003", "DAT004", "COM002"),
+    # a device that all share is not shared fairly: one rank may starve more than the others
+    explains=("DAT001", "DAT003", "DAT004", "DAT008", "COM002"),
     thresholds={
         "input_wait": Threshold(0.05, "severity 'medium' begins at 5 % of the step"),
         "blocked": Threshold(0.50, "more than half of making a batch is waiting: reading is the larger part"),

@@ -24,6 +24,7 @@ from rules.reading import (
     WORKER_EFFICIENCY,
     common,
     input_evidence,
+    lost_to_input,
     mean,
     model_of,
     step_with_workers,
@@ -62,7 +63,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         title="Batches are loaded in the training process",
         severity=level,
         confidence=confidence(a),
-        seconds_per_step=wait,
+        seconds_per_step=lost_to_input(a),
         evidence=(
             input_evidence(a, wait, t["input_wait"]),
             Evidence(

@@ -24,6 +24,7 @@ from rules.reading import (
     WORKER_EFFICIENCY,
     common,
     input_evidence,
+    lost_to_input,
     mean,
     model_of,
     step_with_workers,
@@ -61,7 +62,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         title=f"{present} loader worker{'s' if present > 1 else ''} cannot keep up, and {idle:.1f} cores idle",
         severity=level,
         confidence=confidence(a),
-        seconds_per_step=wait,
+        seconds_per_step=lost_to_input(a),
         evidence=(
             input_evidence(a, wait, t["input_wait"]),
             Evidence("loader.busy_share", busy, "", t["busy"], f"{present} workers a rank"),

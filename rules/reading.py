@@ -32,6 +32,12 @@ def model_of(a: Analysis) -> StepModel:
     return a.model
 
 
+def lost_to_input(a: Analysis) -> float:
+    """Seconds per step that no wait for input would give back."""
+    model = model_of(a)
+    return model.step_s - model.step_if({(rank, "input_wait"): 0.0 for rank in model.own})
+
+
 def input_evidence(a: Analysis, wait_s: float, threshold: float) -> Evidence:
     step = a.value("step.time_s")
     return Evidence(

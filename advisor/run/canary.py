@@ -31,13 +31,13 @@ class Canary:
         """Something is pending that cannot be taken back: another one should take over soon."""
         return bool(self._accounted)
 
-    def group_got(self, number: int) -> bool:
-        """Whether the whole group got this signal; waits a little for it. False also where nobody can tell."""
+    def group_got(self, number: int, *, patient: bool = True) -> bool:
+        """Whether the whole group got this signal; waits a little for it if `patient`. False also where nobody can tell."""
         bit = 1 << (number - 1)
         if self._carried & bit:
             self._carried &= ~bit
             return True
-        deadline = time.monotonic() + _GRACE_S
+        deadline = time.monotonic() + (_GRACE_S if patient else 0.0)
         while self._process is not None:
             if _pending(self._process.pid) & bit:
                 self._accounted |= bit

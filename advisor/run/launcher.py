@@ -141,28 +141,49 @@ def _deliver_early(pid: int, desk: SignalDesk) -> None:
         time.sleep(0.005)
 
 
-def _wait(job: subprocess.Popen[bytes], desk: SignalDesk, canary: Canary) -> tuple[int | None, int | None]:
-    """Pass signals on until the job ends; its exit code, or the signal that killed it."""
-    stopped_by, stop_until = 0, 0.0
-    while True:
-        while (state := os.waitid(os.P_PID, job.pid, _ANY_CHANGE | os.WNOHANG)) is not None:
+class _Child:
+    """The job's main process, as the kernel tells its parent about it."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self.stopped_by = 0
+        self._continued_s = -_STOP_FOLLOWS_S
+
+    def ending(self) -> tuple[int | None, int | None] | None:
+        """Exit code or signal once it has ended; it is reaped then."""
+        while (state := os.waitid(os.P_PID, self._process.pid, _ANY_CHANGE | os.WNOHANG)) is not None:
             if state.si_code in _ENDED:
                 killed = state.si_code != os.CLD_EXITED
-                job.returncode = -state.si_status if killed else state.si_status  # reaped: Popen must not wait again
+                self._process.returncode = -state.si_status if killed else state.si_status  # Popen must not wait again
                 return (None, state.si_status) if killed else (state.si_status, None)
-            stopped_by = state.si_status if state.si_code == os.CLD_STOPPED else 0
-        if stopped_by and time.monotonic() < stop_until:
+            if state.si_code == os.CLD_STOPPED:
+                self.stopped_by = state.si_status
+            else:
+                self.stopped_by, self._continued_s = 0, time.monotonic()
+        return None
+
+    @property
+    def just_continued(self) -> bool:
+        return time.monotonic() - self._continued_s < _STOP_FOLLOWS_S
+
+
+def _wait(job: subprocess.Popen[bytes], desk: SignalDesk, canary: Canary) -> tuple[int | None, int | None]:
+    """Pass signals on until the job ends; its exit code, or the signal that killed it."""
+    child, stop_until = _Child(job), 0.0
+    while (end := child.ending()) is None:
+        if child.stopped_by and time.monotonic() < stop_until:
             stop_until = 0.0
-            desk.stop_ourselves(stopped_by)
+            desk.stop_ourselves(child.stopped_by)
         arrival = desk.wait(0 if canary.used else _LOOK_S)
         if arrival is None:
             if canary.used:
                 canary.renew()
         elif arrival.number != signal.SIGCHLD:
-            if not _job_got(arrival, canary):
+            if not _job_got(arrival, child, canary):
                 _pass_on(job.pid, arrival.number)
             if arrival.number in STOPS:
                 stop_until = time.monotonic() + _STOP_FOLLOWS_S
+    return end
 
 
 def _pass_on(pid: int, number: int) -> None:
@@ -171,9 +192,13 @@ def _pass_on(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
-def _job_got(arrival: Arrival, canary: Canary) -> bool:
+def _job_got(arrival: Arrival, child: _Child, canary: Canary) -> bool:
     if arrival.by_terminal:
         canary.expect(arrival.number)
         return True
+    if arrival.number == signal.SIGCONT:
+        # No waiting here: a stop signal takes a pending SIGCONT back, the canary's too, and a late SIGCONT would undo that stop.
+        stopping = not STOPS.isdisjoint(signal.sigpending())
+        return canary.group_got(arrival.number, patient=False) or child.just_continued or stopping
     # also SIGHUP of a terminal that goes away: the kernel sends it to the session's leader alone, which may be us
     return canary.group_got(arrival.number)

@@ -134,4 +134,12 @@ def _uses(pid: int, folder: str) -> bool:
     except FileNotFoundError:
         return False
     except OSError:
-        return True  # alive and not ours to look at
+        return _is_ours(
+            pid, folder
+        )  # alive, and nobody may look: then it counts, unless somebody else took over the pid
+
+
+def _is_ours(pid: int, folder: str) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}").stat().st_uid == Path(folder).stat().st_uid
+    return False

@@ -193,17 +193,17 @@ def test_facts_are_kept_with_what_their_data_lies_on(run_folder: Path, tmp_path:
 def test_a_foreign_file_among_the_rings_is_a_gap(run_folder: Path) -> None:
     with fake_rank(run_folder) as job:
         folder = next(Path("/dev/shm").glob(f"rn50-advisor-{job.process.pid}-*"))
-        (folder / "rank-1.ring").write_bytes(b"nonsense")
-        (folder / "facts-1.json").write_text("[")
-        (folder / "error-1.txt").write_text("ValueError: odd torch\n")
-        os.mkfifo(folder / "rank-2.ring")
+        (folder / "rank-99999998.ring").write_bytes(b"nonsense")
+        (folder / "facts-99999998.json").write_text("[")
+        (folder / "error-99999998.txt").write_text("ValueError: odd torch\n")
+        os.mkfifo(folder / "rank-99999999.ring")
         job.tell("steps 2")
         job.order("leave")
         recording = job.end(0)
     gaps = {(gap.metric, gap.scope): gap.reason for gap in recording.gaps}
-    assert ("ring", "rank-1.ring") in gaps and ("ring", "rank-2.ring") in gaps
-    assert ("facts", "pid:1") in gaps
-    assert "odd torch" in gaps["recorder", "pid:1"]
+    assert ("ring", "rank-99999998.ring") in gaps and ("ring", "rank-99999999.ring") in gaps
+    assert ("facts", "pid:99999998") in gaps
+    assert "odd torch" in gaps["recorder", "pid:99999998"]
     assert len(recording.steps[0]) == 2
 
 

@@ -22,8 +22,6 @@ LIVE_OFFSET = 128
 LIVE = struct.Struct(
     "<QqqqqqQ"
 )  # head, phase, step, since_ns, self_ns, errors, ended (0 running, 1 left by its own exit)
-HEAD = struct.Struct("<Q")
-PHASE = struct.Struct("<qqq")  # phase, step, since_ns: one store at LIVE_OFFSET + 8 on every mark
 
 ROLE_RANK = 1
 ROLE_WORKER = 2

@@ -47,8 +47,9 @@ EVALUATING = 2
 INVISIBLE_OPTIMIZER_AFTER = 20
 # So many turns of an optimizer without a fetch between them, and the loop is one that no loader feeds (in-memory tensors, one fixed batch).
 TURNS_WITHOUT_LOADER = 2
-# A CPU clock is a system call, about 0.6 us, ten of them a step: in steps shorter than this they are read in every k-th step only.
-CLOCKED_EVERY_NS = 20_000_000
+# A CPU clock is a system call: 0.6 us in a tight loop, 10-30 us where training has emptied the caches, ten of them a step. They are read
+# once in this time.
+CLOCKED_EVERY_NS = 100_000_000
 CLOCKED_EVERY_MAX = 16
 LONG_GC_NS = 5_000_000  # collections beyond this get a line of their own on the timeline
 

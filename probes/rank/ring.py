@@ -8,25 +8,14 @@ import time
 from typing import TYPE_CHECKING
 
 from . import layout
-from .layout import (
-    HEAD,
-    HEADER_BYTES,
-    LIVE,
-    LIVE_OFFSET,
-    PAYLOAD,
-    PAYLOAD_OFFSET,
-    PHASE,
-    SLOT_BYTES,
-    SLOT_HEAD,
-    SLOT_TAIL,
-    TAIL_OFFSET,
-)
+from .layout import HEADER_BYTES, LIVE_OFFSET, PAYLOAD, PAYLOAD_OFFSET, SLOT_BYTES, SLOT_HEAD, SLOT_TAIL, TAIL_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_SELF_OFFSET = LIVE_OFFSET + 8 + PHASE.size
-_ENDED_OFFSET = LIVE_OFFSET + LIVE.size - 8
+# The live part of the header, as numbers of eight-byte words.
+_HEAD = LIVE_OFFSET // 8
+_PHASE, _STEP, _SINCE, _SELF, _ERRORS, _ENDED = range(_HEAD + 1, _HEAD + 7)
 
 
 class Ring:
@@ -58,6 +47,8 @@ class Ring:
             self._map, 0, layout.MAGIC, layout.VERSION, SLOT_BYTES, slots, os.getpid(), role, rank, local_rank, world_size,
             worker, os.getppid(), time.time_ns(), time.perf_counter_ns(),
         )  # fmt: skip
+        # single stores of eight bytes: `pack_into` clears its target first, and a reader would see zeros in between
+        self._words = memoryview(self._map).cast("q")
         self.path = path
         self._slots = slots
         self._next = 0
@@ -73,15 +64,19 @@ class Ring:
         PAYLOAD[kind].pack_into(buffer, base + PAYLOAD_OFFSET, *values)
         SLOT_TAIL.pack_into(buffer, base + TAIL_OFFSET, sequence)
         self._next = sequence + 1
-        HEAD.pack_into(buffer, LIVE_OFFSET, self._next)
+        self._words[_HEAD] = self._next
 
     def phase(self, code: int, step: int, since_ns: int) -> None:
-        PHASE.pack_into(self._map, LIVE_OFFSET + 8, code, step, since_ns)
+        words = self._words
+        words[_PHASE] = code
+        words[_STEP] = step
+        words[_SINCE] = since_ns
 
     def cost(self, self_ns: int, errors: int) -> None:
         """Total time the recorder took so far and the exceptions it swallowed."""
-        self._map[_SELF_OFFSET : _SELF_OFFSET + 16] = self_ns.to_bytes(8, "little") + errors.to_bytes(8, "little")
+        self._words[_SELF] = self_ns
+        self._words[_ERRORS] = errors
 
     def end(self) -> None:
         """Say that the process is leaving by itself."""
-        HEAD.pack_into(self._map, _ENDED_OFFSET, 1)
+        self._words[_ENDED] = 1

@@ -147,7 +147,7 @@ def test_time_between_steps_names_its_line_and_is_never_input(
 
 
 def test_frequent_evaluation_is_evaluation_and_never_input(tmp_path: Path) -> None:
-    report = diagnose(tmp_path, "--evaluate-every", 5, "--transform", 0.2, "--steps", 80)
+    report = diagnose(tmp_path, "--evaluate-every", 5, "--steps", 80)
     assert_root(report, "LOP003")
     assert not INPUT_RULES & set(fired(report, *WORTH))
 

@@ -361,7 +361,7 @@ def test_what_follows_the_last_step_is_written_when_the_process_leaves(loop):
 
 def test_cpu_clocks_are_read_in_every_long_step_and_in_some_short_ones(loop):
     for _ in range(8):
-        loop.step()
+        loop.step(gap=100)
     assert all(loop.paper.clocked)
     short = Loop()
     for _ in range(64):
@@ -369,7 +369,7 @@ def test_cpu_clocks_are_read_in_every_long_step_and_in_some_short_ones(loop):
         short.forward(0.5)
         short.backward(0.5)
         short.optimize(0.5)
-    assert sum(short.paper.clocked) in (7, 8)  # 2 ms of 20: about every tenth
+    assert sum(short.paper.clocked) in (4, 5)  # every sixteenth at the least
     for step, clocked in zip(short.paper.steps, short.paper.clocked, strict=True):
         assert step["forward_cpu_ns"] == (step["forward_ns"] if clocked else 0)
 

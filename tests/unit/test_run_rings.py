@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,6 @@ import pytest
 
 from advisor.run.rings import NotARing, RingReader
 from probes.rank.layout import (
-    HEAD,
     HEADER_BYTES,
     KIND_BATCH,
     KIND_STEP,
@@ -27,6 +27,8 @@ from probes.rank.layout import (
     PHASES as PHASE_NAMES,
 )
 from probes.rank.ring import Ring
+
+HEAD = struct.Struct("<Q")  # the first word of the live part: records written so far
 
 SLOTS = 16
 ROOT = str(Path(__file__).resolve().parents[2])

@@ -73,5 +73,5 @@ RULE = rule(
     "the wire limits the step",
     check,
     needs=("step.time_s", "comm.wire_s"),
-    thresholds={"wire": Threshold(0.10, "a tenth of the step: DDP leaves the last bucket exposed even on fast paths")},
+    thresholds={"wire": Threshold(0.15, "two gloo ranks of one machine exchange a ResNet's gradients in 2-13 % of a step with nothing wrong")},
 )

@@ -15,7 +15,7 @@ from advisor.analysis.loading import Loading, loader_facts, loading_of, ranks_by
 from advisor.analysis.moments import deaths, hot_lines, stalls
 from advisor.analysis.steady import RankSteps, all_steps, steady_steps, tails
 from advisor.analysis.timeline import segments, timeline
-from advisor.core.analysis import JOB, Analysis, LoaderFacts
+from advisor.core.analysis import JOB, Analysis, LoaderFacts, training_loader
 from advisor.core.recording import Recording
 from advisor.core.report import Budget, Overhead, RankStrip, StepTime, Throughput
 from advisor.core.stats import others_median
@@ -39,7 +39,7 @@ def analyse(recording: Recording) -> Analysis:
         window = _window(recording, steady)
         _host_values(recording, window, values)
         model = _model(accounts, values)
-        loading = {rank: loading_of(recording, steps, _loader_of(loaders, rank)) for rank, steps in steady.items()}
+        loading = {rank: loading_of(recording, steps, training_loader(loaders, rank)) for rank, steps in steady.items()}
         _step_values(steady, accounts, values, missing)
         _loading_values(loading, loaders, values, missing)
         _comm_values(recording, accounts, values, missing)
@@ -84,12 +84,6 @@ def _window(recording: Recording, steady: Mapping[int, RankSteps]) -> Window:
     return Window(
         recording, min(int(s.start_ns[0]) for s in steady.values()), max(int(s.end_ns[-1]) for s in steady.values())
     )
-
-
-def _loader_of(loaders: tuple[LoaderFacts, ...], rank: int) -> LoaderFacts | None:
-    mine = [loader for loader in loaders if loader.rank == rank]
-    known = [loader for loader in mine if loader.training]
-    return known[-1] if known else mine[0] if len(mine) == 1 else None
 
 
 def _model(accounts: Account, values: Values) -> StepModel:
@@ -150,7 +144,7 @@ def _loading_values(
     loading: Mapping[int, Loading | None], loaders: tuple[LoaderFacts, ...], values: Values, missing: dict[str, str]
 ) -> None:
     for rank, made in loading.items():
-        loader, scope = _loader_of(loaders, rank), f"rank:{rank}"
+        loader, scope = training_loader(loaders, rank), f"rank:{rank}"
         if loader is not None:
             values["loader.workers", scope] = float(loader.num_workers)
             if loader.mount is not None and loader.mount.get("network") is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -192,7 +192,11 @@ class Analysis:
         return (name, JOB) in self.values or any(n == name for n, _ in self.values)
 
     def training_loader(self, rank: int) -> LoaderFacts | None:
-        """The loader that feeds this rank's training: the one known to, else the only one."""
-        mine = [loader for loader in self.loaders if loader.rank == rank]
-        known = [loader for loader in mine if loader.training]
-        return known[-1] if known else mine[0] if len(mine) == 1 else None
+        return training_loader(self.loaders, rank)
+
+
+def training_loader(loaders: Sequence[LoaderFacts], rank: int) -> LoaderFacts | None:
+    """The loader that feeds a rank's training: the last one known to, else the only one."""
+    mine = [loader for loader in loaders if loader.rank == rank]
+    known = [loader for loader in mine if loader.training]
+    return known[-1] if known else mine[0] if len(mine) == 1 else None

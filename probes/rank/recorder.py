@@ -53,7 +53,6 @@ class Recorder:
         self.facts = about.Facts(self.folder)
         self.loaders: dict[int, dict[str, Any]] = {}  # id -> weak reference and facts
         self.loader_ids: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-        self.loader_kinds: dict[int, int] = {}
         self.saves: dict[tuple[str, int], dict[str, Any]] = {}
         self.saved_at = 0
         self.gc_began = 0

@@ -142,9 +142,9 @@ TABLES: dict[str, Table] = {
     ),
     "COM001": Table(
         jobs.com001,
-        lines={"wire": ({"wire": 0.10}, {"wire": 0.0999})},
+        lines={"wire": ({"wire": 0.15}, {"wire": 0.1499})},
         false_alarms={"waiting for a straggler": {"wire": 0.02, "values": {"comm.skew_s": 0.5}}},
-        severities=waits("wire"),
+        severities=(({"wire": 0.30}, "critical"), ({"wire": 0.15}, "high")),
         best=({"wire": 0.2}, 1 / 0.88),
     ),
     "COM002": Table(

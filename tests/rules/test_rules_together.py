@@ -46,7 +46,7 @@ def test_a_late_rank_with_slow_samples_is_short_of_data_and_the_others_wait_for_
 
 
 def test_a_wire_finding_of_waiting_ranks_is_no_root() -> None:
-    judgement = judged(jobs.cmp007(usual=0.5, values={"comm.skew_s": 0.5, "comm.wire_s": 0.12}))
+    judgement = judged(jobs.cmp007(usual=0.5, values={"comm.skew_s": 0.5, "comm.wire_s": 0.17}))
     assert causes(judgement) == {"CMP007": None, "COM001": "CMP007", "COM002": "CMP007"}
 
 

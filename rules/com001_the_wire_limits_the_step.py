@@ -73,5 +73,9 @@ RULE = rule(
     "the wire limits the step",
     check,
     needs=("step.time_s", "comm.wire_s"),
-    thresholds={"wire": Threshold(0.15, "two gloo ranks of one machine exchange a ResNet's gradients in 2-13 % of a step with nothing wrong")},
+    thresholds={
+        "wire": Threshold(
+            0.15, "two gloo ranks of one machine exchange a ResNet's gradients in 2-13 % of a step with nothing wrong"
+        )
+    },
 )

@@ -156,12 +156,11 @@ def _loading_values(
             continue
         wall = max(made.wall_s, 1e-9)
         values["fetch.wall_s", scope] = made.wall_s
-        if made.clocked:
-            values["fetch.cpu_share", scope] = min(1.0, made.cpu_s / wall)
-            values["fetch.delay_share", scope] = min(1.0, made.delay_s / wall)
-            values["fetch.blocked_share", scope] = min(1.0, made.blocked_s / wall)
-            values["fetch.read_mb", scope] = made.read_bytes / 1e6
-            values["fetch.read_mb_per_s", scope] = made.read_bytes / 1e6 / wall
+        values["fetch.cpu_share", scope] = min(1.0, made.cpu_s / wall)
+        values["fetch.delay_share", scope] = min(1.0, made.delay_s / wall)
+        values["fetch.blocked_share", scope] = min(1.0, made.blocked_s / wall)
+        values["fetch.read_mb", scope] = made.read_bytes / 1e6
+        values["fetch.read_mb_per_s", scope] = made.read_bytes / 1e6 / wall
         if made.busy_share is not None:
             values["loader.busy_share", scope] = made.busy_share
 

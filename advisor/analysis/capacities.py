@@ -22,10 +22,9 @@ def capacities(
         return ()
     ranks = len(model.own)
     made = [known for known in loading.values() if known is not None]
-    clocked = [known for known in made if known.clocked]
     return (
-        _storage(clocked, ranks),
-        _preprocessing(clocked, ranks, model.allowed_cores),
+        _storage(made, ranks),
+        _preprocessing(made, ranks, model.allowed_cores),
         _loader(made, ranks),
         _compute(model, samples),
         _communication(model, samples, measured=comm_measured),

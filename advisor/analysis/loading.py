@@ -28,7 +28,6 @@ class Loading:
     delay_s: float
     read_bytes: float
     busy_share: float | None  # of the workers' time; None in the training process
-    clocked: bool = True  # False: no CPU clock was read, only `wall_s` and `samples` are known
 
     @property
     def blocked_s(self) -> float:
@@ -99,22 +98,22 @@ def loading_of(recording: Recording, steps: RankSteps, loader: LoaderFacts | Non
 
 
 def _in_process(steps: RankSteps) -> Loading | None:
-    fetch = steps.columns["fetch"]
-    batches = steps.columns["micro_batches"].sum()
-    if batches == 0 or fetch.sum() < 0.5 * steps.columns["input_wait"].sum() or fetch.sum() == 0:
+    """From the fetches that were timed: those of clocked steps."""
+    batches = steps.columns["fetches"].sum()
+    fed = steps.columns["micro_batches"].sum()
+    if batches == 0 or fed == 0:
         return None
-    wall = float(fetch.sum() / batches)
-    clocked = float(steps.columns["fetch_clocked"].sum())  # CPU clocks are read in some steps only
-    part = wall / clocked if clocked > 0 else 0.0
+    wall = float(steps.columns["fetch"].sum() / batches)
+    if wall < 0.5 * float(steps.columns["input_wait"].sum() / fed):
+        return None
     return Loading(
         workers=0,
         batches=int(batches),
-        samples=float(steps.columns["samples"].sum() / batches),
+        samples=float(steps.columns["samples"].sum() / fed),
         wall_s=wall,
-        cpu_s=part * float(steps.columns["fetch_cpu"].sum()),
-        delay_s=part * float(steps.columns["fetch_delay"].sum()),
-        read_bytes=part * float(steps.columns["fetch_blocks"].sum()) * _BLOCK_BYTES,
-        clocked=clocked > 0,
+        cpu_s=float(steps.columns["fetch_cpu"].sum() / batches),
+        delay_s=float(steps.columns["fetch_delay"].sum() / batches),
+        read_bytes=float(steps.columns["fetch_blocks"].sum() * _BLOCK_BYTES / batches),
         busy_share=None,
     )
 

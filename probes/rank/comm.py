@@ -31,6 +31,7 @@ class DdpStamps:
     """The wrapped model with the most parameters speaks for the rank."""
 
     def __init__(self) -> None:
+        self.any = False  # a DistributedDataParallel was made in this process
         self._model: weakref.ref[Any] | None = None
         self._every = 1
         self._adapted = False
@@ -39,6 +40,7 @@ class DdpStamps:
 
     def seen(self, model: Any) -> dict[str, Any]:
         """A DistributedDataParallel was made; returns its options for the facts file."""
+        self.any = True
         current = self._model() if self._model is not None else None
         if current is None or _size(model) > _size(current):
             self._model = weakref.ref(model)

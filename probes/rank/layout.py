@@ -76,9 +76,9 @@ STEP_FIELDS = (
     "run_delay_ns",  # of the training thread: runnable without a core, since the clocked step before
     "gc_ns",  # garbage collections, inside whatever phase they hit
     "loader_start_ns",  # making training iterators and their workers; part of input_wait
-    # loading inside the training process (num_workers=0); part of input_wait
+    # loading inside the training process (num_workers=0), part of input_wait, timed in clocked steps
+    "fetches",  # batches that were timed
     "fetch_ns",
-    "fetch_clocked_ns",  # the same, of clocked steps: what the next three belong to
     "fetch_cpu_ns",
     "fetch_delay_ns",
     "fetch_blocks",  # 512-byte blocks read from a device by this thread

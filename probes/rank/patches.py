@@ -37,11 +37,16 @@ def _quietly(recorder: Recorder, call: Callable[..., Any], *args: Any) -> Any:
     try:
         return call(*args)
     except Exception:
-        try:
-            recorder.failed()
-        except Exception:
-            recorder.active = False
+        _failed(recorder)
         return None
+
+
+def _failed(recorder: Recorder) -> None:
+    """Called where an exception was caught; the hot wrappers have the wall written out, a call less on each mark."""
+    try:
+        recorder.failed()
+    except Exception:
+        recorder.active = False
 
 
 def _wraps(original: Callable[..., Any]) -> Callable[[Any], Any]:
@@ -62,7 +67,12 @@ def _loader(torch: Any, recorder: Recorder) -> list[Any]:
 
     @_wraps(original_next)
     def __next__(self: Any) -> Any:
-        token = _quietly(recorder, recorder.fetch_begin, self) if recorder.active else None
+        token = None
+        if recorder.active:
+            try:
+                token = recorder.fetch_begin(self)
+            except Exception:
+                _failed(recorder)
         if token is None:
             return original_next(self)
         try:
@@ -71,7 +81,10 @@ def _loader(torch: Any, recorder: Recorder) -> list[Any]:
             account, training, loader = token
             _quietly(recorder, account.fetch_stop, training, loader)
             raise
-        _quietly(recorder, recorder.fetch_end, token, batch)
+        try:
+            recorder.fetch_end(token, batch)
+        except Exception:
+            _failed(recorder)
         return batch
 
     base.__next__ = __next__
@@ -153,18 +166,23 @@ def _worker_loop(torch: Any, recorder: Recorder) -> list[Any]:
 
 def _backward(torch: Any, recorder: Recorder) -> list[Any]:
     original = torch.autograd.backward
-    is_compiling = torch.compiler.is_compiling
 
     @_wraps(original)
     def backward(*args: Any, **kwargs: Any) -> Any:
-        if is_compiling() or not recorder.active:
-            return original(*args, **kwargs)
-        account = _quietly(recorder, recorder.backward_begin)
+        account = None
+        if recorder.active:
+            try:
+                account = recorder.backward_begin()
+            except Exception:
+                _failed(recorder)
         try:
             return original(*args, **kwargs)
         finally:
             if account is not None:
-                _quietly(recorder, recorder.backward_end, account)
+                try:
+                    recorder.backward_end(account)
+                except Exception:
+                    _failed(recorder)
 
     torch.autograd.backward = backward  # Tensor.backward calls it by this name
     return [backward]
@@ -179,13 +197,19 @@ def _optimizer(torch: Any, recorder: Recorder) -> list[Any]:
         if is_compiling():
             return
         if recorder.active:
-            _quietly(recorder, recorder.optimizer_begin, optimizer)
+            try:
+                recorder.optimizer_begin(optimizer)
+            except Exception:
+                _failed(recorder)
 
     def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
         if is_compiling():
             return
         if recorder.active:
-            _quietly(recorder, recorder.optimizer_end, optimizer)
+            try:
+                recorder.optimizer_end(optimizer)
+            except Exception:
+                _failed(recorder)
 
     module.register_optimizer_step_pre_hook(before_step)
     module.register_optimizer_step_post_hook(after_step)

@@ -57,13 +57,13 @@ LONG_GC_NS = 5_000_000  # collections beyond this get a line of their own on the
 class Fetching:
     """What the account adds up about loading inside the training process (num_workers=0)."""
 
-    __slots__ = ("blocks", "clocked_ns", "cpu_ns", "delay_ns", "wall_ns")
+    __slots__ = ("batches", "blocks", "cpu_ns", "delay_ns", "wall_ns")
 
     def __init__(self) -> None:
         self.clear()
 
     def clear(self) -> None:
-        self.wall_ns = self.clocked_ns = self.cpu_ns = self.delay_ns = self.blocks = 0
+        self.batches = self.wall_ns = self.cpu_ns = self.delay_ns = self.blocks = 0
 
 
 class Account:
@@ -149,9 +149,6 @@ class Account:
             self._evaluation_began = self._evaluated = 0
         return now
 
-    def _spent(self, entered: int) -> None:
-        self.self_ns += self.clock() - entered
-
     # -- marks ----------------------------------------------------------------------------------------------------------------
 
     def fetch_begin(self, loader: int, evaluating: bool, first: bool) -> bool:
@@ -161,7 +158,6 @@ class Account:
             self._evaluated += 1
             self._doubtful = -1 if evaluating else loader
             self.evaluated.add(loader)
-            self._spent(now)
             return False
         charge = GAP if self.phase == CLIP else -1  # accumulation: the micro-batch ended with its backward
         if self.unconsumed is not None and self._was_evaluation(loader):
@@ -178,7 +174,6 @@ class Account:
             before = self._opened[1:] if self._opened[0] == loader else before
             self._opened = None
         self.unconsumed = (loader, before[0], self.wall[FORWARD], before[1], self.cpu[FORWARD])
-        self._spent(now)
         return True
 
     def _was_evaluation(self, loader: int) -> bool:
@@ -197,21 +192,19 @@ class Account:
         return self.phase == FORWARD
 
     def fetch_end(self, training: bool, samples: int) -> None:
-        now = self.enter(FORWARD if training else EVALUATION)
+        self.enter(FORWARD if training else EVALUATION)
         if training:
             self.samples += samples
             self.micro_batches += 1
-        self._spent(now)
 
     def fetch_stop(self, training: bool, loader: int) -> None:
         """The loader is exhausted, or its fetch raised: no batch came."""
-        now = self.enter(GAP)
+        self.enter(GAP)
         if training:
             self.unconsumed = None
             self.fetched[loader] -= 1
             if self.fetched[loader] == 0:
                 del self.fetched[loader]
-        self._spent(now)
 
     def loader_started(self, loader: int, evaluating: bool, began: int) -> None:
         """An iterator was made and its workers started: it took from `began` until now."""
@@ -228,20 +221,18 @@ class Account:
         if not evaluation:
             self.loader_start_ns += now - began
         self.span("loader_start", began, now, 0, 0, loader)
-        self._spent(now)
 
     def backward_begin(self) -> bool:
         """Returns False for a backward inside a backward."""
         if self.phase == BACKWARD:
             return False
         # gap, clip: the forward of a second optimizer or loss; optimizer: inside a closure; start: nothing was marked before
-        now = self.enter(BACKWARD, FORWARD if self.phase in (GAP, CLIP, OPTIMIZER, START) else -1)
+        self.enter(BACKWARD, FORWARD if self.phase in (GAP, CLIP, OPTIMIZER, START) else -1)
         if self.unconsumed is not None:
             self._consume()
         elif self._doubtful >= 0:
             self.loaders[self._doubtful] = TRAINING  # its batch met a backward after all
         self._doubtful = -1
-        self._spent(now)
         return True
 
     def _consume(self) -> None:
@@ -249,6 +240,9 @@ class Account:
         last = self.unconsumed[0]
         self.unconsumed = None
         self.loader = last
+        if len(self.fetched) == 1 and last in self.loaders:  # the usual step
+            self.loaders[last] = TRAINING
+            return
         often = self.fetched[last]
         for loader, times in self.fetched.items():
             if times == often:
@@ -257,10 +251,9 @@ class Account:
                 self.loaders.setdefault(loader, EVALUATING)
 
     def backward_end(self) -> None:
-        now = self.enter(OPTIMIZER if self._optimizer_depth else CLIP)
+        self.enter(OPTIMIZER if self._optimizer_depth else CLIP)
         self.backwards += 1
         self.backward_seen = self._gradients = True
-        self._spent(now)
 
     def optimizer_begin(self, optimizer: int) -> None:
         if self._optimizer_depth == 0:
@@ -271,7 +264,7 @@ class Account:
                 self._cycle_end = self._last_optimizer
             # the next batch was fetched between backward and optimizer: the chunk is no forward
             late = self.phase == FORWARD and self._gradients and self.unconsumed is not None
-            self._spent(self.enter(OPTIMIZER, CLIP if late else -1))
+            self.enter(OPTIMIZER, CLIP if late else -1)
         self._optimizer_depth += 1
 
     def optimizer_end(self, optimizer: int, stepped: bool = True) -> None:
@@ -286,7 +279,6 @@ class Account:
         now = self.enter(GAP)
         if self._turns >= TURNS_WITHOUT_LOADER and optimizer == self._cycle_end:
             self._close(now)
-        self._spent(now)
 
     def update_skipped(self) -> None:
         """GradScaler found inf or nan: the update counts as a step, flagged."""
@@ -296,13 +288,12 @@ class Account:
     def checkpoint_begin(self) -> int:
         """Returns the phase to go back to."""
         phase = self.phase
-        self._spent(self.enter(CHECKPOINT))
+        self.enter(CHECKPOINT)
         return phase
 
     def checkpoint_end(self, phase: int, began: int, site: int) -> None:
         now = self.enter(phase)
         self.span("checkpoint", began, now, 0, 1, site)
-        self._spent(now)
 
     def collected(self, began: int) -> None:
         """A garbage collection ended."""
@@ -366,8 +357,8 @@ class Account:
                 delay - self._delay_at_step,
                 self.gc_ns,
                 self.loader_start_ns,
+                fetching.batches,
                 fetching.wall_ns,
-                fetching.clocked_ns,
                 fetching.cpu_ns,
                 fetching.delay_ns,
                 fetching.blocks,

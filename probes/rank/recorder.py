@@ -161,6 +161,7 @@ class Recorder:
 
     def fetch_begin(self, iterator: Any) -> tuple[Account, bool, int] | None:
         """Returns the account and whether the fetch may train, or None where this thread is not watched."""
+        began = perf_counter_ns()
         account = self.own_account()
         if account is None:
             return None
@@ -168,48 +169,57 @@ class Recorder:
         training = account.fetch_begin(loader, self._evaluating(), iterator._num_yielded == 0)
         if training and self.gpu is not None:
             self.gpu.mark("gap")
+        account.self_ns += perf_counter_ns() - began
         return account, training, loader
 
     def fetch_end(self, token: tuple[Account, bool, int], batch: Any) -> None:
+        began = perf_counter_ns()
         account, training, loader = token
         known: Any = self.loaders.get(loader)
         account.fetch_end(training, count_samples(batch, known and known["batch_size"]) if training else 0)
         if training and self.gpu is not None:
             self.gpu.mark("input_wait")
+        account.self_ns += perf_counter_ns() - began
 
     def backward_begin(self) -> Account | None:
+        began = perf_counter_ns()
         account = self.training_account()
         if account is None or not account.backward_begin():
             return None
         if self.gpu is not None:
             self.gpu.mark("forward")
-        if account.step or account.backwards:
+        if self.stamps.any and account.backwards:
             since = account.wall[FORWARD] + account.wall[BACKWARD] + account.wall[OPTIMIZER]
             last = account.step if account.backward_seen else account.step - 1
-            began = perf_counter_ns()
             self.stamps.read(account.ring, last, since, self.gpu is not None)
-            account.self_ns += perf_counter_ns() - began
+        account.self_ns += perf_counter_ns() - began
         return account
 
     def backward_end(self, account: Account) -> None:
+        began = perf_counter_ns()
         account.backward_end()
         if self.gpu is not None:
             self.gpu.mark("backward")
+        account.self_ns += perf_counter_ns() - began
 
     def optimizer_begin(self, optimizer: Any) -> None:
+        began = perf_counter_ns()
         account = self.own_account()
         if account is not None:
             account.optimizer_begin(id(optimizer))
-            if "optimizer" not in self.facts.values:
+            if account.optimizers == 0:
                 self.facts.values["optimizer"] = describe_optimizer(optimizer)
+            account.self_ns += perf_counter_ns() - began
 
     def optimizer_end(self, optimizer: Any, stepped: bool = True) -> None:
+        began = perf_counter_ns()
         account = self.own_account()
         if account is not None:
             # before the account: it may close the step, and this event is the step's last
             if self.gpu is not None and account._optimizer_depth <= 1:
                 self.gpu.mark("optimizer")
             account.optimizer_end(id(optimizer), stepped)
+            account.self_ns += perf_counter_ns() - began
 
     def loader_made(self, loader: Any) -> None:
         number = len(self.loaders)
@@ -277,7 +287,7 @@ class Recorder:
         if self.worker is not None:
             return self.worker
         account = self.account
-        if account is None or account.phase != INPUT or account.thread != threading.get_ident():
+        if account is None or not account.clocked or account.phase != INPUT or account.thread != threading.get_ident():
             return None
         return self.in_process
 

@@ -62,25 +62,20 @@ class WorkerLog:
 
 
 class InProcess:
-    """Loading in the training process (num_workers=0): the same clocks, added up into the step."""
+    """Loading in the training process (num_workers=0), in clocked steps: the same clocks, added up into the step."""
 
     def __init__(self, account: Account) -> None:
         self._account = account
         self._delay = RunDelay()
 
     def begin(self) -> tuple[int, ...]:
-        if not self._account.clocked:
-            return (perf_counter_ns(),)
         return perf_counter_ns(), thread_time_ns(), self._delay(), blocks_read()
 
     def end(self, began: tuple[int, ...], samples: int) -> None:
+        wall_ns, cpu_ns, delay_ns, blocks = began
         fetching = self._account.fetching
-        wall_ns = perf_counter_ns() - began[0]
-        fetching.wall_ns += wall_ns
-        if len(began) == 1:
-            return
-        _, cpu_ns, delay_ns, blocks = began
-        fetching.clocked_ns += wall_ns
+        fetching.wall_ns += perf_counter_ns() - wall_ns
         fetching.cpu_ns += thread_time_ns() - cpu_ns
         fetching.delay_ns += self._delay() - delay_ns
         fetching.blocks += blocks_read() - blocks
+        fetching.batches += 1

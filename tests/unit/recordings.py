@@ -30,7 +30,7 @@ FIRST_STEP_NS = STARTED_NS + 2 * SECOND
 Step = Mapping[str, float]  # phases in milliseconds; names without a unit in _COUNTS are counts
 Plan = Sequence[Step]
 
-_COUNTS = ("step", "samples", "micro_batches", "loader", "fetch_blocks", "flags", "count")
+_COUNTS = ("step", "samples", "micro_batches", "loader", "fetches", "fetch_blocks", "flags", "count")
 _BEFORE_RELEASE = ("input_wait", "forward", "backward")
 _AFTER_RELEASE = ("clip", "optimizer", "gap", "evaluation", "checkpoint")
 # 100 ms: what a plain step takes unless a test says otherwise

@@ -20,7 +20,17 @@ from __future__ import annotations
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix
-from rules.reading import common, input_evidence, lost_to_input, mean, model_of, training_loader, where_of
+from rules.reading import (
+    common,
+    idle_cores,
+    input_evidence,
+    lost_to_input,
+    mean,
+    model_of,
+    spare_cores,
+    training_loader,
+    where_of,
+)
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 
@@ -30,7 +40,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     wait, computing = common(waits), mean(cpu) + mean(delay)
     busy, allowed = max(a.value("cpu.host_busy_cores"), a.value("cpu.job_cores")), a.value("cpu.allowed_cores")
     level = severity(wait / step)
-    exhausted = busy >= t["busy_cores"] * allowed
+    exhausted = idle_cores(a) < spare_cores(a, cores=t["spare_cores"], share=t["spare_share"])
     if (
         min(workers.values()) < 1
         or wait < t["input_wait"] * step
@@ -53,7 +63,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             Evidence(
                 "fetch.cpu_share", computing, "", t["computing"], "making a batch is computing or waiting for a core"
             ),
-            Evidence("cpu.host_busy_cores", busy, "cores", t["busy_cores"] * allowed, f"of {allowed:g} allowed"),
+            Evidence("cpu.host_busy_cores", busy, "cores", None, f"of {allowed:g} allowed: no room for another worker"),
         ),
         fixes=(
             Fix(
@@ -89,8 +99,7 @@ RULE = rule(
         "computing": Threshold(
             0.70, "below it, waiting for reads or locks is a third of the work and cores are not the limit alone"
         ),
-        "busy_cores": Threshold(
-            0.85, "a saturated Linux host shows 85-100 % because of short idle gaps between batches"
-        ),
+        "spare_cores": Threshold(0.5, "half a core: less cannot carry another worker"),
+        "spare_share": Threshold(0.15, "a saturated host still shows up to 15 % idle, in short gaps between batches"),
     },
 )

@@ -23,10 +23,12 @@ from advisor.core.findings import Clear, Evidence, Finding, Fix
 from rules.reading import (
     WORKER_EFFICIENCY,
     common,
+    idle_cores,
     input_evidence,
     lost_to_input,
     mean,
     model_of,
+    spare_cores,
     step_with_workers,
     training_loader,
     where_of,
@@ -38,13 +40,13 @@ from rules.rule import Threshold, Thresholds, confidence, rule, severity
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     waits, walls, now = a.by_rank("step.input_wait_s"), a.by_rank("fetch.wall_s"), a.by_rank("loader.workers")
     step, wait, busy = a.value("step.time_s"), common(waits), mean(a.by_rank("loader.busy_share"))
-    idle = a.value("cpu.allowed_cores") - max(a.value("cpu.job_cores"), a.value("cpu.host_busy_cores"))
+    idle = idle_cores(a)
     level = severity(wait / step)
     if (
         min(now.values()) < 1
         or wait < t["input_wait"] * step
         or busy < t["busy"]
-        or idle < t["idle_cores"]
+        or idle < spare_cores(a, cores=t["spare_cores"], share=t["spare_share"])
         or level is None
     ):
         return Clear(RULE.id)
@@ -100,6 +102,7 @@ RULE = rule(
     thresholds={
         "input_wait": Threshold(0.05, "severity 'medium' begins at 5 % of the step"),
         "busy": Threshold(0.85, "a worker that waits for indices more than this is not the limit"),
-        "idle_cores": Threshold(1.0, "one whole core: less cannot carry another worker"),
+        "spare_cores": Threshold(0.5, "half a core: less cannot carry another worker"),
+        "spare_share": Threshold(0.15, "a saturated host still shows up to 15 % idle, in short gaps between batches"),
     },
 )

@@ -32,6 +32,19 @@ def model_of(a: Analysis) -> StepModel:
     return a.model
 
 
+def idle_cores(a: Analysis) -> float:
+    """Allowed cores that nobody used while the steps ran."""
+    return a.value("cpu.allowed_cores") - max(a.value("cpu.job_cores"), a.value("cpu.host_busy_cores"))
+
+
+def spare_cores(a: Analysis, *, cores: float, share: float) -> float:
+    """What must idle for another worker to have a place: so many cores, on larger hosts this share of the allowed ones.
+
+    DAT001 and DAT004 divide the ground between them here: below it the CPUs are exhausted, from it on workers are missing.
+    """
+    return max(cores, share * a.value("cpu.allowed_cores"))
+
+
 def lost_to_input(a: Analysis) -> float:
     """Seconds per step that no wait for input would give back."""
     model = model_of(a)

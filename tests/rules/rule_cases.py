@@ -102,9 +102,17 @@ def _each(value: float) -> dict[int, float]:
 
 
 def dat001(
-    wait: float = 0.4, cpu: float = 0.8, delay: float = 0.1, busy: float = 15.0, workers: int = 4, **more: Any
+    wait: float = 0.4,
+    cpu: float = 0.8,
+    delay: float = 0.1,
+    busy: float = 15.0,
+    *,
+    workers: int = 4,
+    allowed: float = 16.0,
+    **more: Any,
 ) -> Analysis:
     shares = {"fetch.cpu_share": _each(cpu), "fetch.delay_share": _each(delay), "cpu.host_busy_cores": busy}
+    shares["cpu.allowed_cores"] = allowed
     return _fed(wait, workers, 4.0, shares, job_cores=min(busy, 12.0), **more)
 
 
@@ -134,10 +142,17 @@ def dat003(wait: float = 0.4, workers: int = 0, wall: float = 0.4, **more: Any) 
 
 
 def dat004(
-    wait: float = 0.4, busy: float = 0.95, idle: float = 11.5, workers: int = 2, wall: float = 1.9, **more: Any
+    wait: float = 0.4,
+    busy: float = 0.95,
+    idle: float = 11.5,
+    workers: int = 2,
+    *,
+    wall: float = 1.9,
+    allowed: float = 16.0,
+    **more: Any,
 ) -> Analysis:
-    values = {"loader.busy_share": _each(busy), "cpu.host_busy_cores": 16.0 - idle}
-    return _fed(wait, workers, wall, values, job_cores=min(4.0, 16.0 - idle), **more)
+    values = {"loader.busy_share": _each(busy), "cpu.host_busy_cores": allowed - idle, "cpu.allowed_cores": allowed}
+    return _fed(wait, workers, wall, values, job_cores=min(4.0, allowed - idle), **more)
 
 
 def dat008(wait: float = 0.3, late: float = 0.9, others: float = 0.0, busy: float = 0.5, **more: Any) -> Analysis:

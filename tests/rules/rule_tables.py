@@ -45,7 +45,8 @@ TABLES: dict[str, Table] = {
         lines={
             **WAIT,
             "computing": ({"cpu": 0.7, "delay": 0.0}, {"cpu": 0.699, "delay": 0.0}),
-            "busy_cores": ({"busy": 13.6}, {"busy": 13.59}),
+            "spare_share": ({"busy": 13.61}, {"busy": 13.59}),
+            "spare_cores": ({"allowed": 2.0, "busy": 1.51}, {"allowed": 2.0, "busy": 1.49}),
         },
         false_alarms={
             "one worker at its limit, idle cores beside it": {"workers": 1, "busy": 3.0},
@@ -91,7 +92,8 @@ TABLES: dict[str, Table] = {
         lines={
             **WAIT,
             "busy": ({"busy": 0.85}, {"busy": 0.849}),
-            "idle_cores": ({"idle": 1.0}, {"idle": 0.99}),
+            "spare_share": ({"idle": 2.41}, {"idle": 2.39}),
+            "spare_cores": ({"allowed": 2.0, "idle": 0.5}, {"allowed": 2.0, "idle": 0.49}),
         },
         false_alarms={
             "workers that wait for indices": {"busy": 0.5},

@@ -82,7 +82,7 @@ def test_dat003_names_the_loader_that_trains() -> None:
         (2, 1.9, 11.5, 6),  # ceil(1.15 * 1.9 / (0.7 * 0.6)) = 6
         (2, 1.9, 4.0, 4),  # two idle cores a rank
         (2, 10.0, 11.5, 7),  # what the cores carry
-        (6, 1.9, 1.0, 7),  # always at least one more than there are
+        (6, 1.9, 2.5, 7),  # always at least one more than there are
     ],
 )
 def test_dat004_advises_workers_by_the_formula(present: int, wall: float, idle: float, advised: int) -> None:

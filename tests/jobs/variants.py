@@ -60,6 +60,7 @@ def accumulation():
         if last:
             optimizer.step()
             optimizer.zero_grad()
+    dist.destroy_process_group()
 
 
 def scaler():

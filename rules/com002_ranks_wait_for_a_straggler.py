@@ -71,7 +71,7 @@ RULE = rule(
     check,
     needs=("step.time_s", "comm.skew_s", "comm.late_share"),
     thresholds={
-        "skew": Threshold(0.10, "a tenth of the step; less is the ordinary spread of two processes"),
+        "skew": Threshold(0.15, "two sound ranks on one CPU host were seen a tenth of a step apart"),
         "rotating_skew": Threshold(0.25, "ranks that share cores take turns without anything being wrong"),
         "late": Threshold(0.6, "with two ranks chance gives each one half"),
     },

@@ -76,7 +76,7 @@ def _capacities(report: Report) -> list[str]:
     for capacity in report.capacities[:ROWS_SHOWN]:
         stage = _text(phrases.stage(capacity))
         rate = fmt.number(capacity.samples_per_s) if capacity.samples_per_s is not None else "not measured"
-        mark = f"**{stage}** ◀ bottleneck" if capacity is slowest else stage
+        mark = f"**{stage}** ◀ slowest" if capacity is slowest else stage
         rows.append((mark, rate, phrases.capacity_range(capacity) or fmt.DASH, _text(capacity.basis)))
     return ["## What each stage could deliver alone", "", *_table(["stage", "samples/s", "interval", "basis"], rows)]
 

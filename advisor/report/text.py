@@ -159,7 +159,7 @@ def _capacities(report: Report) -> list[Line]:
             f"{fmt.number(capacity.samples_per_s)} samples/s" if capacity.samples_per_s is not None else "not measured"
         )
         span = f" ({phrases.capacity_range(capacity)})" if phrases.capacity_range(capacity) else ""
-        mark = "◀ bottleneck" if capacity is slowest else ""
+        mark = "◀ slowest" if capacity is slowest else ""
         head: Line = [
             ("  ", ""),
             (inert.one_line(phrases.stage(capacity), 24).ljust(22), ""),

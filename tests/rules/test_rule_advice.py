@@ -144,7 +144,7 @@ def test_com002_names_the_late_rank_and_where_it_loses_the_time() -> None:
 
 
 def test_com002_shows_the_line_it_judged_by() -> None:
-    assert found("COM002", skew=0.3).evidence[0].threshold == pytest.approx(0.10)
+    assert found("COM002", skew=0.3).evidence[0].threshold == pytest.approx(0.15)
     assert found("COM002", skew=0.3, late=0.5, other=0.5).evidence[0].threshold == pytest.approx(0.25)
 
 

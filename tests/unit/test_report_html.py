@@ -125,7 +125,7 @@ def test_everything_that_matters_is_there_as_text() -> None:
         "num_workers=6, pin_memory=True",
         "input wait share 70 % 5.0 % of the steady step",
         "waiting for input 412 ms 70 % 412 ms 70 % 431 ms 72 %",
-        "preprocessing ▶ bottleneck 154 148–161",
+        "preprocessing ▶ slowest 154 148–161",
         "loader hand-over not measured",
         "Ranks wait for a straggler COM002 rank 1, since step 40 · costs 48.0 ms a step",
         "CPU002 could not look: needs cpu.steal_s",

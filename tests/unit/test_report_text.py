@@ -74,7 +74,7 @@ def test_the_budget_shows_every_phase_with_seconds_and_share_and_the_whole() -> 
 
 def test_the_slowest_measured_stage_is_the_bottleneck_and_others_say_not_measured() -> None:
     shown = render(samples.bottleneck(), "text")
-    assert re.search(r"preprocessing +154 samples/s \(148–161\) +◀ bottleneck", shown)
+    assert re.search(r"preprocessing +154 samples/s \(148–161\) +◀ slowest", shown)
     assert re.search(r"loader hand-over +not measured\n +no worker ran", shown)
     assert shown.count("◀") == 1
 

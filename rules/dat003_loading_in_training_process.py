@@ -72,7 +72,9 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             Evidence("fetch.wall_s", mean(walls), "s", None, "to make one batch in the training process"),
         ),
         fixes=(Fix(title, change, where_of(loader), "one line"),),
-        saving=model.saving(best, worst, f"{workers} worker{'s' if workers > 1 else ''} beside the step, on the cores there are"),
+        saving=model.saving(
+            best, worst, f"{workers} worker{'s' if workers > 1 else ''} beside the step, on the cores there are"
+        ),
     )
 
 

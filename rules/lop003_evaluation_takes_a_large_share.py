@@ -39,7 +39,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             t["share"] * step,
             f"{100 * spent / step:.0f} % of the time, spread over the steps",
         ),
-        Evidence("evaluations", float(times), "", t["evaluations"], "so far"),
+        Evidence("evaluations", float(times), "", t["evaluations"], f"{times} evaluations so far"),
     ]
     if loader is not None:
         note = f"the evaluation loader, {loader.file}:{loader.line}"

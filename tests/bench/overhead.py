@@ -125,7 +125,7 @@ def main() -> None:
     options = parser.parse_args()
     console = Console(stderr=True)
     pairs, scale = (2, 0.2) if options.quick else (options.pairs, 1.0)
-    out = Console()
+    out = Console(width=120)  # also in a pipe
     out.print(compare(pairs, scale, console))
     out.print(start_up(pairs))
 

@@ -26,6 +26,7 @@ from .workers import InProcess, WorkerLog
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_LOADERS_MAX = 100  # a job that makes ever new ones is not followed into each
 _ERRORS_MAX = 50  # after so many the recorder stands still: something here does not fit this job
 # An fsync so soon after torch.save belongs to the checkpoint.
 _CHECKPOINT_TAIL_NS = 2_000_000_000
@@ -51,7 +52,7 @@ class Recorder:
         self.stamps = DdpStamps()
         self.gpu: GpuTimes | None = None
         self.facts = about.Facts(self.folder)
-        self.loaders: dict[int, dict[str, Any]] = {}  # id -> weak reference and facts
+        self.loaders: dict[int, dict[str, Any]] = {}  # id -> what describes it
         self.loader_ids: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self.saves: dict[tuple[str, int], dict[str, Any]] = {}
         self.saved_at = 0
@@ -222,9 +223,12 @@ class Recorder:
             account.self_ns += perf_counter_ns() - began
 
     def loader_made(self, loader: Any) -> None:
-        number = len(self.loaders)
+        """A loader made anew at the same line for the same data (for each evaluation, say) is the one known already."""
+        described = about.describe_loader(loader, about.call_site(about.TORCH))
+        number = next((n for n, known in self.loaders.items() if known == described), len(self.loaders))
         self.loader_ids[loader] = number
-        self.loaders[number] = about.describe_loader(loader, about.call_site(about.TORCH))
+        if len(self.loaders) < _LOADERS_MAX:
+            self.loaders.setdefault(number, described)
 
     def iterator_made(self, iterator: Any, loader: Any, began: int) -> None:
         number = self.loader_ids.get(loader, -1)

@@ -149,6 +149,16 @@ def test_facts_name_the_loader_its_line_and_its_purpose(tmp_path: Path) -> None:
     assert facts["optimizer"]["class"] == "AdamW"
 
 
+def test_a_loader_made_anew_for_each_evaluation_is_known_again(tmp_path: Path) -> None:
+    assert run("variants.py", "remade", folder=tmp_path).returncode == 0
+    [facts] = [json.loads(path.read_text()) for path in tmp_path.glob("facts-*.json")]
+    assert [loader["training"] for loader in facts["loaders"]] == [True, False]
+    found = [step for _, step in steps(rings(tmp_path)[0])]
+    # from the second epoch on nothing of an evaluation is taken for input
+    assert all(step["evaluation_ns"] > 0 for step in found[12::12])
+    assert len(found) == 4 * 12
+
+
 def test_a_ring_folder_that_is_full_or_gone_leaves_the_job_alone(tmp_path: Path) -> None:
     alone = run("variants.py", "plain")
     assert run("variants.py", "plain", folder=tmp_path / "gone").stderr == alone.stderr

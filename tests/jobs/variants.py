@@ -83,6 +83,19 @@ def memory():
         optimizer.step()
 
 
+def remade():
+    model, optimizer, data = pieces()
+    for _ in range(4):
+        for x, y in data:
+            optimizer.zero_grad()
+            nn.functional.mse_loss(model(x), y).backward()
+            optimizer.step()
+        for x, _y in DataLoader(
+            data.dataset, batch_size=16
+        ):  # as libraries do: a new loader for each evaluation, gradients on
+            model(x)
+
+
 def broken():
     plain(data=Broken(), num_workers=1)
 
@@ -105,6 +118,7 @@ if __name__ == "__main__":
         "accumulation": accumulation,
         "scaler": scaler,
         "memory": memory,
+        "remade": remade,
         "broken": broken,
         "killed": killed,
     }[sys.argv[1]]()

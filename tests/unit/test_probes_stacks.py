@@ -128,7 +128,7 @@ def test_a_refusal_says_what_would_allow_it(tmp_path: Path, message: str, yama: 
         ("/home/me/train.py", True),
         ("train.py", True),
         ("/home/me/torch/train.py", True),
-        ("/work/lib/data.py", True),
+        ("/job/lib/data.py", True),
         ("/usr/lib/python3.11/threading.py", False),
         ("/opt/conda/lib/python3.10/site-packages/torch/nn/modules/module.py", False),
         ("/usr/lib/python3/dist-packages/yaml/__init__.py", False),

@@ -35,7 +35,7 @@ class DdpStamps:
         self._model: weakref.ref[Any] | None = None
         self._every = 1
         self._adapted = False
-        self._iteration: int | tuple[int, int] = -1
+        self._read = -1  # begin of the last backward that was read: each is written once
         self._next_step = 0
 
     def seen(self, model: Any) -> dict[str, Any]:
@@ -62,11 +62,11 @@ class DdpStamps:
         data = model.logger._get_ddp_logging_data().ints_map
         iteration = data.get("iteration", -1)
         stamps = [data.get(key, 0) for key in _KEYS]
-        if stamps[2] <= 0 or (iteration, stamps[4]) == self._iteration:
+        if stamps[2] <= 0 or stamps[4] == self._read:
             if self._adapted:
                 self._next_step = step + 1  # not this one: look again after the next
             return
-        self._iteration = (iteration, stamps[4])
+        self._read = stamps[4]
         forward, compute, comm, overlap, start, compute_end, comm_start, comm_end = stamps
         values = (step, iteration, forward, compute, comm, overlap, start, compute_end, comm_start, comm_end)
         assert len(values) == len(COMM_FIELDS)

@@ -1,0 +1,107 @@
+"""Reading DDP's stamps: each stamped iteration once, and never again where they cannot be had."""
+
+from __future__ import annotations
+
+import os
+from itertools import pairwise
+from types import SimpleNamespace
+
+import pytest
+
+from probes.rank.comm import DdpStamps
+from probes.rank.layout import COMM_FIELDS, KIND_COMM
+
+MS = 1_000_000
+
+
+class Model:
+    """What DistributedDataParallel offers of its logger: iteration `n` is stamped when it is a multiple of the rate."""
+
+    def __init__(self):
+        self.iteration, self.rate, self.stamped = 0, 1, 0
+        self.logger = SimpleNamespace(_get_ddp_logging_data=lambda: SimpleNamespace(ints_map=self._data()))
+
+    def parameters(self):
+        return [SimpleNamespace(numel=lambda: 10)]
+
+    def _get_ddp_logging_data(self):
+        return {"backend_name": "gloo", **self._data()}
+
+    def _set_ddp_runtime_logging_sample_rate(self, rate):
+        self.rate = rate
+
+    def train(self):
+        self.iteration += 1
+        if self.iteration <= 10 or self.iteration % self.rate == 0:
+            self.stamped = self.iteration
+
+    def _data(self):
+        start = self.stamped * 100 * MS
+        return {
+            "iteration": self.iteration,
+            "backward_comm_time": 5 * MS,
+            "backward_compute_time_start": start,
+            "backward_compute_time_end": start + 20 * MS,
+            "backward_comm_time_start": start + 10 * MS,
+            "backward_comm_time_end": start + 25 * MS,
+        }
+
+
+class Paper:
+    def __init__(self):
+        self.rows = []
+
+    def write(self, kind, flags, values):
+        assert kind == KIND_COMM
+        self.rows.append(dict(zip(COMM_FIELDS, values, strict=True)))
+
+
+def read(steps, step_ms):
+    model, stamps, paper = Model(), DdpStamps(), Paper()
+    stamps.seen(model)
+    for step in range(steps):
+        model.train()
+        stamps.read(paper, step, step_ms * MS, False)
+    return model, paper.rows
+
+
+def test_long_steps_are_read_each_and_once():
+    model, rows = read(40, 60)
+    assert model.rate == 1
+    assert [row["step"] for row in rows] == list(range(40))
+    assert len({row["backward_start_ns"] for row in rows}) == 40
+
+
+@pytest.mark.parametrize(("step_ms", "rate"), [(10, 5), (1, 50)])
+def test_short_steps_are_read_about_every_fifty_milliseconds(step_ms, rate):
+    model, rows = read(400, step_ms)
+    assert model.rate == rate
+    later = [row["step"] for row in rows if row["step"] >= 20]
+    assert later and all(b - a == rate for a, b in pairwise(later))
+    assert all((step + 1) % rate == 0 for step in later)  # iterations are counted from one
+
+
+def test_the_larger_of_two_models_speaks_for_the_rank():
+    stamps, small, large = DdpStamps(), Model(), Model()
+    large.parameters = lambda: [SimpleNamespace(numel=lambda: 1000)]
+    large.train()
+    for model in (large, small):
+        stamps.seen(model)
+    paper = Paper()
+    stamps.read(paper, 0, 60 * MS, False)
+    assert paper.rows[0]["backward_start_ns"] == 100 * MS
+
+
+def test_a_wrapper_without_stamps_costs_its_phases_nothing(tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch")
+    from probes.rank.recorder import Recorder
+
+    monkeypatch.setattr(os, "register_at_fork", lambda **_: None)
+    recorder = Recorder(torch, str(tmp_path))
+    recorder.stamps.any = True
+    recorder.stamps.read = lambda *_: (_ for _ in ()).throw(AttributeError("no logger"))
+    account = recorder.own_account()
+    account.backwards = 1
+    account.ring = SimpleNamespace(phase=lambda *_: None, write=lambda *_: None, cost=lambda *_: None)
+    assert recorder.backward_begin() is account
+    assert not recorder.stamps.any and recorder.errors == 0 and recorder.active

@@ -42,6 +42,7 @@ def analyse(recording: Recording) -> Analysis:
         loading = {rank: loading_of(recording, steps, training_loader(loaders, rank)) for rank, steps in steady.items()}
         _step_values(steady, accounts, values, missing)
         _loading_values(loading, loaders, values, missing)
+        _drop_unclocked(recording, values, missing)
         _comm_values(recording, accounts, values, missing)
     lines = hot_lines(recording)
     if lines:
@@ -163,6 +164,18 @@ def _loading_values(
         values["fetch.read_mb_per_s", scope] = made.read_bytes / 1e6 / wall
         if made.busy_share is not None:
             values["loader.busy_share", scope] = made.busy_share
+
+
+def _drop_unclocked(recording: Recording, values: Values, missing: dict[str, str]) -> None:
+    """Where the kernel keeps no run-queue delay, the zeros in the steps are no measurement, nor is what is derived from them."""
+    for rank, process in process_by_rank(recording.processes).items():
+        if recording.facts.get(process.pid, {}).get("run_delay", True):
+            continue
+        for name in ("step.run_delay_s", "fetch.delay_share", "fetch.blocked_share"):
+            values.pop((name, f"rank:{rank}"), None)
+            missing[name] = (
+                "the kernel keeps no run-queue delay (schedstat): waiting for a core cannot be told from waiting for data"
+            )
 
 
 def _comm_values(recording: Recording, accounts: Account, values: Values, missing: dict[str, str]) -> None:

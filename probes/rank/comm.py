@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from .layout import COMM_FIELDS, FLAG_COMM_SAMPLED, KIND_COMM
+from .layout import FLAG_COMM_SAMPLED, KIND_COMM
 
 if TYPE_CHECKING:
     from .ring import Ring
@@ -20,7 +20,7 @@ _KEYS = (
     "backward_comm_time_start",
     "backward_comm_time_end",
 )
-# Reading costs about 10 us and a stamped iteration as much again: one in 50 ms of training stays far below 0.1 % of it.
+# Reading costs about 8 us in a tight loop and a stamped iteration as much again: one in 50 ms of training stays far below 0.1 % of it.
 _CPU_INTERVAL_NS = 50_000_000
 # On CUDA a stamped iteration synchronises one event at the next forward.
 _CUDA_EVERY = 20
@@ -69,7 +69,6 @@ class DdpStamps:
         self._read = stamps[4]
         forward, compute, comm, overlap, start, compute_end, comm_start, comm_end = stamps
         values = (step, iteration, forward, compute, comm, overlap, start, compute_end, comm_start, comm_end)
-        assert len(values) == len(COMM_FIELDS)
         ring.write(KIND_COMM, FLAG_COMM_SAMPLED, values)
 
 

@@ -18,7 +18,11 @@ class RunDelay:
             path = "/proc/self/task/%d/schedstat" % threading.get_native_id()
             self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
-            pass  # the host probe reports the gap; here 0 is written and analysis asks that probe
+            pass  # the facts say so: what is written then is no measurement
+
+    def __bool__(self) -> bool:
+        """False where the kernel keeps no such clock."""
+        return self._descriptor >= 0
 
     def __call__(self) -> int:
         if self._descriptor < 0:
@@ -27,11 +31,6 @@ class RunDelay:
             return int(os.pread(self._descriptor, 64, 0).split()[1])
         except (OSError, IndexError, ValueError):
             return 0
-
-    def close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
 
 
 def blocks_read() -> int:

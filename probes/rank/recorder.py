@@ -100,16 +100,18 @@ class Recorder:
         rank, local_rank, world_size = about.distributed_identity(self.torch)
         path = "%s/rank-%d.ring" % (self.folder, os.getpid())
         ring = Ring(path, slots=RANK_SLOTS, role=ROLE_RANK, rank=rank, local_rank=local_rank, world_size=world_size)
-        account.become_rank(ring, RunDelay())
+        delay = RunDelay()
+        account.become_rank(ring, delay)
+        atexit.register(self.leave)
+        # children of multiprocessing end by os._exit: atexit is not for them
+        sys.modules["multiprocessing.util"].Finalize(None, self.leave, exitpriority=-100)
         if self.torch.cuda.is_initialized():
             self.gpu = GpuTimes(self.torch.cuda)
         self.facts.values.update(about.process_facts(self.torch))
         self.facts.values.update(rank=rank, local_rank=local_rank, world_size=world_size)
         self.facts.values["main_thread"] = threading.get_native_id()
+        self.facts.values["run_delay"] = bool(delay)
         self.facts.active = True
-        atexit.register(self.leave)
-        # children of multiprocessing end by os._exit: atexit is not for them
-        sys.modules["multiprocessing.util"].Finalize(None, self.leave, exitpriority=-100)
         self.facts.write()
 
     def leave(self) -> None:

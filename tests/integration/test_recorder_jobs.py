@@ -147,6 +147,7 @@ def test_facts_name_the_loader_its_line_and_its_purpose(tmp_path: Path) -> None:
     )
     assert (training["num_workers"], training["training"], evaluation["training"]) == (2, True, False)
     assert facts["optimizer"]["class"] == "AdamW"
+    assert facts["run_delay"] is Path("/proc/self/schedstat").exists()
 
 
 def test_a_loader_made_anew_for_each_evaluation_is_known_again(tmp_path: Path) -> None:

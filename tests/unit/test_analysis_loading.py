@@ -210,3 +210,13 @@ def test_ranks_show_where_they_are_and_how_they_ended() -> None:
     ends: tuple[dict[str, Any], ...] = ({"exit_signal": 9}, {"exit_code": 3})
     ended = tuple(replace(p, ended_ns=now, **ends[n]) for n, p in enumerate(made.processes))
     assert [s.phase for s in analyse(replace(made, processes=ended)).ranks] == ["killed by SIGKILL", "exit 3"]
+
+
+def test_a_kernel_without_run_queue_delay_makes_waiting_unknown_and_not_zero() -> None:
+    own = plan(30, **IN_PROCESS, **CLOCKED)
+    for kept in (True, False):
+        analysis = analyse(recording({0: own}, facts={100: {"run_delay": kept}}))
+        assert analysis.has("fetch.cpu_share")
+        for name in ("step.run_delay_s", "fetch.delay_share", "fetch.blocked_share"):
+            assert analysis.has(name) == kept
+            assert (name in analysis.missing) != kept

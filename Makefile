@@ -13,7 +13,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10 p
 	"$$p" -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1 && echo "$$p" && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench clean distclean
+.PHONY: help demo test check bench faults clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,8 +34,11 @@ check: ## formatting, lints, types, layers and tests, in an environment that is 
 bench: $(DEV) ## what the advisor costs a training job
 	@$(BIN)/python tests/bench/overhead.py
 
+faults: $(DEV) ## seeded faults on real jobs: how often the verdict is right (about an hour on two cores)
+	@$(BIN)/python -m samples.faults --json .faults/results.json --markdown samples/faults/RESULTS.md
+
 clean: ## remove the demo's images and runs, and all caches
-	rm -rf .demo build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf .demo .faults build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 	find . \( -name .venv -o -path ./$(VENV) -o -name .git \) -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
 distclean: clean ## remove the environment too (torch will be downloaded again)

@@ -1,0 +1,17 @@
+"""All scenarios, family by family."""
+
+from __future__ import annotations
+
+from samples.faults.catalogue import endings, healthy, host, loading, loop, ranks, reading, wire
+from samples.faults.scenario import Scenario
+
+SCENARIOS: tuple[Scenario, ...] = (
+    *healthy.SCENARIOS,
+    *loading.SCENARIOS,
+    *reading.SCENARIOS,
+    *ranks.SCENARIOS,
+    *wire.SCENARIOS,
+    *host.SCENARIOS,
+    *loop.SCENARIOS,
+    *endings.SCENARIOS,
+)

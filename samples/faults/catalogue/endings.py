@@ -1,0 +1,76 @@
+"""Jobs that do not end as they should: they hang, or one of their ranks dies."""
+
+from __future__ import annotations
+
+from samples.faults.fixtures import MemoryLimit
+from samples.faults.scenario import Job, Scenario, Truth
+
+AT = 40
+
+
+def failing(what: str) -> Job:
+    return Job("faults/jobs/failing.py", (f"--what={what}", f"--at={AT}"), ranks=2)
+
+
+SCENARIOS = (
+    Scenario(
+        name="hang-in-user-code",
+        family="endings",
+        job=failing("hang"),
+        truth=Truth(roots=("RUN001",), ranks=(1,), line="signal.pause()", says="stuck_in_user_code"),
+        strength="clear",
+        ending="hangs",
+        onset_step=AT,
+        fast=True,
+    ),
+    Scenario(
+        name="hang-in-a-collective-of-one",
+        family="endings",
+        job=failing("collective"),
+        truth=Truth(roots=("RUN001",)),
+        strength="clear",
+        ending="hangs",
+        onset_step=AT,
+        note="the first rank averages its loss, the second goes on to the next step: both wait in a collective",
+    ),
+    Scenario(
+        name="hang-after-uneven-data",
+        family="endings",
+        job=failing("uneven"),
+        truth=Truth(roots=("RUN001",)),
+        strength="clear",
+        ending="hangs",
+        onset_step=AT,
+        note="the second rank has no more batches and waits at the end; the first waits for its gradients",
+    ),
+    Scenario(
+        name="killed-rank",
+        family="endings",
+        job=failing("kill"),
+        truth=Truth(roots=("RUN002",), ranks=(1,), says="SIGKILL"),
+        strength="clear",
+        ending="fails",
+        onset_step=AT,
+        fast=True,
+    ),
+    Scenario(
+        name="rank-that-raises",
+        family="endings",
+        job=failing("raise"),
+        truth=Truth(roots=("RUN002",), ranks=(1,), says="is damaged"),
+        strength="clear",
+        ending="fails",
+        onset_step=AT,
+    ),
+    Scenario(
+        name="rank-out-of-memory",
+        family="endings",
+        job=failing("memory"),
+        fixtures=(MemoryLimit(1400),),
+        truth=Truth(roots=("RUN002", "MEM002"), ranks=(1,), says="OOM"),
+        strength="clear",
+        ending="fails",
+        onset_step=AT,
+        note="the kernel killed it, because its memory crept up to the limit: event and cause are both true",
+    ),
+)

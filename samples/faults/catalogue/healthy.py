@@ -1,0 +1,81 @@
+"""Jobs in which nothing is worth fixing: computing takes the time."""
+
+from __future__ import annotations
+
+from samples.faults.fixtures import Burners, Compiler, CpuQuota, Images
+from samples.faults.scenario import Fixture, Job, Scenario, Truth
+
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+
+
+def healthy(
+    name: str, job: Job, *fixtures: Fixture, fast: bool = False, neighbours: bool = False, note: str = ""
+) -> Scenario:
+    return Scenario(
+        name=name,
+        family="healthy",
+        job=job,
+        fixtures=fixtures,
+        truth=Truth(),
+        strength="none",
+        fast=fast,
+        busy_neighbours=neighbours,
+        note=note,
+    )
+
+
+SCENARIOS = (
+    healthy(
+        "healthy-two-ranks",
+        Job("faults/jobs/between_steps.py", ("--out={out}", "--steps=150", "--width=48"), ranks=2),
+        fast=True,
+    ),
+    healthy("healthy-resnet18", Job("faults/jobs/cifar.py", ("--model=resnet18", "--steps=160"))),
+    healthy("healthy-vgg19", Job("faults/jobs/cifar.py", ("--model=vgg19", "--steps=60", "--batch=8"))),
+    healthy("healthy-vit-spawned", Job("faults/jobs/vit_spawn.py", ("--steps=150",))),
+    healthy(
+        "healthy-stream-accumulating",
+        Job("faults/jobs/stream.py", ("--accumulate=4", "--width=48", "--steps=80", "--workers=1")),
+    ),
+    healthy(
+        "healthy-images-one-worker",
+        Job(
+            "train.py",
+            ("--data={images}", "--model=resnet50", "--image-size=64", "--batch-size=16", "--workers=1", "--steps=60"),
+            environment=ONE_THREAD,
+        ),
+        Images(per_class=32),
+    ),
+    healthy(
+        "healthy-compiled",
+        Job("faults/jobs/cifar.py", ("--model=squeezenet1_1", "--steps=300", "--batch=64", "--compile")),
+        Compiler(),
+    ),
+    healthy("healthy-perceptron", Job("faults/jobs/wire.py", ("--hidden=512", "--batch=256", "--steps=150"), ranks=2)),
+    healthy(
+        "healthy-seldom-saving",
+        Job(
+            "faults/jobs/between_steps.py",
+            ("--out={out}", "--steps=240", "--width=48", "--checkpoint-every=110", "--evaluate-every=110"),
+        ),
+        note="saves and evaluates twice, for a hundredth of the time",
+    ),
+    healthy(
+        "healthy-wide-quota",
+        Job("faults/jobs/vit_spawn.py", ("--steps=150",)),
+        CpuQuota(16.0),
+        note="a quota that is never reached throttles nobody",
+    ),
+    healthy(
+        "healthy-beside-a-neighbour",
+        Job("faults/jobs/loading.py", ("--steps=250", "--width=48")),
+        Burners(1),
+        neighbours=True,
+        note="one thread, one neighbour, two cores: nobody waits for a core",
+    ),
+    healthy(
+        "healthy-many-idle-workers",
+        Job("faults/jobs/loading.py", ("--steps=250", "--width=48", "--workers=6", "--persistent")),
+        note="more workers than cores, but they have next to nothing to do",
+    ),
+)

@@ -1,0 +1,92 @@
+"""What the host does to a job: neighbours, too many threads, garbage collection, memory that is never given back."""
+
+from __future__ import annotations
+
+from samples.faults.fixtures import Burners
+from samples.faults.scenario import Job, Remedy, Scenario, Truth
+
+
+def vit(*arguments: str) -> Job:
+    return Job("faults/jobs/vit_spawn.py", arguments)
+
+
+def between(*arguments: str, ranks: int = 0) -> Job:
+    return Job("faults/jobs/between_steps.py", ("--out={out}", "--width=48", *arguments), ranks=ranks)
+
+
+SCENARIOS = (
+    Scenario(
+        name="neighbours-on-every-core",
+        family="host",
+        job=Job("faults/jobs/straggler.py", ("--width=48", "--steps=120"), ranks=2),
+        fixtures=(Burners(2),),
+        truth=Truth(roots=("CPU003",)),
+        strength="clear",
+        remedy=Remedy(fixtures=()),
+        busy_neighbours=True,
+    ),
+    Scenario(
+        name="a-neighbour-on-one-core",
+        family="host",
+        job=vit("--steps=120"),
+        fixtures=(Burners(1),),
+        truth=Truth(roots=("CPU003",)),
+        strength="just above",
+        remedy=Remedy(fixtures=()),
+        busy_neighbours=True,
+        note="two ranks and one neighbour on two cores",
+    ),
+    Scenario(
+        name="too-many-threads",
+        family="host",
+        job=vit("--steps=100", "--threads=8"),
+        truth=Truth(roots=("CPU005",)),
+        strength="clear",
+        remedy=Remedy(job=vit("--steps=100", "--threads=1")),
+    ),
+    Scenario(
+        name="too-many-threads-one-rank",
+        family="host",
+        job=Job("faults/jobs/cifar.py", ("--model=resnet18", "--steps=100", "--threads=16")),
+        truth=Truth(roots=("CPU005",)),
+        strength="clear",
+        remedy=Remedy(job=Job("faults/jobs/cifar.py", ("--model=resnet18", "--steps=100", "--threads=2"))),
+    ),
+    Scenario(
+        name="garbage-collection",
+        family="host",
+        job=between("--records=300000", "--collect-every=1", "--steps=80"),
+        truth=Truth(roots=("CPU006",)),
+        strength="clear",
+        remedy=Remedy(job=between("--records=300000", "--collect-every=1", "--steps=80", "--freeze")),
+    ),
+    Scenario(
+        name="garbage-collection-on-two-ranks",
+        family="host",
+        job=between("--records=200000", "--collect-every=8", "--steps=120", ranks=2),
+        truth=Truth(roots=("CPU006",)),
+        strength="just above",
+        remedy=Remedy(job=between("--records=200000", "--collect-every=8", "--steps=120", "--freeze", ranks=2)),
+    ),
+    Scenario(
+        name="garbage-collection-seldom",
+        family="host",
+        job=between("--records=50000", "--collect-every=40", "--steps=200"),
+        truth=Truth(never=("CPU006", "LOP004")),
+        strength="just below",
+    ),
+    Scenario(
+        name="memory-that-creeps",
+        family="host",
+        job=between("--retain=4096", "--steps=400"),
+        truth=Truth(roots=("MEM002",)),
+        strength="clear",
+    ),
+    Scenario(
+        name="memory-that-hardly-creeps",
+        family="host",
+        job=between("--retain=16", "--steps=300"),
+        truth=Truth(never=("MEM002",)),
+        strength="just below",
+    ),
+)

@@ -1,0 +1,203 @@
+"""Faults of the input that computing causes: where batches are made, by how many, and how evenly."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from samples.faults.fixtures import Images, SmallSharedMemory
+from samples.faults.scenario import Job, Remedy, Scenario, Strength, Truth
+
+LOADER = "data = DataLoader("
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+
+
+def job(*arguments: str, ranks: int = 0) -> Job:
+    """A net that computes about 35 ms a step, on pictures of 12 KB."""
+    return Job("faults/jobs/loading.py", ("--width=48", *arguments), ranks=ranks)
+
+
+def stream(*arguments: str) -> Job:
+    return Job("faults/jobs/stream.py", ("--width=48", *arguments))
+
+
+def train(*arguments: str, ranks: int = 0) -> Job:
+    return Job("train.py", ("--data={images}", "--no-eval", *arguments), ranks=ranks, environment=ONE_THREAD)
+
+
+def fault(
+    name: str,
+    rule: str,
+    given: Job,
+    *,
+    strength: Strength = "clear",
+    fixed: Job | None = None,
+    line: str = "",
+    fast: bool = False,
+    or_rule: str = "",
+    note: str = "",
+) -> Scenario:
+    """Just below its threshold, a fault must not be called the root."""
+    roots = (rule, or_rule) if or_rule else (rule,)
+    below = strength == "just below"
+    return Scenario(
+        name=name,
+        family="input",
+        job=given,
+        truth=Truth(never=roots) if below else Truth(roots=roots, line=line),
+        strength=strength,
+        remedy=Remedy(job=fixed) if fixed else None,
+        fast=fast,
+        note=note,
+    )
+
+
+IN_PROCESS = (
+    fault("in-process", "DAT003", job("--transform=3", "--steps=90", ranks=2), line=LOADER, fast=True),
+    fault(
+        "in-process-one-rank",
+        "DAT003",
+        job("--transform=2", "--steps=150"),
+        line=LOADER,
+        fixed=job("--transform=2", "--steps=150", "--workers=1", "--persistent"),
+    ),
+    fault(
+        "in-process-a-little",
+        "DAT003",
+        job("--transform=0.25", "--steps=250"),
+        strength="just above",
+        line=LOADER,
+        fixed=job("--transform=0.25", "--steps=250", "--workers=1", "--persistent"),
+        note="about a tenth of the step",
+    ),
+    fault("in-process-next-to-nothing", "DAT003", job("--transform=0.05", "--steps=250"), strength="just below"),
+    fault(
+        "in-process-stream",
+        "DAT003",
+        stream("--passes=3", "--accumulate=2", "--steps=80"),
+        line=LOADER,
+        fixed=stream("--passes=3", "--accumulate=2", "--steps=80", "--workers=1"),
+    ),
+)
+
+IMAGES = ("--model=resnet18", "--image-size=64", "--batch-size=16")
+FILES = (
+    fault(
+        "in-process-images",
+        "DAT003",
+        train(*IMAGES, "--workers=0", "--steps=80"),
+        fixed=train(*IMAGES, "--workers=1", "--steps=80"),
+    ),
+    fault(
+        "one-worker-for-many-images",
+        "DAT004",
+        train("--model=mobilenet_v3_small", "--image-size=64", "--batch-size=16", "--workers=1", "--steps=120"),
+        fixed=train("--model=mobilenet_v3_small", "--image-size=64", "--batch-size=16", "--workers=2", "--steps=120"),
+    ),
+    fault(
+        "images-for-two-ranks",
+        "DAT001",
+        train("--model=mobilenet_v3_small", "--image-size=64", "--batch-size=16", "--workers=1", "--steps=90", ranks=2),
+    ),
+)
+
+WORKERS = (
+    fault(
+        "too-few-workers",
+        "DAT004",
+        job("--transform=6", "--steps=120", "--workers=1", "--persistent"),
+        line=LOADER,
+        fixed=job("--transform=6", "--steps=120", "--workers=2", "--persistent"),
+    ),
+    fault("cpus-exhausted", "DAT001", job("--transform=6", "--steps=70", "--workers=2", "--persistent", ranks=2)),
+    fault(
+        "too-many-workers",
+        "DAT005",
+        job("--transform=3", "--steps=70", "--workers=8", "--persistent", ranks=2),
+        or_rule="DAT001",
+        note="sixteen workers on a few cores: too many, and the cores would not suffice for any number of them",
+    ),
+    fault(
+        "workers-restart",
+        "DAT006",
+        job("--transform=0.5", "--steps=200", "--pictures=160", "--workers=2"),
+        line=LOADER,
+        fixed=job("--transform=0.5", "--steps=200", "--pictures=160", "--workers=2", "--persistent"),
+    ),
+    fault(
+        "workers-restart-in-longer-epochs",
+        "DAT006",
+        job("--transform=0.5", "--steps=280", "--pictures=640", "--workers=2"),
+        strength="just above",
+        line=LOADER,
+        fixed=job("--transform=0.5", "--steps=280", "--pictures=640", "--workers=2", "--persistent"),
+    ),
+    fault(
+        "workers-restart-seldom",
+        "DAT006",
+        job("--transform=0.5", "--steps=320", "--pictures=2400", "--workers=1"),
+        strength="just below",
+    ),
+    fault(
+        "workers-for-nothing",
+        "DAT007",
+        Job("faults/jobs/loading.py", ("--width=2", "--batch=256", "--steps=800", "--workers=1", "--persistent")),
+        line=LOADER,
+        fixed=Job("faults/jobs/loading.py", ("--width=2", "--batch=256", "--steps=800")),
+    ),
+    fault(
+        "workers-for-small-tensors",
+        "DAT007",
+        Job("faults/jobs/loading.py", ("--width=2", "--batch=8", "--steps=4000", "--workers=2", "--persistent")),
+        line=LOADER,
+        fixed=Job("faults/jobs/loading.py", ("--width=2", "--batch=8", "--steps=4000")),
+    ),
+    fault(
+        "panoramas-among-snapshots",
+        "DAT009",
+        job("--transform=0.4", "--large=250", "--large-every=250", "--steps=220", "--workers=2", "--persistent"),
+        fixed=job(
+            "--transform=0.4",
+            "--large=250",
+            "--large-every=250",
+            "--steps=220",
+            "--workers=2",
+            "--persistent",
+            "--prefetch=8",
+        ),
+    ),
+    fault(
+        "panoramas-that-are-waited-for-by-nobody",
+        "DAT009",
+        job("--transform=0.4", "--large=60", "--large-every=250", "--steps=220", "--workers=2", "--persistent"),
+        strength="just below",
+        note="prefetched batches cover the slow ones",
+    ),
+)
+
+SHARED_MEMORY = (
+    Scenario(
+        name="small-shared-memory",
+        family="input",
+        job=job("--batch=256", "--steps=60", "--workers=2", "--persistent"),
+        fixtures=(SmallSharedMemory(8),),
+        truth=Truth(roots=("DAT012",)),
+        strength="clear",
+        ending="fails",
+    ),
+    Scenario(
+        name="shared-memory-that-suffices",
+        family="input",
+        job=job("--batch=256", "--steps=60", "--workers=1", "--persistent", "--width=16"),
+        fixtures=(SmallSharedMemory(64),),
+        truth=Truth(never=("DAT012",)),
+        strength="just below",
+    ),
+)
+
+
+SCENARIOS = (
+    *IN_PROCESS,
+    *(replace(scenario, fixtures=(Images(per_class=32),)) for scenario in FILES),
+    *WORKERS,
+    *SHARED_MEMORY,
+)

@@ -1,0 +1,110 @@
+"""What loops do between their steps: save, log, evaluate, wait."""
+
+from __future__ import annotations
+
+from samples.faults.scenario import Job, Remedy, Scenario, Strength, Truth
+
+
+def between(*arguments: str, ranks: int = 2) -> Job:
+    return Job("faults/jobs/between_steps.py", ("--out={out}", *arguments), ranks=ranks)
+
+
+def fault(
+    name: str,
+    rule: str,
+    job: Job,
+    *,
+    strength: Strength = "clear",
+    fixed: Job | None = None,
+    line: str = "",
+    says: str = "",
+    fast: bool = False,
+    note: str = "",
+) -> Scenario:
+    return Scenario(
+        name=name,
+        family="loop",
+        job=job,
+        truth=Truth(never=(rule,)) if strength == "just below" else Truth(roots=(rule,), line=line, says=says),
+        strength=strength,
+        remedy=Remedy(job=fixed) if fixed else None,
+        fast=fast,
+        note=note,
+    )
+
+
+STEPS = ("--width=48", "--steps=150")
+SCENARIOS = (
+    fault(
+        "checkpoints",
+        "LOP001",
+        between("--checkpoint-every=5", "--steps=150"),
+        line="torch.save(",
+        fixed=between("--steps=150"),
+        fast=True,
+    ),
+    fault(
+        "checkpoints-of-one-rank",
+        "LOP001",
+        between("--checkpoint-every=30", "--checkpoint-megabytes=60", *STEPS, ranks=0),
+        strength="just above",
+        line="torch.save(",
+        fixed=between(*STEPS, ranks=0),
+    ),
+    fault(
+        "checkpoints-seldom",
+        "LOP001",
+        between("--checkpoint-every=90", "--checkpoint-megabytes=8", "--width=48", "--steps=200"),
+        strength="just below",
+    ),
+    fault(
+        "logging",
+        "LOP002",
+        between("--write-log=60", "--steps=130"),
+        line="file.",
+        says="write_log",
+        fixed=between("--write-log=60", "--every=20", "--steps=130"),
+        fast=True,
+    ),
+    fault(
+        "logging-a-little",
+        "LOP002",
+        between("--write-log=5", *STEPS, ranks=0),
+        strength="just above",
+        fixed=between("--write-log=5", "--every=20", *STEPS, ranks=0),
+    ),
+    fault("logging-hardly", "LOP002", between("--write-log=0.8", *STEPS), strength="just below"),
+    fault(
+        "evaluation",
+        "LOP003",
+        between("--evaluate-every=5", "--steps=150"),
+        fixed=between("--evaluate-every=50", "--steps=150"),
+        fast=True,
+    ),
+    fault(
+        "evaluation-a-little",
+        "LOP003",
+        between("--evaluate-every=20", "--evaluate-batches=9", *STEPS, ranks=0),
+        strength="just above",
+        fixed=between("--evaluate-every=60", "--evaluate-batches=9", *STEPS, ranks=0),
+    ),
+    fault("evaluation-seldom", "LOP003", between("--evaluate-every=40", *STEPS), strength="just below"),
+    fault(
+        "pause",
+        "LOP004",
+        between("--pause=60", "--steps=130"),
+        line="time.sleep(",
+        says="after_step",
+        fixed=between("--steps=130"),
+        fast=True,
+    ),
+    fault(
+        "pause-a-little",
+        "LOP004",
+        between("--pause=4", *STEPS, ranks=0),
+        strength="just above",
+        line="time.sleep(",
+        fixed=between(*STEPS, ranks=0),
+    ),
+    fault("pause-hardly", "LOP004", between("--pause=0.8", *STEPS), strength="just below"),
+)

@@ -1,0 +1,145 @@
+"""One rank holds up the others: by its data, its computing, or its quota; from the start, or from some step on."""
+
+from __future__ import annotations
+
+from samples.faults.fixtures import CpuQuota
+from samples.faults.scenario import Fixture, Job, Remedy, Scenario, Strength, Truth
+
+
+def straggler(*arguments: str) -> Job:
+    return Job("faults/jobs/straggler.py", arguments, ranks=2)
+
+
+def fault(
+    name: str,
+    rule: str,
+    job: Job,
+    *fixtures: Fixture,
+    strength: Strength = "clear",
+    rank: int | None = 1,
+    fixed: Job | None = None,
+    unlimited: bool = False,
+    also: tuple[str, ...] = (),
+    onset_step: int = 0,
+    fast: bool = False,
+    note: str = "",
+) -> Scenario:
+    remedy = Remedy(job=fixed, fixtures=() if unlimited else None) if fixed or unlimited else None
+    roots = Truth(roots=(rule,), ranks=None if rank is None else (rank,), also=also)
+    return Scenario(
+        name=name,
+        family="ranks",
+        job=job,
+        fixtures=fixtures,
+        truth=Truth(never=(rule,)) if strength == "just below" else roots,
+        strength=strength,
+        remedy=remedy,
+        onset_step=onset_step,
+        fast=fast,
+        note=note,
+    )
+
+
+SCENARIOS = (
+    fault(
+        "slow-data-on-one-rank",
+        "DAT008",
+        straggler("--slow-data=3", "--steps=100"),
+        fixed=straggler("--steps=100"),
+        fast=True,
+    ),
+    fault(
+        "slow-data-on-one-rank-a-little",
+        "DAT008",
+        straggler("--slow-data=0.4", "--width=48", "--steps=150"),
+        strength="just above",
+        fixed=straggler("--width=48", "--steps=150"),
+    ),
+    fault(
+        "slow-data-on-one-rank-hardly",
+        "DAT008",
+        straggler("--slow-data=0.03", "--width=48", "--steps=150"),
+        strength="just below",
+    ),
+    fault(
+        "slow-data-on-the-first-rank-with-workers",
+        "DAT008",
+        straggler("--slow-data=6", "--slow-rank=0", "--workers=1", "--steps=100"),
+        rank=0,
+        fixed=straggler("--workers=1", "--steps=100"),
+    ),
+    fault(
+        "slow-computing-on-one-rank",
+        "CMP007",
+        straggler("--slow-compute=40", "--steps=120"),
+        fixed=straggler("--steps=120"),
+        fast=True,
+    ),
+    fault(
+        "slow-computing-on-one-rank-a-little",
+        "CMP007",
+        straggler("--slow-compute=14", "--width=48", "--steps=150"),
+        strength="just above",
+        fixed=straggler("--width=48", "--steps=150"),
+    ),
+    fault(
+        "slow-computing-on-one-rank-hardly",
+        "CMP007",
+        straggler("--slow-compute=2", "--width=48", "--steps=150"),
+        strength="just below",
+    ),
+    fault(
+        "larger-batches-on-one-rank",
+        "CMP007",
+        straggler("--larger=12", "--width=48", "--steps=120"),
+        note="its share of the data is larger: it computes more",
+    ),
+    fault(
+        "slow-computing-from-some-step-on",
+        "CMP007",
+        straggler("--slow-compute=40", "--from-step=120", "--steps=320"),
+        onset_step=120,
+        also=("RUN003",),
+    ),
+    fault(
+        "quota-on-one-rank",
+        "CPU001",
+        straggler("--group={group}", "--steps=100"),
+        CpuQuota(0.35, everybody=False),
+        fixed=straggler("--steps=100"),
+        fast=True,
+    ),
+    fault(
+        "quota-on-one-rank-from-some-step-on",
+        "CPU001",
+        straggler("--group={group}", "--from-step=150", "--steps=320"),
+        CpuQuota(0.4, everybody=False),
+        onset_step=150,
+        also=("RUN003",),
+    ),
+    fault(
+        "quota-on-all",
+        "CPU001",
+        straggler("--width=48", "--steps=90"),
+        CpuQuota(1.0),
+        rank=None,
+        unlimited=True,
+    ),
+    fault(
+        "quota-on-all-a-little",
+        "CPU001",
+        straggler("--width=48", "--steps=150"),
+        CpuQuota(1.7),
+        rank=None,
+        strength="just above",
+        unlimited=True,
+    ),
+    fault(
+        "quota-that-suffices",
+        "CPU001",
+        Job("faults/jobs/loading.py", ("--width=48", "--steps=200")),
+        CpuQuota(1.5),
+        strength="just below",
+        note="one thread never needs more than a core, and what loads beside it very little",
+    ),
+)

@@ -1,0 +1,74 @@
+"""When the right verdict was there for the first time: the finished recording, judged as it was at earlier moments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.core.recording import Recording
+from advisor.diagnose import diagnose
+from advisor.store.replay import cut
+from probes.rank.layout import FLAG_TAIL
+from samples.faults.scenario import Truth
+from samples.faults.score import judge
+
+EVERY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class FirstVerdict:
+    """Since the job's start, or since the fault's where that came later."""
+
+    seconds: float
+    steps: int
+
+
+def first_right_verdict(recording: Recording, truth: Truth, onset_step: int = 0) -> FirstVerdict | None:
+    begin_ns = onset_ns(recording, onset_step)
+    moment_ns = max(begin_ns, first_step_ns(recording))
+    while True:
+        report = diagnose(cut(recording, moment_ns)).as_json()
+        if judge(truth, report).right:
+            done = steps_until(recording, moment_ns) - steps_until(recording, begin_ns)
+            return FirstVerdict((moment_ns - begin_ns) / 1e9, done)
+        if moment_ns >= recording.meta.last_ns:
+            return None
+        moment_ns = min(moment_ns + int(EVERY_S * 1e9), recording.meta.last_ns)
+
+
+def onset_ns(recording: Recording, step: int) -> int:
+    """When the first rank began this step; a job that ended before has its last word for it."""
+    if step == 0:
+        return recording.meta.started_ns
+    starts = [rows["t_start_ns"][rows["step"] >= step] for rows in recording.steps.values()]
+    ends = [int(rows["t_end_ns"][-1]) for rows in recording.steps.values() if len(rows)]
+    begun = [int(found[0]) for found in starts if len(found)]
+    return min(begun, default=max(ends, default=recording.meta.started_ns))
+
+
+def first_step_ns(recording: Recording) -> int:
+    ends = [int(rows["t_end_ns"][0]) for rows in recording.steps.values() if len(rows)]
+    return min(ends, default=recording.meta.last_ns)
+
+
+def steps_until(recording: Recording, moment_ns: int) -> int:
+    """Steps that the foremost rank had finished."""
+    done = [int(rows["count"][rows["t_end_ns"] <= moment_ns].sum()) for rows in recording.steps.values()]
+    return max(done, default=0)
+
+
+def samples_per_s(recording: Recording) -> float | None:
+    """All that passes counts, but for the first fifth: from the recorded clock alone, not from the advisor's analysis.
+
+    Jobs without a known loader count steps; both runs of a pair are measured alike.
+    """
+    total = 0.0
+    for rows in recording.steps.values():
+        steps = rows[(rows["flags"] & FLAG_TAIL) == 0]
+        late = steps[int(np.ceil(0.2 * len(steps))) :]
+        if len(late) < 5:
+            return None
+        work = late["samples"].sum() or late["count"].sum()
+        total += float(work) / float(late["t_end_ns"][-1] - late["t_start_ns"][0]) * 1e9
+    return total or None

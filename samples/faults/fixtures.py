@@ -1,0 +1,252 @@
+"""Circumstances outside a job: quotas, neighbours, a slow disk, a slow network, little memory. Each undoes itself.
+
+What it makes is named after this process (NAME), so that a later run sweeps what a killed one left behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from samples.faults.scenario import CannotBeMade, Conditions
+
+CGROUP = Path("/sys/fs/cgroup")
+NAME = "rn50-faults-"
+# A process of ours never outlives this one, however this one dies.
+ENDS_WITH_US = ("setpriv", "--pdeathsig", "KILL")
+_ENTER = 'echo $$ > "$1/cgroup.procs"; shift; exec "$@"'
+
+
+def own_name() -> str:
+    return f"{NAME}{os.getpid()}-{uuid.uuid4().hex[:8]}"
+
+
+def need(condition: bool, what: str) -> None:
+    if not condition:
+        raise CannotBeMade(what)
+
+
+def need_tools(*tools: str) -> None:
+    missing = [tool for tool in tools if shutil.which(tool) is None]
+    need(os.geteuid() == 0, "root is needed")
+    need(not missing, f"{', '.join(missing)} not installed")
+
+
+def call(*command: object) -> str:
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    need(done.returncode == 0, f"{' '.join(map(str, command))}: {done.stderr.strip()}")
+    return done.stdout.strip()
+
+
+def undo(*command: object) -> None:
+    """What fails here is an error and no reason to skip: something would be left behind."""
+    subprocess.run(list(map(str, command)), capture_output=True, check=True)
+
+
+def unified() -> bool:
+    """Whether control groups are of version 2."""
+    return (CGROUP / "cgroup.controllers").exists()
+
+
+@contextlib.contextmanager
+def control_group(controller: str) -> Iterator[Path]:
+    base = CGROUP if unified() else CGROUP / ("blkio" if controller == "io" else controller)
+    need(
+        os.geteuid() == 0 and base.is_dir(), f"no control group '{controller}' to make: root and cgroup v1 or v2 needed"
+    )
+    group = base / own_name()
+    try:
+        if unified():
+            (base / "cgroup.subtree_control").write_text(f"+{controller}")
+        group.mkdir()
+    except OSError as error:
+        raise CannotBeMade(f"control groups cannot be made: {error}") from error
+    try:
+        yield group
+    finally:
+        remove_group(group)
+
+
+def remove_group(group: Path) -> None:
+    """A group goes once its processes have: those left are moved out first."""
+    for pid in (group / "cgroup.procs").read_text().split():
+        with contextlib.suppress(OSError):
+            (group.parent / "cgroup.procs").write_text(pid)
+    group.rmdir()
+
+
+def limit(file: Path, value: str) -> None:
+    try:
+        file.write_text(value)
+    except OSError as error:
+        raise CannotBeMade(f"{file.name} cannot be set to {value!r}: {error}") from error
+
+
+def entering(group: Path) -> tuple[str, ...]:
+    """A command before a command: the latter runs inside the group."""
+    return ("sh", "-c", _ENTER, "sh", str(group))
+
+
+@dataclass(frozen=True, slots=True)
+class CpuQuota:
+    """So many cores for the whole container, or for whoever moves into `{group}`."""
+
+    cores: float
+    everybody: bool = True
+
+    @contextlib.contextmanager
+    def hold(self, folder: Path) -> Iterator[Conditions]:
+        with control_group("cpu") as group:
+            quota_us = int(self.cores * 100_000)
+            if unified():
+                limit(group / "cpu.max", f"{quota_us} 100000")
+            else:
+                limit(group / "cpu.cfs_period_us", "100000")
+                limit(group / "cpu.cfs_quota_us", str(quota_us))
+            yield Conditions(container=entering(group) if self.everybody else (), values={"group": str(group)})
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLimit:
+    """The job gets so much memory and no swap; the kernel's OOM killer does the rest."""
+
+    megabytes: int
+
+    @contextlib.contextmanager
+    def hold(self, folder: Path) -> Iterator[Conditions]:
+        with control_group("memory") as group:
+            limit(group / ("memory.max" if unified() else "memory.limit_in_bytes"), str(self.megabytes << 20))
+            yield Conditions(prefix=entering(group))
+
+
+@dataclass(frozen=True, slots=True)
+class Burners:
+    """Neighbours: processes that keep so many cores busy."""
+
+    cores: int = 1
+
+    @contextlib.contextmanager
+    def hold(self, folder: Path) -> Iterator[Conditions]:
+        need(shutil.which(ENDS_WITH_US[0]) is not None, f"{ENDS_WITH_US[0]} not installed")
+        command = [*ENDS_WITH_US, sys.executable, "-c", "while True: pass"]
+        with contextlib.ExitStack() as stack:
+            for _ in range(self.cores):
+                stack.callback(end_process, subprocess.Popen(command, start_new_session=True))
+            yield Conditions()
+
+
+def end_process(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class SlowDisk:
+    """`{disk}`: files on a disk of their own, read by the job at this rate at most, none of them in the page cache."""
+
+    bytes_per_s: int
+    files: int
+    file_bytes: int = 60_000
+
+    @contextlib.contextmanager
+    def hold(self, folder: Path) -> Iterator[Conditions]:
+        need_tools("losetup", "mkfs.ext4", "mount", "umount")
+        image, mounted = folder / "disk.img", folder / "disk"
+        with contextlib.ExitStack() as stack:
+            image.write_bytes(b"")
+            stack.callback(image.unlink)
+            os.truncate(image, (32 << 20) + self.files * (self.file_bytes + 8192))
+            mounted.mkdir(exist_ok=True)
+            call("mkfs.ext4", "-q", "-F", image)
+            device = call("losetup", "--find", "--show", image)
+            stack.callback(undo, "losetup", "-d", device)
+            call("mount", device, mounted)
+            stack.callback(undo, "umount", mounted)
+            group = stack.enter_context(control_group("io"))
+            self._throttle(group, device)
+            self._fill(mounted / "data")
+            yield Conditions(prefix=entering(group), values={"disk": str(mounted / "data")})
+
+    def _throttle(self, group: Path, device: str) -> None:
+        number = Path(device).stat().st_rdev
+        numbers = f"{os.major(number)}:{os.minor(number)}"
+        if unified():
+            limit(group / "io.max", f"{numbers} rbps={self.bytes_per_s}")
+        else:
+            limit(group / "blkio.throttle.read_bps_device", f"{numbers} {self.bytes_per_s}")
+
+    def _fill(self, data: Path) -> None:
+        data.mkdir()
+        for number in range(self.files):
+            (data / f"{number:05}.bin").write_bytes(os.urandom(self.file_bytes))
+        os.sync()
+        Path("/proc/sys/vm/drop_caches").write_text("3")
+
+
+@dataclass(frozen=True, slots=True)
+class SlowLoopback:
+    """The job runs in a network namespace whose `lo` carries this much (as tc writes rates)."""
+
+    rate: str
+
+    @contextlib.contextmanager
+    def hold(self, folder: Path) -> Iterator[Conditions]:
+        need_tools("ip", "tc")
+        name = own_name()
+        call("ip", "netns", "add", name)
+        try:
+            inside = ("ip", "netns", "exec", name)
+            call(*inside, "ip", "link", "set", "lo", "up")
+            shaped = ("root", "tbf", "rate", self.rate, "burst", "256kb", "latency", "50ms")
+            call(*inside, "tc", "qdisc", "add", "dev", "lo", *shaped)
+            yield Conditions(prefix=inside)
+        finally:
+            undo("ip", "netns", "delete", name)
+
+
+@dataclass(frozen=True, slots=True)
+class SmallSharedMemory:
+    """A container whose /dev/shm is this small, in a mount namespace that ends with its processes."""
+
+    megabytes: int
+
+    @contextlib.contextmanager
+    def hold(self, folder: Path) -> Iterator[Conditions]:
+        need_tools("unshare", "mount")
+        mount = f'mount -t tmpfs -o size={self.megabytes}m none /dev/shm && exec "$@"'
+        yield Conditions(container=("unshare", "--mount", "sh", "-c", mount, "sh"))
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """What torch.compile needs for CPUs."""
+
+    @contextlib.contextmanager
+    def hold(self, folder: Path) -> Iterator[Conditions]:
+        need(any(shutil.which(name) for name in ("g++", "clang++")), "no C++ compiler for torch.compile")
+        yield Conditions()
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """`{images}`: an ImageFolder of JPEGs, made once and kept beside the folders of all runs."""
+
+    per_class: int
+    scale: float = 1.0
+    classes: int = 10
+
+    @contextlib.contextmanager
+    def hold(self, folder: Path) -> Iterator[Conditions]:
+        images = folder.parents[1] / "images" / f"{self.classes}x{self.per_class}-at-{self.scale:g}"
+        make = [sys.executable, str(Path(__file__).parents[1] / "make_images.py"), str(images)]
+        make += ["--classes", str(self.classes), "--per-class", str(self.per_class), "--val-per-class", "4"]
+        call(*make, "--scale", str(self.scale))
+        yield Conditions(values={"images": str(images)})

@@ -1,0 +1,121 @@
+"""Trains a small net and does something between its steps: logs, waits, saves, evaluates, collects garbage, forgets to free."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import time
+from pathlib import Path
+
+import models
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+
+RANK = int(os.environ.get("RANK", "0"))
+
+
+class Node:
+    """A record of some application: many of them make the garbage collector's rounds long."""
+
+    def __init__(self) -> None:
+        self.itself, self.fields = self, {"a": [0], "b": [1]}
+
+
+def write_log(path: Path, loss: Tensor, ms: float) -> None:
+    """Slow the way loggers are: many lines, each flushed."""
+    end = time.perf_counter() + ms / 1000
+    with path.open("a") as file:
+        while time.perf_counter() < end:
+            file.write(f"loss {loss.item()}\n")
+            file.flush()
+
+
+def save(model: nn.Module, path: Path, megabytes: int) -> None:
+    with path.open("wb") as file:
+        torch.save({"model": model.state_dict(), "optimizer": torch.zeros(megabytes << 18)}, file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def evaluate(model: nn.Module, held_out: DataLoader, batches: int) -> None:
+    model.eval()
+    with torch.no_grad():
+        for _, (x, _y) in zip(range(batches), held_out, strict=False):
+            model(x)
+    model.train()
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    add = parser.add_argument
+    add("--out", type=Path, required=True)
+    add("--steps", type=int, default=100)
+    add("--batch", type=int, default=16)
+    add("--width", type=int, default=24)
+    add("--write-log", type=float, default=0.0, metavar="MS")
+    add("--pause", type=float, default=0.0, metavar="MS")
+    add("--every", type=int, default=1, help="log or pause only after every so many steps")
+    add("--checkpoint-every", type=int, default=0)
+    add("--checkpoint-megabytes", type=int, default=12)
+    add("--evaluate-every", type=int, default=0)
+    add("--evaluate-batches", type=int, default=6)
+    add("--records", type=int, default=0, help="objects that the garbage collector looks through")
+    add("--freeze", action="store_true", help="keep the garbage collector from them")
+    add("--collect-every", type=int, default=0)
+    add("--retain", type=int, default=0, metavar="KB", help="kept for ever, each step")
+    return parser.parse_args()
+
+
+def after_step(step: int, model: nn.Module, held_out: DataLoader, loss: Tensor, options: argparse.Namespace) -> None:
+    if options.write_log and step % options.every == 0:
+        write_log(options.out / f"log{RANK}.txt", loss, options.write_log)
+    if options.pause and step % options.every == 0:
+        time.sleep(options.pause / 1000)
+    if options.checkpoint_every and step % options.checkpoint_every == 0:
+        save(model, options.out / f"checkpoint{RANK}.pt", options.checkpoint_megabytes)
+    if options.collect_every and step % options.collect_every == 0:
+        gc.collect()
+    if options.evaluate_every and step % options.evaluate_every == 0:
+        evaluate(model, held_out, options.evaluate_batches)
+
+
+def main() -> None:
+    options = parse()
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    if "RANK" in os.environ:
+        dist.init_process_group("gloo")
+    memory = TensorDataset(torch.rand(2048, 3, 32, 32), torch.randint(10, (2048,)))
+    data = DataLoader(memory, batch_size=options.batch, shuffle=True)
+    held_out = DataLoader(memory, batch_size=options.batch)
+    plain = models.small_cnn(options.width)
+    model = DistributedDataParallel(plain) if dist.is_initialized() else plain
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    records = [Node() for _ in range(options.records)]  # the application's, alive as long as the training
+    if options.freeze:
+        gc.freeze()
+    history, step = [], 0
+    while step < options.steps:
+        for x, y in data:
+            loss = nn.functional.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            step += 1
+            if options.retain:
+                history.append(torch.rand(options.retain << 8))
+            after_step(step, plain, held_out, loss, options)
+            if step >= options.steps:
+                break
+    if dist.is_initialized():
+        dist.barrier()
+        dist.destroy_process_group()
+    records.clear()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""Trains a small net on two ranks until the second one stops: it hangs, leaves its peer alone, dies, or runs out of memory."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+
+import models
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+
+
+def stuck_in_user_code() -> None:
+    while True:
+        signal.pause()
+
+
+def read_bad_record(step: int) -> None:
+    raise ValueError(f"record {step} is damaged")
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    add = parser.add_argument
+    add("--steps", type=int, default=400)
+    add("--at", type=int, default=40, help="the step after which it happens")
+    add("--what", choices=("hang", "collective", "uneven", "kill", "raise", "memory"), required=True)
+    return parser.parse_args()
+
+
+def fail(what: str, step: int, hoard: list[Tensor]) -> None:
+    if what == "hang":
+        stuck_in_user_code()
+    elif what == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif what == "raise":
+        read_bad_record(step)
+    elif what == "memory":
+        hoard.append(torch.ones(16 << 18))  # 16 MiB a step, and never given back
+
+
+def train(options: argparse.Namespace) -> None:
+    rank = dist.get_rank()
+    memory = TensorDataset(torch.rand(1024, 3, 32, 32), torch.randint(10, (1024,)))
+    data = DataLoader(memory, batch_size=16)
+    model = DistributedDataParallel(models.small_cnn(24))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    metrics = dist.new_group()
+    hoard: list[Tensor] = []
+    step = 0
+    while step < options.steps:
+        for x, y in data:
+            loss = nn.functional.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            step += 1
+            if rank == 1 and step >= options.at:
+                fail(options.what, step, hoard)
+                if options.what == "uneven":
+                    return  # its part of the data is shorter
+            if rank == 0 and step == options.at and options.what == "collective":
+                dist.all_reduce(loss.detach(), group=metrics)  # an average that only the first rank asks for
+            if step >= options.steps:
+                break
+
+
+def main() -> None:
+    options = parse()
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    train(options)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""Trains a small net on pictures whose loading costs something: computing, reading, or now and then a lot of either."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from pathlib import Path
+
+import models
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
+
+
+def blur(picture: np.ndarray, ms: float) -> np.ndarray:
+    """As many passes of a filter as fit into so much CPU time."""
+    end_ns = time.thread_time_ns() + ms * 1e6
+    while time.thread_time_ns() < end_ns:
+        picture = (picture + np.roll(picture, 1, -1) + np.roll(picture, 1, -2)) / 3
+    return picture
+
+
+class Pictures(Dataset):
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.transform_ms, self.large_ms, self.large_every = options.transform, options.large, options.large_every
+        self.files = sorted(Path(options.files).iterdir()) if options.files else []
+        self.length = len(self.files) or options.pictures
+        self.picture = np.random.default_rng(0).random((3, 32, 32), dtype=np.float32)
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        picture = self.picture
+        if self.files:
+            picture = picture * (self.files[index].read_bytes()[-1] / 255)
+        if self.transform_ms:
+            picture = blur(picture, self.transform_ms)
+        if self.large_ms and index % self.large_every == 0:
+            picture = blur(picture, self.large_ms)  # a panorama among the snapshots
+        return torch.from_numpy(picture), index % 10
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    add = parser.add_argument
+    add("--steps", type=int, default=100)
+    add("--batch", type=int, default=16)
+    add("--width", type=int, default=24)
+    add("--threads", type=int, default=1)
+    add("--pictures", type=int, default=100_000)
+    add("--workers", type=int, default=0)
+    add("--persistent", action="store_true")
+    add("--prefetch", type=int)
+    add("--files", help="folder of pictures to read")
+    add("--transform", type=float, default=0.0, metavar="MS", help="CPU time of a picture's preprocessing")
+    add("--large", type=float, default=0.0, metavar="MS", help="CPU time on top for every --large-every'th picture")
+    add("--large-every", type=int, default=64)
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = parse()
+    torch.manual_seed(0)
+    torch.set_num_threads(options.threads)
+    if "RANK" in os.environ:
+        dist.init_process_group("gloo")
+    pictures = Pictures(options)
+    sampler = DistributedSampler(pictures) if dist.is_initialized() else None
+    data = DataLoader(
+        pictures,
+        batch_size=options.batch,
+        sampler=sampler,
+        shuffle=sampler is None,
+        num_workers=options.workers,
+        persistent_workers=options.persistent,
+        prefetch_factor=options.prefetch,
+    )
+    model = models.small_cnn(options.width)
+    if dist.is_initialized():
+        model = DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    step = 0
+    while step < options.steps:
+        for pictures_now, labels in data:
+            loss = nn.functional.cross_entropy(model(pictures_now), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            step += 1
+            if step >= options.steps:
+                break
+    if dist.is_initialized():
+        dist.barrier()  # together: gloo now and then aborts a rank whose peer has left
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Trains a small net on two ranks, of which the second is held up: by its data, by extra work, or by its control group."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from pathlib import Path
+
+import models
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset
+
+
+class Pictures(Dataset):
+    def __init__(self, slow_ms: float) -> None:
+        self.slow_ms = slow_ms
+        self.pictures = torch.rand(512, 3, 32, 32)
+
+    def __len__(self) -> int:
+        return 100_000
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        if self.slow_ms:
+            time.sleep(self.slow_ms / 1000)  # a mount that answers late
+        return self.pictures[index % 512], index % 10
+
+
+def extra_work(ms: float) -> Tensor:
+    """Computing that only one rank does."""
+    end_ns, square = time.thread_time_ns() + ms * 1e6, torch.rand(128, 128)
+    while time.thread_time_ns() < end_ns:
+        square = torch.tanh(square @ square)
+    return square.mean() * 0
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    add = parser.add_argument
+    add("--steps", type=int, default=100)
+    add("--batch", type=int, default=16)
+    add("--width", type=int, default=24)
+    add("--workers", type=int, default=0)
+    add("--slow-data", type=float, default=0.0, metavar="MS", help="a sample of the slow rank")
+    add("--slow-compute", type=float, default=0.0, metavar="MS", help="a step of the slow rank")
+    add("--larger", type=int, default=0, help="samples more in each batch of the slow rank")
+    add("--group", type=Path, help="the slow rank moves into this control group")
+    add("--from-step", type=int, default=0)
+    add("--slow-rank", type=int, default=1)
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = parse()
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    slow = dist.get_rank() == options.slow_rank
+    pictures = Pictures(options.slow_data if slow else 0.0)
+    batch = options.batch + (options.larger if slow else 0)
+    data = DataLoader(pictures, batch_size=batch, num_workers=options.workers)
+    model = DistributedDataParallel(models.small_cnn(options.width))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step, (x, y) in zip(range(options.steps), data, strict=False):
+        if slow and options.group and step == options.from_step:
+            (options.group / "cgroup.procs").write_text(str(os.getpid()))
+        loss = nn.functional.cross_entropy(model(x), y)
+        if slow and options.slow_compute and step >= options.from_step:
+            loss = loss + extra_work(options.slow_compute)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""Trains on records that come out of compressed files in a stream, collated by hand; gradients of several batches make a step."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import zlib
+from collections.abc import Iterator
+
+import models
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+
+class Records(IterableDataset):
+    """Unpacks each record, `passes` times over, as formats do that are packed more than once."""
+
+    def __init__(self, count: int, passes: int) -> None:
+        rng = np.random.default_rng(0)
+        self.count, self.passes = count, passes
+        self.packed = [self._pack(rng.integers(0, 255, (3, 64, 64), dtype=np.uint8) // 32) for _ in range(32)]
+
+    @staticmethod
+    def _pack(picture: np.ndarray) -> bytes:
+        buffer = io.BytesIO()
+        np.save(buffer, picture)
+        return zlib.compress(buffer.getvalue(), 9)
+
+    def __iter__(self) -> Iterator[tuple[np.ndarray, int]]:
+        info = get_worker_info()
+        first, every = (info.id, info.num_workers) if info else (0, 1)
+        for number in range(first, self.count, every):
+            for _ in range(self.passes):
+                picture = np.load(io.BytesIO(zlib.decompress(self.packed[number % 32])))
+            yield picture, number % 10
+
+
+def collate(samples: list[tuple[np.ndarray, int]]) -> dict[str, Tensor]:
+    pictures = torch.from_numpy(np.stack([picture for picture, _ in samples])).float().div_(8)
+    return {"pictures": nn.functional.avg_pool2d(pictures, 2), "labels": torch.tensor([label for _, label in samples])}
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    add = parser.add_argument
+    add("--steps", type=int, default=100)
+    add("--batch", type=int, default=16)
+    add("--accumulate", type=int, default=1)
+    add("--workers", type=int, default=0)
+    add("--passes", type=int, default=1)
+    add("--width", type=int, default=24)
+    add("--threads", type=int, default=1)
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = parse()
+    torch.manual_seed(0)
+    torch.set_num_threads(options.threads)
+    records = Records(options.steps * options.accumulate * options.batch, options.passes)
+    data = DataLoader(records, batch_size=options.batch, collate_fn=collate, num_workers=options.workers)
+    model = models.small_cnn(options.width)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for number, batch in enumerate(data, start=1):
+        loss = nn.functional.cross_entropy(model(batch["pictures"]), batch["labels"])
+        (loss / options.accumulate).backward()
+        if number % options.accumulate == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+if __name__ == "__main__":
+    main()

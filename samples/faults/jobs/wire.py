@@ -1,0 +1,63 @@
+"""Trains a net with many parameters for its computing: much to send for each step."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+
+
+def perceptron(hidden: int, layers: int) -> nn.Module:
+    inner = [part for _ in range(layers) for part in (nn.Linear(hidden, hidden), nn.ReLU())]
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, hidden), nn.ReLU(), *inner, nn.Linear(hidden, 10))
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    add = parser.add_argument
+    add("--steps", type=int, default=80)
+    add("--batch", type=int, default=64)
+    add("--hidden", type=int, default=512)
+    add("--layers", type=int, default=2)
+    add("--accumulate", type=int, default=1)
+    add("--compress", action="store_true", help="send bfloat16")
+    add("--find-unused", action="store_true")
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = parse()
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    memory = TensorDataset(torch.rand(4096, 3, 32, 32), torch.randint(10, (4096,)))
+    data = DataLoader(memory, batch_size=options.batch, shuffle=True, drop_last=True)
+    net = perceptron(options.hidden, options.layers)
+    model = DistributedDataParallel(net, find_unused_parameters=options.find_unused)
+    if options.compress:
+        model.register_comm_hook(None, default_hooks.bf16_compress_hook)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    batches = 0
+    while batches < options.steps * options.accumulate:
+        for x, y in data:
+            batches += 1
+            last = batches % options.accumulate == 0
+            with contextlib.nullcontext() if last else model.no_sync():
+                (nn.functional.cross_entropy(model(x), y) / options.accumulate).backward()
+            if last:
+                optimizer.step()
+                optimizer.zero_grad()
+            if batches >= options.steps * options.accumulate:
+                break
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""Removes what a run that was killed could not remove itself: processes, groups, namespaces, mounts, loop devices, folders."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import psutil
+
+from samples.faults.fixtures import CGROUP, NAME, call, remove_group, unified
+from samples.faults.scenario import CannotBeMade
+
+OWNER = "RN50_FAULTS_OWNER"  # in the environment of all that a run starts, whoever becomes its parent
+_MAKER = re.compile(rf"{NAME}(\d+)-")
+
+
+def end_processes(owner: int) -> list[str]:
+    """Kill what this run has started and what still runs; returns their commands."""
+    left = [process for process in psutil.process_iter() if _owner(process) == owner]
+    commands = []
+    for process in left:
+        with contextlib.suppress(psutil.Error):
+            commands.append(" ".join(process.cmdline()))
+            process.kill()
+    psutil.wait_procs(left, timeout=10)
+    return commands
+
+
+def _owner(process: psutil.Process) -> int | None:
+    if process.pid == os.getpid():
+        return None
+    try:
+        return int(process.environ().get(OWNER, ""))
+    except (psutil.Error, ValueError):
+        return None
+
+
+def sweep(folder: Path) -> list[str]:
+    """Remove what runs that are gone have left; returns what that was. `folder`: where runs have their working folders."""
+    swept = []
+    for owner in {_owner(process) for process in psutil.process_iter()} - {None}:
+        if not psutil.pid_exists(owner):
+            swept += end_processes(owner)
+    for mounted in reversed(_mounts(folder)):
+        swept += _tried(str(mounted), "umount", mounted)
+    for device, backing in _loop_devices():
+        if Path(backing).is_relative_to(folder) and _is_stale(backing):
+            swept += _tried(device, "losetup", "-d", device)
+    for group in _groups():
+        with contextlib.suppress(OSError):
+            remove_group(group)
+            swept.append(str(group))
+    for name in _stale(_namespaces()):
+        swept += _tried(name, "ip", "netns", "delete", name)
+    for left in _stale(path.name for path in folder.glob(f"{NAME}*")):
+        shutil.rmtree(folder / left, ignore_errors=True)
+        swept.append(left)
+    return swept
+
+
+def _tried(what: str, *command: object) -> list[str]:
+    try:
+        call(*command)
+    except CannotBeMade:
+        return []
+    return [what]
+
+
+def _is_stale(name: str) -> bool:
+    maker = _MAKER.search(name)
+    return maker is not None and not psutil.pid_exists(int(maker[1]))
+
+
+def _stale(names: Iterable[str]) -> list[str]:
+    return [name for name in names if _is_stale(name)]
+
+
+def _mounts(folder: Path) -> list[Path]:
+    mounted = [Path(line.split()[1]) for line in Path("/proc/mounts").read_text().splitlines()]
+    return [path for path in mounted if path.is_relative_to(folder) and _is_stale(str(path))]
+
+
+def _loop_devices() -> Iterator[tuple[str, str]]:
+    for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
+        with contextlib.suppress(OSError):
+            yield f"/dev/{backing.parts[3]}", backing.read_text().strip()
+
+
+def _groups() -> list[Path]:
+    folders = [CGROUP] if unified() else [CGROUP / controller for controller in ("cpu", "blkio", "memory")]
+    return [group for base in folders for group in base.glob(f"{NAME}*") if _is_stale(group.name)]
+
+
+def _namespaces() -> list[str]:
+    if shutil.which("ip") is None:
+        return []
+    shown = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=False).stdout
+    return [line.split()[0] for line in shown.splitlines() if line.strip()]

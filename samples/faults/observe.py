@@ -1,0 +1,130 @@
+"""Runs one job under the advisor, as a user would, and reads what was recorded. Nothing of it is left when it returns."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from advisor.core.recording import Recording
+from advisor.diagnose import diagnose
+from advisor.store.reader import read_recording
+from samples.faults.leftovers import OWNER, end_processes
+from samples.faults.scenario import Conditions, Ending, Job
+
+SAMPLES = Path(__file__).resolve().parents[1]
+BIN = Path(sys.executable).parent  # the environment need not be activated
+LIMIT_S = 280.0
+HANG_LIMIT_S = 120.0
+POLL_S = 2.0
+GRACE_S = 60.0
+
+
+class JobWentWrong(Exception):
+    """The job did not end in the way that its scenario says; the message has its last words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    report: Mapping[str, Any]
+    recording: Recording
+    run: Path
+    exit_code: int | None
+    wall_s: float
+
+
+def observe(job: Job, conditions: Conditions, folder: Path, *, ending: Ending = "finishes") -> Observation:
+    """Raises JobWentWrong. `folder` is the job's own and empty."""
+    folder.mkdir()
+    (folder / "out").mkdir()
+    start = time.monotonic()
+    with _running(command(job, conditions, folder), job.environment, folder) as process:
+        if ending == "hangs":
+            found = _watch_hang(process, folder)
+            return Observation(*found, run_folder(folder), None, time.monotonic() - start)
+        try:
+            code = process.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            raise JobWentWrong(f"still running after {LIMIT_S:.0f} s{_last_words(folder)}") from None
+    wall_s = time.monotonic() - start
+    if (code != 0) != (ending == "fails"):
+        raise JobWentWrong(f"exit code {code}{_last_words(folder)}")
+    return Observation(*read_report(folder), run_folder(folder), code, wall_s)
+
+
+def command(job: Job, conditions: Conditions, folder: Path) -> list[str]:
+    """The advisor's command line with the job's, the fixtures' commands before the one or the other."""
+    values = {**conditions.values, "out": str(folder / "out")}
+    python = [str(BIN / "torchrun"), "--standalone", f"--nproc_per_node={job.ranks}"] if job.ranks else [sys.executable]
+    arguments = [argument.format_map(values) for argument in job.arguments]
+    # the advisor ends, and the job with it, when this process is killed
+    ends_with_us = ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
+    advisor = [str(BIN / "rn50-advisor"), "run", "--no-tui", "--run-dir", str(folder / "runs"), "--"]
+    script = str(SAMPLES / job.script)
+    return [*ends_with_us, *conditions.container, *advisor, *conditions.prefix, *python, script, *arguments]
+
+
+def run_folder(folder: Path) -> Path:
+    run = next(iter((folder / "runs").glob("*")), None)
+    if run is None:
+        raise JobWentWrong(f"nothing was recorded{_last_words(folder)}")
+    return run
+
+
+def read_report(folder: Path) -> tuple[dict[str, Any], Recording]:
+    recording = read_recording(run_folder(folder))
+    return diagnose(recording).as_json(), recording
+
+
+@contextlib.contextmanager
+def _running(argv: Sequence[str], environment: Mapping[str, str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """In a session of its own: a Ctrl-C is this process's, which then ends the job in order."""
+    marked = {**os.environ, **environment, OWNER: str(os.getpid())}
+    with (folder / "output.txt").open("wb") as output:
+        process = subprocess.Popen(
+            argv, env=marked, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        )
+        try:
+            yield process
+        finally:
+            _stop(process)
+            end_processes(os.getpid())
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is not None:
+        return
+    process.terminate()
+    try:
+        process.wait(GRACE_S)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _watch_hang(process: subprocess.Popen[bytes], folder: Path) -> tuple[dict[str, Any], Recording]:
+    """The report on a job that hangs, while it does: asked for again and again until it says so, or for the last time."""
+    deadline = time.monotonic() + HANG_LIMIT_S
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = process.wait(POLL_S)
+            raise JobWentWrong(f"ended with {code} and should have hung{_last_words(folder)}")
+        if not any((folder / "runs").glob("*/run.sqlite")):
+            continue
+        report, recording = read_report(folder)
+        if report["verdict"]["state"] == "failed" or time.monotonic() > deadline:
+            return report, recording
+
+
+def _last_words(folder: Path) -> str:
+    lines = (folder / "output.txt").read_text(errors="replace").splitlines()
+    return "".join(f"\n    {line}" for line in lines[-12:])

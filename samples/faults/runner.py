@@ -1,0 +1,169 @@
+"""Runs scenarios one after the other: fixtures, job, verdict, and the job with the advice followed; alone on the machine."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from samples.faults.first_verdict import first_right_verdict, samples_per_s
+from samples.faults.fixtures import own_name
+from samples.faults.leftovers import sweep
+from samples.faults.observe import JobWentWrong, Observation, observe
+from samples.faults.scenario import CannotBeMade, Conditions, Fixture, Job, Remedy, Scenario
+from samples.faults.score import Result, judge
+
+RETRIES = 2
+DISTURBANCE = "CPU003"  # somebody else used the machine
+
+
+class Interrupted(BaseException):
+    """SIGINT, SIGTERM or SIGHUP came; everything is undone on the way out."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signal.Signals(signum).name)
+        self.signum = signum
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Where jobs run: `folder` is this process's own, images lie beside it; runs are moved to `keep`, if that is wanted."""
+
+    folder: Path
+    keep: Path | None = None
+
+
+@contextlib.contextmanager
+def open_bench(base: Path, keep: Path | None = None) -> Iterator[Bench]:
+    """Sweeps what killed runs have left, and ends in order on a signal."""
+    base = base.resolve()
+    base.mkdir(parents=True, exist_ok=True)
+    sweep(base)
+    if keep:
+        keep.mkdir(parents=True, exist_ok=True)
+    with signals_as_exceptions():
+        folder = base / own_name()
+        folder.mkdir()
+        try:
+            yield Bench(folder, keep)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def signals_as_exceptions() -> Iterator[None]:
+    """The first signal ends the run; those that follow it do not disturb the clean-up."""
+    watched = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def stop(signum: int, _frame: FrameType | None) -> None:
+        for other in watched:
+            signal.signal(other, signal.SIG_IGN)
+        raise Interrupted(signum)
+
+    before = {signum: signal.signal(signum, stop) for signum in watched}
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+
+
+def run_scenario(scenario: Scenario, bench: Bench, repetition: int = 0) -> Result:
+    truth = scenario.truth
+    primary = truth.roots[0] if truth.roots else "healthy"
+    result = Result(scenario.name, truth.label, primary, scenario.strength, repetition)
+    try:
+        seen, attempts = undisturbed(scenario, scenario.job, scenario.fixtures, bench)
+    except CannotBeMade as reason:
+        return replace(result, skipped=str(reason))
+    except JobWentWrong as what:
+        return replace(result, broken=str(what), why_not="the job went wrong", verdict="none")
+    result = replace(describe(scenario, seen, result), attempts=attempts)
+    if scenario.remedy is None or not result.right:
+        return result
+    try:
+        return measure_remedy(scenario, scenario.remedy, seen, result, bench)
+    except (CannotBeMade, JobWentWrong) as what:
+        return replace(result, broken=f"with the fix: {what}")
+
+
+def describe(scenario: Scenario, seen: Observation, result: Result) -> Result:
+    """The verdict on what was seen, and how long it took to get there."""
+    judgement = judge(scenario.truth, seen.report)
+    first = first_right_verdict(seen.recording, scenario.truth, scenario.onset_step) if judgement.right else None
+    return replace(
+        result,
+        verdict=judgement.verdict,
+        ranks=judgement.ranks,
+        right=judgement.right,
+        why_not=judgement.why_not,
+        false_alarms=judgement.false_alarms,
+        right_place=judgement.right_place,
+        first_s=first and round(first.seconds, 1),
+        first_steps=first and first.steps,
+        disturbed=disturbed(scenario, seen),
+        steps=seen.report["step_time"]["steps"],
+        step_s=seen.report["step_time"]["median_s"],
+        wall_s=round(seen.wall_s, 1),
+    )
+
+
+def measure_remedy(scenario: Scenario, remedy: Remedy, before: Observation, result: Result, bench: Bench) -> Result:
+    """The same job with the advised change, right after, on the same machine."""
+    fixtures = scenario.fixtures if remedy.fixtures is None else remedy.fixtures
+    after, _ = undisturbed(scenario, remedy.job or scenario.job, fixtures, bench, suffix="-fixed")
+    rates = samples_per_s(before.recording), samples_per_s(after.recording)
+    saving = root_of(before.report).get("saving")
+    return replace(
+        result,
+        predicted=tuple(saving["speedup"]) if saving else None,
+        measured=round(rates[1] / rates[0], 3) if rates[0] and rates[1] else None,
+        disturbed=result.disturbed or disturbed(scenario, after),
+    )
+
+
+def undisturbed(
+    scenario: Scenario, job: Job, fixtures: tuple[Fixture, ...], bench: Bench, *, suffix: str = ""
+) -> tuple[Observation, int]:
+    """A run that nobody else has disturbed, as far as tries go; and how many there were."""
+    attempts = 0
+    while True:
+        attempts += 1
+        with tempfile.TemporaryDirectory(dir=bench.folder, ignore_cleanup_errors=True) as name:
+            folder = Path(name)
+            with held(fixtures, folder) as conditions:
+                seen = observe(job, conditions, folder / "job", ending="finishes" if suffix else scenario.ending)
+            if bench.keep:
+                target = bench.keep / f"{scenario.name}{suffix}"
+                shutil.rmtree(target, ignore_errors=True)
+                shutil.copytree(seen.run, target)
+        if attempts > RETRIES or not disturbed(scenario, seen):
+            return seen, attempts
+
+
+@contextlib.contextmanager
+def held(fixtures: tuple[Fixture, ...], folder: Path) -> Iterator[Conditions]:
+    """All fixtures at once, each undone in turn. Raises CannotBeMade before the job, never after it."""
+    with contextlib.ExitStack() as stack:
+        parts = [stack.enter_context(fixture.hold(folder)) for fixture in fixtures]
+        yield Conditions(
+            container=tuple(word for part in parts for word in part.container),
+            prefix=tuple(word for part in parts for word in part.prefix),
+            values={name: value for part in parts for name, value in part.values.items()},
+        )
+
+
+def disturbed(scenario: Scenario, seen: Observation) -> bool:
+    if scenario.busy_neighbours:
+        return False
+    return any(finding["rule"] == DISTURBANCE for finding in seen.report["findings"])
+
+
+def root_of(report: Any) -> dict[str, Any]:
+    return next((f for f in report["findings"] if f["rule"] == report["verdict"]["rule"]), {})

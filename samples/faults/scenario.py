@@ -1,0 +1,90 @@
+"""What a scenario is: a job, what is done to it, the truth about it, and the job with the advice followed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+
+Strength = Literal["clear", "just above", "just below", "none"]
+Ending = Literal["finishes", "fails", "hangs"]
+
+
+class CannotBeMade(Exception):
+    """This machine cannot have the fault; the message says what is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What a fixture brings to a job while it is held."""
+
+    container: tuple[
+        str, ...
+    ] = ()  # a command that goes before the advisor: it lives under the fault, as in a container
+    prefix: tuple[str, ...] = ()  # a command that goes before the job alone
+    values: Mapping[str, str] = field(default_factory=dict)  # what {names} in the job's arguments stand for
+
+
+class Fixture(Protocol):
+    """A circumstance outside the job. Holding it may raise CannotBeMade; leaving it undoes everything."""
+
+    def hold(self, folder: Path) -> AbstractContextManager[Conditions]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A command as a user would type it. `ranks`: processes that torchrun starts, 0 for plain python."""
+
+    script: str  # below samples/
+    arguments: tuple[str, ...] = ()
+    ranks: int = 0
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truth:
+    """What is right to say. Root findings of medium severity or above that are in none of the sets are false alarms.
+
+    Without `roots` the right verdict is that nothing is worth fixing; with `never` alone, that it is none of these.
+    """
+
+    roots: tuple[str, ...] = ()  # acceptable root rules, the best one first
+    ranks: tuple[int, ...] | None = None  # which ranks the root must name
+    also: tuple[str, ...] = ()  # true as well, beside the root
+    never: tuple[str, ...] = ()
+    noted: tuple[str, ...] = ()  # among the findings, whatever their severity
+    line: str = ""  # the source line that the first fix names contains this
+    says: str = ""  # somewhere in title, evidence or fixes of the root
+
+    @property
+    def label(self) -> str:
+        ranks = "" if self.ranks is None else f" rank {', '.join(map(str, self.ranks))}"
+        if self.roots:
+            return " or ".join(self.roots) + ranks
+        return f"not {', '.join(self.never)}" if self.never else "healthy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """The advised change applied: another job, other circumstances, or both (None: as before)."""
+
+    job: Job | None = None
+    fixtures: tuple[Fixture, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    name: str
+    family: str
+    job: Job
+    truth: Truth
+    strength: Strength
+    fixtures: tuple[Fixture, ...] = ()
+    remedy: Remedy | None = None
+    ending: Ending = "finishes"
+    onset_step: int = 0  # the step with which the fault begins, where that is not the first
+    busy_neighbours: bool = False  # CPU003 belongs to the fault and says nothing about the measurement
+    fast: bool = False  # runs in `make test`
+    note: str = ""  # why the truth is the truth, where it is not obvious

@@ -1,0 +1,181 @@
+"""Right or wrong: one report against one truth, and many results in a few numbers. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from samples.faults.scenario import Truth
+
+WORTH = ("critical", "high", "medium")
+# Two runs of one and the same job differ by so much on a quiet machine: a prediction is missed beyond its interval and this.
+NOISE = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    verdict: str  # the root rule, or the state where there is none
+    ranks: tuple[int, ...]
+    right: bool
+    why_not: str
+    false_alarms: tuple[str, ...]
+    right_place: bool | None  # None: the truth names no place
+
+
+def judge(truth: Truth, report: Mapping[str, Any]) -> Judgement:
+    said = report["verdict"]
+    roots = [f for f in report["findings"] if f["explained_by"] is None and f["severity"] in WORTH]
+    root = next((f for f in report["findings"] if f["rule"] == said["rule"]), None)
+    ranks = tuple(root["scope"]["ranks"]) if root else ()
+    alarms = tuple(sorted(f["rule"] for f in roots if is_false_alarm(truth, f["rule"])))
+    missing = set(truth.noted) - {f["rule"] for f in report["findings"]}
+    why = _why_wrong(truth, said["rule"] or said["state"], ranks, alarms)
+    why = why or (f"nothing said of {', '.join(sorted(missing))}" if missing else "")
+    place = names_place(truth, root) if root and not why and (truth.line or truth.says) else None
+    return Judgement(said["rule"] or said["state"], ranks, not why, why, alarms, place)
+
+
+def is_false_alarm(truth: Truth, rule: str) -> bool:
+    if truth.never and not truth.roots:
+        return rule in truth.never
+    return rule not in (*truth.roots, *truth.also)
+
+
+def _why_wrong(truth: Truth, verdict: str, ranks: tuple[int, ...], alarms: tuple[str, ...]) -> str:
+    if truth.roots:
+        if verdict not in truth.roots:
+            return f"{verdict} instead of {truth.label}"
+        if truth.ranks is not None and ranks != truth.ranks:
+            return f"ranks {list(ranks)} instead of {list(truth.ranks)}"
+        return ""
+    if truth.never:
+        return f"{', '.join(alarms)} is not the root" if alarms else ""
+    return "" if verdict == "healthy" else f"{verdict} instead of healthy"
+
+
+def names_place(truth: Truth, finding: Mapping[str, Any]) -> bool:
+    """Whether the first fix points at the true line, and the finding's words hold what they should."""
+    if truth.line:
+        where = finding["fixes"][0]["where"] if finding["fixes"] else None
+        if where is None or truth.line not in _source_line(Path(where["file"]), where["line"]):
+            return False
+    words = [finding["title"], *(str(e["note"]) + str(e["value"]) for e in finding["evidence"])]
+    return truth.says in " ".join(words + [fix["title"] for fix in finding["fixes"]])
+
+
+def _source_line(file: Path, line: int) -> str:
+    lines = file.read_text().splitlines() if file.exists() else []
+    return lines[line - 1] if 0 < line <= len(lines) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One repetition of one scenario. `skipped`: why it could not be run, and then nothing else is known."""
+
+    scenario: str
+    truth: str
+    primary: str  # the root rule that a right verdict names, "healthy" where there is none
+    strength: str
+    repetition: int = 0
+    skipped: str = ""
+    broken: str = ""  # the job itself went wrong: counted as wrong
+    verdict: str = ""
+    ranks: tuple[int, ...] = ()
+    right: bool = False
+    why_not: str = ""
+    false_alarms: tuple[str, ...] = ()
+    right_place: bool | None = None
+    first_s: float | None = None
+    first_steps: int | None = None
+    predicted: tuple[float, float] | None = None
+    measured: float | None = None
+    disturbed: bool = False
+    attempts: int = 1
+    steps: int = 0
+    step_s: float | None = None
+    wall_s: float = 0.0
+
+    @property
+    def held(self) -> bool | None:
+        """Whether the measured speed-up lies in the predicted interval, give or take the noise of two runs."""
+        if self.predicted is None or self.measured is None:
+            return None
+        low, high = self.predicted
+        return low * (1 - NOISE) <= self.measured <= high * (1 + NOISE)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleScore:
+    """`hits` of `cases` with this truth were recognised; it stood as a root `said` times, `false` of them wrongly."""
+
+    rule: str
+    cases: int
+    hits: int
+    said: int
+    false: int
+
+    @property
+    def recall(self) -> float | None:
+        return self.hits / self.cases if self.cases else None
+
+    @property
+    def precision(self) -> float | None:
+        return (self.said - self.false) / self.said if self.said else None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    scenarios: int
+    runs: int
+    right: int
+    skipped: int
+    disturbed: int
+    false_alarms: int
+    flipped: tuple[str, ...]  # scenarios whose repetitions did not all say the same
+    predictions: int
+    strictly_inside: int
+    inside: int  # give or take the noise
+    median_width: float | None  # of the predicted intervals, relative to their middle
+    rules: tuple[RuleScore, ...]
+
+
+def summarise(results: Sequence[Result]) -> Summary:
+    run = [r for r in results if not r.skipped]
+    pairs = [(r, r.predicted, r.measured) for r in run if r.predicted is not None and r.measured is not None]
+    verdicts: dict[str, set[tuple[str, tuple[int, ...]]]] = {}
+    for r in run:
+        verdicts.setdefault(r.scenario, set()).add((r.verdict, r.ranks))
+    widths = [2 * (high - low) / (high + low) for _, (low, high), _ in pairs]
+    return Summary(
+        scenarios=len(verdicts),
+        runs=len(run),
+        right=sum(r.right for r in run),
+        skipped=len(results) - len(run),
+        disturbed=sum(r.disturbed for r in run),
+        false_alarms=sum(len(r.false_alarms) for r in run),
+        flipped=tuple(sorted(name for name, said in verdicts.items() if len(said) > 1)),
+        predictions=len(pairs),
+        strictly_inside=sum(low <= measured <= high for _, (low, high), measured in pairs),
+        inside=sum(bool(r.held) for r, _, _ in pairs),
+        median_width=statistics.median(widths) if widths else None,
+        rules=_rule_scores(run),
+    )
+
+
+def _rule_scores(run: Sequence[Result]) -> tuple[RuleScore, ...]:
+    rules = {r.primary for r in run} | {rule for r in run for rule in r.false_alarms}
+    scores = []
+    for rule in sorted(rules - {"healthy"}):
+        cases = [r for r in run if r.primary == rule]
+        false = sum(rule in r.false_alarms for r in run)
+        true = sum(r.right and r.verdict == rule for r in run)
+        scores.append(RuleScore(rule, len(cases), sum(r.right for r in cases), true + false, false))
+    healthy = [r for r in run if r.primary == "healthy"]
+    if healthy:
+        said = [r for r in run if r.verdict == "healthy"]
+        false = sum(not r.right for r in said)
+        scores.append(RuleScore("healthy", len(healthy), sum(r.right for r in healthy), len(said), false))
+    return tuple(scores)

@@ -17,7 +17,7 @@ from samples.faults.fixtures import own_name
 from samples.faults.leftovers import sweep
 from samples.faults.observe import JobWentWrong, Observation, observe
 from samples.faults.scenario import CannotBeMade, Conditions, Fixture, Job, Remedy, Scenario
-from samples.faults.score import Result, judge
+from samples.faults.score import Result, attributed_share, judge
 
 RETRIES = 2
 DISTURBANCE = "CPU003"  # somebody else used the machine
@@ -108,6 +108,7 @@ def describe(scenario: Scenario, seen: Observation, result: Result) -> Result:
         first_s=first and round(first.seconds, 1),
         first_steps=first and first.steps,
         disturbed=disturbed(scenario, seen),
+        attributed=attributed_share(seen.report),
         steps=seen.report["step_time"]["steps"],
         step_s=seen.report["step_time"]["median_s"],
         wall_s=round(seen.wall_s, 1),

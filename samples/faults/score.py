@@ -66,6 +66,13 @@ def names_place(truth: Truth, finding: Mapping[str, Any]) -> bool:
     return truth.says in " ".join(words + [fix["title"] for fix in finding["fixes"]])
 
 
+def attributed_share(report: Mapping[str, Any]) -> float | None:
+    """Share of the step on the critical path that has an owner."""
+    critical = report["budget"]["critical"]
+    total = sum(critical.values())
+    return 1 - critical.get("unattributed", 0.0) / total if total else None
+
+
 def _source_line(file: Path, line: int) -> str:
     lines = file.read_text().splitlines() if file.exists() else []
     return lines[line - 1] if 0 < line <= len(lines) else ""
@@ -94,6 +101,7 @@ class Result:
     measured: float | None = None
     disturbed: bool = False
     attempts: int = 1
+    attributed: float | None = None  # share of the step that has an owner
     steps: int = 0
     step_s: float | None = None
     wall_s: float = 0.0

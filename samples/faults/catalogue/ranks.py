@@ -25,7 +25,9 @@ def fault(
     note: str = "",
 ) -> Scenario:
     remedy = Remedy(job=fixed, fixtures=() if unlimited else None) if fixed or unlimited else None
-    roots = Truth(roots=(rule,), ranks=None if rank is None else (rank,), also=also)
+    # that the others wait for this rank must be said too, as a consequence
+    noted = ("COM002",) if strength == "clear" and rank is not None and not onset_step else ()
+    roots = Truth(roots=(rule,), ranks=None if rank is None else (rank,), also=also, noted=noted)
     return Scenario(
         name=name,
         family="ranks",

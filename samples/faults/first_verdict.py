@@ -54,7 +54,10 @@ def first_step_ns(recording: Recording) -> int:
 
 def steps_until(recording: Recording, moment_ns: int) -> int:
     """Steps that the foremost rank had finished."""
-    done = [int(rows["count"][rows["t_end_ns"] <= moment_ns].sum()) for rows in recording.steps.values()]
+    done = [
+        int(rows["count"][(rows["t_end_ns"] <= moment_ns) & ((rows["flags"] & FLAG_TAIL) == 0)].sum())
+        for rows in recording.steps.values()
+    ]
     return max(done, default=0)
 
 

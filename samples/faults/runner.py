@@ -85,7 +85,7 @@ def run_scenario(scenario: Scenario, bench: Bench, repetition: int = 0) -> Resul
     except JobWentWrong as what:
         return replace(result, broken=str(what), why_not="the job went wrong", verdict="none")
     result = replace(describe(scenario, seen, result), attempts=attempts)
-    if scenario.remedy is None or not result.right:
+    if scenario.remedy is None:
         return result
     try:
         return measure_remedy(scenario, scenario.remedy, seen, result, bench)
@@ -120,7 +120,7 @@ def measure_remedy(scenario: Scenario, remedy: Remedy, before: Observation, resu
     fixtures = scenario.fixtures if remedy.fixtures is None else remedy.fixtures
     after, _ = undisturbed(scenario, remedy.job or scenario.job, fixtures, bench, suffix="-fixed")
     rates = samples_per_s(before.recording), samples_per_s(after.recording)
-    saving = root_of(before.report).get("saving")
+    saving = root_of(before.report).get("saving") if result.right else None  # of another cause it says nothing
     return replace(
         result,
         predicted=tuple(saving["speedup"]) if saving else None,

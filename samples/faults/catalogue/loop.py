@@ -18,6 +18,7 @@ def fault(
     fixed: Job | None = None,
     line: str = "",
     says: str = "",
+    also: tuple[str, ...] = (),
     fast: bool = False,
     note: str = "",
 ) -> Scenario:
@@ -25,7 +26,9 @@ def fault(
         name=name,
         family="loop",
         job=job,
-        truth=Truth(never=(rule,)) if strength == "just below" else Truth(roots=(rule,), line=line, says=says),
+        truth=Truth(never=(rule,))
+        if strength == "just below"
+        else Truth(roots=(rule,), line=line, says=says, also=also),
         strength=strength,
         remedy=Remedy(job=fixed) if fixed else None,
         fast=fast,
@@ -41,7 +44,9 @@ SCENARIOS = (
         between("--checkpoint-every=5", "--steps=150"),
         line="torch.save(",
         fixed=between("--steps=150"),
+        also=("LOP004",),
         fast=True,
+        note="emptying the old file and making the state pass outside torch.save: time between steps, on the same lines",
     ),
     fault(
         "checkpoints-of-one-rank",

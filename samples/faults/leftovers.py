@@ -43,8 +43,8 @@ def _owner(process: psutil.Process) -> int | None:
 def sweep(folder: Path) -> list[str]:
     """Remove what runs that are gone have left; returns what that was. `folder`: where runs have their working folders."""
     swept = []
-    for owner in {_owner(process) for process in psutil.process_iter()} - {None}:
-        if not psutil.pid_exists(owner):
+    for owner in {_owner(process) for process in psutil.process_iter()}:
+        if owner is not None and not psutil.pid_exists(owner):
             swept += end_processes(owner)
     for mounted in reversed(_mounts(folder)):
         swept += _tried(str(mounted), "umount", mounted)

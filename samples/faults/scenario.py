@@ -45,7 +45,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truth:
-    """What is right to say. Root findings of medium severity or above that are in none of the sets are false alarms.
+    """What is right to say. Root findings of medium severity or above that are in neither `roots` nor `also` are false alarms.
 
     Without `roots` the right verdict is that nothing is worth fixing; with `never` alone, that it is none of these.
     """

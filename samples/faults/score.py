@@ -39,8 +39,6 @@ def judge(truth: Truth, report: Mapping[str, Any]) -> Judgement:
 
 
 def is_false_alarm(truth: Truth, rule: str) -> bool:
-    if truth.never and not truth.roots:
-        return rule in truth.never
     return rule not in (*truth.roots, *truth.also)
 
 
@@ -52,7 +50,8 @@ def _why_wrong(truth: Truth, verdict: str, ranks: tuple[int, ...], alarms: tuple
             return f"ranks {list(ranks)} instead of {list(truth.ranks)}"
         return ""
     if truth.never:
-        return f"{', '.join(alarms)} is not the root" if alarms else ""
+        wrong = [rule for rule in alarms if rule in truth.never]
+        return f"{', '.join(wrong)} is no root here" if wrong else ""
     return "" if verdict == "healthy" else f"{verdict} instead of healthy"
 
 

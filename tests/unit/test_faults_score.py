@@ -52,11 +52,12 @@ def report(*findings: dict[str, Any], state: str = "") -> dict[str, Any]:
         (Truth(roots=("DAT008",)), report(finding("DAT008"), finding("COM002", by="DAT008")), True, ()),
         (Truth(roots=("DAT008",)), report(finding("DAT008"), finding("LOP004")), True, ("LOP004",)),
         (Truth(roots=("DAT008",), also=("LOP004",)), report(finding("DAT008"), finding("LOP004")), True, ()),
-        # just below: this one not, whatever else there is
-        (Truth(never=("CMP007",)), report(finding("COM002")), True, ()),
+        # just below: this one not; what else there is may be true, and is a false alarm if nothing says so
+        (Truth(never=("CMP007",)), report(finding("COM002")), True, ("COM002",)),
+        (Truth(never=("CMP007",), also=("COM002",)), report(finding("COM002")), True, ()),
         (Truth(never=("CMP007",)), report(finding("CMP007")), False, ("CMP007",)),
         (Truth(never=("CMP007",)), report(finding("CMP007", "low")), True, ()),
-        (Truth(never=("CMP007",)), report(finding("COM002"), finding("CMP007", "medium")), False, ("CMP007",)),
+        (Truth(never=("CMP007",)), report(finding("COM002"), finding("CMP007", "medium")), False, ("CMP007", "COM002")),
         # what must be said, whatever its weight
         (Truth(also=("COM004",), noted=("COM004",)), report(finding("COM004", "low")), True, ()),
         (Truth(also=("COM004",), noted=("COM004",)), report(), False, ()),

@@ -89,6 +89,13 @@ SAMPLES: dict[str, Metric] = dict(
             "the tightest memory limit above this process; absent: none",
         ),
         _m("cgroup.mem_used_bytes", "bytes", "level", "pid", "charged to that cgroup, page cache included"),
+        _m(
+            "cgroup.mem_cache_bytes",
+            "bytes",
+            "level",
+            "pid",
+            "of those, page cache that can be dropped; absent: no limit",
+        ),
         _m("cgroup.oom_kills", "kills", "counter", "pid", "processes of that cgroup the OOM killer took"),
         _m("mem.total_bytes", "bytes", "level", "host", "physical memory"),
         _m("mem.available_bytes", "bytes", "level", "host", "obtainable without swapping"),
@@ -113,7 +120,24 @@ SAMPLES: dict[str, Metric] = dict(
         _m("job.processes", "processes", "level", "job", "live processes of the job"),
         _m("proc.cpu_s", "s", "counter", "pid", "CPU time of all threads"),
         _m("proc.run_delay_s", "s", "counter", "pid", "main thread runnable without a core"),
+        _m(
+            "proc.threads_delay_s", "s", "counter", "pid", "all its threads runnable without a core, summed; ranks only"
+        ),
         _m("proc.rss_bytes", "bytes", "level", "pid", "resident memory"),
+        _m(
+            "proc.held_bytes",
+            "bytes",
+            "level",
+            "pid",
+            "resident memory that no file backs, shared memory included: it cannot be dropped",
+        ),
+        _m(
+            "proc.private_bytes",
+            "bytes",
+            "level",
+            "pid",
+            "of one worker a rank: pages that it shares with nobody, so its copies of what was there before the fork",
+        ),
         _m("proc.threads", "threads", "level", "pid", "threads"),
         _m("proc.read_bytes", "bytes", "counter", "pid", "caused to be read from storage"),
         _m("proc.write_bytes", "bytes", "counter", "pid", "caused to be written to storage"),

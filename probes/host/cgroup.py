@@ -19,7 +19,7 @@ from probes.host.target import Target
 NO_LIMIT_BYTES = 1 << 60  # v1 writes "none" as the largest multiple of a page in 63 bits
 MOUNTS_PERIOD_NS = 30_000_000_000
 CPU_METRICS = ("cgroup.quota_cores", "cgroup.throttled_s", "cgroup.periods", "cgroup.throttled_periods")
-MEMORY_METRICS = ("cgroup.mem_limit_bytes", "cgroup.mem_used_bytes", "cgroup.oom_kills")
+MEMORY_METRICS = ("cgroup.mem_limit_bytes", "cgroup.mem_used_bytes", "cgroup.mem_cache_bytes", "cgroup.oom_kills")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,7 @@ class MemoryLimit:
     holder: str
     used_bytes: int | None
     oom_kills: int | None
+    cache_bytes: int | None = None  # of the used: page cache that can be dropped; looked up only where there is a limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,13 @@ def parse_throttling(text: bytes) -> tuple[float, float, float]:
         values[b"throttled_usec"] / 1e6 if b"throttled_usec" in values else values.get(b"throttled_time", 0) / 1e9
     )
     return throttled_s, float(values.get(b"nr_periods", 0)), float(values.get(b"nr_throttled", 0))
+
+
+def parse_droppable(text: bytes, version: int) -> int | None:
+    """Bytes of page cache in `memory.stat`; shared memory counts as cache there and cannot be dropped."""
+    values = parse_keyed(text)
+    cache, shared = (b"file", b"shmem") if version == 2 else (b"total_cache", b"total_shmem")
+    return max(0, values[cache] - values.get(shared, 0)) if cache in values else None
 
 
 class CgroupReader:
@@ -168,11 +176,13 @@ class CgroupReader:
         depth = tightest[1] if tightest else 0
         holder = levels.directories[depth]
         used = self._read(holder, used_name)
+        stat = self._read(holder, "memory.stat") if tightest else None
         return MemoryLimit(
             limit_bytes=tightest[0] if tightest else None,
             holder=holder,
             used_bytes=int(used) if used else None,
             oom_kills=self._oom_kills(levels, depth),
+            cache_bytes=parse_droppable(stat, levels.version) if stat else None,
         )
 
     def _oom_kills(self, levels: Levels, depth: int) -> int | None:
@@ -246,6 +256,8 @@ class CgroupProbe:
                 samples.append(Sample("cgroup.mem_limit_bytes", scope, float(memory.limit_bytes)))
             if memory.used_bytes is not None:
                 samples.append(Sample("cgroup.mem_used_bytes", scope, float(memory.used_bytes)))
+            if memory.cache_bytes is not None:
+                samples.append(Sample("cgroup.mem_cache_bytes", scope, float(memory.cache_bytes)))
             if memory.oom_kills is not None:
                 kills = self._continued.value(pid, "cgroup.oom_kills", memory.holder, float(memory.oom_kills))
                 samples.append(Sample("cgroup.oom_kills", scope, kills))

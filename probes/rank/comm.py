@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from .facts import TORCH, call_site
 from .layout import FLAG_COMM_SAMPLED, KIND_COMM
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class DdpStamps:
     def __init__(self) -> None:
         self.any = False  # a DistributedDataParallel was made in this process
         self._model: weakref.ref[Any] | None = None
+        self._options: dict[str, Any] = {}  # the model's, as they stand in the facts
         self._every = 1
         self._adapted = False
         self._read = -1  # begin of the last backward that was read: each is written once
@@ -41,11 +43,13 @@ class DdpStamps:
     def seen(self, model: Any) -> dict[str, Any]:
         """A DistributedDataParallel was made; returns its options for the facts file."""
         self.any = True
+        data = model._get_ddp_logging_data()
+        options = {key: data[key] for key in _OPTIONS if key in data}
+        options["file"], options["line"] = call_site(TORCH)
         current = self._model() if self._model is not None else None
         if current is None or _size(model) > _size(current):
-            self._model = weakref.ref(model)
-        data = model._get_ddp_logging_data()
-        return {key: data[key] for key in _OPTIONS if key in data}
+            self._model, self._options = weakref.ref(model), options
+        return options
 
     def read(self, ring: Ring, step: int, step_ns: int, on_cuda: bool) -> None:
         """Called at the begin of a backward: what DDP stamped in the iteration that ended before, which was part of `step`."""
@@ -67,9 +71,17 @@ class DdpStamps:
                 self._next_step = step + 1  # not this one: look again after the next
             return
         self._read = stamps[4]
+        if self._options.get("find_unused_parameters") and "unused_parameter_size" in data:
+            self._count_unused(data["unused_parameter_size"])
         forward, compute, comm, overlap, start, compute_end, comm_start, comm_end = stamps
         values = (step, iteration, forward, compute, comm, overlap, start, compute_end, comm_start, comm_end)
         ring.write(KIND_COMM, FLAG_COMM_SAMPLED, values)
+
+    def _count_unused(self, unused_bytes: int) -> None:
+        """Of stamped iterations DDP tells what the search before it found. The counts reach the facts when they are next written."""
+        options = self._options
+        options["searched_iterations"] = options.get("searched_iterations", 0) + 1
+        options["iterations_with_unused"] = options.get("iterations_with_unused", 0) + (unused_bytes > 0)
 
 
 _OPTIONS = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -29,6 +30,7 @@ class Facts:
     def write(self) -> None:
         if not self.active:
             return
+        self.values.update(changing_facts())
         partial = self._path + ".new"
         with open(partial, "w") as file:
             json.dump(self.values, file, default=str)
@@ -112,7 +114,6 @@ def process_facts(torch: Any) -> dict[str, Any]:
         "python": "%d.%d.%d" % sys.version_info[:3],
         "torch": getattr(torch, "__version__", None),
         "argv": list(sys.argv[:64]),
-        "threads": torch.get_num_threads(),
         "environment_rank": {
             name: os.environ.get(name)
             for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK")
@@ -136,6 +137,21 @@ def process_facts(torch: Any) -> dict[str, Any]:
             "tf32_cudnn": torch.backends.cudnn.allow_tf32,
             "cudnn_benchmark": torch.backends.cudnn.benchmark,
         }
+    return facts
+
+
+def changing_facts() -> dict[str, Any]:
+    """What a script may set after its first backward pass, or what grows: looked up whenever the facts are written."""
+    facts: dict[str, Any] = {
+        # not how many objects are frozen: the interpreter counts them one by one
+        "gc": {
+            "enabled": gc.isenabled(),
+            "collections": [generation["collections"] for generation in gc.get_stats()],
+        }
+    }
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        facts["threads"] = torch.get_num_threads()
     return facts
 
 

@@ -82,6 +82,7 @@ def v2_tree(root: Path) -> Path:
             f"{pod}/main/cpu.stat": "usage_usec 9\nnr_periods 1\nnr_throttled 1\nthrottled_usec 1\n",
             f"{pod}/main/memory.max": "2147483648\n",
             f"{pod}/main/memory.current": "1000000\n",
+            f"{pod}/main/memory.stat": "anon 500000\nfile 400000\nkernel 9\nshmem 150000\n",
             f"{pod}/main/memory.events": "low 0\nhigh 0\nmax 4\noom 1\noom_kill 3\noom_group_kill 0\n",
         },
     )
@@ -95,6 +96,7 @@ def test_v2_takes_the_tightest_quota_on_the_way_to_the_root_and_its_counters(tmp
         ("cgroup.throttled_periods", "pid:7"): 50.0,
         ("cgroup.mem_limit_bytes", "pid:7"): 2147483648.0,
         ("cgroup.mem_used_bytes", "pid:7"): 1000000.0,
+        ("cgroup.mem_cache_bytes", "pid:7"): 250000.0,
         ("cgroup.oom_kills", "pid:7"): 3.0,
     }
 
@@ -113,6 +115,7 @@ def v1_tree(root: Path) -> Path:
             "sys/fs/cgroup/memory/memory.limit_in_bytes": NONE_V1,
             "sys/fs/cgroup/memory/job/memory.limit_in_bytes": "1048576\n",
             "sys/fs/cgroup/memory/job/memory.usage_in_bytes": "4096\n",
+            "sys/fs/cgroup/memory/job/memory.stat": "cache 1\nshmem 1\ntotal_cache 3000\ntotal_shmem 1000\n",
             "sys/fs/cgroup/memory/job/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n",
             "sys/fs/cgroup/memory/job/rank/memory.limit_in_bytes": NONE_V1,
             "sys/fs/cgroup/memory/job/rank/memory.usage_in_bytes": "1\n",
@@ -129,6 +132,7 @@ def test_v1_in_a_hybrid_layout_with_comounted_controllers(tmp_path: Path) -> Non
         ("cgroup.throttled_periods", "pid:7"): 4.0,
         ("cgroup.mem_limit_bytes", "pid:7"): 1048576.0,
         ("cgroup.mem_used_bytes", "pid:7"): 4096.0,
+        ("cgroup.mem_cache_bytes", "pid:7"): 2000.0,
         ("cgroup.oom_kills", "pid:7"): 3.0,  # v1 counts a kill in the victim's own cgroup only
     }
 

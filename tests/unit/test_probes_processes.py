@@ -13,9 +13,10 @@ import pytest
 from probe_trees import missing, stat_line, values, write_tree
 
 from probes.host.process_tree import RESCAN_PERIOD_NS
-from probes.host.processes import ExitStatus, ProcessesProbe, ProcessTree
+from probes.host.processes import PRIVATE_PERIOD_NS, ExitStatus, ProcessesProbe, ProcessTree
 from probes.host.procfs import CLOCK_TICKS, PAGE_BYTES, KeptFiles, parse_stat
 from probes.host.target import Target
+from probes.host.thread_delays import PERIOD_NS_PER_THREAD, ThreadDelays
 
 RANK, WORKER = Target(7, "rank", 0), Target(8, "worker", 0)
 
@@ -49,7 +50,13 @@ def recorded(root: Path, pid: int = 7, **stat: int) -> dict[str, str]:
         "stat": stat_line(pid, **{"cpu_ticks": 250, "threads": 12, "rss_pages": 100, **stat}),  # type: ignore[arg-type]
         "schedstat": "9000000000 1500000000 77\n",
         "io": "rchar: 5000\nwchar: 1\nsyscr: 1\nsyscw: 1\nread_bytes: 4096\nwrite_bytes: 512\ncancelled_write_bytes: 0\n",
-        "status": "Name:\tpython\nvoluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t42\n",
+        "status": (
+            "Name:\tpython\nVmRSS:\t  400 kB\nRssAnon:\t  200 kB\nRssFile:\t  150 kB\nRssShmem:\t   50 kB\n"
+            "voluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t42\n"
+        ),
+        "smaps_rollup": "0-1 ---p 0 0:0 0 [rollup]\nRss: 400 kB\nPrivate_Clean: 30 kB\nPrivate_Dirty: 90 kB\n",
+        f"task/{pid}/schedstat": "9000000000 1500000000 77\n",
+        f"task/{pid + 1000}/schedstat": "100000000 2500000000 9\n",
         "cmdline": "python\0train.py\0--x y\0",
     }
     return {f"proc/{pid}/{name}": text for name, text in files.items()}
@@ -62,6 +69,8 @@ def test_everything_that_is_told_of_a_process(tmp_path: Path) -> None:
         ("proc.rss_bytes", "pid:7"): 100.0 * PAGE_BYTES,
         ("proc.threads", "pid:7"): 12.0,
         ("proc.run_delay_s", "pid:7"): 1.5,
+        ("proc.threads_delay_s", "pid:7"): 4.0,
+        ("proc.held_bytes", "pid:7"): 250 * 1024.0,
         ("proc.read_bytes", "pid:7"): 4096.0,
         ("proc.write_bytes", "pid:7"): 512.0,
         ("proc.rchar_bytes", "pid:7"): 5000.0,
@@ -72,7 +81,10 @@ def test_everything_that_is_told_of_a_process(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("absent", "gaps"),
-    [("io", {"proc.read_bytes", "proc.write_bytes", "proc.rchar_bytes"}), ("schedstat", {"proc.run_delay_s"})],
+    [
+        ("io", {"proc.read_bytes", "proc.write_bytes", "proc.rchar_bytes"}),
+        ("schedstat", {"proc.run_delay_s", "proc.threads_delay_s"}),
+    ],
 )
 def test_a_missing_account_is_a_gap_once_for_a_rank_and_once_for_all_its_workers(
     tmp_path: Path, absent: str, gaps: set[str]
@@ -93,7 +105,7 @@ def test_a_missing_account_is_a_gap_once_for_a_rank_and_once_for_all_its_workers
 def test_a_kernel_that_keeps_no_scheduling_account_reads_zero_and_is_a_gap(tmp_path: Path) -> None:
     write_tree(tmp_path, recorded(tmp_path) | {"proc/7/schedstat": "0 0 0\n"})
     reading = ProcessesProbe(tmp_path).sample(0, [RANK])
-    assert missing(reading) == {"proc.run_delay_s"}
+    assert missing(reading) == {"proc.run_delay_s", "proc.threads_delay_s"}
     assert ("proc.run_delay_s", "pid:7") not in values(reading)
 
 
@@ -114,8 +126,56 @@ print(sorted((g.metric, "CAP_SYS_PTRACE" in g.hint) for g in reading.gaps))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     samples, gaps = done.stdout.splitlines()
     assert "proc.cpu_s" in samples
-    assert "_bytes" not in samples.replace("rss_bytes", "")
+    assert "_bytes" not in samples.replace("rss_bytes", "").replace("held_bytes", "")
     assert gaps == str([(f"proc.{name}", True) for name in ("rchar_bytes", "read_bytes", "write_bytes")])
+
+
+def test_a_kernel_that_does_not_tell_what_memory_is_for_is_a_gap(tmp_path: Path) -> None:
+    write_tree(tmp_path, recorded(tmp_path) | {"proc/7/status": "Name:\tx\nVmRSS:\t400 kB\nnonvoluntary_ctxt_switches:\t4\n"})
+    reading = ProcessesProbe(tmp_path).sample(0, [RANK])
+    assert missing(reading) == {"proc.held_bytes"}
+    assert ("proc.held_bytes", "pid:7") not in values(reading)
+
+
+def test_pages_of_its_own_are_told_of_one_worker_of_each_rank_and_not_at_every_tick(tmp_path: Path) -> None:
+    for pid in (7, 8, 9, 10):
+        write_tree(tmp_path, recorded(tmp_path, pid))
+    probe = ProcessesProbe(tmp_path)
+    targets = [RANK, WORKER, Target(9, "worker", 0), Target(10, "worker", 1)]
+    found = {key: value for key, value in values(probe.sample(0, targets)).items() if key[0] == "proc.private_bytes"}
+    assert found == {("proc.private_bytes", f"pid:{pid}"): 120 * 1024.0 for pid in (8, 10)}
+    assert ("proc.private_bytes", "pid:8") not in values(probe.sample(PRIVATE_PERIOD_NS - 1, targets))
+    assert ("proc.private_bytes", "pid:8") in values(probe.sample(3600_000_000_000, targets))
+
+
+def delays(root: Path, **threads: int) -> None:
+    """Seconds that each thread of process 7 has waited for a core."""
+    for thread in (root / "proc/7/task").glob("*"):
+        (thread / "schedstat").unlink()
+        thread.rmdir()
+    write_tree(root, {f"proc/7/task/{name}/schedstat": f"9 {s * 10**9} 7\n" for name, s in threads.items()})
+
+
+def test_waiting_is_summed_over_threads_and_the_ended_keep_theirs(tmp_path: Path) -> None:
+    reader = ThreadDelays(tmp_path)
+    later = iter(range(0, 10**12, 10**10))
+    delays(tmp_path, t7=1, t8=5)
+    assert reader.read(next(later), 7, 2) == 6.0
+    delays(tmp_path, t7=2, t9=3)
+    assert reader.read(next(later), 7, 2) == 10.0
+    delays(tmp_path, t7=2, t9=1)  # the number of an ended thread, given to a new one
+    assert reader.read(next(later), 7, 2) == 11.0
+    assert reader.read(next(later), 99, 2) is None
+    reader.prune([])
+    assert reader.read(next(later), 7, 2) == 3.0
+
+
+def test_many_threads_are_looked_at_seldom(tmp_path: Path) -> None:
+    delays(tmp_path, t7=1)
+    reader = ThreadDelays(tmp_path)
+    assert reader.read(0, 7, 200) == 1.0
+    assert reader.read(200 * PERIOD_NS_PER_THREAD - 1, 7, 200) is None
+    assert reader.read(200 * PERIOD_NS_PER_THREAD, 7, 200) == 1.0
 
 
 @pytest.mark.parametrize("state", ["Z", "X"])

@@ -17,15 +17,16 @@ MS = 1_000_000
 class Model:
     """What DistributedDataParallel offers of its logger: iteration `n` is stamped when it is a multiple of the rate."""
 
-    def __init__(self):
+    def __init__(self, searches=False, unused=()):
         self.iteration, self.rate, self.stamped = 0, 1, 0
+        self.searches, self.unused = searches, unused
         self.logger = SimpleNamespace(_get_ddp_logging_data=lambda: SimpleNamespace(ints_map=self._data()))
 
     def parameters(self):
         return [SimpleNamespace(numel=lambda: 10)]
 
     def _get_ddp_logging_data(self):
-        return {"backend_name": "gloo", **self._data()}
+        return {"backend_name": "gloo", "find_unused_parameters": int(self.searches), **self._data()}
 
     def _set_ddp_runtime_logging_sample_rate(self, rate):
         self.rate = rate
@@ -39,6 +40,7 @@ class Model:
         start = self.stamped * 100 * MS
         return {
             "iteration": self.iteration,
+            "unused_parameter_size": 80 if self.iteration in self.unused else 0,
             "backward_comm_time": 5 * MS,
             "backward_compute_time_start": start,
             "backward_compute_time_end": start + 20 * MS,
@@ -56,9 +58,9 @@ class Paper:
         self.rows.append(dict(zip(COMM_FIELDS, values, strict=True)))
 
 
-def read(steps, step_ms):
-    model, stamps, paper = Model(), DdpStamps(), Paper()
-    stamps.seen(model)
+def read(steps, step_ms, model=None):
+    model, stamps, paper = model or Model(), DdpStamps(), Paper()
+    model.options = stamps.seen(model)
     for step in range(steps):
         model.train()
         stamps.read(paper, step, step_ms * MS, False)
@@ -79,6 +81,23 @@ def test_short_steps_are_read_about_every_fifty_milliseconds(step_ms, rate):
     later = [row["step"] for row in rows if row["step"] >= 20]
     assert later and all(b - a == rate for a, b in pairwise(later))
     assert all((step + 1) % rate == 0 for step in later)  # iterations are counted from one
+
+
+def test_the_line_that_wraps_the_model_is_kept():
+    options = DdpStamps().seen(Model())
+    assert options["file"] == __file__ and options["line"] > 0
+
+
+@pytest.mark.parametrize(("unused", "found"), [((), 0), ((7, 30), 2)])
+def test_searches_are_counted_where_they_are_read_anyway(unused, found):
+    model, rows = read(40, 60, Model(searches=True, unused=unused))
+    assert model.options["searched_iterations"] == len(rows) == 40
+    assert model.options["iterations_with_unused"] == found
+
+
+def test_a_model_that_does_not_search_was_not_looked_at():
+    model, _ = read(40, 60, Model(unused=(7,)))
+    assert "searched_iterations" not in model.options
 
 
 def test_the_larger_of_two_models_speaks_for_the_rank():

@@ -1,0 +1,52 @@
+"""What a script changes after its first backward pass is looked up whenever the facts are written."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from probes.rank.facts import Facts
+
+
+@pytest.fixture
+def facts(tmp_path, monkeypatch):
+    torch = SimpleNamespace(threads=8, get_num_threads=lambda: torch.threads)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    made = Facts(str(tmp_path))
+    made.active = True
+    made.torch = torch
+    made.read = lambda: json.loads((tmp_path / f"facts-{os.getpid()}.json").read_text())
+    return made
+
+
+def test_the_number_of_threads_is_that_of_now(facts):
+    facts.write()
+    assert facts.read()["threads"] == 8
+    facts.torch.threads = 2
+    facts.write()
+    assert facts.read()["threads"] == 2
+
+
+def test_the_collectors_state_and_counts_are_those_of_now(facts):
+    facts.write()
+    before = facts.read()["gc"]
+    gc.disable()
+    try:
+        gc.collect()
+        facts.write()
+    finally:
+        gc.enable()
+    after = facts.read()["gc"]
+    assert before["enabled"] and not after["enabled"]
+    assert after["collections"][-1] == before["collections"][-1] + 1
+
+
+def test_nothing_is_looked_up_in_a_process_that_is_no_rank(facts, tmp_path):
+    facts.active = False
+    facts.write()
+    assert not list(tmp_path.iterdir())

@@ -51,7 +51,7 @@ def run_rule(rule: Rule, analysis: Analysis, config: Config) -> Outcome:
 
 
 def link(findings: list[Finding], explains: Mapping[str, tuple[str, ...]]) -> tuple[Finding, ...]:
-    """Findings with causes before consequences: fatal first, then roots by seconds lost, each followed by what it explains."""
+    """Findings with causes before consequences: fatal and urgent first, then roots by seconds lost, each followed by what it explains."""
     cause: dict[str, str] = {}
     # the cheapest first: in a ring of rules that explain each other the costliest is left over as the root
     for finding in sorted(findings, key=_cost):
@@ -78,9 +78,16 @@ def link(findings: list[Finding], explains: Mapping[str, tuple[str, ...]]) -> tu
     ]
     by_rule = {finding.rule: finding for finding in linked}
 
-    def place(finding: Finding) -> tuple[bool, float, str, bool, float]:
+    def place(finding: Finding) -> tuple[bool, bool, float, str, bool, float]:
         root = by_rule[roots[finding.rule]]
-        return not root.fatal, -root.seconds_per_step, root.rule, finding is not root, -finding.seconds_per_step
+        return (
+            not root.fatal,
+            not root.urgent,
+            -root.seconds_per_step,
+            root.rule,
+            finding is not root,
+            -finding.seconds_per_step,
+        )
 
     return tuple(sorted(linked, key=place))
 

@@ -10,10 +10,14 @@ import numpy as np
 
 from advisor.analysis.budget import Account, account
 from advisor.analysis.capacities import capacities
+from advisor.analysis.collecting import collecting_values
 from advisor.analysis.host import Window, cpu_values, gpu_strips, host_strip, process_by_rank, quota_values
 from advisor.analysis.loading import Loading, loader_facts, loading_of, ranks_by_pid
+from advisor.analysis.memory import memory_trends, memory_values
 from advisor.analysis.moments import deaths, hot_lines, stalls
+from advisor.analysis.searching import search_values
 from advisor.analysis.steady import RankSteps, all_steps, steady_steps, tails
+from advisor.analysis.threads import thread_values
 from advisor.analysis.timeline import segments, timeline
 from advisor.core.analysis import JOB, Analysis, LoaderFacts, training_loader
 from advisor.core.recording import Recording
@@ -44,10 +48,15 @@ def analyse(recording: Recording) -> Analysis:
         _loading_values(loading, loaders, values, missing)
         _drop_unclocked(recording, values, missing)
         _comm_values(recording, accounts, values, missing)
+        values.update(thread_values(window))
+        values.update(collecting_values(recording, steady, accounts))
     lines = hot_lines(recording)
     if lines:
         values["gap.io_share", JOB] = sum(line.share for line in lines if line.io)
     _run_values(recording, everything, values)
+    values.update(search_values(recording, missing))
+    memory = memory_trends(recording, everything)
+    values.update(memory_values(recording, everything, memory))
     time = _step_time(everything, steady)
     stalled = stalls(recording, time.median_s or 0.0, _p99(everything))
     samples = values.get(("step.samples", JOB))
@@ -66,6 +75,7 @@ def analyse(recording: Recording) -> Analysis:
         save_sites=_save_sites(recording),
         deaths=deaths(recording),
         stalls=stalled,
+        memory=memory,
         capacities=capacities(model, loading, samples, comm_measured=bool(accounts and accounts.exposed))
         if model
         else (),

@@ -9,7 +9,7 @@ sampled backward; with rank 1 made 100 ms late, its bucket took 5 ms and rank 0'
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,9 @@ class Account:
     late_share: Mapping[int, float]
     budget: Budget
     sampled_steps: int
+    # by rank, of the steps that all ranks have: row numbers, and seconds of each turn; empty where ranks cannot be laid side by side
+    rows: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
+    turns: Mapping[int, Array] = field(default_factory=dict)
 
 
 def phases_of(steps: RankSteps, gpu: Table | None) -> dict[str, Array]:
@@ -189,6 +192,8 @@ def _together(
         late_share=late,
         budget=Budget(critical, _per_rank(means, exposed_mean, lengths)),
         sampled_steps=int(both.sum()),
+        rows=common,
+        turns={rank: whole[i] for i, rank in enumerate(ranks)},
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from advisor.core.recording import Meta
 from advisor.core.report import (
@@ -36,6 +36,9 @@ VALUES: dict[str, tuple[str, str]] = {
     "step.evaluation_s": ("s", "evaluation, spread over the steps"),
     "step.checkpoint_s": ("s", "checkpoints with their fsync, spread over the steps"),
     "step.gc_s": ("s", "garbage collections"),
+    "gc.critical_s": ("s", "how much shorter the mean step would be without any rank's garbage collections"),
+    "gc.between_s": ("s", "garbage collections between the optimizer and the next fetch, those of 5 ms and more"),
+    "gc.repeated_pause_s": ("s", "garbage collections in one step: as long in three steps at least"),
     "step.run_delay_s": ("s", "training thread runnable without a core"),
     "step.own_s": ("s", "everything but waiting for other ranks"),
     "step.samples": ("samples", "samples of one rank in a step"),
@@ -61,6 +64,12 @@ VALUES: dict[str, tuple[str, str]] = {
     "cpu.host_cores": ("cores", "cores of the host"),
     "cpu.host_busy_cores": ("cores", "cores busy on the host, by anybody"),
     "cpu.other_cores": ("cores", "cores kept busy by processes that are not of this job"),
+    "threads.intra_op": ("threads", "threads among which torch splits one operation"),
+    "threads.waiting": ("threads", "threads of this rank that stand ready without a core, on average"),
+    "ddp.searched": ("iterations", "iterations of which DDP told what its search for unused parameters found"),
+    "ddp.with_unused": ("iterations", "those in which it found one"),
+    "memory.watched_s": ("s", "how long the memory of the job's processes was followed after the warm-up"),
+    "memory.headroom_mb": ("MB", "what the job may still take: host memory or its control group's limit, the smaller"),
     "cpu.steal_share": ("", "share of the host's CPU time the hypervisor took"),
     "quota.cores": ("cores", "the CPU quota above this rank"),
     "quota.throttled_share": ("", "share of quota periods in which this rank's cgroup was held back"),
@@ -138,6 +147,27 @@ class Stall:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryTrend:
+    """Memory of one rank, or of all its workers together, over the run after the warm-up."""
+
+    rank: int
+    role: Literal["rank", "worker"]
+    processes: int
+    # True: pages that workers copied from what they inherited by fork; their resident memory does not show them
+    copied: bool
+    seconds: float
+    steps: float  # of the rank in this time
+    thirds_mb: tuple[float, float, float]  # median of each third of the time
+    mb_per_s: float
+    left_mb: float | None = None  # what can still be copied; None: nothing bounds the growth
+
+    @property
+    def growth(self) -> float:
+        """Share by which it grew."""
+        return self.mb_per_s * self.seconds / max(self.thirds_mb[0], 1e-9)
+
+
+@dataclass(frozen=True, slots=True)
 class Analysis:
     meta: Meta
     world_size: int
@@ -155,6 +185,7 @@ class Analysis:
     save_sites: tuple[Mapping[str, Any], ...] = ()
     deaths: tuple[Death, ...] = ()
     stalls: tuple[Stall, ...] = ()
+    memory: tuple[MemoryTrend, ...] = ()
     capacities: tuple[Capacity, ...] = ()
     segments: tuple[Segment, ...] = ()
     timeline: tuple[TimelinePoint, ...] = ()

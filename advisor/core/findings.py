@@ -67,6 +67,7 @@ class Finding:
     explains: tuple[str, ...] = ()
     explained_by: str | None = None
     fatal: bool = False  # the job hangs or died: nothing else matters until that is mended
+    urgent: bool = False  # the job will die of it within minutes: comes before whatever only costs time
 
 
 @dataclass(frozen=True, slots=True)

@@ -211,6 +211,7 @@ def _plain(value: Any) -> Any:
         plain = {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
         if isinstance(value, Finding):
             plain.pop("fatal")
+            plain.pop("urgent")
         return plain
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}

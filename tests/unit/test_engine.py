@@ -120,6 +120,16 @@ def test_roots_come_by_what_they_cost_each_followed_by_what_it_explains() -> Non
     assert [f.rule for f in found] == ["CPU001", "CMP007", "COM002", "LOP002"]
 
 
+def test_what_ends_the_job_within_minutes_comes_before_what_costs_time() -> None:
+    soon = finding("MEM002", 0.0, urgent=True, severity="critical")
+    judgement = judged(finding("DAT003", 0.7), soon)
+    assert [f.rule for f in judgement.findings] == ["MEM002", "DAT003"]
+    assert (judgement.verdict.state, judgement.verdict.rule) == ("bottleneck", "MEM002")
+    mild = finding("MEM002", 0.0, severity="high")
+    assert judged(mild, finding("DAT003", 0.06, severity="medium")).verdict.rule == "DAT003"
+    assert judged(mild).verdict.rule == "MEM002"
+
+
 def test_what_is_fatal_comes_first_and_is_the_verdict() -> None:
     fatal = finding("RUN001", 0.0, 1, fatal=True, severity="critical")
     judgement = judged(finding("DAT003", 0.7), fatal)

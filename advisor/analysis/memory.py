@@ -1,0 +1,133 @@
+"""How the memory of ranks and workers moves over a run, and how much of it is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.analysis.host import process_by_rank
+from advisor.analysis.steady import RankSteps
+from advisor.core.analysis import JOB, MemoryTrend
+from advisor.core.recording import Process, Recording, Series
+
+Array = NDArray[np.float64]
+
+# Allocators, caches and the page tables of forked workers fill at first; what still grows after so much of the time
+# does not settle.
+_WARM_UP_SHARE = 0.25
+_READINGS = 6  # two for each third
+_LAST_NS = 2_000_000_000  # workers end with their loader, a little before the rank's last step does
+_PAIRS_OF = 150  # readings among which slopes are taken: 11,000 pairs
+_MB = 1e6
+
+
+def memory_trends(recording: Recording, steps: Mapping[int, RankSteps]) -> tuple[MemoryTrend, ...]:
+    """One for each rank, for its workers, and for what those copy; ended workers are left out, their memory is free again."""
+    found = []
+    for rank, process in sorted(process_by_rank(recording.processes).items()):
+        if rank not in steps:
+            continue
+        own = steps[rank]
+        end_ns = int(own.end_ns[-1])  # after its last step a rank gives its memory back
+        trend = _trend(recording, [process], "proc.held_bytes", (int(own.start_ns[0]), end_ns), own)
+        found += [] if trend is None else [trend]
+        workers = [p for p in recording.processes if p.role == "worker" and p.rank == rank]
+        alive = [p for p in workers if p.ended_ns is None or p.ended_ns >= end_ns - _LAST_NS]
+        if alive:
+            begin_ns = max(int(own.start_ns[0]), *(p.first_seen_ns for p in alive))
+            for metric in ("proc.held_bytes", "proc.private_bytes"):
+                trend = _trend(recording, alive, metric, (begin_ns, end_ns), own)
+                found += [] if trend is None else [trend]
+    return tuple(found)
+
+
+def memory_values(
+    recording: Recording, steps: Mapping[int, RankSteps], trends: Iterable[MemoryTrend]
+) -> dict[tuple[str, str], float]:
+    """Values of the job: how long its memory was followed, and how much of it is left."""
+    found: dict[tuple[str, str], float] = {}
+    watched = max((trend.seconds for trend in trends), default=None)
+    if watched is not None:
+        found["memory.watched_s", JOB] = watched
+    headroom = _headroom_bytes(recording, steps) if steps else None
+    if headroom is not None:
+        found["memory.headroom_mb", JOB] = headroom / _MB
+    return found
+
+
+def _trend(
+    recording: Recording, processes: list[Process], metric: str, span_ns: tuple[int, int], steps: RankSteps
+) -> MemoryTrend | None:
+    """Of the processes together, from those that were followed; None with too few readings."""
+    begin_ns, end_ns = span_ns
+    begin_ns += round(_WARM_UP_SHARE * max(0, end_ns - begin_ns))
+    followed = [_between(recording.samples.get((metric, f"pid:{p.pid}")), begin_ns, end_ns) for p in processes]
+    seen = [series for series in followed if series is not None and series.t_ns.size >= _READINGS]
+    if not seen:
+        return None
+    scale = len(processes) / len(seen)  # workers of one rank do the same; only one of them may have been followed
+    thirds = [
+        scale / _MB * sum(float(np.median(part)) for part in parts)
+        for parts in zip(*(np.array_split(s.value, 3) for s in seen), strict=True)
+    ]
+    first, last = min(int(s.t_ns[0]) for s in seen), max(int(s.t_ns[-1]) for s in seen)
+    copied = metric == "proc.private_bytes"
+    return MemoryTrend(
+        rank=steps.rank,
+        role="rank" if processes[0].role == "rank" else "worker",
+        processes=len(processes),
+        copied=copied,
+        seconds=(last - first) / 1e9,
+        steps=float(steps.count[(steps.start_ns >= first) & (steps.start_ns <= last)].sum()),
+        thirds_mb=(thirds[0], thirds[1], thirds[2]),
+        mb_per_s=sum(slope(s) for s in seen) * scale / _MB,
+        left_mb=_left_to_copy(recording, processes, end_ns) if copied else None,
+    )
+
+
+def _headroom_bytes(recording: Recording, steps: Mapping[int, RankSteps]) -> float | None:
+    """What was left when the last step ended: after that the processes give their memory back."""
+    end_ns = max(int(s.end_ns[-1]) for s in steps.values())
+    left = [_last(recording, "mem.available_bytes", "host", end_ns)]
+    for process in process_by_rank(recording.processes).values():
+        scope = f"pid:{process.pid}"
+        limit = _last(recording, "cgroup.mem_limit_bytes", scope, end_ns)
+        used = _last(recording, "cgroup.mem_used_bytes", scope, end_ns)
+        if limit is not None and used is not None:
+            cache = _last(recording, "cgroup.mem_cache_bytes", scope, end_ns) or 0.0
+            left.append(max(0.0, limit - used + cache))
+    return min((value for value in left if value is not None), default=None)
+
+
+def slope(series: Series) -> float:
+    """Median of the slopes between all pairs of readings, per second: a jump or a few outliers do not move it (Theil and Sen)."""
+    pick = np.linspace(0, series.t_ns.size - 1, min(series.t_ns.size, _PAIRS_OF)).astype(np.int64)
+    t_s, value = (series.t_ns[pick] - series.t_ns[0]) / 1e9, series.value[pick]
+    a, b = np.triu_indices(pick.size, 1)
+    later = t_s[b] > t_s[a]
+    return float(np.median((value[b] - value[a])[later] / (t_s[b] - t_s[a])[later])) if later.any() else 0.0
+
+
+def _left_to_copy(recording: Recording, workers: Iterable[Process], end_ns: int) -> float | None:
+    """A worker can copy no more than it inherited."""
+    left, workers = [], list(workers)
+    for process in workers:
+        held = _last(recording, "proc.held_bytes", f"pid:{process.pid}", end_ns)
+        private = _last(recording, "proc.private_bytes", f"pid:{process.pid}", end_ns)
+        if held is not None and private is not None:
+            left.append(max(0.0, held - private))
+    return sum(left) * len(workers) / len(left) / _MB if left else None
+
+
+def _between(series: Series | None, begin_ns: int, end_ns: int) -> Series | None:
+    if series is None:
+        return None
+    inside = (series.t_ns >= begin_ns) & (series.t_ns <= end_ns)
+    return Series(series.t_ns[inside], series.value[inside])
+
+
+def _last(recording: Recording, metric: str, scope: str, end_ns: int) -> float | None:
+    series = _between(recording.samples.get((metric, scope)), 0, end_ns)
+    return float(series.value[-1]) if series is not None and series.value.size else None

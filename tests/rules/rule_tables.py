@@ -2,36 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
-
 import rule_cases as jobs
+from host_rule_tables import HOST_TABLES
 from rule_cases import SCRIPT, death, stands
+from rule_table import Table, waits
 
-from advisor.core.analysis import Analysis
 from advisor.core.findings import Where
-
-Given = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Table:
-    """`lines`: for each threshold the job exactly on it or just inside, which fires, and one on its other side, which does not."""
-
-    job: Callable[..., Analysis]
-    lines: Mapping[str, tuple[Given, Given]]
-    false_alarms: Mapping[str, Given]
-    severities: tuple[tuple[Given, str], ...]
-    ranks: tuple[int, ...] = ()
-    where: Where | None = None
-    best: tuple[Given, float] | None = None  # the most that may be promised, where the next bottleneck caps it
-    also_fires: Mapping[str, Given] = field(default_factory=dict)
-
-
-def waits(name: str) -> tuple[tuple[Given, str], ...]:
-    return (({name: 0.30}, "critical"), ({name: 0.29}, "high"), ({name: 0.15}, "high"), ({name: 0.14}, "medium"))
-
 
 WAIT = {"input_wait": ({"wait": 0.05}, {"wait": 0.0499})}
 LINE = Where(SCRIPT, 42)
@@ -40,6 +16,7 @@ INTERRUPTED = {"exit_code": None, "signal": 2}
 ENDED = {"exit_code": None, "signal": 15}
 
 TABLES: dict[str, Table] = {
+    **HOST_TABLES,
     "DAT001": Table(
         jobs.dat001,
         lines={

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from rule_cases import without
-from rule_tables import TABLES, Given, Table
+from rule_table import Given, Table
+from rule_tables import TABLES
 
 from advisor.core.config import Config
 from advisor.core.findings import Clear, Finding, NotMeasured, Outcome
@@ -51,7 +52,7 @@ def test_fires_and_names_ranks_place_and_evidence(rule: str) -> None:
     assert finding.fixes[0].title and finding.fixes[0].where == table.where
     assert finding.evidence and all(e.note for e in finding.evidence)
     assert 0.5 <= finding.confidence <= 1.0
-    assert (finding.saving is None) == finding.fatal
+    assert (finding.saving is None) == (finding.seconds_per_step == 0.0)
 
 
 @pytest.mark.parametrize(("rule", "line"), rows(lambda table: table.lines.items()))

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import host_rule_cases as host_jobs
+import pytest
 import rule_cases as jobs
-from rule_cases import rank
+from rule_cases import death, rank
 
 from advisor.core.analysis import Analysis
 from advisor.core.config import Config
@@ -57,6 +59,55 @@ def test_small_checkpoints_do_not_hide_a_large_gap() -> None:
     assert judged(merged).verdict.rule == "LOP004"
 
 
+def test_own_threads_are_not_other_processes() -> None:
+    crowded = host_jobs.cpu005(others=5.0)
+    values = {**crowded.values, ("cpu.host_busy_cores", "job"): 15.9}
+    judgement = judged(replace(crowded, values=values))
+    assert causes(judgement) == {"CPU005": None, "CPU003": "CPU005"}
+
+
+def test_a_rank_that_waits_for_its_own_threads_is_no_slow_rank() -> None:
+    crowded = host_jobs.cpu005(own={0: rank(0.5), 1: rank(1.0)}, late={1: 0.95})
+    judgement = judged(replace(crowded, values={**crowded.values, ("comm.skew_s", "job"): 0.5}))
+    assert causes(judgement) == {"CPU005": None, "CMP007": "CPU005", "COM002": "CPU005"}
+
+
+def test_ranks_that_collect_in_turns_keep_each_other_waiting_for_that_reason() -> None:
+    judgement = judged(host_jobs.cpu006(lost=0.3, own=0.15, values={"comm.skew_s": 0.28}, late={0: 0.5, 1: 0.5}))
+    assert causes(judgement) == {"CPU006": None, "COM002": "CPU006"}
+
+
+def test_a_rank_that_alone_collects_is_no_slow_rank() -> None:
+    own = {0: rank(0.7), 1: rank(1.0)}
+    judgement = judged(host_jobs.cpu006(lost=0.3, own=0.3, only=1, own_s=own, late={1: 0.9}))
+    assert causes(judgement) == {"CPU006": None, "CMP007": "CPU006"}
+
+
+@pytest.mark.parametrize(("between", "cause"), [(0.2, "CPU006"), (0.1, None)])
+def test_a_loop_that_collects_between_steps_spends_its_time_on_that(between: float, cause: str | None) -> None:
+    own = {n: rank(gap=0.25) for n in (0, 1)}
+    judgement = judged(host_jobs.cpu006(lost=0.2, own=0.2, between=between, own_s=own))
+    assert causes(judgement)["LOP004"] == cause
+
+
+def test_memory_that_grew_until_the_oom_killer_came_is_the_cause_of_the_death() -> None:
+    killed = host_jobs.mem002(deaths=(death(0, signal=9, exit_code=None, oom_killed=True),))
+    judgement = judged(killed)
+    assert causes(judgement) == {"MEM002": None, "RUN002": "MEM002"}
+    assert (judgement.verdict.state, judgement.verdict.rule) == ("failed", "MEM002")
+    other = judged(host_jobs.mem002(deaths=(death(0, signal=9, exit_code=None),)))
+    assert causes(other)["RUN002"] is None and other.verdict.rule == "RUN002"
+
+
+def test_mild_growth_is_no_verdict_beside_lost_time_and_the_last_minutes_are() -> None:
+    slow = jobs.dat003()
+    growing = host_jobs.trend()
+    for headroom, first in ((3000.0, "DAT003"), (500.0, "MEM002")):
+        values = {**slow.values, ("memory.watched_s", "job"): 300.0, ("memory.headroom_mb", "job"): headroom}
+        judgement = judged(replace(slow, values=values, memory=(growing,)))
+        assert judgement.verdict.rule == first and judgement.verdict.state == "bottleneck"
+
+
 def test_a_healthy_job_gives_no_finding() -> None:
     own = {0: rank(0.97, input_wait=0.01, gap=0.01), 1: rank(0.98, input_wait=0.01, gap=0.01)}
     fine: dict[str, Any] = {
@@ -75,6 +126,14 @@ def test_a_healthy_job_gives_no_finding() -> None:
         "gap.io_share": 0.5,
         **{name: {0: value, 1: value} for name, value in (("quota.cores", 4.0), ("quota.throttled_share", 0.0))},
         "quota.throttled_s_per_s": {0: 0.0, 1: 0.0},
+        "threads.intra_op": {0: 1.0, 1: 1.0},
+        "threads.waiting": {0: 0.1, 1: 0.1},
+        "step.gc_s": {0: 0.001, 1: 0.001},
+        "gc.critical_s": 0.001,
+        "ddp.searched": {0: 0.0, 1: 0.0},
+        "ddp.with_unused": {0: 0.0, 1: 0.0},
+        "memory.watched_s": 100.0,
+        "memory.headroom_mb": 9000.0,
     }
     judgement = judged(jobs.job(own, values=fine))
     assert {row.state for row in judgement.outcomes} == {"clear"}

@@ -1,0 +1,135 @@
+"""Too many compute threads.
+
+What it does: finds ranks that split each operation among more threads, all ranks taken together, than the job has
+cores for.
+
+Why it is slow: an operation ends when the last of its threads does, and a thread without a core ends late. Meanwhile
+the others spin on the cores it waits for, or sleep and must be woken. OpenMP knows the cores of the machine and
+nothing of the other ranks or of a quota: each rank alone may look well sized. Measured on two cores: ResNet18 with 16
+threads took 312 ms a step instead of 68, in two ranks of two threads each 1160 ms instead of 208.
+
+Evidence: threads that torch computes with, by rank, against the cores allowed (affinity and quota); how many of them
+stand ready without a core; how long the training thread itself does. Loader workers compute with one thread each and
+are not counted.
+
+Fix: `OMP_NUM_THREADS=n`, or `torch.set_num_threads(n)` where the script sets it, with n = allowed cores // ranks of
+this machine.
+
+Estimate: the training thread's own wait for a core is the least that spinning teams lose, and half of it the least of
+one rank whose threads sleep. Of several ranks whose threads sleep the wait may be time in which another rank computed:
+how much of it is lost follows from how many threads stand in line. What threads lose by waiting for each other cannot
+be told from work, hence the range.
+
+False alarms: GPU jobs, whose threads sleep; as many threads as cores beside a busy neighbour (CPU003).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from advisor.core.analysis import Analysis
+from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
+from advisor.core.step_model import StepModel
+from rules.reading import mean, model_of
+from rules.rule import Threshold, Thresholds, confidence, rule, severity
+
+# Of the time in which the training thread had a core, what is left at best once no thread waits for another. Measured
+# on two cores with a small convolution net, an MLP and ResNet18: 0.34 to 0.73 where threads of several ranks spin, 0.61
+# at least where one rank's threads sleep.
+_SPINNING_KEEPS = 0.25
+_SLEEPING_KEEPS = 0.55
+# Threads in line for each core from which on ranks that sleep lose some of their wait, and from which on half of it.
+# Measured: nothing lost at 1.1 and 1.7, a fifth or more of the wait at 2.1, 0.45 to 0.9 of it at 2.3 to 5.3.
+_IN_LINE = (1.75, 2.75)
+_HALF = 0.5
+
+
+def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+    threads, waiting = a.by_rank("threads.intra_op"), sum(a.by_rank("threads.waiting").values())
+    allowed, step, delays = a.value("cpu.allowed_cores"), a.value("step.time_s"), a.by_rank("step.run_delay_s")
+    total, delay = sum(threads.values()), mean(delays)
+    if total <= t["threads"] * allowed or waiting < t["waiting"] * allowed or delay < t["delay"] * step:
+        return Clear(RULE.id)
+    model = model_of(a)
+    best, worst = _after(model, threads, delays, waiting)
+    fewer = max(1, math.floor(allowed / max(a.world_size, 1)))
+    lost = step - worst
+    each = f"{max(threads.values()):.0f} threads" + (" in each rank" if len(threads) > 1 else "")
+    return Finding(
+        rule=RULE.id,
+        title=f"{total:.0f} compute threads share {allowed:g} cores",
+        # the least that is lost; where even that is open, the wait alone is worth a word
+        severity=severity(lost / step) or "low",
+        confidence=confidence(a),
+        seconds_per_step=lost,
+        scope=Affected(),
+        evidence=(
+            Evidence(
+                "threads.intra_op", total, "threads", t["threads"] * allowed, f"{each}, {allowed:g} cores allowed"
+            ),
+            Evidence(
+                "threads.waiting",
+                waiting,
+                "threads",
+                t["waiting"] * allowed,
+                f"{waiting:.1f} of the ranks' threads stand ready without a core, on average",
+            ),
+            Evidence(
+                "step.run_delay_s",
+                delay,
+                "s",
+                t["delay"] * step,
+                f"the training thread waits {1000 * delay:.0f} ms for a core in each step",
+            ),
+        ),
+        fixes=(
+            Fix(
+                f"OMP_NUM_THREADS={fewer}, or torch.set_num_threads({fewer}) where the script sets it",
+                f"torch.set_num_threads({fewer})",
+                None,
+                "one line",
+            ),
+        ),
+        saving=model.saving(best, worst, f"{fewer} thread{'s' if fewer > 1 else ''} in each rank, a core for each"),
+    )
+
+
+def _after(
+    model: StepModel, threads: Mapping[int, float], delays: Mapping[int, float], waiting: float
+) -> tuple[float, float]:
+    """(best, worst) step time when every thread has a core."""
+    cores = model.allowed_cores or 1.0
+    shares = {rank: min(0.95, delays.get(rank, 0.0) / max(model.step_s, 1e-9)) for rank in model.own}
+    if len(model.own) > 1 and max(threads.values()) <= cores:
+        # OpenMP lets a team spin that the machine has cores for
+        keeps, given_back = _SPINNING_KEEPS, 1.0
+    elif len(model.own) > 1:
+        first, half = _IN_LINE
+        keeps, given_back = 1.0, _HALF * min(1.0, max(0.0, (waiting / cores - first) / (half - first)))
+    else:
+        keeps, given_back = _SLEEPING_KEEPS, _HALF
+    best = _scaled(model, {rank: keeps * (1.0 - share) for rank, share in shares.items()}, wire=True)
+    return best, _scaled(model, {rank: 1.0 - given_back * share for rank, share in shares.items()}, wire=False)
+
+
+def _scaled(model: StepModel, shares: Mapping[int, float], *, wire: bool) -> float:
+    """Step time when each rank's work takes this share of today's; with `wire` its communication too, which wants cores as well."""
+    changes = {(rank, p): seconds * shares[rank] for rank, own in model.own.items() for p, seconds in own.items()}
+    return model.step_if(changes, wire_s=model.wire_s * max(shares.values()) if wire else None)
+
+
+RULE = rule(
+    __name__,
+    "too many compute threads",
+    check,
+    needs=("step.time_s", "step.run_delay_s", "threads.intra_op", "threads.waiting", "cpu.allowed_cores"),
+    explains=("CPU003", "CMP007", "COM001", "COM002", "DAT001", "DAT003", "DAT004"),
+    thresholds={
+        "threads": Threshold(1.5, "for each allowed core; up to there the scheduler finds gaps for them"),
+        "waiting": Threshold(
+            0.25, "threads in line for each allowed core: threads that sleep, as on a GPU job, do no harm"
+        ),
+        "delay": Threshold(0.05, "of the step: less is what any busy machine shows"),
+    },
+)

@@ -1,0 +1,87 @@
+"""Jobs that the host slows down or will end: threads, collections, memory, DDP's search. Not a test."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rule_cases import SCRIPT, Phases, job, rank
+
+from advisor.core.analysis import Analysis, MemoryTrend
+
+
+def cpu005(
+    threads: float = 16.0,
+    waiting: float = 20.0,
+    delay: float = 0.3,
+    ranks: int = 2,
+    *,
+    others: float = 0.2,
+    own: dict[int, Phases] | None = None,
+    **more: Any,
+) -> Analysis:
+    """Each rank on sixteen cores computes with so many threads, `waiting` of all of them stand in line."""
+    numbers = range(ranks)
+    values: dict[str, Any] = {
+        "threads.intra_op": dict.fromkeys(numbers, threads),
+        "threads.waiting": dict.fromkeys(numbers, waiting / ranks),
+        "step.run_delay_s": dict.fromkeys(numbers, delay),
+        "cpu.other_cores": others,
+    }
+    phases = own or {n: rank() for n in numbers}
+    return job(phases, **{"values": values, "job_cores": 15.5, **more})
+
+
+def cpu006(
+    lost: float = 0.2,
+    own: float = 0.1,
+    pause: float = 0.02,
+    *,
+    only: int | None = None,
+    counts: tuple[int, ...] = (900, 80, 6),
+    between: float = 0.0,
+    own_s: dict[int, Phases] | None = None,
+    **more: Any,
+) -> Analysis:
+    """Without collections the step would be `lost` seconds shorter; each rank (or only one) collects `own` seconds."""
+    numbers = (0, 1)
+    values: dict[str, Any] = {
+        "gc.critical_s": lost,
+        "step.gc_s": {n: own if only in (None, n) else 0.0 for n in numbers},
+        "gc.repeated_pause_s": {n: pause if only in (None, n) else 0.0 for n in numbers},
+        "gc.between_s": dict.fromkeys(numbers, between),
+    }
+    known = {"gc": {"enabled": True, "collections": list(counts)}}
+    given = {"values": {**values, **more.pop("values", {})}, "facts": {"0": known, "1": known}}
+    return job(own_s or {n: rank() for n in numbers}, **{**given, **more})
+
+
+def trend(
+    per_minute: float = 60.0,
+    seconds: float = 300.0,
+    *,
+    first: float = 1000.0,
+    bend: float = 0.5,
+    rank: int = 1,
+    **more: Any,
+) -> MemoryTrend:
+    """So many MB a minute on top of `first`; `bend` of what it grows falls in the first half."""
+    grown = per_minute / 60.0 * seconds * 2 / 3
+    thirds = (first, first + bend * grown, first + grown)
+    given = {"role": "rank", "processes": 1, "copied": False, "steps": 0.5 * seconds, **more}
+    return MemoryTrend(rank, seconds=seconds, thirds_mb=thirds, mb_per_s=per_minute / 60.0, **given)
+
+
+def mem002(trends: tuple[MemoryTrend, ...] | None = None, headroom: float | None = 3000.0, **more: Any) -> Analysis:
+    """Rank 1 grows by 60 MB a minute, and 3000 MB are left."""
+    grown = {name: more.pop(name) for name in ("per_minute", "seconds", "bend", "steps", "first") if name in more}
+    found = (trend(**grown),) if trends is None else trends
+    values = {"memory.watched_s": max((t.seconds for t in found), default=100.0)}
+    if headroom is not None:
+        values["memory.headroom_mb"] = headroom
+    return job({0: rank(), 1: rank()}, **{"values": values, "memory": found, **more})
+
+
+def com004(searched: float = 40.0, used: float = 0.0, *, other: float = 40.0, **more: Any) -> Analysis:
+    values = {"ddp.searched": {0: searched, 1: other}, "ddp.with_unused": {0: 0.0, 1: used}}
+    models = [{"find_unused_parameters": 1, "file": SCRIPT, "line": 51}] if searched else [{"file": SCRIPT, "line": 51}]
+    return job({0: rank(), 1: rank()}, **{"values": values, "facts": {"0": {"ddp": models}}, **more})

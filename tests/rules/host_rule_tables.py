@@ -1,0 +1,102 @@
+"""Tables of the rules on threads, collections, memory and DDP's search. Not a test."""
+
+from __future__ import annotations
+
+import host_rule_cases as jobs
+from host_rule_cases import trend
+from rule_cases import SCRIPT, death
+from rule_table import Table
+
+from advisor.core.findings import Where
+
+COPIED = {"role": "worker", "copied": True, "processes": 4, "first": 100.0}
+
+HOST_TABLES: dict[str, Table] = {
+    "CPU005": Table(
+        jobs.cpu005,
+        lines={
+            "threads": ({"threads": 25, "ranks": 1}, {"threads": 24, "ranks": 1}),
+            "waiting": ({"waiting": 4.0}, {"waiting": 3.99}),
+            "delay": ({"delay": 0.05}, {"delay": 0.0499}),
+        },
+        false_alarms={
+            "threads that sleep, as on a GPU job": {"threads": 64, "waiting": 0.05, "delay": 0.001},
+            "as many threads as cores beside a busy neighbour": {"threads": 8, "waiting": 12.0, "others": 8.0},
+        },
+        severities=(
+            ({"delay": 0.30}, "critical"),
+            ({"delay": 0.29}, "high"),
+            ({"ranks": 1, "threads": 64, "delay": 0.30}, "high"),  # half of the wait is what is sure
+            ({"threads": 64, "waiting": 28.0}, "low"),  # the wait may be the other rank's time to compute
+            ({"threads": 64, "waiting": 44.0}, "high"),
+        ),
+        best=({"ranks": 1, "threads": 64, "delay": 0.2}, 1 / (0.55 * 0.8)),
+        also_fires={"all delay is the job's own, though the cores are full": {"others": 0.0}},
+    ),
+    "CPU006": Table(
+        jobs.cpu006,
+        lines={
+            "share": ({"lost": 0.02}, {"lost": 0.0199}),
+            "pause": ({"lost": 0.001, "pause": 0.05}, {"lost": 0.001, "pause": 0.0499}),
+        },
+        false_alarms={
+            "young collections": {"lost": 0.003, "own": 0.003, "pause": 0.002},
+            "a rank that collects while it would wait anyway": {"lost": 0.0, "own": 0.04, "pause": 0.04},
+        },
+        severities=(
+            ({"lost": 0.30}, "critical"),
+            ({"lost": 0.15}, "high"),
+            ({"lost": 0.05}, "medium"),
+            ({"lost": 0.04}, "low"),
+            ({"lost": 0.001, "pause": 0.2}, "low"),
+        ),
+        best=({"lost": 0.2}, 1 / 0.8),
+    ),
+    "MEM002": Table(
+        jobs.mem002,
+        lines={
+            "growth": ({"per_minute": 20.0}, {"per_minute": 19.9}),
+            "steps": (
+                {"seconds": 50.0, "steps": 200.0, "first": 100.0},
+                {"seconds": 50.0, "steps": 199.0, "first": 100.0},
+            ),
+            "steps_seconds": (
+                {"seconds": 20.0, "steps": 900.0, "first": 100.0},
+                {"seconds": 19.9, "steps": 900.0, "first": 100.0},
+            ),
+            "seconds": (
+                {"seconds": 60.0, "steps": 9.0, "first": 100.0},
+                {"seconds": 59.9, "steps": 9.0, "first": 100.0},
+            ),
+            "lasting": ({"bend": 0.7}, {"bend": 0.701}),
+        },
+        false_alarms={
+            "nothing moves": {"per_minute": 0.0},
+            "an allocator that settles": {"bend": 0.9},
+            "one jump, after an evaluation": {"bend": 0.0},
+            "memory that is given back": {"per_minute": -60.0},
+            "a short run": {"seconds": 15.0, "steps": 5000.0, "first": 10.0},
+        },
+        severities=(
+            ({"headroom": 599.0}, "critical"),
+            ({"headroom": 601.0}, "high"),
+            ({"headroom": 3601.0}, "medium"),
+            ({"headroom": 43201.0}, "low"),
+            ({"headroom": None}, "low"),
+            ({"deaths": (death(1, oom_killed=True),)}, "critical"),
+        ),
+        ranks=(1,),
+        also_fires={"copies of what workers inherited": {"trends": (trend(**COPIED, left_mb=4000.0),)}},
+    ),
+    "COM004": Table(
+        jobs.com004,
+        lines={"iterations": ({"searched": 20.0}, {"searched": 19.0})},
+        false_alarms={
+            "a graph that leaves parts out": {"used": 1.0},
+            "DDP does not search": {"searched": 0.0, "other": 0.0},
+            "one rank was looked at too seldom": {"other": 3.0},
+        },
+        severities=(({}, "low"),),
+        where=Where(SCRIPT, 51),
+    ),
+}

@@ -1,0 +1,30 @@
+"""What a table of one rule holds. Not a test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from advisor.core.analysis import Analysis
+from advisor.core.findings import Where
+
+Given = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Table:
+    """`lines`: for each threshold the job exactly on it or just inside, which fires, and one on its other side, which does not."""
+
+    job: Callable[..., Analysis]
+    lines: Mapping[str, tuple[Given, Given]]
+    false_alarms: Mapping[str, Given]
+    severities: tuple[tuple[Given, str], ...]
+    ranks: tuple[int, ...] = ()
+    where: Where | None = None
+    best: tuple[Given, float] | None = None  # the most that may be promised, where the next bottleneck caps it
+    also_fires: Mapping[str, Given] = field(default_factory=dict)
+
+
+def waits(name: str) -> tuple[tuple[Given, str], ...]:
+    return (({name: 0.30}, "critical"), ({name: 0.29}, "high"), ({name: 0.15}, "high"), ({name: 0.14}, "medium"))

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any
 
 from samples.faults.first_verdict import first_right_verdict, samples_per_s
-from samples.faults.fixtures import own_name
+from samples.faults.fixtures import Burners, own_name
 from samples.faults.leftovers import sweep
 from samples.faults.observe import JobWentWrong, Observation, observe
 from samples.faults.scenario import CannotBeMade, Conditions, Fixture, Job, Remedy, Scenario
@@ -21,6 +21,7 @@ from samples.faults.score import Result, attributed_share, judge
 
 RETRIES = 2
 DISTURBANCE = "CPU003"  # somebody else used the machine
+OTHERS_CORES = 0.25  # beyond the neighbours that belong to a fault
 
 
 class Interrupted(BaseException):
@@ -107,7 +108,7 @@ def describe(scenario: Scenario, seen: Observation, result: Result) -> Result:
         right_place=judgement.right_place,
         first_s=round(first.seconds, 1) if first else None,
         first_steps=first.steps if first else None,
-        disturbed=disturbed(scenario, seen),
+        disturbed=disturbed(scenario.fixtures, seen),
         attributed=attributed_share(seen.report),
         steps=seen.report["step_time"]["steps"],
         step_s=seen.report["step_time"]["median_s"],
@@ -125,7 +126,7 @@ def measure_remedy(scenario: Scenario, remedy: Remedy, before: Observation, resu
         result,
         predicted=tuple(saving["speedup"]) if saving else None,
         measured=round(rates[1] / rates[0], 3) if rates[0] and rates[1] else None,
-        disturbed=result.disturbed or disturbed(scenario, after),
+        disturbed=result.disturbed or disturbed(fixtures, after),
     )
 
 
@@ -144,7 +145,7 @@ def undisturbed(
                 target = bench.keep / f"{scenario.name}{suffix}"
                 shutil.rmtree(target, ignore_errors=True)
                 shutil.copytree(seen.run, target)
-        if attempts > RETRIES or not disturbed(scenario, seen):
+        if attempts > RETRIES or not disturbed(fixtures, seen):
             return seen, attempts
 
 
@@ -160,10 +161,14 @@ def held(fixtures: tuple[Fixture, ...], folder: Path) -> Iterator[Conditions]:
         )
 
 
-def disturbed(scenario: Scenario, seen: Observation) -> bool:
-    if scenario.busy_neighbours:
-        return False
-    return any(finding["rule"] == DISTURBANCE for finding in seen.report["findings"])
+def disturbed(fixtures: tuple[Fixture, ...], seen: Observation) -> bool:
+    """Whether others than our own neighbours kept cores busy that the job needed."""
+    ours = sum(fixture.cores for fixture in fixtures if isinstance(fixture, Burners))
+    finding = next((f for f in seen.report["findings"] if f["rule"] == DISTURBANCE), None)
+    if finding is None or not ours:
+        return finding is not None
+    busy = [e["value"] for e in finding["evidence"] if e["metric"] == "cpu.other_cores"]
+    return bool(busy) and busy[0] > ours + OTHERS_CORES
 
 
 def root_of(report: Any) -> dict[str, Any]:

@@ -85,6 +85,5 @@ class Scenario:
     remedy: Remedy | None = None
     ending: Ending = "finishes"
     onset_step: int = 0  # the step with which the fault begins, where that is not the first
-    busy_neighbours: bool = False  # CPU003 belongs to the fault and says nothing about the measurement
     fast: bool = False  # runs in `make test`
     note: str = ""  # why the truth is the truth, where it is not obvious

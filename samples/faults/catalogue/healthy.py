@@ -8,9 +8,7 @@ from samples.faults.scenario import Fixture, Job, Scenario, Truth
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 
-def healthy(
-    name: str, job: Job, *fixtures: Fixture, fast: bool = False, neighbours: bool = False, note: str = ""
-) -> Scenario:
+def healthy(name: str, job: Job, *fixtures: Fixture, fast: bool = False, note: str = "") -> Scenario:
     return Scenario(
         name=name,
         family="healthy",
@@ -19,7 +17,6 @@ def healthy(
         truth=Truth(),
         strength="none",
         fast=fast,
-        busy_neighbours=neighbours,
         note=note,
     )
 
@@ -51,7 +48,7 @@ SCENARIOS = (
         Job("faults/jobs/cifar.py", ("--model=squeezenet1_1", "--steps=300", "--batch=64", "--compile")),
         Compiler(),
     ),
-    healthy("healthy-perceptron", Job("faults/jobs/wire.py", ("--hidden=512", "--batch=256", "--steps=150"), ranks=2)),
+    healthy("healthy-perceptron", Job("faults/jobs/wire.py", ("--hidden=1024", "--batch=128", "--steps=120"), ranks=2)),
     healthy(
         "healthy-seldom-saving",
         Job(
@@ -70,7 +67,6 @@ SCENARIOS = (
         "healthy-beside-a-neighbour",
         Job("faults/jobs/loading.py", ("--steps=250", "--width=48")),
         Burners(1),
-        neighbours=True,
         note="one thread, one neighbour, two cores: nobody waits for a core",
     ),
     healthy(

@@ -23,7 +23,6 @@ SCENARIOS = (
         truth=Truth(roots=("CPU003",)),
         strength="clear",
         remedy=Remedy(fixtures=()),
-        busy_neighbours=True,
     ),
     Scenario(
         name="a-neighbour-on-one-core",
@@ -33,7 +32,6 @@ SCENARIOS = (
         truth=Truth(roots=("CPU003",)),
         strength="just above",
         remedy=Remedy(fixtures=()),
-        busy_neighbours=True,
         note="two ranks and one neighbour on two cores",
     ),
     Scenario(

@@ -11,7 +11,17 @@ import numpy as np
 from advisor.analysis.budget import Account, account
 from advisor.analysis.capacities import capacities
 from advisor.analysis.collecting import collecting_values
-from advisor.analysis.host import Window, cpu_values, gpu_strips, host_strip, process_by_rank, quota_values
+from advisor.analysis.delivery import delivery_values
+from advisor.analysis.epochs import epoch_values
+from advisor.analysis.host import (
+    Window,
+    cpu_values,
+    gpu_strips,
+    host_strip,
+    process_by_rank,
+    quota_values,
+    shared_memory_values,
+)
 from advisor.analysis.loading import Loading, loader_facts, loading_of, ranks_by_pid
 from advisor.analysis.memory import memory_trends, memory_values
 from advisor.analysis.moments import deaths, hot_lines, stalls
@@ -46,6 +56,8 @@ def analyse(recording: Recording) -> Analysis:
         loading = {rank: loading_of(recording, steps, training_loader(loaders, rank)) for rank, steps in steady.items()}
         _step_values(steady, accounts, values, missing)
         _loading_values(loading, loaders, values, missing)
+        values.update(epoch_values(recording, steady, loaders))
+        values.update(delivery_values(recording, everything, steady, loaders, missing))
         _drop_unclocked(recording, values, missing)
         _comm_values(recording, accounts, values, missing)
         values.update(thread_values(window))
@@ -54,6 +66,7 @@ def analyse(recording: Recording) -> Analysis:
     if lines:
         values["gap.io_share", JOB] = sum(line.share for line in lines if line.io)
     _run_values(recording, everything, values)
+    values.update(shared_memory_values(recording))
     values.update(search_values(recording, missing))
     memory = memory_trends(recording, everything)
     values.update(memory_values(recording, everything, memory))

@@ -85,6 +85,19 @@ def quota_values(window: Window, process: Process) -> dict[str, float]:
     return found
 
 
+def shared_memory_values(recording: Recording) -> dict[tuple[str, str], float]:
+    """How full /dev/shm ever was: a batch that finds no room there kills its worker at once, whatever the mean says."""
+    used, total = (recording.samples.get((f"mem.shm_{name}_bytes", "host")) for name in ("used", "total"))
+    if used is None or total is None or used.value.size != total.value.size or not (total.value > 0).any():
+        return {}
+    share = np.divide(used.value, total.value, out=np.zeros_like(used.value), where=total.value > 0)
+    fullest = int(share.argmax())
+    return {
+        ("shm.used_share", "job"): float(share[fullest]),
+        ("shm.total_mb", "job"): float(total.value[fullest]) / 1e6,
+    }
+
+
 def host_strip(recording: Recording) -> HostStrip | None:
     """The node over the last seconds recorded."""
     end = recording.meta.last_ns

@@ -41,6 +41,7 @@ VALUES: dict[str, tuple[str, str]] = {
     "gc.repeated_pause_s": ("s", "garbage collections in one step: as long in three steps at least"),
     "step.run_delay_s": ("s", "training thread runnable without a core"),
     "step.own_s": ("s", "everything but waiting for other ranks"),
+    "step.batches": ("batches", "micro-batches of one rank in a step"),
     "step.samples": ("samples", "samples of one rank in a step"),
     "gap.io_share": ("", "share of the stack samples between steps that stood in file writes, prints or loggers"),
     "run.evaluation_share": ("", "evaluation's share of the run since the first step"),
@@ -56,9 +57,18 @@ VALUES: dict[str, tuple[str, str]] = {
     "fetch.cpu_share": ("", "CPU time over the time of making a batch"),
     "fetch.delay_share": ("", "waiting for a core over the time of making a batch"),
     "fetch.blocked_share": ("", "neither computing nor waiting for a core: reading, sleeping, locked"),
+    "fetch.hand_over_s": ("s", "of the wait for a batch, what came after a worker had made it"),
+    "fetch.behind_s": ("s", "of the wait for a batch still being made, the time in which a later one was made already"),
+    "fetch.slow_ratio": ("", "what batches that kept later ones waiting took to make, over the median"),
+    "epoch.starts": ("epochs", "epochs that began within the steady steps"),
+    "epoch.start_s": ("s", "what the begin of an epoch takes beyond a usual fetch: workers ended, started, first batch"),
+    "epoch.first_batch_s": ("s", "a new worker's first batch"),
+    "epoch.index_s": ("s", "making the iterator after its workers stood: the order of the samples"),
     "fetch.read_mb": ("MB", "read from a device per batch"),
     "fetch.read_mb_per_s": ("MB/s", "read from a device while making batches, per worker"),
     "data.network_mount": ("", "1 when the data lies on a network file system"),
+    "shm.used_share": ("", "the fullest that /dev/shm was, as the job sees it"),
+    "shm.total_mb": ("MB", "size of /dev/shm, as the job sees it"),
     "cpu.allowed_cores": ("cores", "cores the job may use"),
     "cpu.job_cores": ("cores", "cores the job kept busy"),
     "cpu.host_cores": ("cores", "cores of the host"),
@@ -92,6 +102,7 @@ class LoaderFacts:
     pin_memory: bool
     dataset: Mapping[str, Any]
     mount: Mapping[str, Any] | None = None
+    prefetch_factor: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,7 +37,7 @@ class MemoryProbe:
         self._gaps = GapsOnce()
 
     def sample(self, now_ns: int, targets: Sequence[Target]) -> Reading:
-        samples = [*self._meminfo(), *self._vmstat(), *self._pressure(), *self._shared()]
+        samples = [*self._meminfo(), *self._vmstat(), *self._pressure(), *self._shared(targets)]
         return Reading(tuple(samples), self._gaps.take())
 
     def _meminfo(self) -> list[Sample]:
@@ -82,9 +83,16 @@ class MemoryProbe:
                 samples.append(Sample(metric, "host", value))
         return samples
 
-    def _shared(self) -> list[Sample]:
+    def _shared(self, targets: Sequence[Target]) -> list[Sample]:
+        """As the job sees it: a container or a mount namespace of its own has its own, and mostly a small one."""
+        found = {}
+        for target in targets:
+            if target.role != "worker":
+                with contextlib.suppress(OSError):  # it has ended, or may not be looked into
+                    seen = os.statvfs(self._root / f"proc/{target.pid}/root/dev/shm")
+                    found[_used_share(seen)] = seen
         try:
-            fs = os.statvfs(self._root / "dev/shm")
+            fs = found[max(found)] if found else os.statvfs(self._root / "dev/shm")
         except OSError as e:
             self._gaps.add(("mem.shm_total_bytes", "mem.shm_used_bytes"), "host", f"/dev/shm: {e.strerror}")
             return []
@@ -92,3 +100,7 @@ class MemoryProbe:
             Sample("mem.shm_total_bytes", "host", float(fs.f_blocks * fs.f_frsize)),
             Sample("mem.shm_used_bytes", "host", float((fs.f_blocks - fs.f_bfree) * fs.f_frsize)),
         ]
+
+
+def _used_share(fs: os.statvfs_result) -> float:
+    return 1.0 - fs.f_bfree / fs.f_blocks if fs.f_blocks else 0.0

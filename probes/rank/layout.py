@@ -125,6 +125,7 @@ BATCH_FIELDS = (  # one batch made by one worker
     "samples",
     "evaluation",  # 1: made for an evaluation loader, 0: for training, -1: unknown to the worker
     "wait_ns",  # idle before this batch: no index was waiting
+    "number",  # of this batch in its worker, from 0
 )
 FIELDS = {
     KIND_STEP: STEP_FIELDS,

@@ -51,6 +51,7 @@ class WorkerLog:
                 samples,
                 -1,
                 began_ns - self._idle_since,
+                self.batches,
             ),
         )
         self.batches += 1

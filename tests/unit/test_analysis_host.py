@@ -152,6 +152,17 @@ def test_gpus_are_those_named_and_those_sampled() -> None:
     ]
 
 
+def test_shared_memory_was_as_full_as_it_ever_was() -> None:
+    sizes = {
+        ("mem.shm_used_bytes", "host"): series((1, 8e6), (2, 60e6), (3, 10e6)),
+        ("mem.shm_total_bytes", "host"): series((1, 64e6), (2, 64e6), (3, 64e6)),
+    }
+    analysis = job(sizes)
+    assert analysis.get("shm.used_share") == pytest.approx(60 / 64)
+    assert analysis.get("shm.total_mb") == pytest.approx(64.0)
+    assert job({}).get("shm.used_share") is None, "not measured"
+
+
 def test_samples_of_nothing_are_no_zero() -> None:
     empty = Series(np.array([], np.int64), np.array([], np.float64))
     analysis = job({("job.cpu_s", "job"): empty, ("cpu.allowed_cores", "job"): empty})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from probe_trees import missing, values, write_tree
 
 from probes.host.memory import MemoryProbe
 from probes.host.procfs import PAGE_BYTES
+from probes.host.target import Target
 
 PRESSURE = "some avg10=0.10 avg60=0.00 avg300=0.00 total={}\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=77\n"
 FILES = {
@@ -69,6 +71,28 @@ def test_pressure_comes_back_when_its_file_does(tmp_path: Path) -> None:
     assert missing(probe.sample(0, [])) == {"psi.cpu_some_s", "psi.mem_some_s", "psi.io_some_s"}
     write_tree(tmp_path, FILES)
     assert values(probe.sample(1, []))["psi.cpu_some_s", "host"] == 1.5
+
+
+def test_shared_memory_is_the_jobs_not_the_advisors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {"dev/shm": (1000, 900), "proc/7/root/dev/shm": (64, 16), "proc/8/root/dev/shm": (64, 4)}
+
+    def statvfs(path: Path) -> os.statvfs_result:
+        blocks, free = sizes[str(path.relative_to(tmp_path))]
+        return os.statvfs_result((4096, 4096, blocks, free, free, 0, 0, 0, 0, 255))
+
+    def shared(*targets: Target) -> tuple[float, float]:
+        found = values(MemoryProbe(write_tree(tmp_path, FILES)).sample(0, targets))
+        return found["mem.shm_used_bytes", "host"] / 4096, found["mem.shm_total_bytes", "host"] / 4096
+
+    monkeypatch.setattr("probes.host.memory.os.statvfs", statvfs)
+    assert shared(Target(7, "rank", 0)) == (48, 64)
+    assert shared(Target(7, "rank", 0), Target(8, "rank", 1)) == (60, 64), "the fullest"
+    assert shared(Target(8, "worker", 0)) == (100, 1000), "workers see what their rank sees; they are not asked"
+
+
+def test_shared_memory_of_a_process_that_is_gone_is_the_hosts() -> None:
+    gone = values(MemoryProbe().sample(0, [Target(2**22 + 1, "rank", 0)]))
+    assert gone["mem.shm_total_bytes", "host"] == values(MemoryProbe().sample(0, []))["mem.shm_total_bytes", "host"]
 
 
 def test_the_real_machine_has_memory() -> None:

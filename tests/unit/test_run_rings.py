@@ -13,6 +13,7 @@ import pytest
 
 from advisor.run.rings import NotARing, RingReader
 from probes.rank.layout import (
+    BATCH_FIELDS,
     HEADER_BYTES,
     KIND_BATCH,
     KIND_STEP,
@@ -56,10 +57,10 @@ def steps_of(reader: RingReader) -> tuple[list[int], int]:
 def test_records_come_back_as_written_with_who_wrote_them(path: Path) -> None:
     ring = Ring(str(path), slots=SLOTS, role=ROLE_RANK, rank=3, local_rank=1, world_size=8)
     ring.write(KIND_STEP, 5, step(0))
-    ring.write(KIND_BATCH, 1, tuple(range(10)))
+    ring.write(KIND_BATCH, 1, tuple(range(len(BATCH_FIELDS))))
     reader = RingReader(path)
     drained = reader.drain()
-    assert drained.rows == {KIND_STEP: [(5, step(0))], KIND_BATCH: [(1, tuple(range(10)))]}
+    assert drained.rows == {KIND_STEP: [(5, step(0))], KIND_BATCH: [(1, tuple(range(len(BATCH_FIELDS))))]}
     assert drained.lost == 0
     who = reader.identity
     assert (who.pid, who.role, who.rank, who.local_rank, who.world_size) == (os.getpid(), "rank", 3, 1, 8)

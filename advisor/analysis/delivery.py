@@ -1,0 +1,174 @@
+"""From the worker to the training loop: which batch a fetch waited for, whether it was made by then, and whether later ones were.
+
+Workers take turns: of N workers, worker w makes batches w, w+N, w+2N ... of an epoch, and a loader hands them out in that order. So a
+worker's own count tells which step a batch was made for. Two things must then hold, or nothing is said: no batch reaches its step before it
+was made, and none was begun before its index was sent, N * prefetch_factor batches ahead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.analysis.steady import RankSteps
+from advisor.core.analysis import LoaderFacts, training_loader
+from advisor.core.recording import Recording, Table
+
+Array = NDArray[np.float64]
+
+_ORDERED = 0.98  # of the fetches: a mark between two clocks may be late now and then, another order fails everywhere
+_LEAST = 20  # matched fetches; fewer are an anecdote
+_SLACK_S = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """Seconds per fetch, over the steady ones whose batch is known."""
+
+    fetches: int
+    making_s: float  # the batch was still being made
+    hand_over_s: float  # it was made, and not yet here
+    behind_s: float  # of `making_s`: a later batch was made already
+    slow_ratio: float  # what batches that kept later ones waiting took, over the median; 1 where there were none
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetches:
+    """One row a fetch of one batch: which one of which epoch, begin and end in seconds."""
+
+    epoch: NDArray[np.int64]
+    place: NDArray[np.int64]
+    begin: Array
+    end: Array
+
+
+def delivery_values(
+    recording: Recording,
+    everything: Mapping[int, RankSteps],
+    steady: Mapping[int, RankSteps],
+    loaders: Sequence[LoaderFacts],
+    missing: dict[str, str],
+) -> dict[tuple[str, str], float]:
+    """How batches reached the training loop, of every rank with workers."""
+    found: dict[tuple[str, str], float] = {}
+    for rank, steps in steady.items():
+        scope, loader = f"rank:{rank}", training_loader(loaders, rank)
+        found["step.batches", scope] = steps.per_step("micro_batches")
+        table = recording.batches.get(rank)
+        if loader is None or not loader.num_workers or table is None:
+            continue
+        made = delivery(everything[rank], steps, table, loader)
+        if isinstance(made, str):
+            missing["fetch.hand_over_s"] = missing["fetch.behind_s"] = made
+            continue
+        found["fetch.hand_over_s", scope] = made.hand_over_s
+        found["fetch.behind_s", scope] = made.behind_s
+        found["fetch.slow_ratio", scope] = made.slow_ratio
+    return found
+
+
+def delivery(everything: RankSteps, steady: RankSteps, batches: Table, loader: LoaderFacts) -> Delivery | str:
+    """One rank's; a string says why it cannot be told."""
+    rows = batches[(batches["loader"] == loader.id) & (batches["evaluation"] != 1)]
+    starts = np.flatnonzero(everything.epoch_start)
+    if rows.size == 0 or starts.size == 0 or loader.num_workers < 1:
+        return "no batch was seen being made"
+    if (everything.columns["micro_batches"] > 1.5 * everything.count).any():
+        return "steps of several batches: how long each fetch took is not recorded"
+    first_step = int(everything.step[0])
+    epoch, place = _numbered(everything, starts, rows, loader, from_the_begin=first_step == 0)
+    fetches = _fetches(everything, starts)
+    begun, done = _lookup(fetches, epoch, place, rows["t_start_ns"]), _lookup(fetches, epoch, place, rows["t_end_ns"])
+    if not _in_order(fetches, begun, done, loader):
+        return "batches did not come in the order of their making (in_order=False, or a sampler of its own)"
+    later = _earliest_later(fetches, epoch, place, rows["t_end_ns"])
+    use = ~np.isnan(done) & (fetches.begin >= steady.start_ns[0] / 1e9) & (fetches.begin <= steady.end_ns[-1] / 1e9)
+    if use.sum() < _LEAST:
+        return f"only {use.sum()} fetches could be told apart"
+    return _delivery(fetches, use, done, later, done - begun)
+
+
+def _delivery(fetches: _Fetches, use: NDArray[np.bool_], done: Array, later: Array, took: Array) -> Delivery:
+    begin, end, made = fetches.begin[use], fetches.end[use], np.minimum(done[use], fetches.end[use])
+    behind = np.clip(made - np.maximum(begin, later[use]), 0.0, None)
+    slow = float((behind * took[use]).sum() / behind.sum()) if behind.sum() > 0 else 0.0
+    return Delivery(
+        fetches=int(use.sum()),
+        making_s=float(np.clip(made - begin, 0.0, None).mean()),
+        hand_over_s=float((end - np.maximum(begin, made)).mean()),
+        behind_s=float(behind.mean()),
+        slow_ratio=max(1.0, slow / max(float(np.median(took[use])), 1e-9)),
+    )
+
+
+def _numbered(
+    steps: RankSteps, starts: NDArray[np.intp], rows: Table, loader: LoaderFacts, *, from_the_begin: bool
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Of every batch the epoch and its place in it; epoch -1 where that cannot be known."""
+    opened = steps.start_ns[starts].copy()
+    if from_the_begin and starts[0] == 0:
+        opened[0] = np.iinfo(np.int64).min  # workers start before the first step does
+    # all batches of an epoch are there before its last fetch ends, none of the next is begun before its first step
+    epoch = np.searchsorted(opened, rows["t_start_ns"], side="right") - 1
+    workers = loader.num_workers
+    number = rows["number"].astype(np.int64)
+    if loader.persistent_workers:  # a worker that lives on goes on counting
+        if not from_the_begin or starts[0] != 0:
+            return np.full(rows.size, -1), number
+        fed = np.add.reduceat(steps.columns["micro_batches"], starts)
+        share = np.ceil(np.maximum(0, fed[:, None] - np.arange(workers)) / workers).astype(np.int64)
+        before = np.vstack([np.zeros((1, workers), np.int64), np.cumsum(share, axis=0)])
+        number = number - before[np.maximum(epoch, 0), rows["worker"] % workers]
+    return epoch, rows["worker"] + number * workers
+
+
+def _fetches(steps: RankSteps, starts: NDArray[np.intp]) -> _Fetches:
+    """A step begins with its fetch. Those that open an epoch are left out, and rows of several steps."""
+    fed = steps.columns["micro_batches"]
+    before = np.cumsum(fed) - fed
+    epoch = np.cumsum(steps.epoch_start) - 1
+    place = before - before[starts[np.maximum(epoch, 0)]]
+    use = (epoch >= 0) & (steps.count == 1) & (fed == 1) & ~steps.epoch_start
+    begin = steps.start_ns[use] / 1e9
+    return _Fetches(epoch[use], place[use].astype(np.int64), begin, begin + steps.columns["input_wait"][use])
+
+
+def _keys(epoch: NDArray[np.int64], place: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.asarray((epoch.astype(np.int64) << 32) + place)
+
+
+def _lookup(fetches: _Fetches, epoch: NDArray[np.int64], place: NDArray[np.int64], t_ns: NDArray[np.int64]) -> Array:
+    """The time of each fetch's batch in seconds; NaN where it is not known."""
+    keys, wanted = _keys(epoch, place), _keys(fetches.epoch, fetches.place)
+    order = np.argsort(keys, kind="stable")
+    at = np.clip(np.searchsorted(keys[order], wanted), 0, keys.size - 1)
+    return np.where(keys[order][at] == wanted, t_ns[order][at] / 1e9, np.nan)
+
+
+def _earliest_later(
+    fetches: _Fetches, epoch: NDArray[np.int64], place: NDArray[np.int64], t_end_ns: NDArray[np.int64]
+) -> Array:
+    """When the first of the later batches of the same epoch was made; infinite after the last one."""
+    keys, wanted = _keys(epoch, place), _keys(fetches.epoch, fetches.place)
+    order = np.argsort(keys, kind="stable")
+    ends = t_end_ns[order] / 1e9
+    # batches of a later epoch are made later anyhow
+    soonest = np.append(np.minimum.accumulate(ends[::-1])[::-1], np.inf)
+    return np.asarray(soonest[np.searchsorted(keys[order], wanted, side="right")])
+
+
+def _in_order(fetches: _Fetches, begun: Array, done: Array, loader: LoaderFacts) -> bool:
+    known = ~np.isnan(done)
+    if not known.any():
+        return True
+    made_before = done[known] <= fetches.end[known] + _SLACK_S
+    ahead = loader.num_workers * (loader.prefetch_factor or 2)
+    at = {key: i for i, key in enumerate(_keys(fetches.epoch, fetches.place).tolist())}
+    sent = [at.get(key, -1) for key in _keys(fetches.epoch, fetches.place - ahead).tolist()]
+    index = np.array(sent)
+    told = known & (index >= 0) & (fetches.place >= ahead)
+    begun_after = begun[told] + _SLACK_S >= fetches.begin[index[told]]
+    return bool(made_before.mean() >= _ORDERED and (begun_after.size == 0 or begun_after.mean() >= _ORDERED))

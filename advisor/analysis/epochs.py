@@ -1,0 +1,65 @@
+"""What the begin of an epoch costs: ending the workers, starting new ones, and their first batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from advisor.analysis.steady import RankSteps
+from advisor.core.analysis import LoaderFacts, training_loader
+from advisor.core.recording import Recording, Table
+from probes.rank.layout import FLAG_FIRST_BATCH, SPAN_CODE
+
+
+def epoch_values(
+    recording: Recording, steady: Mapping[int, RankSteps], loaders: Sequence[LoaderFacts]
+) -> dict[tuple[str, str], float]:
+    """`epoch.*` of every rank, over the epochs that began within the steady steps; of fewer than one only the count."""
+    found: dict[tuple[str, str], float] = {}
+    for rank, steps in steady.items():
+        if not steps.fed or steps.epoch_start.all():
+            continue
+        scope = f"rank:{rank}"
+        starts = steps.keep(steps.epoch_start & (steps.count == 1))
+        found["epoch.starts", scope] = float(starts.step.size)
+        if starts.step.size == 0:
+            continue
+        others = steps.keep(~steps.epoch_start)
+        beyond = starts.columns["input_wait"] - others.per_step("input_wait")
+        found["epoch.start_s", scope] = max(0.0, float(beyond.mean()))
+        loader = training_loader(loaders, rank)
+        first = _first_batches(recording.batches.get(rank), starts, loader)
+        if first is not None:
+            found["epoch.first_batch_s", scope] = float((first["t_end_ns"] - first["t_start_ns"]).mean() / 1e9)
+            found["epoch.index_s", scope] = _index_s(recording.spans.get(rank), starts, first, loader)
+    return found
+
+
+def _first_batches(table: Table | None, starts: RankSteps, loader: LoaderFacts | None) -> Table | None:
+    """The first batch of each worker that was started in these steps."""
+    if table is None or table.size == 0:
+        return None
+    rows = table[(table["flags"] & FLAG_FIRST_BATCH) != 0]
+    if loader is not None:
+        rows = rows[(rows["loader"] == loader.id) | (rows["loader"] < 0)]
+    at = np.searchsorted(starts.start_ns, rows["t_start_ns"], side="right") - 1
+    rows = rows[(at >= 0) & (rows["t_start_ns"] < starts.end_ns[np.maximum(at, 0)])]
+    return rows if rows.size else None
+
+
+def _index_s(spans: Table | None, starts: RankSteps, first: Table, loader: LoaderFacts | None) -> float:
+    """Making the iterator after the last of its workers stood: the order of samples is made there, whoever makes the batches."""
+    if spans is None:
+        return 0.0
+    rows = spans[spans["label"] == SPAN_CODE["loader_start"]]
+    if loader is not None:
+        rows = rows[(rows["site"] == loader.id) | (rows["site"] < 0)]
+    born = first["t_start_ns"] - first["wait_ns"]
+    total = 0
+    for start_ns, end_ns in zip(starts.start_ns, starts.end_ns, strict=True):
+        made = rows[(rows["t_start_ns"] >= start_ns) & (rows["t_end_ns"] <= end_ns)]
+        workers = born[(born >= start_ns) & (born < end_ns)]
+        if made.size and workers.size:
+            total += max(0, int(made["t_end_ns"].max()) - int(workers.max()))
+    return total / 1e9 / starts.step.size

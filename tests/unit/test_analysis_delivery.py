@@ -1,0 +1,150 @@
+"""Which batch a fetch waited for: made late, handed over late, or behind a slow one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from recordings import batches, plan, recording
+
+from advisor.analysis.analyse import analyse
+from advisor.core.analysis import Analysis
+from advisor.core.recording import Recording, Table
+from probes.rank.layout import FLAG_EPOCH_START
+
+STEP_S = 0.1
+TRAIN = {"id": 0, "training": True, "file": "/job/train.py", "line": 42, "num_workers": 2, "batch_size": 8}
+NAMES = ("fetch.hand_over_s", "fetch.behind_s", "fetch.slow_ratio")
+
+
+def made(done: Mapping[int, float], took: Mapping[int, float] | None = None, **more: Any) -> list[dict[str, float]]:
+    """Batch n is ready at `done[n]` (seconds after the first step), made by worker n % 2 in so many milliseconds."""
+    walls = took or {}
+    return [
+        {
+            "start": at - walls.get(n, 50) / 1000,
+            "wall": walls.get(n, 50),
+            "worker": n % 2,
+            "pid": 200 + n % 2,
+            "number": n // 2,
+            **more,
+        }
+        for n, at in done.items()
+    ]
+
+
+def fed(table: Table, steps: int = 40, loader: Mapping[str, Any] | None = None, *, every: int = 1000) -> Recording:
+    """Steps of 100 ms that begin with 20 ms of waiting; an epoch begins with each `every`-th."""
+    own = [
+        {**s, "input_wait": 20, "forward": 20, "flags": FLAG_EPOCH_START if n % every == 0 else 0}
+        for n, s in enumerate(plan(steps))
+    ]
+    return recording({0: own}, batches={0: table}, facts={100: {"loaders": [{**TRAIN, **(loader or {})}]}})
+
+
+def values(analysis: Analysis) -> list[float]:
+    return [analysis.value(name, 0) for name in NAMES]
+
+
+def on_time(count: int = 40, early_s: float = 0.0) -> dict[int, float]:
+    """Every batch is made 15 ms after its fetch began, or earlier."""
+    return {n: n * STEP_S + 0.015 - early_s for n in range(count)}
+
+
+def test_a_wait_splits_at_the_moment_the_batch_is_made() -> None:
+    assert values(analyse(fed(batches(made(on_time()))))) == pytest.approx([0.005, 0.0, 1.0])
+
+
+def test_a_batch_that_was_made_before_leaves_nothing_but_the_hand_over() -> None:
+    assert values(analyse(fed(batches(made(on_time(early_s=0.04)))))) == pytest.approx([0.02, 0.0, 1.0])
+
+
+def test_waiting_for_a_slow_batch_while_the_next_is_ready_is_waiting_behind_it() -> None:
+    done = on_time(early_s=0.03)
+    slow = [n for n in range(8, 40) if n % 4 == 0]
+    for n in slow:
+        done[n] = n * STEP_S + 0.018  # its fetch ends 2 ms later; the batch after it is ready since the fetch began
+        done[n + 1] = n * STEP_S - 0.01
+    rows = made(done, dict.fromkeys(slow, 150.0))
+    hand_over, behind, ratio = values(analyse(fed(batches(rows))))
+    matched = 37  # of 40 steps three are warm-up
+    assert behind == pytest.approx(0.018 * len(slow) / matched)
+    assert hand_over == pytest.approx(0.020 - behind)
+    assert ratio == pytest.approx(3.0)
+
+
+def test_batches_are_numbered_anew_in_each_epoch_by_new_workers() -> None:
+    done = on_time()
+    rows = [row for e in range(4) for row in made({n: done[10 * e + n] for n in range(10)})]
+    for e in range(4):
+        for n, row in enumerate(rows[10 * e : 10 * e + 10]):
+            row["pid"] = 200 + 2 * e + n % 2
+            row["start"] = max(row["start"], e)  # none is begun before its epoch is
+            row["wall"] = 1000 * (done[10 * e + n] - row["start"])
+    assert values(analyse(fed(batches(rows), every=10)))[0] == pytest.approx(0.005)
+
+
+def test_workers_that_live_on_go_on_counting() -> None:
+    done = on_time(35)
+    rows, count = [], [0, 0]
+    for e in range(5):
+        for n in range(7):  # worker 0 makes four of seven, worker 1 three
+            at = done[7 * e + n]
+            start = max(at - 0.05, 0.7 * e)
+            rows.append({"start": start, "wall": 1000 * (at - start), "worker": n % 2, "pid": 200 + n % 2})
+            rows[-1]["number"] = count[n % 2]
+            count[n % 2] += 1
+    table = batches(rows)
+    analysis = analyse(fed(table, 35, {"persistent_workers": True}, every=7))
+    assert values(analysis)[0] == pytest.approx(0.005)
+    assert not analyse(fed(table, 35, every=7)).has("fetch.hand_over_s"), "as new workers their numbers make no sense"
+
+
+def test_batches_lost_from_the_record_are_left_out_and_shift_nothing() -> None:
+    rows = made(on_time())
+    assert values(analyse(fed(batches(rows[:10] + rows[13:])))) == pytest.approx([0.005, 0.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("rows", "loader", "why"),
+    [
+        pytest.param(made({n: n * STEP_S + 0.115 for n in range(40)}), {}, "did not come in the order", id="disorder"),
+        pytest.param(
+            made(on_time(early_s=0.9), dict.fromkeys(range(40), 1.0)),
+            {},
+            "did not come in the order",
+            id="begun too early",
+        ),
+        pytest.param(made(on_time(15)), {}, "could be told apart", id="few"),
+        pytest.param(made(on_time(), loader=1), {"id": 0}, "no batch was seen", id="another loader's"),
+    ],
+)
+def test_what_cannot_be_told_is_missing_and_says_why(
+    rows: list[dict[str, float]], loader: dict[str, Any], why: str
+) -> None:
+    analysis = analyse(fed(batches(rows), loader=loader))
+    assert not any(analysis.has(name) for name in NAMES)
+    assert why in analysis.missing["fetch.behind_s"]
+
+
+def test_steps_of_several_batches_are_not_told_apart() -> None:
+    own = [{**s, "micro_batches": 4} for s in plan(40)]
+    facts = {100: {"loaders": [TRAIN]}}
+    own[0]["flags"] = FLAG_EPOCH_START
+    analysis = analyse(recording({0: own}, batches={0: batches(made(on_time()))}, facts=facts))
+    assert "several batches" in analysis.missing["fetch.behind_s"]
+    assert analysis.value("step.batches", 0) == 4.0
+
+
+def test_without_workers_nothing_is_handed_over_and_nothing_is_missing() -> None:
+    facts = {100: {"loaders": [{**TRAIN, "num_workers": 0}]}}
+    analysis = analyse(recording({0: plan()}, facts=facts))
+    assert not analysis.has("fetch.hand_over_s") and "fetch.hand_over_s" not in analysis.missing
+
+
+def test_the_order_of_rows_does_not_matter() -> None:
+    rows = made(on_time())
+    shuffled = [rows[n] for n in np.random.default_rng(0).permutation(len(rows))]
+    assert values(analyse(fed(batches(shuffled)))) == pytest.approx(values(analyse(fed(batches(rows)))))

@@ -1,0 +1,62 @@
+"""What the begin of an epoch costs, and what of it new workers are to blame for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from recordings import batches, epoch_starts, plan, recording, spans
+
+from advisor.analysis.analyse import analyse
+from advisor.core.analysis import Analysis
+from probes.rank.layout import FLAG_FIRST_BATCH
+
+TRAIN = {"id": 0, "training": True, "file": "/job/train.py", "line": 42, "num_workers": 2, "batch_size": 8}
+
+
+def began(every: int = 10, steps: int = 30, first_ms: float = 410, **more: Any) -> Analysis:
+    """Steps of 100 ms with 10 ms of waiting; the first of an epoch waits longer."""
+    own = epoch_starts(plan(steps), every, input_wait=first_ms)
+    return analyse(recording({0: own}, facts={100: {"loaders": [TRAIN]}}, **more))
+
+
+def start_of(epoch: int, every: int = 10, first_ms: float = 410) -> float:
+    return epoch * (every * 0.1 + (first_ms - 10) / 1000)
+
+
+def test_the_begin_of_an_epoch_is_what_its_first_fetch_takes_beyond_a_usual_one() -> None:
+    analysis = began()
+    assert analysis.value("epoch.starts", 0) == 2.0, "the first epoch began in the warm-up"
+    assert analysis.value("epoch.start_s", 0) == pytest.approx(0.4)
+    assert analysis.value("step.epoch_start_s", 0) == pytest.approx(0.8 / 27)
+
+
+def test_a_single_epoch_has_begun_once_and_tells_nothing() -> None:
+    analysis = began(every=1000)
+    assert analysis.value("epoch.starts", 0) == 0.0
+    assert not analysis.has("epoch.start_s")
+
+
+def test_where_each_step_begins_an_epoch_nothing_is_usual() -> None:
+    assert not began(every=1).has("epoch.starts")
+
+
+def test_first_batches_and_what_the_sampler_takes_after_the_workers_stood() -> None:
+    rows, made = [], []
+    for epoch in (1, 2):
+        at = start_of(epoch)
+        made.append(("loader_start", 10 * epoch, at, at + 0.15))  # the last worker stands after 50 ms
+        for worker in (0, 1):
+            born = at + 0.03 + 0.02 * worker
+            rows.append({"start": born + 0.1, "wait": 100, "wall": 200, "flags": FLAG_FIRST_BATCH, "worker": worker})
+    rows.append({"start": 0.5, "wall": 999, "flags": FLAG_FIRST_BATCH})  # of the first epoch
+    analysis = began(batches={0: batches(rows)}, spans={0: spans(made)})
+    assert analysis.value("epoch.first_batch_s", 0) == pytest.approx(0.2)
+    assert analysis.value("epoch.index_s", 0) == pytest.approx(0.1)
+
+
+def test_workers_that_stand_after_the_iterator_was_made_leave_no_sorting() -> None:
+    at = start_of(1)
+    rows = [{"start": at + 0.3, "wait": 20, "wall": 50, "flags": FLAG_FIRST_BATCH}]
+    analysis = began(batches={0: batches(rows)}, spans={0: spans([("loader_start", 10, at, at + 0.1)])})
+    assert analysis.value("epoch.index_s", 0) == 0.0

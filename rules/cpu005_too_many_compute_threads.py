@@ -20,7 +20,8 @@ one rank whose threads sleep. Of several ranks whose threads sleep the wait may 
 how much of it is lost follows from how many threads stand in line. What threads lose by waiting for each other cannot
 be told from work, hence the range.
 
-False alarms: GPU jobs, whose threads sleep; as many threads as cores beside a busy neighbour (CPU003).
+False alarms: GPU jobs, whose threads sleep; as many threads as cores beside a busy neighbour (CPU003); more ranks than
+cores, each with one thread already.
 """
 
 from __future__ import annotations
@@ -49,11 +50,12 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     threads, waiting = a.by_rank("threads.intra_op"), sum(a.by_rank("threads.waiting").values())
     allowed, step, delays = a.value("cpu.allowed_cores"), a.value("step.time_s"), a.by_rank("step.run_delay_s")
     total, delay = sum(threads.values()), mean(delays)
-    if total <= t["threads"] * allowed or waiting < t["waiting"] * allowed or delay < t["delay"] * step:
+    fewer = max(1, math.floor(allowed / max(a.world_size, 1)))
+    crowded = total > t["threads"] * allowed and max(threads.values()) > fewer
+    if not crowded or waiting < t["waiting"] * allowed or delay < t["delay"] * step:
         return Clear(RULE.id)
     model = model_of(a)
     best, worst = _after(model, threads, delays, waiting)
-    fewer = max(1, math.floor(allowed / max(a.world_size, 1)))
     lost = step - worst
     each = f"{max(threads.values()):.0f} threads" + (" in each rank" if len(threads) > 1 else "")
     return Finding(

@@ -1,0 +1,82 @@
+"""What the rules on threads, collections and memory say once they fired."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import host_rule_cases as host_jobs
+import pytest
+import rule_cases as jobs
+from host_rule_tables import HOST_TABLES
+from rule_cases import SCRIPT, rank
+
+from advisor.core.analysis import Analysis
+from advisor.core.config import Config
+from advisor.core.findings import Finding, Where
+from advisor.engine import run_rule
+from rules.registry import all_rules
+
+RULES = {rule.id: rule for rule in all_rules()}
+
+
+def found(rule: str, analysis: Analysis | None = None, **given: Any) -> Finding:
+    result = run_rule(RULES[rule], analysis or HOST_TABLES[rule].job(**given), Config())
+    assert isinstance(result, Finding), result
+    return result
+
+
+@pytest.mark.parametrize(
+    ("ranks", "cores", "threads"), [(1, 16.0, 16), (2, 16.0, 8), (3, 16.0, 5), (4, 2.0, 1), (1, 0.5, 1)]
+)
+def test_cpu005_gives_each_rank_its_share_of_the_cores(ranks: int, cores: float, threads: int) -> None:
+    finding = found("CPU005", host_jobs.cpu005(threads=64, ranks=ranks, cores=cores))
+    assert f"OMP_NUM_THREADS={threads}," in finding.fixes[0].title
+
+
+def test_cpu005_promises_less_where_the_wait_may_be_another_ranks_work() -> None:
+    """Of one step of a second in which the training thread waits 0.3 s for a core."""
+    spinning, sleeping = found("CPU005"), found("CPU005", threads=64, waiting=28.0)
+    assert spinning.saving is not None and sleeping.saving is not None
+    assert spinning.saving.seconds_per_step == pytest.approx((0.3, 1 - 0.25 * 0.7))
+    assert sleeping.saving.seconds_per_step == pytest.approx((0.0, 0.3))
+
+
+def test_cpu006_tells_the_loops_own_collections_from_the_interpreters() -> None:
+    assert "gc.freeze()" in found("CPU006").fixes[0].title
+    own = {n: rank(gap=0.2) for n in (0, 1)}
+    called = host_jobs.cpu006(between=0.2, own_s=own, hot_lines=(jobs.hot(70, "fit", io=False),))
+    fix = found("CPU006", called).fixes[0]
+    assert "call gc.collect() less often" in fix.title and fix.where == Where(SCRIPT, 70)
+
+
+def test_cpu006_names_the_ranks_that_collect() -> None:
+    assert found("CPU006", only=1).scope.ranks == (1,)
+    assert found("CPU006").scope.ranks == ()
+
+
+def test_mem002_names_who_grows_and_how_long_memory_lasts() -> None:
+    finding = found("MEM002", headroom=500.0)  # 60 MB a minute
+    assert "rank 1" in finding.title and "8m 20s" in finding.title and finding.urgent
+    workers = host_jobs.mem002((host_jobs.trend(role="worker", processes=4),))
+    assert "loader workers of rank 1" in found("MEM002", workers).title
+
+
+def test_mem002_sums_all_that_creeps() -> None:
+    both = (host_jobs.trend(rank=0), host_jobs.trend(rank=1))
+    finding = found("MEM002", host_jobs.mem002(both, headroom=1100.0))
+    assert finding.severity == "critical" and finding.scope.ranks == ()
+
+
+@pytest.mark.parametrize(("left_mb", "severity"), [(4000.0, "high"), (2000.0, "low")])
+def test_mem002_knows_that_workers_copy_no_more_than_they_inherited(left_mb: float, severity: str) -> None:
+    copies = host_jobs.trend(role="worker", copied=True, left_mb=left_mb, first=100.0)
+    finding = found("MEM002", host_jobs.mem002((copies,)))
+    assert finding.severity == severity and "arrays" in finding.fixes[0].title
+
+
+def test_mem002_takes_what_a_worker_holds_anew_for_one_creep() -> None:
+    both = tuple(host_jobs.trend(role="worker", copied=copied, left_mb=None) for copied in (False, True))
+    assert [e.metric for e in found("MEM002", host_jobs.mem002(both)).evidence] == [
+        "memory growth",
+        "memory.headroom_mb",
+    ]

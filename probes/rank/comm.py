@@ -25,6 +25,7 @@ _KEYS = (
 _CPU_INTERVAL_NS = 50_000_000
 # On CUDA a stamped iteration synchronises one event at the next forward.
 _CUDA_EVERY = 20
+_NEVER = 1 << 30
 _FIRST_LOOK_STEPS = 10  # DDP stamps its first ten iterations by itself
 
 
@@ -50,6 +51,10 @@ class DdpStamps:
         if current is None or _size(model) > _size(current):
             self._model, self._options = weakref.ref(model), options
         return options
+
+    def steps_to_read(self, step: int) -> int:
+        """Steps from `step` on whose backward need not be looked at."""
+        return self._next_step + 1 - step if self.any else _NEVER
 
     def read(self, ring: Ring, step: int, step_ns: int, on_cuda: bool) -> None:
         """Called at the begin of a backward: what DDP stamped in the iteration that ended before, which was part of `step`."""

@@ -86,6 +86,7 @@ STEP_FIELDS = (
     "micro_batches",
     "loader",  # id of the DataLoader, -1 unknown
     "self_ns",  # what the recorder itself took in this step
+    "compute_system_ns",  # CPU time in the kernel during forward and backward (page faults, mostly), in clocked steps
 )
 GPU_STEP_FIELDS = (  # elapsed on the CUDA stream between the marks of a step
     "step",

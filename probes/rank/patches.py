@@ -9,8 +9,16 @@ from __future__ import annotations
 import functools
 import gc
 import os
+from _thread import get_ident
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
+
+from .phases import BACKWARD as IN_BACKWARD
+from .phases import CLIP, FORWARD, GAP, INPUT
+from .phases import OPTIMIZER as IN_OPTIMIZER
+from .recorder import count_samples
+from .ring import PHASE, SINCE, STEP
+from .tape import BACKWARD, BACKWARD_END, BATCH, FETCH, OPTIMIZER, OPTIMIZER_END
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,26 +71,47 @@ def _loader(torch: Any, recorder: Recorder) -> list[Any]:
     from torch.utils.data import dataloader
 
     base: Any = dataloader._BaseDataLoaderIter
+    base._rn50_loader = -1
     original_next = base.__next__
+    tape, grad_enabled = recorder.tape, torch.is_grad_enabled
+    marks, note = tape.marks, tape.marks.extend
 
     @_wraps(original_next)
     def __next__(self: Any) -> Any:
         token = None
-        if recorder.active:
-            try:
+        try:
+            if (
+                tape.on
+                and self._rn50_loader == tape.loader
+                and self._num_yielded
+                and len(marks) < tape.limit
+                and grad_enabled()
+                and get_ident() == tape.thread
+            ):
+                token = tape.fetch
+                now = perf_counter_ns()
+                note((FETCH, now, 0))
+                tape.words[PHASE] = INPUT
+                tape.words[SINCE] = now
+            elif recorder.active:
                 token = recorder.fetch_begin(self)
-            except Exception:
-                _failed(recorder)
+        except Exception:
+            _failed(recorder)
         if token is None:
             return original_next(self)
         try:
             batch = original_next(self)
         except BaseException:
-            account, training, loader = token
-            _quietly(recorder, account.fetch_stop, training, loader)
+            _quietly(recorder, recorder.fetch_failed, token)
             raise
         try:
-            recorder.fetch_end(token, batch)
+            if tape.on:
+                now = perf_counter_ns()
+                note((BATCH, now, count_samples(batch, tape.batch_size)))
+                tape.words[PHASE] = FORWARD
+                tape.words[SINCE] = now
+            else:
+                recorder.fetch_end(token, batch)
         except Exception:
             _failed(recorder)
         return batch
@@ -130,9 +159,12 @@ def _fetchers(torch: Any, recorder: Recorder) -> list[Any]:
 
 def _fetcher(recorder: Recorder, fetcher: Any) -> Any:
     original = fetcher.fetch
+    tape = recorder.tape
 
     @_wraps(original)
     def fetch(self: Any, possibly_batched_index: Any) -> Any:
+        if tape.on:
+            return original(self, possibly_batched_index)
         clock: Any = _quietly(recorder, recorder.batch_clock) if recorder.active else None
         began = _quietly(recorder, clock.begin) if clock is not None else None
         batch = original(self, possibly_batched_index)
@@ -166,21 +198,37 @@ def _worker_loop(torch: Any, recorder: Recorder) -> list[Any]:
 
 def _backward(torch: Any, recorder: Recorder) -> list[Any]:
     original = torch.autograd.backward
+    tape, note = recorder.tape, recorder.tape.marks.extend
 
     @_wraps(original)
     def backward(*args: Any, **kwargs: Any) -> Any:
         account = None
-        if recorder.active:
-            try:
+        try:
+            if tape.on and get_ident() == tape.thread:
+                if not tape.inside_backward:
+                    account = recorder.account
+                    now = perf_counter_ns()
+                    note((BACKWARD, now, 0))
+                    tape.words[PHASE] = IN_BACKWARD
+                    tape.words[SINCE] = now
+                    tape.inside_backward = True
+            elif recorder.active:
                 account = recorder.backward_begin()
-            except Exception:
-                _failed(recorder)
+        except Exception:
+            _failed(recorder)
         try:
             return original(*args, **kwargs)
         finally:
             if account is not None:
                 try:
-                    recorder.backward_end(account)
+                    if tape.on:
+                        now = perf_counter_ns()
+                        note((BACKWARD_END, now, 0))
+                        tape.words[PHASE] = CLIP
+                        tape.words[SINCE] = now
+                        tape.inside_backward = False
+                    else:
+                        recorder.backward_end(account)
                 except Exception:
                     _failed(recorder)
 
@@ -191,25 +239,39 @@ def _backward(torch: Any, recorder: Recorder) -> list[Any]:
 def _optimizer(torch: Any, recorder: Recorder) -> list[Any]:
     from torch.optim import optimizer as module
 
-    is_compiling = torch.compiler.is_compiling
+    # true to dynamo, and the cheapest of its kind to everybody else
+    is_compiling = torch.compiler.is_dynamo_compiling
+    tape = recorder.tape
+    marks, note = tape.marks, tape.marks.extend
 
     def before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
         if is_compiling():
             return
-        if recorder.active:
-            try:
+        try:
+            if tape.on and get_ident() == tape.thread:
+                now = perf_counter_ns()
+                note((OPTIMIZER, now, id(optimizer)))
+                tape.words[PHASE] = IN_OPTIMIZER
+                tape.words[SINCE] = now
+            elif recorder.active:
                 recorder.optimizer_begin(optimizer)
-            except Exception:
-                _failed(recorder)
+        except Exception:
+            _failed(recorder)
 
     def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
         if is_compiling():
             return
-        if recorder.active:
-            try:
+        try:
+            if tape.on and len(marks) < tape.limit and get_ident() == tape.thread:
+                now = perf_counter_ns()
+                note((OPTIMIZER_END, now, id(optimizer)))
+                tape.words[PHASE] = GAP
+                tape.words[STEP] += 1  # about: the account puts it right when it reads
+                tape.words[SINCE] = now
+            elif recorder.active:
                 recorder.optimizer_end(optimizer)
-            except Exception:
-                _failed(recorder)
+        except Exception:
+            _failed(recorder)
 
     module.register_optimizer_step_pre_hook(before_step)
     module.register_optimizer_step_post_hook(after_step)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from time import perf_counter_ns, thread_time_ns
 from typing import TYPE_CHECKING, Any
 
+from .cost import system_time_ns
 from .layout import (
     FLAG_CLOCKED,
     FLAG_EPOCH_START,
@@ -75,10 +76,12 @@ class Account:
         thread: int,
         clock: Callable[[], int] = perf_counter_ns,
         cpu_clock: Callable[[], int] = thread_time_ns,
+        system_clock: Callable[[], int] = system_time_ns,
     ) -> None:
         self.thread = thread
         self.clock = clock
         self.cpu_clock = cpu_clock
+        self.system_clock = system_clock
         self.ring: Any = None  # a Ring; no check for None at every mark
         self.run_delay: Any = None  # callable: run-queue delay of the training thread so far, ns
         self.on_step: Callable[[int], None] | None = None  # callable(step index) after a step was closed
@@ -105,9 +108,16 @@ class Account:
         self._self_at_step = 0
         self._delay_at_step = 0
         self.clocked = True
+        self.clocked_at = 0  # the step that was clocked last
+        self.replaying = (
+            False  # marks come late, from a tape: the clocks but for wall time, and the live header, are not theirs
+        )
+        self.last_step_ns = self.last_marks = 0
+        self.last_loader = -1
         self.phase = START
         self.since = clock()
         self.cpu_since = cpu_clock()
+        self.system_since = system_clock()
         self._reset(self.since)
 
     def _reset(self, now: int) -> None:
@@ -115,6 +125,8 @@ class Account:
         self.t_start = now
         self.wall = [0] * len(PHASES)
         self.cpu = [0] * len(PHASES)
+        self.system_ns = 0
+        self.marks = 0
         self.gc_ns = 0
         self.loader_start_ns = 0
         self.samples = 0
@@ -133,21 +145,34 @@ class Account:
         now = self.clock()
         owner = self.phase if charge < 0 else charge
         self.wall[owner] += now - self.since
-        if self.clocked:
-            cpu = self.cpu_clock()
-            self.cpu[owner] += cpu - self.cpu_since
-            self.cpu_since = cpu
         self.phase = phase
         self.since = now
-        if self.ring is not None:
-            self.ring.phase(phase, self.step, now)
+        self.marks += 1
+        if not self.replaying:
+            if self.clocked:
+                self._charge_cpu(owner)
+            if self.ring is not None:
+                self.ring.phase(phase, self.step, now)
+        if self._evaluation_began or phase == EVALUATION:
+            self._follow_evaluation(phase, now)
+        return now
+
+    def _charge_cpu(self, owner: int) -> None:
+        cpu = self.cpu_clock()
+        self.cpu[owner] += cpu - self.cpu_since
+        self.cpu_since = cpu
+        system = self.system_clock()
+        if owner in (FORWARD, BACKWARD):
+            self.system_ns += system - self.system_since
+        self.system_since = system
+
+    def _follow_evaluation(self, phase: int, now: int) -> None:
         if phase == EVALUATION:
             if self._evaluation_began == 0:
                 self._evaluation_began = now
-        elif self._evaluation_began and phase != CHECKPOINT:
+        elif phase != CHECKPOINT:
             self.span("evaluation", self._evaluation_began, now, 0, self._evaluated, -1)
             self._evaluation_began = self._evaluated = 0
-        return now
 
     # -- marks ----------------------------------------------------------------------------------------------------------------
 
@@ -308,6 +333,43 @@ class Account:
 
     # -- steps ----------------------------------------------------------------------------------------------------------------
 
+    def take_usual_step(self, times: list[int], samples: int, optimizer: int) -> bool:
+        """A whole step of a plain loop, from its first fetch to the next step's: what its marks one by one would come to.
+
+        `times` are of the batch's arrival, backward, its end, optimizer, its end, next fetch. False: this may be no such step.
+        """
+        batch, backward, backward_end, step, step_end, fetch = times
+        loader, began = self.last_loader, self.since
+        if (
+            self.phase != INPUT
+            or began != self.t_start
+            or self.fetched != {loader: 1}
+            or self.loaders.get(loader) != TRAINING
+            or not self._first_optimizer == self._last_optimizer == optimizer
+            or self._optimizer_depth
+        ):
+            return False
+        wall = self.wall
+        wall[INPUT], wall[FORWARD], wall[BACKWARD] = batch - began, backward - batch, backward_end - backward
+        wall[CLIP], wall[OPTIMIZER], wall[GAP] = step - backward_end, step_end - step, fetch - step_end
+        self.samples, self.micro_batches, self.loader = samples, 1, loader
+        self.backwards += 1
+        self.optimizers += 1
+        self._write(fetch)
+        self.last_step_ns = fetch - began
+        self.t_start = self.since = fetch
+        self.step += 1
+        self.samples = self.micro_batches = self.gc_ns = self.flags = 0
+        self.wall = [0] * len(PHASES)
+        if self.on_step is not None:
+            self.on_step(self.step)
+        return True
+
+    def steps_to_clock(self) -> int:
+        """Steps before the next one in which CPU clocks are read; 0 or less: this one."""
+        every = min(CLOCKED_EVERY_MAX, CLOCKED_EVERY_NS // max(self.last_step_ns, 1))
+        return self.clocked_at + every - self.step if every > 1 else 0
+
     def _optimizer_invisible(self) -> bool:
         if self.optimizers == 0 and self.backward_seen and self.backwards > INVISIBLE_OPTIMIZER_AFTER:
             self.flags |= FLAG_NO_OPTIMIZER
@@ -320,12 +382,14 @@ class Account:
             self.flags |= FLAG_NO_LOADER
         if self.ring is not None:
             self._write(now)
-        length = now - self.t_start
+        self.last_step_ns, self.last_marks, self.last_loader = now - self.t_start, self.marks, self.loader
         self.step += 1
-        every = min(CLOCKED_EVERY_MAX, CLOCKED_EVERY_NS // max(length, 1))
-        was, self.clocked = self.clocked, every < 2 or self.step % every == 0
-        if self.clocked and not was:
-            self.cpu_since = self.cpu_clock()
+        if not self.replaying:
+            was, self.clocked = self.clocked, self.steps_to_clock() <= 0
+            if self.clocked:
+                self.clocked_at = self.step
+                if not was:
+                    self.cpu_since, self.system_since = self.cpu_clock(), self.system_clock()
         self._reset(now)
         if self.on_step is not None:
             self.on_step(self.step)
@@ -366,6 +430,7 @@ class Account:
                 self.micro_batches,
                 self.loader,
                 self.self_ns - self._self_at_step,
+                self.system_ns,
             ),
         )
         self._delay_at_step = delay

@@ -21,6 +21,7 @@ from .gpu import GpuTimes
 from .layout import RANK_SLOTS, ROLE_RANK
 from .phases import BACKWARD, FORWARD, INPUT, OPTIMIZER, TRAINING, Account
 from .ring import Ring
+from .tape import COLLECTED, NOTED_NS, Tape
 from .workers import InProcess, WorkerLog
 
 if TYPE_CHECKING:
@@ -39,12 +40,14 @@ class Recorder:
         self.torch = torch
         self.folder = folder
         self.began_ns = perf_counter_ns()
+        self.tape = Tape()
         self.forget()
         os.register_at_fork(after_in_child=self.forget)
 
     def forget(self) -> None:
         """A new process, or one just forked: nothing is known of it, and the parent's ring is not ours to write."""
         self.active = True
+        self.tape.forget()
         self.errors = 0
         self.account: Any = None  # an Account, made at the first deed of a training thread
         self.worker: WorkerLog | None = None
@@ -65,7 +68,7 @@ class Recorder:
         if self.account is not None:
             self.account.errors = self.errors
         if self.errors >= _ERRORS_MAX:
-            self.active = False
+            self.active = self.tape.on = False
         error = sys.exc_info()[1]
         if self.errors <= 3:
             with open(os.path.join(self.folder, "error-%d.txt" % os.getpid()), "a") as file:
@@ -75,14 +78,18 @@ class Recorder:
 
     def own_account(self) -> Account | None:
         """The account of the calling thread, None when another thread is the one that trains."""
-        account = self.account
+        account: Account | None = self.account
         if account is None:
             if self.worker is not None:
                 return None
             account = self.account = Account(thread=threading.get_ident())
             account.on_step = self._stepped
             self.in_process = InProcess(account)
-        return account if account.thread == threading.get_ident() else None
+        if account.thread != threading.get_ident():
+            return None
+        if self.tape.on:
+            self.tape.read_into(account)
+        return account
 
     def training_account(self) -> Account | None:
         """As `own_account`, for a backward pass: the thread that does the first one is the thread that trains."""
@@ -119,6 +126,8 @@ class Recorder:
         try:
             if self.active and self.account is not None and self.account.ring is not None:
                 self.active = False
+                if self.tape.on:
+                    self.tape.read_into(self.account)
                 self._say_goodbye(self.account)
         except Exception:
             self.active = False
@@ -142,6 +151,18 @@ class Recorder:
             self.gpu = GpuTimes(self.torch.cuda)
         if step in (3, 50) or (step & (step - 1)) == 0:  # rarely, and ever more rarely
             self._refresh_facts()
+        self._note_or_mark(self.account)
+
+    def _note_or_mark(self, account: Account) -> None:
+        """A step begins: are its marks noted on the tape, and for how many steps?"""
+        if account.replaying or account.clocked or self.gpu is not None or not self.active:
+            return
+        steps = min(
+            account.steps_to_clock(), NOTED_NS // max(account.last_step_ns, 1), self.stamps.steps_to_read(account.step)
+        )
+        if steps > 0 and account.last_marks > 0:
+            known: Any = self.loaders.get(account.last_loader)
+            self.tape.start(account, steps, known and known["batch_size"])
 
     def _refresh_facts(self) -> None:
         values = self.facts.values
@@ -183,6 +204,13 @@ class Recorder:
         if training and self.gpu is not None:
             self.gpu.mark("input_wait")
         account.self_ns += perf_counter_ns() - began
+
+    def fetch_failed(self, token: tuple[Account, bool, int]) -> None:
+        """The loader is exhausted, or it raised."""
+        account, training, loader = token
+        if self.tape.on:
+            self.tape.read_into(account)
+        account.fetch_stop(training, loader)
 
     def backward_begin(self) -> Account | None:
         began = perf_counter_ns()
@@ -286,7 +314,10 @@ class Recorder:
         if phase == "start":
             self.gc_began = perf_counter_ns()
         elif self.gc_began:
-            account.collected(self.gc_began)
+            if self.tape.on:
+                self.tape.marks.extend((COLLECTED, perf_counter_ns(), self.gc_began))
+            elif not account.replaying:
+                account.collected(self.gc_began)
             self.gc_began = 0
 
     # -- workers ---------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # The live part of the header, as numbers of eight-byte words.
 _HEAD = LIVE_OFFSET // 8
-_PHASE, _STEP, _SINCE, _SELF, _ERRORS, _ENDED = range(_HEAD + 1, _HEAD + 7)
+PHASE, STEP, SINCE, _SELF, _ERRORS, _ENDED = range(_HEAD + 1, _HEAD + 7)
 
 
 class Ring:
@@ -48,7 +48,7 @@ class Ring:
             worker, os.getppid(), time.time_ns(), time.perf_counter_ns(),
         )  # fmt: skip
         # single stores of eight bytes: `pack_into` clears its target first, and a reader would see zeros in between
-        self._words = memoryview(self._map).cast("q")
+        self.words = memoryview(self._map).cast("q")
         self.path = path
         self._slots = slots
         self._next = 0
@@ -64,19 +64,19 @@ class Ring:
         PAYLOAD[kind].pack_into(buffer, base + PAYLOAD_OFFSET, *values)
         SLOT_TAIL.pack_into(buffer, base + TAIL_OFFSET, sequence)
         self._next = sequence + 1
-        self._words[_HEAD] = self._next
+        self.words[_HEAD] = self._next
 
     def phase(self, code: int, step: int, since_ns: int) -> None:
-        words = self._words
-        words[_PHASE] = code
-        words[_STEP] = step
-        words[_SINCE] = since_ns
+        words = self.words
+        words[PHASE] = code
+        words[STEP] = step
+        words[SINCE] = since_ns
 
     def cost(self, self_ns: int, errors: int) -> None:
         """Total time the recorder took so far and the exceptions it swallowed."""
-        self._words[_SELF] = self_ns
-        self._words[_ERRORS] = errors
+        self.words[_SELF] = self_ns
+        self.words[_ERRORS] = errors
 
     def end(self) -> None:
         """Say that the process is leaving by itself."""
-        self._words[_ENDED] = 1
+        self.words[_ENDED] = 1

@@ -7,12 +7,15 @@ import os
 import signal
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from advisor.run.rings import RingReader
 from probes.rank.layout import (
+    FLAG_CLOCKED,
+    FLAG_EPOCH_START,
     FLAG_NO_LOADER,
     FLAG_SKIPPED_UPDATE,
     FLAG_TAIL,
@@ -115,6 +118,19 @@ def test_tensors_in_memory_make_steps_whose_input_is_unknown(tmp_path: Path) -> 
     assert all(flags & FLAG_NO_LOADER for flags, _ in found)
 
 
+def test_short_steps_are_noted_and_read_together_without_losing_one(tmp_path: Path) -> None:
+    assert run("variants.py", "short", folder=tmp_path).returncode == 0
+    found = steps(rings(tmp_path)[0])
+    assert [step["step"] for _, step in found] == list(range(505))
+    assert [step["samples"] for _, step in found] == [*[8] * 100, 4] * 5
+    assert all(a["t_end_ns"] == b["t_start_ns"] for (_, a), (_, b) in pairwise(found))
+    assert all(step["backward_ns"] and step["optimizer_ns"] and step["input_wait_ns"] for _, step in found)
+    assert [n for n, (_, step) in enumerate(found) if step["evaluation_ns"]] == [101, 202, 303, 404]
+    assert sum(bool(step["gc_ns"]) for _, step in found) >= 10
+    assert sum(bool(flags & FLAG_EPOCH_START) for flags, _ in found) == 5
+    assert 5 < sum(bool(flags & FLAG_CLOCKED) for flags, _ in found) < 200, "most steps went over the tape"
+
+
 def test_a_workers_exception_reaches_the_job_with_its_traceback(tmp_path: Path) -> None:
     alone, watched = run("variants.py", "broken"), run("variants.py", "broken", folder=tmp_path)
     assert watched.returncode == alone.returncode == 1
@@ -134,6 +150,14 @@ def test_what_a_killed_rank_wrote_is_there(tmp_path: Path) -> None:
     assert len(steps(reader)) == 10
     position = reader.position()
     assert not position.ended and position.phase == "gap" and position.step == 10
+
+
+def test_a_rank_killed_in_short_steps_is_known_to_its_last_mark(tmp_path: Path) -> None:
+    assert run("variants.py", "killed in short steps", folder=tmp_path).returncode == -signal.SIGKILL
+    [reader] = rings(tmp_path)
+    assert 1 <= len(steps(reader)) <= 10, "the last milliseconds may be missing"
+    position = reader.position()
+    assert not position.ended and position.phase == "gap" and position.step in (10, 11)
 
 
 def test_facts_name_the_loader_its_line_and_its_purpose(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
 """One small training in the styles that loops come in; the style is the first argument."""
 
 import contextlib
+import gc
 import os
 import signal
 import sys
+import time
 
 import torch
 import torch.distributed as dist
@@ -83,6 +85,24 @@ def memory():
         optimizer.step()
 
 
+def short():
+    """Steps of a fraction of a millisecond, with what interrupts them: epochs, evaluation, collections, a checkpoint."""
+    model, optimizer, _ = pieces()
+    data = DataLoader(TensorDataset(torch.randn(804, 8), torch.randn(804, 1)), batch_size=8)
+    for epoch in range(5):
+        for number, (x, y) in enumerate(data):
+            optimizer.zero_grad()
+            nn.functional.mse_loss(model(x), y).backward()
+            optimizer.step()
+            if number % 40 == 39:
+                gc.collect()
+        with torch.no_grad():
+            for x, _y in data:
+                model(x)
+        if epoch == 2:
+            torch.save(model.state_dict(), os.devnull)
+
+
 def remade():
     model, optimizer, data = pieces()
     for _ in range(4):
@@ -100,9 +120,10 @@ def broken():
     plain(data=Broken(), num_workers=1)
 
 
-def killed():
+def killed(pause_s):
     model, optimizer, data = pieces()
     for number, (x, y) in enumerate(data):
+        time.sleep(pause_s)
         optimizer.zero_grad()
         nn.functional.mse_loss(model(x), y).backward()
         optimizer.step()
@@ -118,7 +139,9 @@ if __name__ == "__main__":
         "accumulation": accumulation,
         "scaler": scaler,
         "memory": memory,
+        "short": short,
         "remade": remade,
         "broken": broken,
-        "killed": killed,
+        "killed": lambda: killed(0.03),
+        "killed in short steps": lambda: killed(0.0),
     }[sys.argv[1]]()

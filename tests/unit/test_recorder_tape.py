@@ -1,0 +1,156 @@
+"""Marks noted on a tape and read later come to the same steps as marks given at once."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from test_recorder_phases import MS, Paper
+
+from probes.rank.layout import FLAG_CLOCKED, STEP_FIELDS
+from probes.rank.phases import GAP, TRAINING, Account
+from probes.rank.tape import (
+    BACKWARD,
+    BACKWARD_END,
+    BATCH,
+    COLLECTED,
+    FETCH,
+    MARK_NS,
+    OPTIMIZER,
+    OPTIMIZER_END,
+    Tape,
+)
+
+SAME = tuple(name for name in STEP_FIELDS if not name.endswith(("cpu_ns", "self_ns", "system_ns", "delay_ns")))
+LOADER, ADAM = 3, 77
+
+
+class Rank:
+    """A training thread on a clock of its own; with a tape it notes what the wrappers of `patches` would note."""
+
+    def __init__(self, *, taped: bool) -> None:
+        self.now, self.taped, self.noted = 0, taped, 0
+        self.account = Account(thread=1, clock=lambda: self.now, cpu_clock=lambda: self.now, system_clock=lambda: 0)
+        self.paper = Paper()
+        self.paper.words = [0] * 32
+        self.account.become_rank(self.paper, lambda: 0)
+        self.tape = Tape()
+        self.account.on_step = self.begin_step
+
+    def begin_step(self, step: int) -> None:
+        account = self.account
+        if self.taped and not account.replaying and not account.clocked and account.last_marks:
+            self.tape.start(account, 1 + step % 5, None)
+
+    def mark(self, what: int, argument: int, otherwise, *, boundary: bool = False) -> None:
+        tape = self.tape
+        if tape.on and not (boundary and len(tape.marks) >= tape.limit):
+            tape.marks.extend((what, self.now, argument))
+            self.noted += 1
+            return
+        if tape.on:
+            tape.read_into(self.account)
+        otherwise()
+
+    def play(self, script: list[tuple[str, int, int]]) -> list[dict[str, int]]:
+        account = self.account
+        for what, ms, argument in script:
+            self.now += ms * MS
+            if what == "fetch":
+                first = account.step == 0 and not account.fetched
+                self.mark(FETCH, 0, lambda first=first: account.fetch_begin(LOADER, False, first), boundary=True)
+            elif what == "batch":
+                self.mark(BATCH, argument, lambda n=argument: account.fetch_end(True, n))
+            elif what == "backward":
+                self.mark(BACKWARD, 0, account.backward_begin)
+            elif what == "backward end":
+                self.mark(BACKWARD_END, 0, account.backward_end)
+            elif what == "optimizer":
+                self.mark(OPTIMIZER, argument, lambda o=argument: account.optimizer_begin(o))
+            elif what == "optimizer end":
+                self.mark(OPTIMIZER_END, argument, lambda o=argument: account.optimizer_end(o), boundary=True)
+            elif what == "collected":
+                self.mark(COLLECTED, self.now - 2 * MS, lambda: account.collected(self.now - 2 * MS))
+            else:  # a mark that is never noted
+                if self.tape.on:
+                    self.tape.read_into(account)
+                account.checkpoint_end(account.checkpoint_begin(), self.now, 0)
+        if self.tape.on:
+            self.tape.read_into(account)
+        return [{name: row[name] for name in SAME} for row in self.paper.steps]
+
+
+def loop(
+    draw: random.Random, steps: int, *, micro: int = 1, loader: bool = True, optimizers: int = 1, odd: float = 0.1
+):
+    """The marks of a training loop, some of its steps interrupted by what interrupts steps."""
+    script: list[tuple[str, int, int]] = []
+    for _ in range(steps):
+        for _ in range(micro):
+            if loader:
+                script += [("fetch", draw.randint(0, 2), 0), ("batch", draw.randint(0, 3), draw.randint(1, 9))]
+            script += [("backward", draw.randint(0, 3), 0), ("backward end", draw.randint(0, 3), 0)]
+        for number in range(optimizers):
+            script += [("optimizer", draw.randint(0, 1), ADAM + number), ("optimizer end", 1, ADAM + number)]
+        if draw.random() < odd:
+            script.insert(len(script) - draw.randint(0, 4), ("collected", 3, 0))
+        if draw.random() < odd:
+            script.append(("checkpoint", 1, 0))
+    return [*script, ("fetch", 1, 0)] if loader else script
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {},
+        {"odd": 0.0},
+        {"micro": 3},
+        {"loader": False},
+        {"optimizers": 2},
+        {"loader": False, "optimizers": 2},
+        {"odd": 0.6},
+    ],
+    ids=str,
+)
+def test_a_tape_tells_the_same_story(shape) -> None:
+    for seed in range(20):
+        script = loop(random.Random(seed), 120, **shape)
+        direct, taped = Rank(taped=False), Rank(taped=True)
+        expected = direct.play(script)
+        assert taped.play(script) == expected
+        assert taped.paper.spans == direct.paper.spans
+        assert taped.noted > len(script) / 4, "something was noted at all"
+        assert taped.account.phase == direct.account.phase and taped.account.loaders == direct.account.loaders
+
+
+def test_most_steps_of_a_plain_loop_are_noted_and_none_of_them_is_clocked() -> None:
+    rank = Rank(taped=True)
+    rank.play(loop(random.Random(0), 200, odd=0.0))
+    assert rank.noted > 5 * 100
+    assert any(rank.paper.clocked) and not all(rank.paper.clocked)
+
+
+def test_reading_the_tape_ends_noting_and_charges_its_cost() -> None:
+    rank = Rank(taped=True)
+    rank.play(loop(random.Random(0), 40, odd=0.0))
+    account, tape = rank.account, rank.tape
+    account.last_marks, before = 6, account.self_ns
+    tape.start(account, 3, None)
+    tape.marks.extend((BATCH, rank.now, 4))
+    tape.read_into(account)
+    assert not tape.on and not tape.marks
+    assert account.self_ns - before >= MARK_NS
+    assert account.clock() == rank.now and not account.replaying
+
+
+def test_a_usual_step_is_none_where_its_optimizer_is_another() -> None:
+    rank = Rank(taped=False)
+    rank.play(loop(random.Random(0), 5, odd=0.0))
+    account = rank.account
+    times = [account.since + i for i in range(1, 7)]
+    assert not account.take_usual_step(times, 4, ADAM + 9)
+    account.loaders[LOADER] = TRAINING
+    assert account.take_usual_step(times, 4, ADAM)
+    assert rank.paper.flags[-1] & FLAG_CLOCKED == 0
+    account.phase = GAP
+    assert not account.take_usual_step(times, 4, ADAM)

@@ -11,7 +11,8 @@ point at uneven samples, garbage collection or neighbours.
 
 Estimate: the skew, brought to nothing.
 
-False alarms: a rank that is late only while it evaluates or writes a checkpoint for all (LOP001, LOP003 explain it).
+False alarms: what the kernel does for this rank's memory beyond the others' in forward and backward is taken off (see CMP007): it changes
+from start to start of the same job. A rank that is late only while it evaluates or writes a checkpoint for all (LOP001, LOP003 explain it).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from __future__ import annotations
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
 from advisor.core.report import PHASE_TITLES
-from rules.reading import model_of
+from rules.reading import luck_of_the_heap, model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 
@@ -27,6 +28,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     skew, step, late = a.value("comm.skew_s"), a.value("step.time_s"), a.by_rank("comm.late_share")
     rank = max(late, key=lambda r: late[r])
     persistent = late[rank] >= t["late"]
+    if persistent:
+        skew -= luck_of_the_heap(a, rank)
     level = severity(skew / step)
     line = t["skew"] if persistent else t["rotating_skew"]
     if skew < line * step or level is None:

@@ -34,6 +34,7 @@ from advisor.core.recording import Recording
 from advisor.core.report import Budget, Overhead, RankStrip, StepTime, Throughput
 from advisor.core.stats import others_median
 from advisor.core.step_model import StepModel
+from probes.rank.layout import FLAG_CLOCKED
 
 Values = dict[tuple[str, str], float]
 _RECENT_STEPS = 20  # the step time a rank's strip shows
@@ -147,6 +148,9 @@ def _step_values(steady: Mapping[int, RankSteps], accounts: Account, values: Val
         values["step.own_s", scope] = sum(own.values())
         for name in ("gc", "run_delay"):
             values[f"step.{name}_s", scope] = steps.per_step(name)
+        clocked = (steps.count == 1) & ((steps.flags & FLAG_CLOCKED) != 0)
+        if clocked.any():
+            values["step.system_s", scope] = float(steps.columns["compute_system"][clocked].mean())
         samples = steps.per_step("samples")
         if samples > 0:
             values["step.samples", scope] = samples

@@ -39,6 +39,7 @@ VALUES: dict[str, tuple[str, str]] = {
     "gc.critical_s": ("s", "how much shorter the mean step would be without any rank's garbage collections"),
     "gc.between_s": ("s", "garbage collections between the optimizer and the next fetch, those of 5 ms and more"),
     "gc.repeated_pause_s": ("s", "garbage collections in one step: as long in three steps at least"),
+    "step.system_s": ("s", "forward and backward inside the kernel: page faults, mostly"),
     "step.run_delay_s": ("s", "training thread runnable without a core"),
     "step.own_s": ("s", "everything but waiting for other ranks"),
     "step.batches": ("batches", "micro-batches of one rank in a step"),
@@ -159,7 +160,7 @@ class Stall:
 
 @dataclass(frozen=True, slots=True)
 class MemoryTrend:
-    """Memory of one rank, or of all its workers together, over the run after the warm-up."""
+    """Memory of one rank, of all its workers together, or what all workers of the job copied, over the run after the warm-up."""
 
     rank: int
     role: Literal["rank", "worker"]

@@ -86,8 +86,11 @@ def without(analysis: Analysis, name: str) -> Analysis:
     return replace(analysis, values={key: value for key, value in analysis.values.items() if key[0] != name})
 
 
-def loader(number: int, workers: int, *, line: int = 42, training: bool = True, **more: Any) -> LoaderFacts:
-    return LoaderFacts(number, line, training, SCRIPT, line, workers, 8, False, False, {}, **more)
+def loader(
+    number: int, workers: int, *, line: int = 42, training: bool = True, persistent: bool = False, **more: Any
+) -> LoaderFacts:
+    dataset = more.pop("dataset", {})
+    return LoaderFacts(number, line, training, SCRIPT, line, workers, 8, persistent, False, dataset, **more)
 
 
 def _fed(wait: float, workers: int, wall: float, values: Mapping[str, Any], **more: Any) -> Analysis:
@@ -175,10 +178,14 @@ def com001(wire: float = 0.2, **more: Any) -> Analysis:
     return job(own, wire_s=wire, **{"values": {"comm.megabytes": 100.0}, **more})
 
 
-def com002(skew: float = 0.3, late: float = 0.9, other: float = 0.05, **more: Any) -> Analysis:
-    """Rank 1 comes last in `late` of the steps, `skew` seconds after rank 0, which comes last in `other` of them."""
+def com002(skew: float = 0.3, late: float = 0.9, other: float = 0.05, faults: float = 0.0, **more: Any) -> Analysis:
+    """Rank 1 comes last in `late` of the steps, `skew` seconds after rank 0, which comes last in `other` of them.
+
+    For `faults` of these seconds the kernel serves rank 1's page faults.
+    """
     own = {0: rank(1.0 - skew), 1: rank()}
-    return job(own, late={0: other, 1: late}, values={"comm.skew_s": skew}, **more)
+    values = {"comm.skew_s": skew, "step.system_s": {0: 0.01, 1: 0.01 + faults}}
+    return job(own, late={0: other, 1: late}, values=values, **more)
 
 
 def cpu001(

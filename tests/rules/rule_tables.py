@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import rule_cases as jobs
 from host_rule_tables import HOST_TABLES
+from input_rule_tables import INPUT_TABLES
 from rule_cases import SCRIPT, death, stands
 from rule_table import Table, waits
 
@@ -17,6 +18,7 @@ ENDED = {"exit_code": None, "signal": 15}
 
 TABLES: dict[str, Table] = {
     **HOST_TABLES,
+    **INPUT_TABLES,
     "DAT001": Table(
         jobs.dat001,
         lines={
@@ -109,6 +111,11 @@ TABLES: dict[str, Table] = {
             "all ranks are as slow": {"slow": 0.9, "usual": 0.9},
             "ranks that take turns": {"late": 0.3},
             "ranks that compute little": {"slow": 0.03, "usual": 0.01},
+            "a heap that shrinks and grows in each step": {
+                "slow": 0.7,
+                "usual": 0.5,
+                "values": {"step.compute_s": {0: 0.5, 1: 0.7}, "step.system_s": {0: 0.01, 1: 0.16}},
+            },
             "a rank that is late for something else": {"slow": 0.5, "usual": 0.4, "elsewhere": 0.4},
         },
         severities=(
@@ -135,6 +142,7 @@ TABLES: dict[str, Table] = {
         false_alarms={
             "the ordinary spread of two processes": {"skew": 0.05},
             "ranks that share cores take turns": {"skew": 0.2, "late": 0.45, "other": 0.45},
+            "a heap that shrinks and grows in each step": {"skew": 0.2, "faults": 0.1},
         },
         severities=(({"skew": 0.30}, "critical"), ({"skew": 0.15}, "high")),
         ranks=(1,),

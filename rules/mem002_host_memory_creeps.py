@@ -38,24 +38,26 @@ _SEVERITIES: tuple[tuple[float, Severity], ...] = ((600.0, "critical"), (3600.0,
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    creeping = [trend for trend in a.memory if _creeps(trend, t)]
-    grows = {(trend.rank, trend.role) for trend in creeping if not trend.copied}
-    # what a worker holds anew it shares with nobody either: that is one creep, not two
-    creeping = [trend for trend in creeping if not trend.copied or (trend.rank, trend.role) not in grows]
+    victims = [death for death in a.deaths if death.oom_killed]
+    # where the OOM killer has come nobody need ask whether the growth would have gone on
+    creeping = [trend for trend in a.memory if _rises(trend, t) and (victims or _long(trend, t))]
+    if any(trend.role == "worker" and not trend.copied for trend in creeping):
+        # what a worker holds anew it shares with nobody either: that is one creep, not two
+        creeping = [trend for trend in creeping if not trend.copied]
     if not creeping:
         return Clear(RULE.id)
     lasts_s = _lasts_s(creeping, a.get("memory.headroom_mb"))
-    victims = [death for death in a.deaths if death.oom_killed]
     level: Severity = "critical" if victims else next((name for most, name in _SEVERITIES if lasts_s < most), "low")
     worst = max(creeping, key=lambda trend: trend.mb_per_s)
     ranks = {trend.rank for trend in creeping} | {death.rank for death in victims if death.rank is not None}
+    everywhere = len(ranks) == a.world_size > 1 or any(trend.copied for trend in creeping)
     return Finding(
         rule=RULE.id,
         title=_title(worst, lasts_s, killed=bool(victims)),
         severity=level,
         confidence=confidence(a, cap=0.9),
         seconds_per_step=0.0,
-        scope=Affected(ranks=() if len(ranks) == a.world_size > 1 else tuple(sorted(ranks))),
+        scope=Affected(ranks=() if everywhere else tuple(sorted(ranks))),
         evidence=(*(_evidence(trend, t) for trend in creeping), *_left(a, lasts_s)),
         fixes=(_fix(worst),),
         explains=("RUN002",) if victims else (),
@@ -64,12 +66,15 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     )
 
 
-def _creeps(trend: MemoryTrend, t: Thresholds) -> bool:
-    """Long enough, by enough, and no less in the last third than before it."""
-    long = trend.seconds >= t["seconds"] or (trend.steps >= t["steps"] and trend.seconds >= t["steps_seconds"])
+def _long(trend: MemoryTrend, t: Thresholds) -> bool:
+    return trend.seconds >= t["seconds"] or (trend.steps >= t["steps"] and trend.seconds >= t["steps_seconds"])
+
+
+def _rises(trend: MemoryTrend, t: Thresholds) -> bool:
+    """By enough, and no less in the last third than before it."""
     first, second, third = trend.thirds_mb
     lasting = t["lasting"] * (third - first)
-    return long and third > first and trend.growth >= t["growth"] and min(second - first, third - second) >= lasting
+    return third > first and trend.growth >= t["growth"] and min(second - first, third - second) >= lasting
 
 
 def _lasts_s(creeping: list[MemoryTrend], headroom_mb: float | None) -> float:
@@ -86,6 +91,8 @@ def _lasts_s(creeping: list[MemoryTrend], headroom_mb: float | None) -> float:
 
 
 def _who(trend: MemoryTrend) -> str:
+    if trend.copied:
+        return "the loader workers"
     return f"rank {trend.rank}" if trend.role == "rank" else f"the loader workers of rank {trend.rank}"
 
 

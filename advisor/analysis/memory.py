@@ -24,23 +24,26 @@ _MB = 1e6
 
 
 def memory_trends(recording: Recording, steps: Mapping[int, RankSteps]) -> tuple[MemoryTrend, ...]:
-    """One for each rank, for its workers, and for what those copy; ended workers are left out, their memory is free again."""
-    found = []
+    """One for each rank, for its workers, and for what all workers copy; those that have ended gave their memory back."""
+    found, copying = [], []
     for rank, process in sorted(process_by_rank(recording.processes).items()):
         if rank not in steps:
             continue
         own = steps[rank]
         end_ns = int(own.end_ns[-1])  # after its last step a rank gives its memory back
-        trend = _trend(recording, [process], "proc.held_bytes", (int(own.start_ns[0]), end_ns), own)
-        found += [] if trend is None else [trend]
+        found.append(_trend(recording, [process], "proc.held_bytes", (int(own.start_ns[0]), end_ns), own))
         workers = [p for p in recording.processes if p.role == "worker" and p.rank == rank]
         alive = [p for p in workers if p.ended_ns is None or p.ended_ns >= end_ns - _LAST_NS]
         if alive:
             begin_ns = max(int(own.start_ns[0]), *(p.first_seen_ns for p in alive))
-            for metric in ("proc.held_bytes", "proc.private_bytes"):
-                trend = _trend(recording, alive, metric, (begin_ns, end_ns), own)
-                found += [] if trend is None else [trend]
-    return tuple(found)
+            found.append(_trend(recording, alive, "proc.held_bytes", (begin_ns, end_ns), own))
+            copying += alive
+    followed = next((p for p in copying if ("proc.private_bytes", f"pid:{p.pid}") in recording.samples), None)
+    if followed is not None:
+        own = steps[followed.rank or 0]
+        span_ns = (max(int(own.start_ns[0]), followed.first_seen_ns), int(own.end_ns[-1]))
+        found.append(_trend(recording, copying, "proc.private_bytes", span_ns, own))
+    return tuple(trend for trend in found if trend is not None)
 
 
 def memory_values(
@@ -67,7 +70,7 @@ def _trend(
     seen = [series for series in followed if series is not None and series.t_ns.size >= _READINGS]
     if not seen:
         return None
-    scale = len(processes) / len(seen)  # workers of one rank do the same; only one of them may have been followed
+    scale = len(processes) / len(seen)  # workers do the same; what they copy is measured of one of them
     thirds = [
         scale / _MB * sum(float(np.median(part)) for part in parts)
         for parts in zip(*(np.array_split(s.value, 3) for s in seen), strict=True)

@@ -136,7 +136,7 @@ SAMPLES: dict[str, Metric] = dict(
             "bytes",
             "level",
             "pid",
-            "of one worker a rank: pages that it shares with nobody, so its copies of what was there before the fork",
+            "of one worker of the job: pages that it shares with nobody, so its copies of what was there before the fork",
         ),
         _m("proc.threads", "threads", "level", "pid", "threads"),
         _m("proc.read_bytes", "bytes", "counter", "pid", "caused to be read from storage"),

@@ -19,9 +19,10 @@ __all__ = ["Death", "DeathWatch", "ExitStatus", "Member", "ProcessTree", "Proces
 IO_METRICS = {"proc.read_bytes": b"read_bytes", "proc.write_bytes": b"write_bytes", "proc.rchar_bytes": b"rchar"}
 # /proc/<pid>/status costs the kernel ten times what the others do; a counter that is read rarely loses nothing.
 WORKER_STATUS_PERIOD_NS = 5_000_000_000
-# smaps_rollup walks all pages of a process (5 ms a GB). It is read of one worker a rank, so often that it takes a thousandth of a core.
+# smaps_rollup walks all pages of a process: 20 to 30 ms a GB. It is read of one worker of the job (what one does, all do), and no more
+# often than takes a three-hundredth of a core.
 PRIVATE_PERIOD_NS = 2_000_000_000
-PRIVATE_COST = 1000
+PRIVATE_COST = 300
 
 
 class ProcessesProbe:
@@ -37,6 +38,7 @@ class ProcessesProbe:
         self._status_due_ns: dict[int, int] = {}
         self._delays = ThreadDelays(root)
         self._private_due_ns = 0
+        self._followed = 0  # pid of the worker whose pages are looked through
 
     def sample(self, now_ns: int, targets: Sequence[Target]) -> Reading:
         samples: list[Sample] = []
@@ -125,23 +127,23 @@ class ProcessesProbe:
 
     def _sample_private(self, now_ns: int, targets: Sequence[Target], samples: list[Sample]) -> None:
         """Copies that a worker makes of inherited pages leave its resident memory as it was; only this tells them."""
-        first: dict[int | None, Target] = {}
-        for target in targets:
-            if target.role == "worker":
-                first.setdefault(target.rank, target)
+        workers = [target for target in targets if target.role == "worker"]
+        if not workers:
+            return
+        target = next((t for t in workers if t.pid == self._followed), workers[0])
+        self._followed = target.pid
         began_ns = time.thread_time_ns()
-        for target in first.values():
-            try:
-                text = self._files.read(target.pid, "smaps_rollup")
-            except OSError as e:
-                hint = "Linux before 4.14, or the advisor may not look into the job"
-                self._missing(("proc.private_bytes",), target, e, "smaps_rollup", hint)
-                continue
-            clean, dirty = _number(text, b"\nPrivate_Clean:"), _number(text, b"\nPrivate_Dirty:")
-            if clean is not None and dirty is not None:
-                samples.append(Sample("proc.private_bytes", f"pid:{target.pid}", 1024.0 * (clean + dirty)))
+        try:
+            text = self._files.read(target.pid, "smaps_rollup")
+        except OSError as e:
+            hint = "Linux before 4.14, or the advisor may not look into the job"
+            self._missing(("proc.private_bytes",), target, e, "smaps_rollup", hint)
+            return
         took_ns = time.thread_time_ns() - began_ns
         self._private_due_ns = now_ns + max(PRIVATE_PERIOD_NS, PRIVATE_COST * took_ns)
+        clean, dirty = _number(text, b"\nPrivate_Clean:"), _number(text, b"\nPrivate_Dirty:")
+        if clean is not None and dirty is not None:
+            samples.append(Sample("proc.private_bytes", f"pid:{target.pid}", 1024.0 * (clean + dirty)))
 
     def _missing(self, metrics: tuple[str, ...], target: Target, error: Exception, name: str, hint: str) -> None:
         """A gap, unless the process simply ended."""

@@ -87,7 +87,14 @@ HOST_TABLES: dict[str, Table] = {
             ({"deaths": (death(1, oom_killed=True),)}, "critical"),
         ),
         ranks=(1,),
-        also_fires={"copies of what workers inherited": {"trends": (trend(**COPIED, left_mb=4000.0),)}},
+        also_fires={
+            "copies of what workers inherited": {"trends": (trend(**COPIED, left_mb=4000.0),)},
+            "a short run that the OOM killer ended": {
+                "seconds": 15.0,
+                "first": 100.0,
+                "deaths": (death(1, oom_killed=True),),
+            },
+        },
     ),
     "COM004": Table(
         jobs.com004,

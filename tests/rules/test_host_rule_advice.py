@@ -72,6 +72,7 @@ def test_mem002_knows_that_workers_copy_no_more_than_they_inherited(left_mb: flo
     copies = host_jobs.trend(role="worker", copied=True, left_mb=left_mb, first=100.0)
     finding = found("MEM002", host_jobs.mem002((copies,)))
     assert finding.severity == severity and "arrays" in finding.fixes[0].title
+    assert finding.scope.ranks == () and "the loader workers creeps" in finding.title
 
 
 def test_mem002_takes_what_a_worker_holds_anew_for_one_creep() -> None:

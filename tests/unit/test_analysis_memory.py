@@ -71,14 +71,16 @@ def test_the_one_worker_that_was_followed_speaks_for_all_that_copy() -> None:
     analysis = job(
         worker(200),
         worker(201),
+        rank_process(1, pid=300, role="worker", worker=0, first_seen_ns=FIRST_STEP_NS),
+        ranks=2,
         held_200=curve(lambda t: 500),
         private_200=curve(lambda t: 50 + 3 * t),
         held_201=curve(lambda t: 500),
     )
     held, copied = analysis.memory
     assert held.mb_per_s == 0.0 and not held.copied
-    assert copied.copied and copied.mb_per_s == pytest.approx(6.0)
-    assert copied.left_mb == pytest.approx(2 * (500 - 350), rel=0.05), "no more than was inherited"
+    assert copied.copied and copied.processes == 3 and copied.mb_per_s == pytest.approx(9.0)
+    assert copied.left_mb == pytest.approx(3 * (500 - 350), rel=0.05), "no more than was inherited"
 
 
 def test_workers_of_earlier_epochs_have_given_their_memory_back() -> None:

@@ -131,21 +131,29 @@ print(sorted((g.metric, "CAP_SYS_PTRACE" in g.hint) for g in reading.gaps))
 
 
 def test_a_kernel_that_does_not_tell_what_memory_is_for_is_a_gap(tmp_path: Path) -> None:
-    write_tree(tmp_path, recorded(tmp_path) | {"proc/7/status": "Name:\tx\nVmRSS:\t400 kB\nnonvoluntary_ctxt_switches:\t4\n"})
+    write_tree(
+        tmp_path, recorded(tmp_path) | {"proc/7/status": "Name:\tx\nVmRSS:\t400 kB\nnonvoluntary_ctxt_switches:\t4\n"}
+    )
     reading = ProcessesProbe(tmp_path).sample(0, [RANK])
     assert missing(reading) == {"proc.held_bytes"}
     assert ("proc.held_bytes", "pid:7") not in values(reading)
 
 
-def test_pages_of_its_own_are_told_of_one_worker_of_each_rank_and_not_at_every_tick(tmp_path: Path) -> None:
-    for pid in (7, 8, 9, 10):
+def test_pages_of_its_own_are_told_of_one_worker_as_long_as_it_lives_and_not_at_every_tick(tmp_path: Path) -> None:
+    for pid in (7, 8, 9):
         write_tree(tmp_path, recorded(tmp_path, pid))
-    probe = ProcessesProbe(tmp_path)
-    targets = [RANK, WORKER, Target(9, "worker", 0), Target(10, "worker", 1)]
-    found = {key: value for key, value in values(probe.sample(0, targets)).items() if key[0] == "proc.private_bytes"}
-    assert found == {("proc.private_bytes", f"pid:{pid}"): 120 * 1024.0 for pid in (8, 10)}
-    assert ("proc.private_bytes", "pid:8") not in values(probe.sample(PRIVATE_PERIOD_NS - 1, targets))
-    assert ("proc.private_bytes", "pid:8") in values(probe.sample(3600_000_000_000, targets))
+    probe, other = ProcessesProbe(tmp_path), Target(9, "worker", 0)
+
+    def told(now_ns: int, *workers: Target) -> dict[str, float]:
+        found = values(probe.sample(now_ns, [RANK, *workers]))
+        return {scope: value for (metric, scope), value in found.items() if metric == "proc.private_bytes"}
+
+    assert told(0, WORKER, other) == {"pid:8": 120 * 1024.0}
+    assert told(PRIVATE_PERIOD_NS - 1, WORKER, other) == {}
+    hour_ns = 3600_000_000_000
+    assert told(hour_ns, other, WORKER) == {"pid:8": 120 * 1024.0}, "the one that was followed before"
+    assert told(2 * hour_ns, other) == {"pid:9": 120 * 1024.0}
+    assert told(3 * hour_ns) == {}
 
 
 def delays(root: Path, **threads: int) -> None:

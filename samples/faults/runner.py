@@ -97,7 +97,8 @@ def run_scenario(scenario: Scenario, bench: Bench, repetition: int = 0) -> Resul
 def describe(scenario: Scenario, seen: Observation, result: Result) -> Result:
     """The verdict on what was seen, and how long it took to get there."""
     judgement = judge(scenario.truth, seen.report)
-    first = first_right_verdict(seen.recording, scenario.truth, scenario.onset_step) if judgement.right else None
+    timed = judgement.right and not scenario.truth.never  # what must not be said is right from the start
+    first = first_right_verdict(seen.recording, scenario.truth, scenario.onset_step) if timed else None
     return replace(
         result,
         verdict=judgement.verdict,

@@ -21,6 +21,7 @@ from __future__ import annotations
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix
 from rules.reading import (
+    begin_of_epochs,
     common,
     idle_cores,
     input_evidence,
@@ -50,8 +51,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     ):
         return Clear(RULE.id)
     model = model_of(a)
-    without = {(rank, "input_wait"): 0.0 for rank in waits}
-    half = {(rank, "input_wait"): 0.5 * model.own[rank]["input_wait"] for rank in waits}
+    without = {(rank, "input_wait"): begin_of_epochs(a, rank) for rank in waits}
+    half = {(r, "input_wait"): 0.5 * (begin_of_epochs(a, r) + model.own[r]["input_wait"]) for r in waits}
     return Finding(
         rule=RULE.id,
         title="Preprocessing needs more CPU than the job is allowed",

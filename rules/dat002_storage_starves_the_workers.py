@@ -76,7 +76,7 @@ RULE = rule(
     check,
     needs=("step.time_s", "step.input_wait_s", "fetch.blocked_share", "fetch.read_mb"),
     # a device that all share is not shared fairly: one rank may starve more than the others
-    explains=("DAT001", "DAT003", "DAT004", "DAT008", "COM002"),
+    explains=("DAT001", "DAT003", "DAT004", "DAT008", "DAT009", "COM002"),
     thresholds={
         "input_wait": Threshold(0.05, "severity 'medium' begins at 5 % of the step"),
         "blocked": Threshold(0.50, "more than half of making a batch is waiting: reading is the larger part"),

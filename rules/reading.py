@@ -59,7 +59,12 @@ def spare_cores(a: Analysis, *, cores: float, share: float) -> float:
 def lost_to_input(a: Analysis) -> float:
     """Seconds per step that no wait for input would give back."""
     model = model_of(a)
-    return model.step_s - model.step_if({(rank, "input_wait"): 0.0 for rank in model.own})
+    return model.step_s - model.step_if({(rank, "input_wait"): begin_of_epochs(a, rank) for rank in model.own})
+
+
+def begin_of_epochs(a: Analysis, rank: int) -> float:
+    """The part of a rank's input wait that no faster loading changes: workers that start (DAT006)."""
+    return a.get("step.epoch_start_s", rank) or 0.0
 
 
 def input_evidence(a: Analysis, wait_s: float, threshold: float) -> Evidence:
@@ -110,5 +115,5 @@ def step_with_workers(
     changes = {}
     for rank, wall in walls.items():
         rest = model.own_s(rank) - model.own[rank]["input_wait"] + model.wire_s
-        changes[rank, "input_wait"] = max(0.0, wall / (workers * efficiency) - rest)
+        changes[rank, "input_wait"] = begin_of_epochs(a, rank) + max(0.0, wall / (workers * efficiency) - rest)
     return model.step_if(changes, floor_s=floor * model.cpu_floor_s())

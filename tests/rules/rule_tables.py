@@ -57,9 +57,10 @@ TABLES: dict[str, Table] = {
     ),
     "DAT003": Table(
         jobs.dat003,
-        lines=WAIT,
+        lines={**WAIT, "hand_over": ({"wall": 0.002}, {"wall": 0.0019})},
         false_alarms={
             "tiny data in memory": {"wait": 0.03, "wall": 0.03},
+            "batches made faster than any worker hands them over": {"wait": 0.4, "wall": 0.0005},
             "workers load": {"workers": 2},
         },
         severities=waits("wait"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import input_rule_cases as jobs_of_input
 import pytest
 import rule_cases as jobs
 from rule_cases import SCRIPT, death, loader, rank, stands
@@ -12,7 +13,7 @@ from rule_tables import TABLES
 
 from advisor.core.analysis import Analysis
 from advisor.core.config import Config
-from advisor.core.findings import Clear, Finding
+from advisor.core.findings import Clear, Finding, NotMeasured
 from advisor.engine import run_rule
 from rules.registry import all_rules
 
@@ -249,3 +250,67 @@ def test_run002_shows_the_exception_and_all_deaths_in_their_order() -> None:
 def test_run002_tells_of_a_death_that_came_before_the_users_ctrl_c() -> None:
     killed, stopped = death(1, signal=9, exit_code=None), death(0, signal=2, exit_code=None, t_s=70.0)
     assert found("RUN002", deaths=(killed, stopped)).scope.ranks == (1,)
+
+
+def test_dat005_advises_the_workers_that_keep_up_when_nobody_waits_for_a_core() -> None:
+    # a batch takes 4 s, 2.4 s without the waiting: ceil(1.15 * 2.4 / 0.7) of a step of one second
+    assert found("DAT005").fixes[0].title == "num_workers=16 → 4"
+    assert found("DAT005", cpu=0.4).evidence[0].value == pytest.approx(2 + 32 * 0.8)
+
+
+def test_dat006_expects_nothing_of_workers_whose_first_batch_is_what_takes_long() -> None:
+    map_style, stream = found("DAT006", first=1.2), found("DAT006", first=1.2, length=None)
+    assert map_style.saving is not None and stream.saving is not None
+    assert map_style.saving.speedup[0] == pytest.approx(stream.saving.speedup[0])
+    assert map_style.saving.speedup[1] > stream.saving.speedup[1], "an iterable begins anew either way"
+
+
+def test_dat006_is_less_sure_of_two_epochs() -> None:
+    assert found("DAT006", epochs=1.0).confidence < found("DAT006", epochs=2.0).confidence
+
+
+def test_dat009_takes_batches_out_of_order_only_where_torch_can() -> None:
+    assert found("DAT009").fixes[0].title == "in_order=False"
+    assert found("DAT009", torch="2.6.1").fixes[0].title == "prefetch_factor=2 → 4"
+    assert found("DAT009", facts={}).fixes[0].title == "prefetch_factor=2 → 4"
+
+
+def test_dat009_names_the_rank_whose_batches_are_slow() -> None:
+    assert found("DAT009", only=0.0).scope.ranks == (1,)
+
+
+def test_dat012_speaks_of_a_death_with_the_words_of_the_rank() -> None:
+    dead = death(1, exception="RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error.", step=3)
+    finding = found("DAT012", full=0.3, deaths=(dead,))
+    assert finding.fatal and finding.scope.ranks == (1,) and "64 MB" in finding.title
+    assert "Bus error" in str(finding.evidence[0].value)
+    assert not found("DAT012").fatal
+
+
+def test_dat012_says_that_it_could_not_look() -> None:
+    unseen = replace(jobs.unjudged(), loaders=(loader(0, 2),))
+    assert run_rule(RULES["DAT012"], unseen, Config()) == NotMeasured("DAT012", ("shm.used_share",))
+
+
+def test_dat006_waits_for_each_worker_at_the_begin_of_an_epoch_at_worst() -> None:
+    # ten steps: 0.1 of the 0.2 s is the first batch's 0.4 s and two hand-overs of 0.3 s
+    usual = jobs_of_input.dat006()
+    values = {**usual.values, **{("step.input_wait_s", f"rank:{n}"): 0.3 for n in (0, 1)}}
+    finding = found("DAT006", replace(usual, values=values))
+    assert finding.saving is not None
+    assert finding.saving.seconds_per_step == pytest.approx((0.75 * 0.1, 0.18))
+
+
+def test_dat007_gives_back_at_best_what_workers_keep_the_training_thread_waiting() -> None:
+    waited = jobs_of_input.dat007(delay=0.0)
+    values = {**waited.values, **{("step.run_delay_s", f"rank:{n}"): 0.2 for n in (0, 1)}}
+    assert best_step_s(found("DAT007", waited)) == pytest.approx(0.05 + 0.6)
+    assert best_step_s(found("DAT007", replace(waited, values=values))) == pytest.approx(0.05 + 0.8 * 0.6)
+
+
+def test_what_workers_that_start_take_is_no_preprocessing() -> None:
+    several = jobs.dat001(wait=0.4)
+    values = {**several.values, **{("step.epoch_start_s", f"rank:{n}"): 0.3 for n in (0, 1)}}
+    finding = found("DAT001", replace(several, values=values))
+    assert finding.seconds_per_step == pytest.approx(0.1)
+    assert best_step_s(finding) == pytest.approx(0.9)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import host_rule_cases as host_jobs
+import input_rule_cases as input_jobs
 import pytest
 import rule_cases as jobs
 from rule_cases import death, rank
@@ -108,6 +109,36 @@ def test_mild_growth_is_no_verdict_beside_lost_time_and_the_last_minutes_are() -
         assert judgement.verdict.rule == first and judgement.verdict.state == "bottleneck"
 
 
+def test_a_worker_without_room_in_shared_memory_is_the_cause_of_the_ranks_death() -> None:
+    words = "RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error."
+    worker = death(1, role="worker", signal=7, exit_code=None)
+    judgement = judged(input_jobs.dat012(full=0.5, deaths=(worker, death(1, exception=words))))
+    assert causes(judgement) == {"DAT012": None, "RUN002": "DAT012"}
+    assert (judgement.verdict.state, judgement.verdict.rule) == ("failed", "DAT012")
+
+
+def test_a_slow_batch_is_the_cause_of_busy_workers_and_of_the_waiting_ranks() -> None:
+    slow, busy = input_jobs.dat009(), jobs.dat004(workers=2)
+    values = {**busy.values, **slow.values, ("comm.skew_s", "job"): 0.3}
+    judgement = judged(replace(slow, values=values))
+    assert causes(judgement)["DAT009"] is None and causes(judgement)["DAT004"] == "DAT009"
+
+
+def test_workers_that_cost_more_than_they_save_are_no_fewer_for_being_kept() -> None:
+    both = input_jobs.dat007(values={**_plain(input_jobs.dat006(start=0.1)), **_plain(input_jobs.dat007())})
+    judgement = judged(both)
+    assert causes(judgement) == {"DAT007": None, "DAT006": "DAT007"}
+
+
+def _plain(analysis: Analysis) -> dict[str, dict[int, float]]:
+    """Values of the ranks, as cases take them."""
+    found: dict[str, dict[int, float]] = {}
+    for (name, scope), value in analysis.values.items():
+        if scope.startswith("rank:"):
+            found.setdefault(name, {})[int(scope[5:])] = value
+    return found
+
+
 def test_a_healthy_job_gives_no_finding() -> None:
     own = {0: rank(0.97, input_wait=0.01, gap=0.01), 1: rank(0.98, input_wait=0.01, gap=0.01)}
     fine: dict[str, Any] = {
@@ -134,6 +165,11 @@ def test_a_healthy_job_gives_no_finding() -> None:
         "ddp.with_unused": {0: 0.0, 1: 0.0},
         "memory.watched_s": 100.0,
         "memory.headroom_mb": 9000.0,
+        "step.epoch_start_s": {0: 0.01, 1: 0.01},
+        "epoch.starts": {0: 2.0, 1: 2.0},
+        "fetch.behind_s": {0: 0.005, 1: 0.005},
+        "fetch.slow_ratio": {0: 1.3, 1: 1.3},
+        "shm.used_share": 0.2,
     }
     judgement = judged(jobs.job(own, values=fine))
     assert {row.state for row in judgement.outcomes} == {"clear"}

@@ -1,0 +1,107 @@
+"""Workers restart every epoch.
+
+What it does: finds a training DataLoader without `persistent_workers` that spends a noticeable share of each epoch on its begin.
+
+Why it is slow: at the end of an epoch the loader ends its worker processes, at the next one it starts them anew; each opens its files
+again, and the loop waits until the first batch is made. Nothing is computed meanwhile.
+
+Evidence: what the first fetch of an epoch takes beyond a usual one, spread over the steps; `persistent_workers=False` at file and line.
+
+Fix: `persistent_workers=True`, with the DataLoader made once, before the loop over epochs.
+
+Estimate: of the time at the begin of an epoch the first batch stays, for the queue is empty then. At worst it takes as long as in new
+workers and each worker is waited for once more, at best as long as any other batch. The order of samples is made anew in either case.
+
+False alarms: a single epoch. A sampler that prepares its order in the training process is no work of the workers and left out. An
+IterableDataset begins anew in workers that live on, too: for it only their start and end are counted.
+"""
+
+from __future__ import annotations
+
+from advisor.core.analysis import Analysis, LoaderFacts
+from advisor.core.findings import Clear, Evidence, Finding, Fix
+from rules.reading import common, mean, model_of, training_loader, where_of
+from rules.rule import Threshold, Thresholds, confidence, rule, severity
+
+# Of the gain, at the pessimistic end: two runs of one job differ by 3 to 5 %, as much as many an epoch's begin.
+_UNSURE = 0.25
+
+
+def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+    spread, step, model = a.by_rank("step.epoch_start_s"), a.value("step.time_s"), model_of(a)
+    loader = training_loader(a, spread)
+    epochs = max(a.by_rank("epoch.starts").values())
+    cost = common(spread)
+    if loader is None or loader.num_workers < 1 or loader.persistent_workers:
+        return Clear(RULE.id)
+    best, worst = (_after(a, loader, first_like_new=new) for new in (False, True))
+    worst += _UNSURE * (step - worst)
+    lost = step - 0.5 * (best + worst)
+    level = severity(lost / step)
+    if epochs < t["epochs"] or cost < t["start"] * step or level is None:
+        return Clear(RULE.id)
+    starts = a.by_rank("epoch.start_s")
+    each = f": {1000 * mean(starts):.0f} ms at each of {epochs + 1:.0f} epochs" if starts else ""
+    return Finding(
+        rule=RULE.id,
+        title=f"{loader.num_workers} worker{'s start' if loader.num_workers > 1 else ' starts'} anew in every epoch",
+        severity=level,
+        confidence=confidence(a, cap=0.9 if epochs > t["epochs"] else 0.75),
+        seconds_per_step=lost,
+        evidence=(
+            Evidence(
+                "step.epoch_start_s",
+                cost,
+                "s",
+                t["start"] * step,
+                f"{100 * cost / step:.0f} % of the time goes to the begin of epochs{each}",
+            ),
+            Evidence(
+                "loader.workers",
+                float(loader.num_workers),
+                "workers",
+                None,
+                "persistent_workers=False: ended and started anew",
+            ),
+        ),
+        fixes=(
+            Fix(
+                "persistent_workers=True",
+                f"DataLoader(..., num_workers={loader.num_workers}, persistent_workers=True), made once before the loop over epochs",
+                where_of(loader),
+                "one line",
+            ),
+        ),
+        saving=model.saving(best, worst, "workers that live on; the first batch of an epoch is still waited for"),
+    )
+
+
+def _after(a: Analysis, loader: LoaderFacts, *, first_like_new: bool) -> float:
+    """Step time when workers live on, their first batch taking as long as a new worker's, or as any other."""
+    model, walls = model_of(a), a.by_rank("fetch.wall_s")
+    index, first, usual = (a.by_rank(name) for name in ("epoch.index_s", "epoch.first_batch_s", "step.input_wait_s"))
+    again = first_like_new or loader.dataset.get("length") is None
+    changes = {}
+    for rank, spread in a.by_rank("step.epoch_start_s").items():
+        start = a.get("epoch.start_s", rank) or spread
+        new = first.get(rank, walls.get(rank, 0.0))
+        stays = index.get(rank, 0.0) + (new if again else min(new, walls.get(rank, new)))
+        if first_like_new:
+            # the loop sends each worker word of the new epoch and waits for its answer: a hand-over each
+            stays += loader.num_workers * usual.get(rank, 0.0)
+        goes = max(0.0, 1.0 - stays / start) if start else 0.0
+        changes[rank, "input_wait"] = model.own[rank]["input_wait"] - goes * spread
+    return model.step_if(changes)
+
+
+RULE = rule(
+    __name__,
+    "workers restart every epoch",
+    check,
+    needs=("step.time_s", "step.epoch_start_s", "epoch.starts", "loader.workers"),
+    explains=("COM002",),
+    thresholds={
+        "start": Threshold(0.05, "severity 'medium' begins at 5 % of the time"),
+        "epochs": Threshold(1.0, "begun within the steady steps: with the first one, two epochs were seen"),
+    },
+)

@@ -1,0 +1,114 @@
+"""A slow batch holds back ready ones.
+
+What it does: finds training that waits for a batch that is still being made while later ones lie ready.
+
+Why it is slow: a DataLoader hands batches out in the order of their indices. One batch with a large image, a cold file or a retry in it
+stops the loop, however much the other workers have made meanwhile.
+
+Evidence: the time in which the loop waited for one batch while a later one was made already; what those batches took against the median.
+
+Fix: `in_order=False` (torch 2.7 and newer; the order of samples is then no longer the same in every run), a larger `prefetch_factor`, or
+samples of even cost.
+
+Estimate: that wait given back, but never a step shorter than the workers' mean rate or the CPU work over the allowed cores allow.
+
+False alarms: workers that are too slow altogether leave nothing ready. Workers out of step by a moment are not slow: their batches took
+about the median.
+"""
+
+from __future__ import annotations
+
+import re
+
+from advisor.core.analysis import Analysis
+from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
+from rules.reading import model_of, where_of
+from rules.rule import Threshold, Thresholds, confidence, rule, severity
+
+_IN_ORDER_SINCE = (2, 7)
+
+
+def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+    behind, ratio, step = a.by_rank("fetch.behind_s"), a.by_rank("fetch.slow_ratio"), a.value("step.time_s")
+    rank = max(behind, key=lambda r: behind[r])
+    best, worst = _after(a, 1.0), _after(a, 0.5)
+    lost = step - 0.5 * (best + worst)
+    level = severity(lost / step)
+    if behind[rank] < t["behind"] * step or ratio.get(rank, 1.0) < t["slow"] or level is None:
+        return Clear(RULE.id)
+    ranks = tuple(r for r in behind if behind[r] >= t["behind"] * step)
+    return Finding(
+        rule=RULE.id,
+        title="Ready batches wait behind slow ones",
+        severity=level,
+        confidence=confidence(a, cap=0.9),
+        seconds_per_step=lost,
+        scope=Affected(ranks=() if len(ranks) == len(a.by_rank("step.input_wait_s")) else ranks),
+        evidence=(
+            Evidence(
+                "fetch.behind_s",
+                behind[rank],
+                "s",
+                t["behind"] * step,
+                f"{100 * behind[rank] / step:.0f} % of the step goes to waiting for one batch while a later one is ready",
+            ),
+            Evidence(
+                "fetch.slow_ratio",
+                ratio.get(rank, 1.0),
+                "×",
+                t["slow"],
+                "the median is what such a batch takes to make",
+            ),
+        ),
+        fixes=_fixes(a, rank),
+        saving=model_of(a).saving(best, worst, "a batch that is ready is taken, as fast as the workers make them"),
+    )
+
+
+def _after(a: Analysis, given_back: float) -> float:
+    """Step time when so much of the wait behind slow batches is gone, at the rate of the workers there are."""
+    model, walls, workers = model_of(a), a.by_rank("fetch.wall_s"), a.by_rank("loader.workers")
+    changes = {}
+    for rank, behind in a.by_rank("fetch.behind_s").items():
+        wait = model.own[rank]["input_wait"]
+        rest = model.own_s(rank) - wait + model.wire_s
+        rate = walls.get(rank, 0.0) / max(workers.get(rank, 1.0), 1.0)
+        changes[rank, "input_wait"] = min(wait, max(wait - given_back * behind, rate - rest))
+    return model.step_if(changes, floor_s=min(model.cpu_floor_s(), model.step_s))
+
+
+def _fixes(a: Analysis, rank: int) -> tuple[Fix, ...]:
+    loader = a.training_loader(rank)
+    where, count = where_of(loader), loader.num_workers if loader else 0
+    ahead = (loader.prefetch_factor if loader else None) or 2
+    deeper = Fix(
+        f"prefetch_factor={ahead} → {2 * ahead}",
+        f"DataLoader(..., num_workers={count}, prefetch_factor={2 * ahead}): more lies ready while a slow batch is made",
+        where,
+        "one line",
+    )
+    even = Fix("make samples cost the same: resize or split the large ones beforehand", "", where, "larger change")
+    if _torch_version(a) < _IN_ORDER_SINCE:
+        return deeper, even
+    change = f"DataLoader(..., num_workers={count}, in_order=False); the order of samples then differs from run to run"
+    return Fix("in_order=False", change, where, "one line"), deeper, even
+
+
+def _torch_version(a: Analysis) -> tuple[int, int]:
+    """Unknown: an old one."""
+    texts = [str(facts.get("torch", "")) for facts in a.facts.values() if isinstance(facts, dict)]
+    found = [match for text in texts if (match := re.match(r"(\d+)\.(\d+)", text))]
+    return min(((int(m[1]), int(m[2])) for m in found), default=(0, 0))
+
+
+RULE = rule(
+    __name__,
+    "a slow batch holds back ready ones",
+    check,
+    needs=("step.time_s", "step.input_wait_s", "fetch.behind_s", "fetch.slow_ratio"),
+    explains=("DAT001", "DAT004", "DAT008", "COM002"),
+    thresholds={
+        "behind": Threshold(0.05, "severity 'medium' begins at 5 % of the step"),
+        "slow": Threshold(2.0, "chance alone makes batches half as slow again as the median"),
+    },
+)

@@ -1,0 +1,110 @@
+"""Jobs whose workers are too many, begin anew, hand over slowly, wait for each other, or find no room. Not a test."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rule_cases import META, job, loader, rank
+
+from advisor.core.analysis import Analysis, Death
+
+
+def _each(value: float) -> dict[int, float]:
+    return {0: value, 1: value}
+
+
+def dat005(
+    delay: float = 0.3,
+    in_fetch: float = 0.4,
+    cpu: float = 0.5,
+    *,
+    workers: int = 16,
+    others: float = 0.2,
+    job_cores: float = 12.0,
+    **more: Any,
+) -> Analysis:
+    """Training threads wait `delay` seconds for one of sixteen cores; the job's work would fill `job_cores` of them."""
+    values: dict[str, Any] = {
+        "step.run_delay_s": _each(delay),
+        "fetch.delay_share": _each(in_fetch),
+        "fetch.cpu_share": _each(cpu),
+        "fetch.wall_s": _each(4.0),
+        "loader.workers": _each(workers),
+        "loader.busy_share": _each(1.0),
+        "cpu.other_cores": others,
+    }
+    loaders = (loader(0, workers), loader(1, workers))
+    return job({0: rank(), 1: rank()}, **{"values": values, "job_cores": job_cores, "loaders": loaders, **more})
+
+
+def dat006(
+    start: float = 0.2,
+    epochs: float = 2.0,
+    *,
+    first: float = 0.4,
+    wall: float = 0.2,
+    index: float = 0.0,
+    workers: int = 2,
+    persistent: bool = False,
+    length: int | None = 80,
+    **more: Any,
+) -> Analysis:
+    """An epoch of ten steps begins with `10 * start` seconds of waiting."""
+    values: dict[str, Any] = {
+        "step.input_wait_s": _each(0.0),
+        "step.epoch_start_s": _each(start),
+        "epoch.starts": _each(epochs),
+        "epoch.start_s": _each(10 * start),
+        "epoch.first_batch_s": _each(first),
+        "epoch.index_s": _each(index),
+        "fetch.wall_s": _each(wall),
+        "loader.workers": _each(workers),
+    }
+    loaders = tuple(loader(n, workers, persistent=persistent, dataset={"length": length}) for n in (0, 1))
+    own = {n: rank(input_wait=start) for n in (0, 1)}
+    return job(own, **{"values": values, "loaders": loaders, **more})
+
+
+def dat007(
+    wait: float = 0.4, wall: float = 0.05, *, delay: float = 0.2, workers: int = 2, batches: float = 1.0, **more: Any
+) -> Analysis:
+    """Batches are made in `wall` seconds and awaited for `wait`."""
+    values: dict[str, Any] = {
+        "fetch.wall_s": _each(wall),
+        "fetch.delay_share": _each(delay),
+        "fetch.hand_over_s": _each(0.9 * wait),
+        "loader.workers": _each(workers),
+        "step.batches": _each(batches),
+    }
+    own = {n: rank(input_wait=wait) for n in (0, 1)}
+    loaders = (loader(0, workers), loader(1, workers))
+    return job(own, **{"values": values, "loaders": loaders, **more})
+
+
+def dat009(
+    behind: float = 0.3,
+    slow: float = 5.0,
+    *,
+    wall: float = 0.5,
+    only: float | None = None,
+    torch: str = "2.15.0+cpu",
+    **more: Any,
+) -> Analysis:
+    """For `behind` seconds a later batch is ready (on rank 0 for `only`); the workers make one each wall/2 seconds."""
+    values: dict[str, Any] = {
+        "fetch.behind_s": {0: behind if only is None else only, 1: behind},
+        "fetch.slow_ratio": _each(slow),
+        "fetch.wall_s": _each(wall),
+        "loader.workers": _each(2),
+    }
+    own = {0: rank(0.6, input_wait=0.05) if only is not None else rank(input_wait=behind + 0.05)}
+    own[1] = rank(input_wait=behind + 0.05)
+    given = {"values": values, "loaders": (loader(0, 2), loader(1, 2)), "facts": {"0": {"torch": torch}}}
+    return job(own, **{**given, **more})
+
+
+def dat012(full: float = 0.95, *, workers: int = 2, deaths: tuple[Death, ...] = (), **more: Any) -> Analysis:
+    """A /dev/shm of 64 MB was so full once."""
+    values = {"shm.used_share": full, "shm.total_mb": 64.0}
+    loaders = (loader(0, workers), loader(1, workers))
+    return job({0: rank(), 1: rank()}, **{"values": values, "loaders": loaders, "deaths": deaths, "meta": META, **more})

@@ -1,0 +1,117 @@
+"""Tables of the rules on workers: how many, how often started, what they hand over and through what. Not a test."""
+
+from __future__ import annotations
+
+import input_rule_cases as jobs
+from rule_cases import SCRIPT, death
+from rule_table import Table
+
+from advisor.core.findings import Where
+
+LINE = Where(SCRIPT, 42)
+BUS = "RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error. Workers are out of shared memory."
+NO_ROOM = "RuntimeError: unable to allocate shared memory(shm) for file </torch_7_1_0>: No space left on device (28)"
+CUT_OFF = 'RuntimeError: Caught RuntimeError in DataLoader worker process 0.\n  File "storage.py", line 1220, in _new_shared\n    un'
+QUICK = {"first": 0.05, "wall": 0.05}
+STOPPED = {"exit_code": None, "signal": 2}
+
+INPUT_TABLES: dict[str, Table] = {
+    "DAT005": Table(
+        jobs.dat005,
+        lines={
+            "threads": ({"in_fetch": 0.2, "cpu": 0.49}, {"in_fetch": 0.2, "cpu": 0.4875}),  # 2 + 32 * 0.6875 = 24
+            "delay": ({"delay": 0.15, "in_fetch": 0.1, "cpu": 0.8}, {"delay": 0.1499, "in_fetch": 0.1, "cpu": 0.8}),
+            "spare_share": ({"job_cores": 13.09}, {"job_cores": 13.11}),  # half a core of it is the system's
+            "spare_cores": ({"cores": 2.0, "job_cores": 0.99}, {"cores": 2.0, "job_cores": 1.01}),
+            "others": ({"others": 3.99}, {"others": 4.0}),
+        },
+        false_alarms={
+            "exhausted cores: fewer workers make no less work": {"job_cores": 16.0},
+            "as many workers as keep up with the step": {"workers": 4},
+            "workers that sleep in reads": {"cpu": 0.1, "in_fetch": 0.2},
+            "neighbours take the cores": {"others": 8.0, "job_cores": 4.0},
+        },
+        severities=(
+            ({"delay": 0.4, "job_cores": 1.0}, "critical"),
+            ({"delay": 0.39, "job_cores": 1.0}, "high"),
+            ({"delay": 0.19, "job_cores": 1.0}, "medium"),
+        ),
+        where=LINE,
+        best=({"delay": 0.3}, 1 / 0.75),
+        also_fires={"only the workers wait for a core, the training thread a little": {"delay": 0.1}},
+    ),
+    "DAT006": Table(
+        jobs.dat006,
+        lines={
+            "start": ({**QUICK, "start": 0.05}, {**QUICK, "start": 0.0499}),
+            "epochs": ({"epochs": 1.0}, {"epochs": 0.0}),
+        },
+        false_alarms={
+            "a single epoch": {"epochs": 0.0},
+            "workers that live on": {"persistent": True},
+            "loading in the training process": {"workers": 0},
+            "a sampler that sorts all samples before the epoch": {"index": 1.9},
+            "an index that each iterator of an IterableDataset reads anew": {"length": None, "first": 1.95},
+        },
+        severities=(
+            (
+                {"start": 0.45, "first": 0.9, "wall": 0.9},
+                "critical",
+            ),  # a fifth of it stays at best, two fifths at worst
+            ({"start": 0.3, "first": 0.6, "wall": 0.6}, "high"),
+            ({"start": 0.15, "first": 0.3, "wall": 0.3}, "medium"),
+        ),
+        where=LINE,
+        best=({}, 1 / 0.82),
+        also_fires={"new workers open their files again": {"first": 1.8}},
+    ),
+    "DAT007": Table(
+        jobs.dat007,
+        lines={
+            "input_wait": ({"wait": 0.05, "wall": 0.01}, {"wait": 0.0499, "wall": 0.01}),
+            "hand_over": ({"wall": 0.4}, {"wall": 0.4001}),
+        },
+        false_alarms={
+            "workers that are too slow": {"wall": 1.2},
+            "loading in the training process": {"workers": 0},
+            "several batches a step, each worth its worker": {"wall": 0.15, "batches": 4.0},
+        },
+        severities=(
+            ({"wait": 0.345}, "critical"),
+            ({"wait": 0.344}, "high"),
+            ({"wait": 0.195}, "high"),
+            ({"wait": 0.194}, "medium"),
+        ),
+        where=LINE,
+        best=({}, 1 / 0.64),
+    ),
+    "DAT009": Table(
+        jobs.dat009,
+        lines={"behind": ({"behind": 0.05}, {"behind": 0.0499}), "slow": ({"slow": 2.0}, {"slow": 1.99})},
+        false_alarms={
+            "workers that are too slow leave nothing ready": {"behind": 0.0},
+            "workers out of step by a moment": {"slow": 1.3},
+        },
+        severities=(({"behind": 0.4}, "critical"), ({"behind": 0.39}, "high"), ({"behind": 0.19}, "medium")),
+        where=LINE,
+        best=({"wall": 1.8}, 1 / 0.9),
+        also_fires={"one rank's slow batches stop all": {"only": 0.0}},
+    ),
+    "DAT012": Table(
+        jobs.dat012,
+        lines={"full": ({"full": 0.9}, {"full": 0.8999})},
+        false_alarms={
+            "nobody hands batches over there": {"workers": 0},
+            "a worker ended by something else": {"full": 0.1, "deaths": (death(0, role="worker", signal=9),)},
+            "the user pressed Ctrl-C": {"full": 0.1, "deaths": (death(0, **STOPPED), death(1, **STOPPED))},
+        },
+        severities=(({}, "medium"), ({"deaths": (death(1, exception=BUS),)}, "critical")),
+        where=LINE,
+        also_fires={
+            "a worker met SIGBUS": {"full": 0.1, "deaths": (death(1, role="worker", signal=7, exit_code=None),)},
+            "its rank says so": {"full": 0.1, "deaths": (death(1, exception=BUS),)},
+            "the traceback is cut off": {"full": 0.1, "deaths": (death(1, exception=CUT_OFF),)},
+            "it could not write its batch": {"full": 0.1, "deaths": (death(1, exception=NO_ROOM),)},
+        },
+    ),
+}

@@ -79,25 +79,25 @@ IN_PROCESS = (
     ),
 )
 
-IMAGES = ("--model=resnet18", "--image-size=64", "--batch-size=16")
+IMAGES = ("--model=resnet18", "--image-size=64", "--batch-size=16", "--steps=80")
+SMALL_NET = ("--model=squeezenet1_1", "--image-size=48", "--batch-size=16", "--steps=110")
 FILES = (
     fault(
         "in-process-images",
         "DAT003",
-        train(*IMAGES, "--workers=0", "--steps=80"),
-        fixed=train(*IMAGES, "--workers=1", "--steps=80"),
+        train(*IMAGES, "--workers=0"),
+        fixed=train(*IMAGES, "--workers=1"),
     ),
+)
+# pictures of 1000x750: a net as small as this one could train on several times what a worker decodes
+LARGE_FILES = (
     fault(
-        "one-worker-for-many-images",
+        "one-worker-for-large-images",
         "DAT004",
-        train("--model=mobilenet_v3_small", "--image-size=64", "--batch-size=16", "--workers=1", "--steps=120"),
-        fixed=train("--model=mobilenet_v3_small", "--image-size=64", "--batch-size=16", "--workers=2", "--steps=120"),
+        train(*SMALL_NET, "--workers=1"),
+        fixed=train(*SMALL_NET, "--workers=2"),
     ),
-    fault(
-        "images-for-two-ranks",
-        "DAT001",
-        train("--model=mobilenet_v3_small", "--image-size=64", "--batch-size=16", "--workers=1", "--steps=90", ranks=2),
-    ),
+    fault("large-images-for-two-ranks", "DAT001", train(*SMALL_NET, "--workers=1", ranks=2)),
 )
 
 WORKERS = (

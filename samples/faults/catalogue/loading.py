@@ -198,6 +198,7 @@ SHARED_MEMORY = (
 SCENARIOS = (
     *IN_PROCESS,
     *(replace(scenario, fixtures=(Images(per_class=32),)) for scenario in FILES),
+    *(replace(scenario, fixtures=(Images(per_class=32, scale=2.0),)) for scenario in LARGE_FILES),
     *WORKERS,
     *SHARED_MEMORY,
 )

@@ -74,8 +74,10 @@ def delivery(everything: RankSteps, steady: RankSteps, batches: Table, loader: L
     """One rank's; a string says why it cannot be told."""
     rows = batches[(batches["loader"] == loader.id) & (batches["evaluation"] != 1)]
     starts = np.flatnonzero(everything.epoch_start)
-    if rows.size == 0 or starts.size == 0 or loader.num_workers < 1:
+    if rows.size == 0:
         return "no batch was seen being made"
+    if starts.size == 0:
+        return "no epoch began within the steps at hand: which batch was made for which cannot be counted"
     if (everything.columns["micro_batches"] > 1.5 * everything.count).any():
         return "steps of several batches: how long each fetch took is not recorded"
     first_step = int(everything.step[0])

@@ -138,6 +138,12 @@ def test_steps_of_several_batches_are_not_told_apart() -> None:
     assert analysis.value("step.batches", 0) == 4.0
 
 
+def test_without_the_begin_of_an_epoch_batches_cannot_be_counted() -> None:
+    facts = {100: {"loaders": [TRAIN]}}
+    analysis = analyse(recording({0: plan(40)}, batches={0: batches(made(on_time()))}, facts=facts))
+    assert "no epoch began" in analysis.missing["fetch.behind_s"]
+
+
 def test_without_workers_nothing_is_handed_over_and_nothing_is_missing() -> None:
     facts = {100: {"loaders": [{**TRAIN, "num_workers": 0}]}}
     analysis = analyse(recording({0: plan()}, facts=facts))

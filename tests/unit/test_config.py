@@ -79,7 +79,7 @@ def test_a_file_that_was_named_wins_over_pyproject(tmp_path: Path) -> None:
         ("disable = [3]", "disable must be a list", ""),
         ('disable = ["LOP999"]', "no rule LOP999", "rules lists them"),
         ("[rules.DAT999]\nx = 1", "no rule DAT999", "rules lists them"),
-        ("[rules.DAT003]\nimput_wait = 0.1", "DAT003 has no threshold imput_wait", "it has: input_wait"),
+        ("[rules.DAT003]\nimput_wait = 0.1", "DAT003 has no threshold imput_wait", "it has: hand_over, input_wait"),
         ("[rules.RUN002]\nx = 1", "RUN002 has no threshold x", "it has: none"),
         ('[rules.DAT003]\ninput_wait = "0.1"', "DAT003.input_wait must be a number", ""),
         ("[rules.DAT003]\ninput_wait = true", "DAT003.input_wait must be a number", ""),

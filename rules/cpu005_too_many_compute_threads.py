@@ -128,7 +128,9 @@ RULE = rule(
     needs=("step.time_s", "step.run_delay_s", "threads.intra_op", "threads.waiting", "cpu.allowed_cores"),
     explains=("CPU003", "CMP007", "COM001", "COM002", "DAT001", "DAT003", "DAT004"),
     thresholds={
-        "threads": Threshold(1.5, "for each allowed core; up to there the scheduler finds gaps for them"),
+        "threads": Threshold(
+            1.25, "for each allowed core: on two cores three threads took ResNet18 139 ms a step, two 75"
+        ),
         "waiting": Threshold(
             0.25, "threads in line for each allowed core: threads that sleep, as on a GPU job, do no harm"
         ),

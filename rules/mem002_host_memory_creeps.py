@@ -7,10 +7,10 @@ Why it matters: training is as fast as ever until the kernel's OOM killer ends a
 line in the log.
 
 Evidence: memory that no file backs (resident, shared memory included), as the median of each third of the run after
-its first quarter, and the median slope between all its readings. Of workers also the pages that they share with
+its first quarter, and the median slope between all its readings. Of one worker also the pages that it shares with
 nobody: Python writes a reference count into every object it touches, so a worker copies what it inherited, page by
-page, and its resident memory does not show it. What is left is the host's available memory or the control group's
-limit less what it uses, page cache that can be dropped added; all that creeps is summed.
+page, and its resident memory does not show it. What is left is the host's available memory or the control group's limit
+less what it uses, page cache that can be dropped added; all that creeps is summed.
 
 Fix: in a rank, results that are kept with their graph: `total += loss` keeps every step's, `total += loss.item()` or
 `loss.detach()` none. In workers, a cache in the data set that is never emptied; for copies, lists and dicts of Python

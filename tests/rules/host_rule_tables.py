@@ -15,7 +15,7 @@ HOST_TABLES: dict[str, Table] = {
     "CPU005": Table(
         jobs.cpu005,
         lines={
-            "threads": ({"threads": 25, "ranks": 1}, {"threads": 24, "ranks": 1}),
+            "threads": ({"threads": 21, "ranks": 1}, {"threads": 20, "ranks": 1}),
             "waiting": ({"waiting": 4.0}, {"waiting": 3.99}),
             "delay": ({"delay": 0.05}, {"delay": 0.0499}),
         },

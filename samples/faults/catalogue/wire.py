@@ -10,6 +10,7 @@ def wire(*arguments: str) -> Job:
     return Job("faults/jobs/wire.py", arguments, ranks=2)
 
 
+VIT = Job("faults/jobs/vit_spawn.py", ("--steps=120",))
 SCENARIOS = (
     Scenario(
         name="slow-wire",
@@ -53,17 +54,18 @@ SCENARIOS = (
     Scenario(
         name="slow-wire-a-little",
         family="wire",
-        job=wire("--hidden=128", "--batch=512", "--layers=8", "--steps=150"),
-        fixtures=(SlowLoopback("600mbit"),),
-        truth=Truth(roots=("COM001",), also=("DAT003",)),
+        job=VIT,
+        fixtures=(SlowLoopback("2gbit"),),
+        truth=Truth(roots=("COM001",)),
         strength="just above",
-        note="large batches of small things: stacking them in the training process takes its share too",
+        remedy=Remedy(fixtures=(SlowLoopback("4gbit"),)),
+        note="a faster path is one of the advices: twice as fast is as good as half the bytes",
     ),
     Scenario(
         name="wire-that-suffices",
         family="wire",
-        job=wire("--hidden=128", "--batch=256", "--layers=8", "--accumulate=8", "--steps=70"),
-        fixtures=(SlowLoopback("2gbit"),),
+        job=VIT,
+        fixtures=(SlowLoopback("12gbit"),),
         truth=Truth(never=("COM001",)),
         strength="just below",
     ),

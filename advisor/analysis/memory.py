@@ -18,6 +18,7 @@ Array = NDArray[np.float64]
 # does not settle.
 _WARM_UP_SHARE = 0.25
 _READINGS = 6  # two for each third
+_READINGS_OF_COPIES = 4  # read every ten seconds or less often, and they hardly fall
 _LAST_NS = 2_000_000_000  # workers end with their loader, a little before the rank's last step does
 _PAIRS_OF = 150  # readings among which slopes are taken: 11,000 pairs
 _MB = 1e6
@@ -67,7 +68,9 @@ def _trend(
     begin_ns, end_ns = span_ns
     begin_ns += round(_WARM_UP_SHARE * max(0, end_ns - begin_ns))
     followed = [_between(recording.samples.get((metric, f"pid:{p.pid}")), begin_ns, end_ns) for p in processes]
-    seen = [series for series in followed if series is not None and series.t_ns.size >= _READINGS]
+    copied = metric == "proc.private_bytes"
+    enough = _READINGS_OF_COPIES if copied else _READINGS
+    seen = [series for series in followed if series is not None and series.t_ns.size >= enough]
     if not seen:
         return None
     scale = len(processes) / len(seen)  # workers do the same; what they copy is measured of one of them
@@ -76,7 +79,6 @@ def _trend(
         for parts in zip(*(np.array_split(s.value, 3) for s in seen), strict=True)
     ]
     first, last = min(int(s.t_ns[0]) for s in seen), max(int(s.t_ns[-1]) for s in seen)
-    copied = metric == "proc.private_bytes"
     return MemoryTrend(
         rank=steps.rank,
         role="rank" if processes[0].role == "rank" else "worker",

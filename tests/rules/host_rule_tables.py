@@ -51,7 +51,7 @@ HOST_TABLES: dict[str, Table] = {
             ({"lost": 0.04}, "low"),
             ({"lost": 0.001, "pause": 0.2}, "low"),
         ),
-        best=({"lost": 0.2}, 1 / 0.79),
+        best=({"lost": 0.2}, 1 / 0.75),
     ),
     "MEM002": Table(
         jobs.mem002,

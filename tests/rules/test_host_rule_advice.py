@@ -46,7 +46,7 @@ def test_cpu006_tells_the_loops_own_collections_from_the_interpreters() -> None:
     own = {n: rank(gap=0.2) for n in (0, 1)}
     called = host_jobs.cpu006(between=0.2, own_s=own, hot_lines=(jobs.hot(70, "fit", io=False),))
     fix = found("CPU006", called).fixes[0]
-    assert "call gc.collect() less often" in fix.title and fix.where == Where(SCRIPT, 70)
+    assert "collect less often" in fix.title and fix.where == Where(SCRIPT, 70)
 
 
 def test_cpu006_names_the_ranks_that_collect() -> None:

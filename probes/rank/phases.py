@@ -109,10 +109,10 @@ class Account:
         self._delay_at_step = 0
         self.clocked = True
         self.clocked_at = 0  # the step that was clocked last
-        self.replaying = (
-            False  # marks come late, from a tape: the clocks but for wall time, and the live header, are not theirs
-        )
-        self.last_step_ns = self.last_marks = 0
+        # marks come late, from a tape: the clocks but for wall time, and the live header, are not theirs
+        self.replaying = False
+        self.last_step_ns = 0
+        self.fewest_marks = 0  # of a step since the first; 0 unknown
         self.last_loader = -1
         self.phase = START
         self.since = clock()
@@ -382,7 +382,9 @@ class Account:
             self.flags |= FLAG_NO_LOADER
         if self.ring is not None:
             self._write(now)
-        self.last_step_ns, self.last_marks, self.last_loader = now - self.t_start, self.marks, self.loader
+        self.last_step_ns, self.last_loader = now - self.t_start, self.loader
+        if self.step:
+            self.fewest_marks = min(self.fewest_marks or self.marks, self.marks)
         self.step += 1
         if not self.replaying:
             was, self.clocked = self.clocked, self.steps_to_clock() <= 0

@@ -48,13 +48,13 @@ class Tape:
         self._at = 0
 
     def start(self, account: Account, steps: int, batch_size: int | None) -> None:
-        """Note the marks of so many steps, all like the last one, from the begin of a step."""
+        """Note the marks of so many steps, never of more, from the begin of a step."""
         self.thread = account.thread
         self.loader = account.last_loader
         self.batch_size = batch_size
         self.fetch = (account, True, self.loader)
         self.words = account.ring.words
-        self.limit = WIDTH * (account.last_marks * steps - 1)  # the mark that ends the last one goes to the account
+        self.limit = WIDTH * (account.fewest_marks * steps - 1)  # the mark that ends the last one goes to the account
         self.inside_backward = False
         self.on = True
 

@@ -39,7 +39,7 @@ class Rank:
 
     def begin_step(self, step: int) -> None:
         account = self.account
-        if self.taped and not account.replaying and not account.clocked and account.last_marks:
+        if self.taped and not account.replaying and not account.clocked and account.fewest_marks:
             self.tape.start(account, 1 + step % 5, None)
 
     def mark(self, what: int, argument: int, otherwise, *, boundary: bool = False) -> None:
@@ -134,7 +134,7 @@ def test_reading_the_tape_ends_noting_and_charges_its_cost() -> None:
     rank = Rank(taped=True)
     rank.play(loop(random.Random(0), 40, odd=0.0))
     account, tape = rank.account, rank.tape
-    account.last_marks, before = 6, account.self_ns
+    account.fewest_marks, before = 6, account.self_ns
     tape.start(account, 3, None)
     tape.marks.extend((BATCH, rank.now, 4))
     tape.read_into(account)

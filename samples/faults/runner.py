@@ -24,7 +24,7 @@ DISTURBANCE = "CPU003"  # somebody else used the machine
 OTHERS_CORES = 0.25  # beyond the neighbours that belong to a fault
 
 
-class Interrupted(BaseException):
+class Interrupted(KeyboardInterrupt):
     """SIGINT, SIGTERM or SIGHUP came; everything is undone on the way out."""
 
     def __init__(self, signum: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from recordings import recording
 
 from samples.faults.fixtures import Burners, CpuQuota
 from samples.faults.observe import Observation, command
-from samples.faults.runner import disturbed, held
+from samples.faults.runner import Interrupted, disturbed, held, signals_as_exceptions
 from samples.faults.scenario import CannotBeMade, Conditions, Fixture, Job
 
 
@@ -100,3 +101,15 @@ def test_the_container_goes_around_the_advisor_and_the_prefix_around_the_job(tmp
     assert places == sorted(places)
     assert words[-2:] == ["--data=/d", f"--output={tmp_path / 'out'}"]
     assert "--nproc_per_node=2" in words
+
+
+def test_the_first_signal_interrupts_and_the_next_one_lets_the_clean_up_finish() -> None:
+    cleaned = False
+    with pytest.raises(Interrupted, match="SIGTERM"), signals_as_exceptions():
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            signal.raise_signal(signal.SIGINT)
+            cleaned = True
+    assert cleaned
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

@@ -55,10 +55,10 @@ SCENARIOS = (
         name="slow-wire-a-little",
         family="wire",
         job=VIT,
-        fixtures=(SlowLoopback("2gbit"),),
+        fixtures=(SlowLoopback("800mbit"),),
         truth=Truth(roots=("COM001",)),
         strength="just above",
-        remedy=Remedy(fixtures=(SlowLoopback("4gbit"),)),
+        remedy=Remedy(fixtures=(SlowLoopback("1600mbit"),)),
         note="a faster path is one of the advices: twice as fast is as good as half the bytes",
     ),
     Scenario(

@@ -46,8 +46,6 @@ def open_bench(base: Path, keep: Path | None = None) -> Iterator[Bench]:
     base = base.resolve()
     base.mkdir(parents=True, exist_ok=True)
     sweep(base)
-    if keep:
-        keep.mkdir(parents=True, exist_ok=True)
     with signals_as_exceptions():
         folder = base / own_name()
         folder.mkdir()
@@ -77,6 +75,8 @@ def signals_as_exceptions() -> Iterator[None]:
 
 def run_scenario(scenario: Scenario, bench: Bench, repetition: int = 0) -> Result:
     truth = scenario.truth
+    if bench.keep and repetition:
+        bench = replace(bench, keep=bench.keep / f"repetition-{repetition}")
     primary = truth.roots[0] if truth.roots else "healthy"
     result = Result(scenario.name, truth.label, primary, scenario.strength, repetition)
     try:
@@ -143,6 +143,7 @@ def undisturbed(
             with held(fixtures, folder) as conditions:
                 seen = observe(job, conditions, folder / "job", ending="finishes" if suffix else scenario.ending)
             if bench.keep:
+                bench.keep.mkdir(parents=True, exist_ok=True)
                 target = bench.keep / f"{scenario.name}{suffix}"
                 shutil.rmtree(target, ignore_errors=True)
                 shutil.copytree(seen.run, target)

@@ -37,7 +37,7 @@ def test_cpu005_promises_less_where_the_wait_may_be_another_ranks_work() -> None
     """Of one step of a second in which the training thread waits 0.3 s for a core."""
     spinning, sleeping = found("CPU005"), found("CPU005", threads=64, waiting=28.0)
     assert spinning.saving is not None and sleeping.saving is not None
-    assert spinning.saving.seconds_per_step == pytest.approx((0.3, 1 - 0.25 * 0.7))
+    assert spinning.saving.seconds_per_step == pytest.approx((0.7 * 0.3, 1 - 0.25 * 0.7))
     assert sleeping.saving.seconds_per_step == pytest.approx((0.0, 0.3))
 
 

@@ -189,6 +189,8 @@ def _loading_values(
         values["fetch.blocked_share", scope] = min(1.0, made.blocked_s / wall)
         values["fetch.read_mb", scope] = made.read_bytes / 1e6
         values["fetch.read_mb_per_s", scope] = made.read_bytes / 1e6 / wall
+        if made.system_s is not None:
+            values["fetch.system_share", scope] = min(1.0, made.system_s / wall)
         if made.busy_share is not None:
             values["loader.busy_share", scope] = made.busy_share
 

@@ -27,6 +27,7 @@ class Loading:
     cpu_s: float
     delay_s: float
     read_bytes: float
+    system_s: float | None  # of `cpu_s`, inside the kernel; None: not taken in the training process
     busy_share: float | None  # of the workers' time; None in the training process
 
     @property
@@ -94,6 +95,7 @@ def loading_of(recording: Recording, steps: RankSteps, loader: LoaderFacts | Non
         cpu_s=float(span["cpu_ns"].sum() / 1e9 / count),
         delay_s=float(span["run_delay_ns"].sum() / 1e9 / count),
         read_bytes=float(span["blocks"].sum() * _BLOCK_BYTES / count),
+        system_s=float(span["system_ns"].sum() / 1e9 / count),
         busy_share=float(wall / max(wall + idle, 1e-9)),
     )
 
@@ -115,6 +117,7 @@ def _in_process(steps: RankSteps) -> Loading | None:
         cpu_s=float(steps.columns["fetch_cpu"].sum() / batches),
         delay_s=float(steps.columns["fetch_delay"].sum() / batches),
         read_bytes=float(steps.columns["fetch_blocks"].sum() * _BLOCK_BYTES / batches),
+        system_s=None,
         busy_share=None,
     )
 

@@ -57,6 +57,7 @@ VALUES: dict[str, tuple[str, str]] = {
     "fetch.wall_s": ("s", "making one batch, in one worker or in the training process"),
     "fetch.cpu_share": ("", "CPU time over the time of making a batch"),
     "fetch.delay_share": ("", "waiting for a core over the time of making a batch"),
+    "fetch.system_share": ("", "CPU time inside the kernel over the time of making a batch, in a worker"),
     "fetch.blocked_share": ("", "neither computing nor waiting for a core: reading, sleeping, locked"),
     "fetch.hand_over_s": ("s", "of the wait for a batch, what came after a worker had made it"),
     "fetch.behind_s": ("s", "of the wait for a batch still being made, the time in which a later one was made already"),

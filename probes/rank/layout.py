@@ -127,6 +127,7 @@ BATCH_FIELDS = (  # one batch made by one worker
     "evaluation",  # 1: made for an evaluation loader, 0: for training, -1: unknown to the worker
     "wait_ns",  # idle before this batch: no index was waiting
     "number",  # of this batch in its worker, from 0
+    "system_ns",  # of the CPU time, inside the kernel: taking pages of shared memory, mostly
 )
 FIELDS = {
     KIND_STEP: STEP_FIELDS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import perf_counter_ns, thread_time_ns
 from typing import TYPE_CHECKING
 
-from .cost import RunDelay, blocks_read
+from .cost import RunDelay, blocks_read, system_time_ns
 from .layout import FLAG_FIRST_BATCH, KIND_BATCH, PHASE_CODE, ROLE_WORKER, WORKER_SLOTS
 from .ring import Ring
 
@@ -28,14 +28,14 @@ class WorkerLog:
         self._idle_since = perf_counter_ns()
         self._ring.phase(_IDLE, 0, self._idle_since)
 
-    def begin(self) -> tuple[int, int, int, int]:
+    def begin(self) -> tuple[int, int, int, int, int]:
         """Returns the clocks at the begin of a batch."""
         now = perf_counter_ns()
         self._ring.phase(_BUSY, self.batches, now)
-        return now, thread_time_ns(), self._delay(), blocks_read()
+        return now, thread_time_ns(), self._delay(), blocks_read(), system_time_ns()
 
-    def end(self, began: tuple[int, int, int, int], samples: int) -> None:
-        began_ns, cpu_ns, delay_ns, blocks = began
+    def end(self, began: tuple[int, int, int, int, int], samples: int) -> None:
+        began_ns, cpu_ns, delay_ns, blocks, system_ns = began
         now = perf_counter_ns()
         self._ring.write(
             KIND_BATCH,
@@ -52,6 +52,7 @@ class WorkerLog:
                 -1,
                 began_ns - self._idle_since,
                 self.batches,
+                system_time_ns() - system_ns,
             ),
         )
         self.batches += 1

@@ -308,6 +308,13 @@ def test_dat007_gives_back_at_best_what_workers_keep_the_training_thread_waiting
     assert best_step_s(found("DAT007", replace(waited, values=values))) == pytest.approx(0.05 + 0.8 * 0.6)
 
 
+def test_dat007_gives_back_at_best_what_shared_memory_costs_inside_the_kernel() -> None:
+    busy = jobs_of_input.dat007(delay=0.0)
+    kernel = {"fetch.system_share": 0.4, "step.system_s": 0.1}
+    values = {**busy.values, **{(name, f"rank:{n}"): v for name, v in kernel.items() for n in (0, 1)}}
+    assert best_step_s(found("DAT007", replace(busy, values=values))) == pytest.approx(0.6 * 0.05 + 0.6 - 0.1)
+
+
 def test_what_workers_that_start_take_is_no_preprocessing() -> None:
     several = jobs.dat001(wait=0.4)
     values = {**several.values, **{("step.epoch_start_s", f"rank:{n}"): 0.3 for n in (0, 1)}}

@@ -48,6 +48,12 @@ def test_batches_of_workers_split_into_computing_waiting_for_a_core_and_blocked(
     assert analysis.value("fetch.read_mb_per_s", 0) == pytest.approx(200 * 512 / 1e6 / 0.08)
 
 
+def test_a_workers_time_inside_the_kernel_is_a_share_of_its_making() -> None:
+    assert making(analyse(fed(batches(evenly(system=20)))), "fetch.system_share") == pytest.approx([0.25])
+    own = plan(30, **IN_PROCESS, **CLOCKED)
+    assert not analyse(recording({0: own})).has("fetch.system_share")
+
+
 def test_loading_in_the_training_process_is_read_from_the_steps() -> None:
     own = plan(30, **IN_PROCESS, **CLOCKED)
     analysis = analyse(recording({0: own}, facts={100: {"loaders": [{**TRAIN, "num_workers": 0}]}}))

@@ -16,4 +16,5 @@ def test_batches_are_numbered_from_the_workers_start(tmp_path: Path) -> None:
     rows = RingReader(tmp_path / "worker-7.ring").drain().rows[KIND_BATCH]
     made = [dict(zip(BATCH_FIELDS, payload, strict=True)) for _, payload in rows]
     assert [(row["number"], row["samples"], row["worker"]) for row in made] == [(0, 8, 3), (1, 8, 3), (2, 5, 3)]
+    assert all(row["system_ns"] >= 0 and row["cpu_ns"] > 0 for row in made)
     assert [flags for flags, _ in rows] == [FLAG_FIRST_BATCH, 0, 0]

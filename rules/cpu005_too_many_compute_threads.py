@@ -15,10 +15,10 @@ are not counted.
 Fix: `OMP_NUM_THREADS=n`, or `torch.set_num_threads(n)` where the script sets it, with n = allowed cores // ranks of
 this machine.
 
-Estimate: seven tenths of the training thread's own wait for a core is the least that spinning teams lose, and half of
-it the least of one rank whose threads sleep. Of several ranks whose threads sleep the wait may be time in which another
-rank computed: how much of it is lost follows from how many threads stand in line. What threads lose by waiting for each
-other cannot be told from work, hence the range.
+Estimate: seven tenths of the training thread's own wait for a core is the least that spinning teams lose, and four
+tenths the least of one rank whose threads sleep. Of several ranks whose threads sleep the wait may be time in which
+another rank computed: how much of it is lost follows from how many threads stand in line. What threads lose by waiting
+for each other cannot be told from work, hence the range.
 
 False alarms: GPU jobs, whose threads sleep; as many threads as cores beside a busy neighbour (CPU003); more ranks than
 cores, each with one thread already.
@@ -40,10 +40,11 @@ from rules.rule import Threshold, Thresholds, confidence, rule, severity
 # at least where one rank's threads sleep.
 _SPINNING_KEEPS = 0.25
 _SLEEPING_KEEPS = 0.5
-# Threads in line for each core from which on ranks that sleep lose some of their wait, and from which on half of it.
+# Threads in line for each core from which on ranks that sleep lose some of their wait, and from which on what one does.
 # Measured: nothing lost at 1.1 and 1.7, a fifth or more of the wait at 2.1, 0.45 to 0.9 of it at 2.3 to 5.3.
 _IN_LINE = (1.75, 2.75)
-_HALF = 0.5
+# Measured of one rank whose threads sleep: as many threads as cores gave back 0.5 to 2.9 times the wait.
+_SLEEPING_GIVES_BACK = 0.4
 # Measured where threads of several ranks spin: one thread in each gave back 0.8 to 1.9 times the wait.
 _SPINNING_GIVES_BACK = 0.7
 
@@ -109,10 +110,11 @@ def _after(
         # OpenMP lets a team spin that the machine has cores for
         keeps, given_back = _SPINNING_KEEPS, _SPINNING_GIVES_BACK
     elif len(model.own) > 1:
-        first, half = _IN_LINE
-        keeps, given_back = 1.0, _HALF * min(1.0, max(0.0, (waiting / cores - first) / (half - first)))
+        none, all_of_it = _IN_LINE
+        keeps = 1.0
+        given_back = _SLEEPING_GIVES_BACK * min(1.0, max(0.0, (waiting / cores - none) / (all_of_it - none)))
     else:
-        keeps, given_back = _SLEEPING_KEEPS, _HALF
+        keeps, given_back = _SLEEPING_KEEPS, _SLEEPING_GIVES_BACK
     best = _scaled(model, {rank: keeps * (1.0 - share) for rank, share in shares.items()}, wire=True)
     return best, _scaled(model, {rank: 1.0 - given_back * share for rank, share in shares.items()}, wire=False)
 

@@ -27,9 +27,9 @@ HOST_TABLES: dict[str, Table] = {
         severities=(
             ({"delay": 0.43}, "critical"),
             ({"delay": 0.42}, "high"),
-            ({"ranks": 1, "threads": 64, "delay": 0.30}, "high"),  # half of the wait is what is sure
+            ({"ranks": 1, "threads": 64, "delay": 0.40}, "high"),  # four tenths of the wait are what is sure
             ({"threads": 64, "waiting": 28.0}, "low"),  # the wait may be the other rank's time to compute
-            ({"threads": 64, "waiting": 44.0}, "high"),
+            ({"threads": 64, "waiting": 44.0, "delay": 0.40}, "high"),
         ),
         best=({"ranks": 1, "threads": 64, "delay": 0.2}, 1 / (0.5 * 0.8)),
         also_fires={"all delay is the job's own, though the cores are full": {"others": 0.0}},

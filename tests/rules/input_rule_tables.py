@@ -69,7 +69,7 @@ INPUT_TABLES: dict[str, Table] = {
         jobs.dat007,
         lines={
             "input_wait": ({"wait": 0.05, "wall": 0.01}, {"wait": 0.0499, "wall": 0.01}),
-            "hand_over": ({"wall": 0.4}, {"wall": 0.4001}),
+            "hand_over": ({"wall": 0.32}, {"wall": 0.3201}),
         },
         false_alarms={
             "workers that are too slow": {"wall": 1.2},
@@ -77,10 +77,10 @@ INPUT_TABLES: dict[str, Table] = {
             "several batches a step, each worth its worker": {"wall": 0.15, "batches": 4.0},
         },
         severities=(
-            ({"wait": 0.345}, "critical"),
-            ({"wait": 0.344}, "high"),
-            ({"wait": 0.195}, "high"),
-            ({"wait": 0.194}, "medium"),
+            ({"wait": 0.35}, "critical"),
+            ({"wait": 0.349}, "high"),
+            ({"wait": 0.2}, "high"),
+            ({"wait": 0.199}, "medium"),
         ),
         where=LINE,
         best=({}, 1 / 0.64),

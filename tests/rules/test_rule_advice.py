@@ -312,7 +312,7 @@ def test_dat007_gives_back_at_best_what_shared_memory_costs_inside_the_kernel() 
     busy = jobs_of_input.dat007(delay=0.0)
     kernel = {"fetch.system_share": 0.4, "step.system_s": 0.1}
     values = {**busy.values, **{(name, f"rank:{n}"): v for name, v in kernel.items() for n in (0, 1)}}
-    assert best_step_s(found("DAT007", replace(busy, values=values))) == pytest.approx(0.6 * 0.05 + 0.6 - 0.1)
+    assert best_step_s(found("DAT007", replace(busy, values=values))) == pytest.approx(0.6 * 0.05 + 0.6 - 0.4 * 0.05)
 
 
 def test_what_workers_that_start_take_is_no_preprocessing() -> None:

@@ -77,7 +77,9 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             Fix(f"find what rank {rank} does more, or what holds its processor back", "", None, "small change"),
             Fix("retest the rank on another GPU or host", "", None, "outside the code"),
         ),
-        saving=model.saving(after, after + 0.25 * (step - after), f"rank {rank} computes as fast as the others"),
+        saving=model.saving(
+            model.at_best(after), after + 0.25 * (step - after), f"rank {rank} computes as fast as the others"
+        ),
     )
 
 

@@ -77,7 +77,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             Fix("raise or remove the CPU limit of the container or control group", "", None, "outside the code"),
             Fix(f"until then: OMP_NUM_THREADS and worker counts that fit {quota[first]:g} cores", "", None, "one line"),
         ),
-        saving=model.saving(best, worst, "the quota lifted"),
+        saving=model.saving(model.at_best(best), worst, "the quota lifted"),
     )
 
 

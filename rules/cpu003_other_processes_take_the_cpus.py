@@ -69,7 +69,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 "outside the code",
             ),
         ),
-        saving=model.saving(after, 0.5 * (step + after), "the cores to itself"),
+        saving=model.saving(model.at_best(after), 0.5 * (step + after), "the cores to itself"),
         # what slows all ranks alike makes none of them a straggler
         explains=() if everywhere else ("CMP007", "COM002"),
     )

@@ -71,7 +71,9 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 f"look at rank {rank}'s data: mount, shard, sample sizes, workers", "", where_of(loader), "small change"
             ),
         ),
-        saving=model.saving(after, after + 0.25 * (step - after), f"rank {rank} waits for input as long as the others"),
+        saving=model.saving(
+            model.at_best(after), after + 0.25 * (step - after), f"rank {rank} waits for input as long as the others"
+        ),
     )
 
 

@@ -78,6 +78,13 @@ def test_cores_bound_the_step_where_they_are_known(
     assert model.cpu_floor_s(asked) == pytest.approx(floor_s)
 
 
+def test_work_without_waits_is_a_little_shorter_than_it_was_between_them() -> None:
+    model = StepModel(1.0, OWN)
+    assert model.at_best(1.0) == pytest.approx(1.0)
+    assert model.at_best(0.5) == pytest.approx(0.5 * (1 - 0.15 * 0.5))
+    assert model.at_best(2.0) == pytest.approx(2.0), "no wait ended: nothing is gained"
+
+
 @pytest.mark.parametrize(
     ("best", "worst", "seconds", "speedup"),
     [

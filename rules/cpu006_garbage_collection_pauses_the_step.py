@@ -37,8 +37,8 @@ _TAKES_PART = 0.25
 # Collections between steps explain time between steps when they are at least this share of it.
 _MOST = 0.5
 # A collection leaves the caches full of objects that no kernel wants: without any, steps were shorter by 0 to 20 % more
-# than the collections themselves had taken.
-_COLD_CACHES = 1.25
+# than the collections themselves had taken. What is left of the step bounds it.
+_COLD_CACHES = 0.25
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
@@ -54,7 +54,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     ranks = tuple(rank for rank, seconds in own.items() if seconds >= _TAKES_PART * most)
     everywhere = len(ranks) == len(own)
     model = model_of(a)
-    best = max(step - _COLD_CACHES * lost, 1e-9)
+    rest = max(step - lost, 1e-9)
+    best = rest - _COLD_CACHES * min(lost, rest)
     return Finding(
         rule=RULE.id,
         title="Garbage collection pauses the training",
@@ -75,7 +76,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         ),
         fixes=_fixes(a),
         saving=model.saving(
-            best, step - 0.5 * lost, "no collections, or half of them, on the ranks that others wait for"
+            best, rest + 0.5 * lost, "no collections, or half of them, on the ranks that others wait for"
         ),
         explains=(*(() if everywhere else ("CMP007",)), *(("LOP002", "LOP004") if _between_steps(a) else ())),
     )

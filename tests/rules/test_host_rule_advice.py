@@ -49,6 +49,11 @@ def test_cpu006_tells_the_loops_own_collections_from_the_interpreters() -> None:
     assert "collect less often" in fix.title and fix.where == Where(SCRIPT, 70)
 
 
+def test_cpu006_promises_no_more_than_the_rest_of_the_step_allows() -> None:
+    saving = found("CPU006", lost=0.9, own=0.9).saving
+    assert saving is not None and saving.speedup == pytest.approx((1 / 0.55, 1 / 0.075))
+
+
 def test_cpu006_names_the_ranks_that_collect() -> None:
     assert found("CPU006", only=1).scope.ranks == (1,)
     assert found("CPU006").scope.ranks == ()

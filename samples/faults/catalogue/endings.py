@@ -67,7 +67,7 @@ SCENARIOS = (
         family="endings",
         job=failing("memory"),
         fixtures=(MemoryLimit(1400),),
-        truth=Truth(roots=("RUN002", "MEM002"), ranks=(1,), says="OOM"),
+        truth=Truth(roots=("RUN002", "MEM002"), ranks=(1,), also=("LOP004",), says="OOM"),
         strength="clear",
         ending="fails",
         onset_step=AT,

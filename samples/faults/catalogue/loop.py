@@ -37,13 +37,14 @@ def fault(
 
 
 STEPS = ("--width=48", "--steps=150")
+ALONE = ("--width=48", "--steps=360")  # of one rank, whose steps are shorter
 SCENARIOS = (
     fault(
         "checkpoints",
         "LOP001",
         between("--checkpoint-every=5", "--steps=150"),
         line="torch.save(",
-        fixed=between("--steps=150"),
+        fixed=between("--checkpoint-every=10", "--steps=150"),
         also=("LOP004",),
         fast=True,
         note="emptying the old file and making the state pass outside torch.save: time between steps, on the same lines",
@@ -51,10 +52,10 @@ SCENARIOS = (
     fault(
         "checkpoints-of-one-rank",
         "LOP001",
-        between("--checkpoint-every=30", "--checkpoint-megabytes=60", *STEPS, ranks=0),
+        between("--checkpoint-every=30", "--checkpoint-megabytes=60", *ALONE, ranks=0),
         strength="just above",
         line="torch.save(",
-        fixed=between(*STEPS, ranks=0),
+        fixed=between("--checkpoint-every=60", "--checkpoint-megabytes=60", *ALONE, ranks=0),
     ),
     fault(
         "checkpoints-seldom",
@@ -68,15 +69,15 @@ SCENARIOS = (
         between("--write-log=60", "--steps=130"),
         line="file.",
         says="write_log",
-        fixed=between("--write-log=60", "--every=20", "--steps=130"),
+        fixed=between("--write-log=60", "--every=10", "--steps=130"),
         fast=True,
     ),
     fault(
         "logging-a-little",
         "LOP002",
-        between("--write-log=5", *STEPS, ranks=0),
+        between("--write-log=5", *ALONE, ranks=0),
         strength="just above",
-        fixed=between("--write-log=5", "--every=20", *STEPS, ranks=0),
+        fixed=between("--write-log=5", "--every=10", *ALONE, ranks=0),
     ),
     fault("logging-hardly", "LOP002", between("--write-log=0.8", *STEPS), strength="just below"),
     fault(
@@ -89,9 +90,9 @@ SCENARIOS = (
     fault(
         "evaluation-a-little",
         "LOP003",
-        between("--evaluate-every=20", "--evaluate-batches=9", *STEPS, ranks=0),
+        between("--evaluate-every=20", "--evaluate-batches=9", *ALONE, ranks=0),
         strength="just above",
-        fixed=between("--evaluate-every=60", "--evaluate-batches=9", *STEPS, ranks=0),
+        fixed=between("--evaluate-every=60", "--evaluate-batches=9", *ALONE, ranks=0),
     ),
     fault("evaluation-seldom", "LOP003", between("--evaluate-every=40", *STEPS), strength="just below"),
     fault(
@@ -100,16 +101,16 @@ SCENARIOS = (
         between("--pause=60", "--steps=130"),
         line="time.sleep(",
         says="after_step",
-        fixed=between("--steps=130"),
+        fixed=between("--pause=60", "--every=10", "--steps=130"),
         fast=True,
     ),
     fault(
         "pause-a-little",
         "LOP004",
-        between("--pause=4", *STEPS, ranks=0),
+        between("--pause=4", *ALONE, ranks=0),
         strength="just above",
         line="time.sleep(",
-        fixed=between(*STEPS, ranks=0),
+        fixed=between("--pause=4", "--every=10", *ALONE, ranks=0),
     ),
     fault("pause-hardly", "LOP004", between("--pause=0.8", *STEPS), strength="just below"),
 )

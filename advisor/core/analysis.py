@@ -63,7 +63,10 @@ VALUES: dict[str, tuple[str, str]] = {
     "fetch.behind_s": ("s", "of the wait for a batch still being made, the time in which a later one was made already"),
     "fetch.slow_ratio": ("", "what batches that kept later ones waiting took to make, over the median"),
     "epoch.starts": ("epochs", "epochs that began within the steady steps"),
-    "epoch.start_s": ("s", "what the begin of an epoch takes beyond a usual fetch: workers ended, started, first batch"),
+    "epoch.start_s": (
+        "s",
+        "what the begin of an epoch takes beyond a usual fetch: workers ended, started, first batch",
+    ),
     "epoch.first_batch_s": ("s", "a new worker's first batch"),
     "epoch.index_s": ("s", "making the iterator after its workers stood: the order of the samples"),
     "fetch.read_mb": ("MB", "read from a device per batch"),

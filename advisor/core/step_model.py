@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from advisor.core.findings import Saving
 
-
 _WARMER = 0.15  # of the work, for each step that was spent waiting
 
 

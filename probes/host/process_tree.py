@@ -27,6 +27,7 @@ class Member:
     first_seen_ns: int
     command: str
     cpu_s: float
+    children_cpu_s: float  # of children it has waited for, also of those that came and went between two updates
     zombie: bool = False
     exit: ExitStatus | None = None
 
@@ -64,14 +65,26 @@ class ProcessTree:
         self._leaders: set[int] = set()  # ids of sessions and process groups that a member leads or led
         self._foreign: set[str] = set()
         self._rescan_ns = 0
-        self._dead_cpu_s = 0.0
+        self._dead_cpu_s = 0.0  # of the dead whose parents are gone, too
+        self._dead_children: dict[int, float] = {}  # by living parent: CPU seconds of its dead children as last seen
+        self._most_cpu_s = 0.0
         self._updated_ns: int | None = None
         self._change = TreeChange()
 
     @property
     def cpu_s(self) -> float:
-        """CPU seconds of all members that ever were, the dead with what they had when last seen."""
-        return self._dead_cpu_s + sum(m.cpu_s for m in self._members.values())
+        """CPU seconds of all that ever belonged to the job. Never falls.
+
+        A child counts by itself while it lives, then as its parent's: by what the kernel tells the parent of it, or, where the parent does
+        not wait for its children, by what was last seen.
+        """
+        alive = sum(self._with_children(m) for m in self._members.values())
+        # a child may end and be waited for between the looks at itself and at its parent: it is then in both until the next update
+        self._most_cpu_s = max(self._most_cpu_s, self._dead_cpu_s + alive)
+        return self._most_cpu_s
+
+    def _with_children(self, member: Member) -> float:
+        return member.cpu_s + max(member.children_cpu_s, self._dead_children.get(member.pid, 0.0))
 
     @property
     def processes(self) -> int:
@@ -102,13 +115,21 @@ class ProcessTree:
             if stat is None or stat.start_ticks != member.start_ticks or stat.state == b"X":
                 ended.append(member)
                 del self._members[pid], self._stats[pid]
-                self._dead_cpu_s += member.cpu_s
+                self._bury(member)
                 continue
             previous = self._stats[pid]
             self._note(pid, stat)
             if stat != previous or now_ns - member.first_seen_ns < SETTLING_NS:
                 self._members[pid] = self._changed(member, previous, stat, now_ns)
         return ended
+
+    def _bury(self, member: Member) -> None:
+        used = self._with_children(member)
+        self._dead_children.pop(member.pid, None)
+        if member.parent_pid in self._members:
+            self._dead_children[member.parent_pid] = self._dead_children.get(member.parent_pid, 0.0) + used
+        else:
+            self._dead_cpu_s += used
 
     def _changed(self, member: Member, previous: Stat, stat: Stat, now_ns: int) -> Member:
         pid, command, ended = member.pid, member.command, member.exit
@@ -117,8 +138,15 @@ class ProcessTree:
             ended = ended or exit_status(pid, self._root)
         elif stat.comm != previous.comm or now_ns - member.first_seen_ns < SETTLING_NS:
             command = self._command(pid) or command
-        cpu_s = max(stat.cpu_s, member.cpu_s)
-        return replace(member, parent_pid=stat.parent_pid, cpu_s=cpu_s, command=command, zombie=zombie, exit=ended)
+        return replace(
+            member,
+            parent_pid=stat.parent_pid,
+            cpu_s=max(stat.cpu_s, member.cpu_s),
+            children_cpu_s=max(stat.children_cpu_s, member.children_cpu_s),
+            command=command,
+            zombie=zombie,
+            exit=ended,
+        )
 
     def _discover(self, now_ns: int) -> list[Member]:
         if now_ns >= self._rescan_ns:
@@ -156,6 +184,7 @@ class ProcessTree:
             now_ns,
             self._command(pid),
             stat.cpu_s,
+            stat.children_cpu_s,
             stat.state == b"Z",
         )
         self._members[pid] = member

@@ -25,6 +25,7 @@ class Stat(NamedTuple):
     group: int
     session: int
     cpu_s: float  # fields 14 and 15: all threads, exited ones included
+    children_cpu_s: float  # fields 16 and 17: children that it has waited for, theirs included
     threads: int
     start_ticks: int  # field 22, since boot; with the pid it names a process for good
     rss_bytes: int
@@ -42,6 +43,7 @@ def parse_stat(text: bytes) -> Stat:
         group=int(f[2]),
         session=int(f[3]),
         cpu_s=(int(f[11]) + int(f[12])) / CLOCK_TICKS,
+        children_cpu_s=(int(f[13]) + int(f[14])) / CLOCK_TICKS,
         threads=int(f[17]),
         start_ticks=int(f[19]),
         rss_bytes=int(f[21]) * PAGE_BYTES,

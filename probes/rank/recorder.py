@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _LOADERS_MAX = 100  # a job that makes ever new ones is not followed into each
+_MESSAGE_HALF = 1000  # characters
 _ERRORS_MAX = 50  # after so many the recorder stands still: something here does not fit this job
 # An fsync so soon after torch.save belongs to the checkpoint.
 _CHECKPOINT_TAIL_NS = 2_000_000_000
@@ -135,7 +136,7 @@ class Recorder:
     def _say_goodbye(self, account: Account) -> None:
         error = getattr(sys, "last_value", None)
         if error is not None:
-            self.facts.values["exception"] = {"type": type(error).__name__, "message": str(error)[:2000]}
+            self.facts.values["exception"] = {"type": type(error).__name__, "message": shortened(str(error))}
         self.facts.values["save_sites"] = list(self.saves.values())
         self.facts.write()
         account.leave()
@@ -333,6 +334,13 @@ class Recorder:
         if account is None or not account.clocked or account.phase != INPUT or account.thread != threading.get_ident():
             return None
         return self.in_process
+
+
+def shortened(message: str) -> str:
+    """What an error begins with and, of a traceback that a worker sent, the end: there it says what happened."""
+    return (
+        message if len(message) <= 2 * _MESSAGE_HALF else message[:_MESSAGE_HALF] + "\n...\n" + message[-_MESSAGE_HALF:]
+    )
 
 
 def owner_is_gone(folder: str) -> bool:

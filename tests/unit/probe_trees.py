@@ -50,9 +50,10 @@ def stat_line(
     start: int = 100,
     **more: int,
 ) -> str:
-    """/proc/<pid>/stat with 52 fields; `more`: group, session, threads, rss_pages, exit_code."""
+    """/proc/<pid>/stat with 52 fields; `more`: group, session, threads, rss_pages, exit_code, children_ticks."""
     f = ["0"] * 53
     f[3], f[4], f[5], f[6] = state, str(parent), str(more.get("group", pid)), str(more.get("session", pid))
     f[14], f[20], f[22], f[24] = str(cpu_ticks), str(more.get("threads", 1)), str(start), str(more.get("rss_pages", 0))
+    f[16] = str(more.get("children_ticks", 0))
     f[52] = str(more.get("exit_code", 0))
     return f"{pid} ({comm}) " + " ".join(f[3:]) + "\n"

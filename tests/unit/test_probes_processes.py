@@ -372,6 +372,34 @@ def test_a_pid_used_again_is_another_process(tmp_path: Path) -> None:
     assert pids(tree) == set(), "the job's own number, given to somebody else"
 
 
+def test_children_that_no_update_saw_count_by_what_their_parent_was_told(tmp_path: Path) -> None:
+    process(tmp_path, 10, 1, cpu_ticks=100)
+    process(tmp_path, 20, 10, cpu_ticks=30)
+    tree = ProcessTree(10, tmp_path)
+    tree.update(0)
+    assert tree.cpu_s == 130 / CLOCK_TICKS
+    end(tmp_path, 20)  # waited for with 35, and another came and went with 50
+    process(tmp_path, 10, 1, cpu_ticks=110, children_ticks=85)
+    tree.update(1)
+    assert tree.cpu_s == pytest.approx(195 / CLOCK_TICKS)
+
+
+def test_children_whose_parent_does_not_wait_count_as_last_seen(tmp_path: Path) -> None:
+    process(tmp_path, 10, 1)
+    process(tmp_path, 20, 10, cpu_ticks=30)
+    process(tmp_path, 30, 20, cpu_ticks=7)
+    tree = ProcessTree(10, tmp_path)
+    tree.update(0)
+    end(tmp_path, 30)
+    tree.update(1)
+    end(tmp_path, 20)
+    tree.update(2)
+    assert tree.cpu_s == pytest.approx(37 / CLOCK_TICKS)
+    end(tmp_path, 10)
+    tree.update(3)
+    assert tree.cpu_s == pytest.approx(37 / CLOCK_TICKS)
+
+
 def test_a_foreign_process_is_looked_at_again_after_a_while(tmp_path: Path) -> None:
     process(tmp_path, 10, 1, group=1, session=1)
     process(tmp_path, 20, 1, group=1, session=1)

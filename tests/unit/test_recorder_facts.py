@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from probes.rank.facts import Facts
+from probes.rank.recorder import shortened
 
 
 @pytest.fixture
@@ -50,3 +51,11 @@ def test_nothing_is_looked_up_in_a_process_that_is_no_rank(facts, tmp_path):
     facts.active = False
     facts.write()
     assert not list(tmp_path.iterdir())
+
+
+def test_a_long_message_keeps_its_begin_and_its_last_line():
+    traceback = "Caught RuntimeError in worker 0.\n" + "  File ...\n" * 900 + "RuntimeError: no space in shared memory"
+    kept = shortened(traceback)
+    assert kept.startswith("Caught RuntimeError") and kept.endswith("no space in shared memory")
+    assert len(kept) < 2100
+    assert shortened("short") == "short"

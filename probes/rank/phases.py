@@ -51,7 +51,7 @@ TURNS_WITHOUT_LOADER = 2
 # A CPU clock is a system call: 0.6 us in a tight loop, 10-30 us where training has emptied the caches, ten of them a step. They are read
 # once in this time.
 CLOCKED_EVERY_NS = 100_000_000
-CLOCKED_EVERY_MAX = 16
+CLOCKED_EVERY_MAX = 64
 LONG_GC_NS = 5_000_000  # collections beyond this get a line of their own on the timeline
 
 

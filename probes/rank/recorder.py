@@ -365,6 +365,11 @@ def not_in_training(torch: Any) -> Callable[[], bool]:
 def count_samples(batch: Any, batch_size: int | None) -> int:
     """Samples in a batch: the first tensor's first dimension, or the length of the first list that is as long as a batch."""
     item = batch
+    if type(item) is list and item:  # what the default collate makes of pairs
+        try:
+            return int(item[0].size(0))
+        except (AttributeError, IndexError, TypeError):
+            pass
     for depth in range(4):
         shape = getattr(item, "shape", None)
         if shape is not None:

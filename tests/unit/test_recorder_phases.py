@@ -364,12 +364,12 @@ def test_cpu_clocks_are_read_in_every_long_step_and_in_some_short_ones(loop):
         loop.step(gap=100)
     assert all(loop.paper.clocked)
     short = Loop()
-    for _ in range(64):
-        short.fetch(ms=0.5)
-        short.forward(0.5)
-        short.backward(0.5)
-        short.optimize(0.5)
-    assert sum(short.paper.clocked) in (4, 5)  # every sixteenth at the least
+    for _ in range(200):
+        short.fetch(ms=0.2)
+        short.forward(0.2)
+        short.backward(0.2)
+        short.optimize(0.2)
+    assert sum(short.paper.clocked) in (4, 5)  # one in a tenth of a second, every 64th at the least
     for step, clocked in zip(short.paper.steps, short.paper.clocked, strict=True):
         assert step["forward_cpu_ns"] == (step["forward_ns"] if clocked else 0)
 

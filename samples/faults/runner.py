@@ -20,7 +20,7 @@ from samples.faults.scenario import CannotBeMade, Conditions, Fixture, Job, Reme
 from samples.faults.score import Result, attributed_share, judge
 
 RETRIES = 2
-DISTURBANCE = "CPU003"  # somebody else used the machine
+NEIGHBOURS, HYPERVISOR = "CPU003", "CPU002"  # somebody else used the machine; no scenario can make the latter
 OTHERS_CORES = 0.25  # beyond the neighbours that belong to a fault
 # Where a job is timed against itself. By chance of its start, malloc gives memory back to the system in each step or does not: the same
 # job then takes 44 ms a step or 32, and ranks differ by a fifth. Jobs that are only judged run as users start them.
@@ -170,8 +170,10 @@ def held(fixtures: tuple[Fixture, ...], folder: Path) -> Iterator[Conditions]:
 
 def disturbed(fixtures: tuple[Fixture, ...], seen: Observation) -> bool:
     """Whether others than our own neighbours kept cores busy that the job needed."""
+    if any(f["rule"] == HYPERVISOR for f in seen.report["findings"]):
+        return True
     ours = sum(fixture.cores for fixture in fixtures if isinstance(fixture, Burners))
-    finding = next((f for f in seen.report["findings"] if f["rule"] == DISTURBANCE), None)
+    finding = next((f for f in seen.report["findings"] if f["rule"] == NEIGHBOURS), None)
     if finding is None or not ours:
         return finding is not None
     busy = [e["value"] for e in finding["evidence"] if e["metric"] == "cpu.other_cores"]

@@ -36,6 +36,7 @@ def neighbours(cores: float) -> dict[str, Any]:
         ((Burners(1),), (neighbours(1.1),), False),
         ((Burners(1),), (neighbours(1.4),), True),
         ((Burners(2),), (neighbours(2.1),), False),
+        ((Burners(2),), ({"rule": "CPU002", "evidence": []},), True),
         ((), ({"rule": "DAT003", "evidence": []},), False),
     ],
 )

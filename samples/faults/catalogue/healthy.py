@@ -48,7 +48,11 @@ SCENARIOS = (
         Job("faults/jobs/cifar.py", ("--model=squeezenet1_1", "--steps=300", "--batch=64", "--compile")),
         Compiler(),
     ),
-    healthy("healthy-perceptron", Job("faults/jobs/wire.py", ("--hidden=1024", "--batch=128", "--steps=120"), ranks=2)),
+    healthy(
+        "healthy-perceptron-accumulating",
+        Job("faults/jobs/wire.py", ("--hidden=1024", "--batch=32", "--accumulate=8", "--steps=80"), ranks=2),
+        note="many parameters, but sent only after every eighth batch",
+    ),
     healthy(
         "healthy-seldom-saving",
         Job(

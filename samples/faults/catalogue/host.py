@@ -69,14 +69,14 @@ SCENARIOS = (
     Scenario(
         name="garbage-collection-seldom",
         family="host",
-        job=between("--records=50000", "--collect-every=40", "--steps=200"),
+        job=between("--records=1000", "--collect-every=180", "--steps=300"),
         truth=Truth(never=("CPU006", "LOP004")),
         strength="just below",
     ),
     Scenario(
         name="memory-that-creeps",
         family="host",
-        job=between("--retain=4096", "--steps=400"),
+        job=between("--retain=2048", "--steps=400"),
         truth=Truth(roots=("MEM002",)),
         strength="clear",
     ),

@@ -107,7 +107,7 @@ def main() -> None:
             optimizer.step()
             step += 1
             if options.retain:
-                history.append(torch.rand(options.retain << 8))
+                history.append(torch.ones(options.retain << 8))
             after_step(step, plain, held_out, loss, options)
             if step >= options.steps:
                 break

@@ -25,13 +25,14 @@ from advisor.analysis.host import (
 from advisor.analysis.loading import Loading, loader_facts, loading_of, ranks_by_pid
 from advisor.analysis.memory import memory_trends, memory_values
 from advisor.analysis.moments import deaths, hot_lines, stalls
+from advisor.analysis.own_cost import own_cost
 from advisor.analysis.searching import search_values
 from advisor.analysis.steady import RankSteps, all_steps, steady_steps, tails
 from advisor.analysis.threads import thread_values
 from advisor.analysis.timeline import segments, timeline
 from advisor.core.analysis import JOB, Analysis, LoaderFacts, training_loader
 from advisor.core.recording import Recording
-from advisor.core.report import Budget, Overhead, RankStrip, StepTime, Throughput
+from advisor.core.report import Budget, RankStrip, StepTime, Throughput
 from advisor.core.stats import others_median
 from advisor.core.step_model import StepModel
 from probes.rank.layout import FLAG_CLOCKED
@@ -96,7 +97,7 @@ def analyse(recording: Recording) -> Analysis:
         segments=segments(recording, everything, stalled),
         timeline=timeline(recording, everything),
         facts=_facts(recording),
-        overhead=_overhead(recording, everything),
+        overhead=own_cost(recording, everything),
         ranks=_rank_strips(recording, everything, accounts),
         host=host_strip(recording),
         gpus=gpu_strips(recording),
@@ -293,25 +294,6 @@ def _facts(recording: Recording) -> dict[str, Any]:
     for rank, process in sorted(process_by_rank(recording.processes).items()):
         found[str(rank)] = dict(recording.facts.get(process.pid, {}))
     return found
-
-
-def _overhead(recording: Recording, everything: Mapping[int, RankSteps]) -> Overhead:
-    agent = recording.meta.agent
-    wall = agent.get("wall_s") or 0.0
-    shed = tuple(str(event.data.get("probe")) for event in recording.events if event.kind == "shed")
-    startup = agent.get("startup_s")
-    if not everything:
-        return Overhead(startup_s=startup, agent_cpu_share=agent["cpu_s"] / wall if wall else None, shed=shed)
-    # the median step: moments when the facts are written (a handful in a run) are no cost per step
-    own = [float(np.median(s.columns["self"] / s.count)) for s in everything.values()]
-    length = [float(np.median(s.length / s.count)) for s in everything.values()]
-    return Overhead(
-        us_per_step=1e6 * max(own),
-        step_share=max(o / max(t, 1e-9) for o, t in zip(own, length, strict=True)),
-        startup_s=startup,
-        agent_cpu_share=agent["cpu_s"] / wall if wall else None,
-        shed=shed,
-    )
 
 
 def _rank_strips(

@@ -195,7 +195,7 @@ def test_unknown_batch_sizes_are_unknown_throughput() -> None:
     assert throughput.samples_per_s is None and throughput.steps_per_s == pytest.approx(10.0)
 
 
-def test_the_advisors_own_cost_is_that_of_the_median_step() -> None:
+def test_the_advisors_own_cost_leaves_out_a_moment_that_comes_once() -> None:
     own = [{**step(), "self": 0.02} for _ in range(29)] + [{**step(), "self": 5}]
     agent = {"cpu_s": 0.3, "wall_s": 30.0, "startup_s": 0.2}
     overhead = analyse(recording({0: own}, meta={"agent": agent})).overhead
@@ -204,6 +204,11 @@ def test_the_advisors_own_cost_is_that_of_the_median_step() -> None:
     assert (overhead.agent_cpu_share, overhead.startup_s) == pytest.approx((0.01, 0.2))
     silent = analyse(replace(recording({}), samples={("job.cpu_s", "job"): steady_counter(1.0)})).overhead
     assert (silent.us_per_step, silent.agent_cpu_share) == (None, None)
+
+
+def test_marks_that_are_read_together_are_a_cost_of_all_their_steps() -> None:
+    read = [{**step(), "self": 0.4 if number % 20 == 19 else 0} for number in range(400)]
+    assert analyse(recording({0: read})).overhead.us_per_step == pytest.approx(20.0)
 
 
 def test_ranks_show_where_they_are_and_how_they_ended() -> None:

@@ -1,0 +1,42 @@
+"""What the advisor itself costs: its recorder in each step, its agent beside the job, its start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from advisor.analysis.steady import Array, RankSteps
+from advisor.core.recording import Recording
+from advisor.core.report import Overhead
+
+STRETCHES = 10
+
+
+def own_cost(recording: Recording, everything: Mapping[int, RankSteps]) -> Overhead:
+    agent = recording.meta.agent
+    wall = agent.get("wall_s") or 0.0
+    shed = tuple(str(event.data.get("probe")) for event in recording.events if event.kind == "shed")
+    startup = agent.get("startup_s")
+    agent_share = agent["cpu_s"] / wall if wall else None
+    if not everything:
+        return Overhead(startup_s=startup, agent_cpu_share=agent_share, shed=shed)
+    own = [_usual_s(steps.columns["self"], steps.count) for steps in everything.values()]
+    length = [float(np.median(steps.length / steps.count)) for steps in everything.values()]
+    return Overhead(
+        us_per_step=1e6 * max(own),
+        step_share=max(o / max(t, 1e-9) for o, t in zip(own, length, strict=True)),
+        startup_s=startup,
+        agent_cpu_share=agent_share,
+        shed=shed,
+    )
+
+
+def _usual_s(own_s: Array, count: Array) -> float:
+    """Seconds a step, in the median stretch of the run.
+
+    Not of the median step: the marks of twenty short steps are read in one of them. Not of all steps: moments when the facts are
+    written are a handful in a run, most of them at its start.
+    """
+    stretches = zip(np.array_split(own_s, STRETCHES), np.array_split(count, STRETCHES), strict=True)
+    return float(np.median([own.sum() / steps.sum() for own, steps in stretches if steps.size]))

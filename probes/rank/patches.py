@@ -84,7 +84,6 @@ def _loader(torch: Any, recorder: Recorder) -> list[Any]:
                 tape.on
                 and self._rn50_loader == tape.loader
                 and self._num_yielded
-                and len(marks) < tape.limit
                 and grad_enabled()
                 and get_ident() == tape.thread
             ):
@@ -93,6 +92,8 @@ def _loader(torch: Any, recorder: Recorder) -> list[Any]:
                 note((FETCH, now, 0))
                 tape.words[PHASE] = INPUT
                 tape.words[SINCE] = now
+                if len(marks) > tape.limit:
+                    recorder.read_tape()
             elif recorder.active:
                 token = recorder.fetch_begin(self)
         except Exception:

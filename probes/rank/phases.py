@@ -361,8 +361,22 @@ class Account:
         self.step += 1
         self.samples = self.micro_batches = self.gc_ns = self.flags = 0
         self.wall = [0] * len(PHASES)
-        if self.on_step is not None:
-            self.on_step(self.step)
+        return True
+
+    def _choose_clock(self) -> None:
+        was, self.clocked = self.clocked, self.steps_to_clock() <= 0
+        if self.clocked:
+            self.clocked_at = self.step
+            if not was:
+                self.cpu_since, self.system_since = self.cpu_clock(), self.system_clock()
+
+    def begin_step(self) -> bool:
+        """After a tape was read: if its last mark began a step, choose whether this one's CPU clocks are read. False: it did not."""
+        if self.phase != INPUT or self.since != self.t_start:
+            return False
+        self._choose_clock()
+        if self.clocked:
+            self.flags |= FLAG_CLOCKED
         return True
 
     def steps_to_clock(self) -> int:
@@ -387,11 +401,7 @@ class Account:
             self.fewest_marks = min(self.fewest_marks or self.marks, self.marks)
         self.step += 1
         if not self.replaying:
-            was, self.clocked = self.clocked, self.steps_to_clock() <= 0
-            if self.clocked:
-                self.clocked_at = self.step
-                if not was:
-                    self.cpu_since, self.system_since = self.cpu_clock(), self.system_clock()
+            self._choose_clock()
         self._reset(now)
         if self.on_step is not None:
             self.on_step(self.step)

@@ -61,6 +61,7 @@ class Recorder:
         self.saves: dict[tuple[str, int], dict[str, Any]] = {}
         self.saved_at = 0
         self.gc_began = 0
+        self.refresh_at = 1
         self._evaluating = not_in_training(self.torch)
 
     def failed(self) -> None:
@@ -150,9 +151,18 @@ class Recorder:
             self.gpu.close(step - 1, self.account.ring)
         elif step == 1 and self.torch.cuda.is_initialized():
             self.gpu = GpuTimes(self.torch.cuda)
-        if step in (3, 50) or (step & (step - 1)) == 0:  # rarely, and ever more rarely
+        if step >= self.refresh_at:
             self._refresh_facts()
         self._note_or_mark(self.account)
+
+    def read_tape(self) -> None:
+        """As much was noted as should be, and a fetch was noted last."""
+        account = self.account
+        self.tape.read_into(account)
+        if account.begin_step():
+            if account.step >= self.refresh_at:
+                self._refresh_facts()
+            self._note_or_mark(account)
 
     def _note_or_mark(self, account: Account) -> None:
         """A step begins: are its marks noted on the tape, and for how many steps?"""
@@ -166,6 +176,9 @@ class Recorder:
             self.tape.start(account, steps, known and known["batch_size"])
 
     def _refresh_facts(self) -> None:
+        step = self.account.step
+        # rarely, and ever more rarely
+        self.refresh_at = step + 1 if step < 4 else 50 if 25 <= step < 50 else 2 * step
         values = self.facts.values
         values["loaders"] = self._loader_facts()
         values["save_sites"] = list(self.saves.values())

@@ -54,7 +54,7 @@ class Tape:
         self.batch_size = batch_size
         self.fetch = (account, True, self.loader)
         self.words = account.ring.words
-        self.limit = WIDTH * (account.fewest_marks * steps - 1)  # the mark that ends the last one goes to the account
+        self.limit = WIDTH * (account.fewest_marks * steps - 1)  # that of the mark which ends the last one
         self.inside_backward = False
         self.on = True
 

@@ -44,9 +44,14 @@ class Rank:
 
     def mark(self, what: int, argument: int, otherwise, *, boundary: bool = False) -> None:
         tape = self.tape
-        if tape.on and not (boundary and len(tape.marks) >= tape.limit):
+        full = tape.on and len(tape.marks) >= tape.limit
+        if tape.on and not (full and boundary and what == OPTIMIZER_END):
             tape.marks.extend((what, self.now, argument))
             self.noted += 1
+            if full and what == FETCH:
+                tape.read_into(self.account)
+                if self.account.begin_step():
+                    self.begin_step(self.account.step)
             return
         if tape.on:
             tape.read_into(self.account)

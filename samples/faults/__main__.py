@@ -6,6 +6,7 @@ import fnmatch
 import itertools
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -13,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from samples.faults.catalogue import SCENARIOS
-from samples.faults.results import cells, headline, machine, markdown, read_json, table, write_json
+from samples.faults.results import advisor_state, cells, headline, machine, markdown, read_json, table, write_json
 from samples.faults.runner import Bench, Interrupted, open_bench, run_scenario
 from samples.faults.scenario import Scenario
 from samples.faults.score import Result, summarise
@@ -87,7 +88,7 @@ def run_all(
         task = bar.add_task("", total=len(todo))
         for scenario, repetition in todo:
             bar.update(task, description=scenario.name)
-            result = run_scenario(scenario, bench, repetition)
+            result = replace(run_scenario(scenario, bench, repetition), advisor=advisor_state())
             results.append(result)
             bar.console.print("  ".join(cell for cell in cells(result) if cell), highlight=False, markup=False)
             for words in filter(None, (result.why_not, result.broken)):

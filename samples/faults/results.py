@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
+import subprocess
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
@@ -45,6 +48,14 @@ def machine() -> dict[str, Any]:
         "kernel": platform.release(),
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
     }
+
+
+def advisor_state() -> str:
+    """The commit that judges, marked where files differ from it; outside of a clone the version."""
+    asked = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    with contextlib.suppress(OSError, subprocess.CalledProcessError):
+        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    return version("rn50-advisor")
 
 
 def write_json(path: Path, results: Sequence[Result], where: Mapping[str, Any]) -> None:
@@ -120,6 +131,7 @@ def markdown(results: Sequence[Result], where: Mapping[str, Any]) -> str:
         "Made by `python -m samples.faults --markdown`; run it again instead of editing this.",
         f"{where['date']}: {where['cores']} cores, {where['memory_gib']} GiB, Python {where['python']}, "
         f"torch {where['torch']}, Linux {where['kernel']}.",
+        f"Advisor: {_states(results)}.",
         *headline(s),
         "## Scenarios",
         "First verdict: from the job's start, or the fault's where that came later, until the right verdict was there. "
@@ -135,6 +147,14 @@ def markdown(results: Sequence[Result], where: Mapping[str, Any]) -> str:
     if wrong:
         parts += ["## What went wrong", "\n".join(f"- {r.scenario}: {_why(r)}" for r in wrong)]
     return "\n\n".join(parts) + "\n"
+
+
+def _states(results: Sequence[Result]) -> str:
+    """A table that was continued has rows of several states of the advisor, and says so."""
+    counts = Counter(r.advisor or "unknown state" for r in results)
+    if len(counts) < 2:
+        return "".join(counts)
+    return "several states: " + ", ".join(f"{state} ({count} runs)" for state, count in counts.most_common())
 
 
 def _why(r: Result) -> str:

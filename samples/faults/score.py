@@ -104,6 +104,7 @@ class Result:
     steps: int = 0
     step_s: float | None = None
     wall_s: float = 0.0
+    advisor: str = ""  # which state of the advisor judged
 
     @property
     def held(self) -> bool | None:

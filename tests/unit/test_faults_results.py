@@ -91,3 +91,16 @@ def test_the_markdown_has_every_scenario_and_every_error_and_no_host() -> None:
 def test_a_cell_never_breaks_the_table() -> None:
     text = markdown([replace(SKIPPED, skipped="sh -c 'a | b'\nfailed")], machine())
     assert "sh -c 'a \\| b' failed |" in text
+
+
+@pytest.mark.parametrize(
+    ("states", "said"),
+    [
+        (("abc", "abc"), "Advisor: abc."),
+        (("abc", "def", "abc"), "Advisor: several states: abc (2 runs), def (1 runs)."),
+        (("abc", ""), "Advisor: several states: abc (1 runs), unknown state (1 runs)."),
+    ],
+)
+def test_the_markdown_names_every_state_of_the_advisor_that_judged(states: tuple[str, ...], said: str) -> None:
+    results = [replace(GOOD, scenario=f"s{number}", advisor=state) for number, state in enumerate(states)]
+    assert said in markdown(results, machine())

@@ -1,133 +1,182 @@
-"""What the advisor costs a job: the same job with and without it, in turns, as paired ratios.
+"""What the advisor costs a job: steps of four lengths with and without it, its start, its agent, its run folder.
 
-    python tests/bench/overhead.py [--pairs 5] [--quick]
+python tests/bench/overhead.py [--pairs 5] [--quick] [--only '1ms-*'] [--traceml] [--json FILE] [--markdown FILE]
 
-Prints per job the median step without and with, the difference in microseconds, its share with a 95 % interval (bootstrap over the pairs),
-what the recorder says of itself, the agent's share of a core; then what start-up costs. Run it on a quiet machine.
+Run it on a quiet machine; `--markdown tests/bench/RESULTS.md` makes the kept result.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import random
+import fnmatch
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
-HERE = Path(__file__).resolve().parent
-ADVISOR = [str(Path(sys.executable).parent / "rn50-advisor"), "run", "--no-tui"]
-JOBS = (  # name, arguments, steps
-    ("MLP, about 0.5 ms", ["--model", "mlp128"], 6000),
-    ("MLP, about 1 ms", ["--model", "mlp512"], 3000),
-    ("MLP, about 5 ms", ["--model", "mlp1536"], 800),
-    ("MLP, about 5 ms, 1 worker", ["--model", "mlp1536", "--workers", "1"], 800),
-    ("ResNet50, 8 x 64 px", ["--model", "resnet50"], 30),
+import click
+from bench_results import Footprint, Results, StartUp, StepCost, SwitchedCost, footprint, machine, step_cost, write_json
+from bench_runs import (
+    ENVIRONMENT,
+    JOBS,
+    LEAST_STEPS,
+    RUN_S,
+    BenchJob,
+    RunFailed,
+    Seen,
+    cores,
+    find_traceml,
+    run_plainly,
+    run_switched,
+    run_under_traceml,
+    run_watched,
+    traceml_version,
+    under_advisor,
 )
+from bench_tables import markdown, sheets, table
+from rich.console import Console
+
+INJECT = Path(__file__).resolve().parents[2] / "probes" / "rank" / "inject"
+LOG_WIDTH = 160  # of the tables where no terminal limits it
+QUICK = 0.2  # of the steps
+SWITCHED = {"1ms-1r-0w": 150, "5ms-1r-0w": 50, "50ms-1r-0w": 25}  # blocks with and without
+FOOTPRINTS = ("1ms-1r-0w", "50ms-1r-0w", "5ms-2r-0w")
+FOOTPRINT_S = (5.0, 35.0)
+START_UP = "start-up"
+NO_TRACEML = "not installed: pip install traceml-ai"
+COMMANDS = (("python -c pass", "pass"), ("python -c 'import torch'", "import torch"))
 
 
-def steps(arguments: list[str], *, watched: bool, folder: Path, name: str) -> tuple[float, dict[str, float]]:
-    """(median step in seconds, the advisor's own account of itself)"""
-    job = [sys.executable, str(HERE / "steps.py"), *arguments]
-    report = folder / f"{name}.json"
-    command = [*ADVISOR, "--run-dir", str(folder), "--report", str(report), "--", *job] if watched else job
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
-    )
-    took = json.loads(done.stdout.strip().splitlines()[-1])
-    own = json.loads(report.read_text())["overhead"] if watched else {}
-    return statistics.median(took) / 1e9, own
+def choose(patterns: Sequence[str]) -> list[str]:
+    """Names of jobs, and `start-up`. Raises click.BadParameter for a pattern that fits nothing."""
+    names = [*(job.name for job in JOBS), START_UP]
+    for pattern in patterns:
+        if not fnmatch.filter(names, pattern):
+            raise click.BadParameter(f"{pattern!r} fits none of {', '.join(names)}", param_hint="--only")
+    return [name for name in names if not patterns or any(fnmatch.fnmatch(name, pattern) for pattern in patterns)]
 
 
-def interval(ratios: list[float]) -> tuple[float, float]:
-    """95 % of the bootstrapped medians."""
-    draw = random.Random(0)
-    medians = sorted(statistics.median(draw.choices(ratios, k=len(ratios))) for _ in range(2000))
-    return medians[50], medians[1950]
+def measure_steps(job: BenchJob, pairs: int, seconds: float, traceml: Path | None) -> StepCost:
+    if obstacle := job.obstacle(cores()):
+        return StepCost(job.name, job.title, job.ranks, job.workers, skipped=obstacle)
+    ways = [run_plainly, run_watched]
+    if traceml:
+        ways.append(partial(run_under_traceml, traceml=traceml))
+    seen: list[list[Seen]] = [[] for _ in range(3)]
+    for pair in range(pairs):
+        turn = list(enumerate(ways))
+        for number, way in turn if pair % 2 == 0 else reversed(turn):
+            seen[number].append(way(job, job.steps_in(seconds)))
+    versions = {one.torch for way in seen for one in way}
+    if len(versions) > 1:
+        raise RunFailed(f"TraceML's environment has another torch: {', '.join(sorted(versions))}")
+    return step_cost(job, *seen)
 
 
-def compare(pairs: int, scale: float, console: Console) -> Table:
-    table = Table("job", "step without", "with", "more", "share (95 %)", "recorder says", "agent")
-    with tempfile.TemporaryDirectory() as place:
-        for name, arguments, count in JOBS:
-            rows = []
-            for pair in range(pairs):
-                full = [*arguments, "--steps", str(max(20, int(count * scale)))]
-                order = (False, True) if pair % 2 == 0 else (True, False)
-                seen = {watched: steps(full, watched=watched, folder=Path(place), name="report") for watched in order}
-                rows.append((seen[False][0], seen[True][0], seen[True][1]))
-                console.print(f"  {name}: pair {pair + 1} of {pairs}", style="dim")
-            alone, watched = (statistics.median(row[i] for row in rows) for i in (0, 1))
-            ratios = [b / a for a, b, _ in rows]
-            low, high = interval(ratios)
-            more = statistics.median(b - a for a, b, _ in rows) * 1e6
-            own = statistics.median(row[2]["us_per_step"] for row in rows)
-            agent = statistics.median(row[2]["agent_cpu_share"] for row in rows)
-            share = f"{100 * (statistics.median(ratios) - 1):+.2f} % ({100 * (low - 1):+.2f} … {100 * (high - 1):+.2f})"
-            table.add_row(
-                name,
-                f"{1e3 * alone:.3f} ms",
-                f"{1e3 * watched:.3f} ms",
-                f"{more:+.1f} µs",
-                share,
-                f"{own:.1f} µs",
-                f"{agent:.2%}",
-            )
-    return table
+def measure_switched(job: BenchJob, pairs: int) -> SwitchedCost:
+    took = run_switched(job, pairs)
+    return SwitchedCost(job.name, job.title, **{name: took[name] for name in took if name != "torch"})
 
 
-def start_up(pairs: int) -> Table:
-    """Wall time of whole processes, median of the pairs' differences."""
-    table = Table("start-up", "without", "with", "more")
-    for name, code in (("python -c pass", "pass"), ("python -c 'import torch'", "import torch")):
+def measure_footprint(job: BenchJob, scale: float) -> Footprint:
+    short, long = (run_watched(job, job.steps_in(scale * seconds)) for seconds in FOOTPRINT_S)
+    return footprint(job, short, long)
+
+
+def measure_start_up(pairs: int) -> list[StartUp]:
+    found = []
+    for name, code in COMMANDS:
         command = [sys.executable, "-c", code]
-        rows = []
-        with tempfile.TemporaryDirectory() as folder:
-            for _ in range(pairs):
-                alone = _wall(command, {})
-                inject = str(HERE.parents[1] / "probes" / "rank" / "inject")
-                rows.append((alone, _wall(command, {"RN50_ADVISOR_DIR": folder, "PYTHONPATH": inject})))
-        table.add_row(name + ", the recorder alone", *_cells(rows))
-        with tempfile.TemporaryDirectory() as folder:
-            whole = [
-                (_wall(command, {}), _wall([*ADVISOR, "--run-dir", folder, "--", *command], {})) for _ in range(pairs)
-            ]
-        table.add_row(name + ", under `run` to its summary", *_cells(whole))
-    return table
+        alone, whole = [], []
+        for _ in range(pairs):
+            with tempfile.TemporaryDirectory() as place:
+                without_s = _wall_s(command)
+                recorder = {"RN50_ADVISOR_DIR": place, "PYTHONPATH": str(INJECT)}
+                alone.append((without_s, _wall_s(command, **recorder)))
+                whole.append((without_s, _wall_s(under_advisor(command, Path(place)))))
+        for under, rows in (("the recorder alone", alone), ("under `run`, with summary and report", whole)):
+            differences = [b - a for a, b in rows]
+            without_s = statistics.median(a for a, _ in rows)
+            found.append(StartUp(name, under, without_s, statistics.median(differences)))
+    return found
 
 
-def _wall(command: list[str], more: dict[str, str]) -> float:
+def _wall_s(command: Sequence[str], **more: str) -> float:
     began = time.perf_counter()
-    subprocess.run(command, check=True, capture_output=True, env={**os.environ, **more})
+    subprocess.run(command, check=True, capture_output=True, env={**ENVIRONMENT, **more})
     return time.perf_counter() - began
 
 
-def _cells(rows: list[tuple[float, float]]) -> tuple[str, str, str]:
-    alone, watched = (statistics.median(row[i] for row in rows) for i in (0, 1))
-    return (
-        f"{1e3 * alone:.0f} ms",
-        f"{1e3 * watched:.0f} ms",
-        f"{1e3 * statistics.median(b - a for a, b in rows):+.0f} ms",
-    )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--quick", action="store_true", help="a fifth of the steps, two pairs: does it run at all")
-    options = parser.parse_args()
+def measure(names: Sequence[str], results: Results, traceml: Path | None, json_file: Path | None) -> None:
+    """Adds to `results`, and writes them after each measurement."""
     console = Console(stderr=True)
-    pairs, scale = (2, 0.2) if options.quick else (options.pairs, 1.0)
-    out = Console(width=120)  # also in a pipe
-    out.print(compare(pairs, scale, console))
-    out.print(start_up(pairs))
+    chosen = [job for job in JOBS if job.name in names]
+    scale = QUICK if results.quick else 1.0
+
+    def done(what: str) -> None:
+        console.print(f"  {time.strftime('%H:%M:%S')} {what}", style="dim", highlight=False)
+        if json_file:
+            write_json(json_file, results)
+
+    if chosen:
+        run_plainly(chosen[-1], LEAST_STEPS)  # torch and torchvision come from the disk once
+    for job in chosen:
+        results.steps.append(measure_steps(job, results.pairs, scale * RUN_S, traceml))
+        done(f"{job.name}: pairs")
+    for job in chosen:
+        if job.name in SWITCHED:
+            results.switched.append(measure_switched(job, max(4, int(scale * SWITCHED[job.name]))))
+            done(f"{job.name}: switched")
+    for job in chosen:
+        if job.name in FOOTPRINTS:
+            results.footprints.append(measure_footprint(job, scale))
+            done(f"{job.name}: beside the job")
+    if START_UP in names:
+        results.start_up += measure_start_up(results.pairs)
+        done(START_UP)
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--pairs", type=click.IntRange(2), default=5, show_default=True, help="Runs of each job and way.")
+@click.option("--quick", is_flag=True, help="Two pairs of a fifth of the steps: does it run at all?")
+@click.option("--only", multiple=True, metavar="GLOB", help="These jobs (1ms-2r-0w: 2 ranks, 0 workers), or start-up.")
+@click.option(
+    "--traceml",
+    is_flag=False,
+    flag_value="traceml",
+    metavar="[COMMAND]",
+    help="TraceML too; its `traceml`, if not here.",
+)
+@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE")
+@click.option("--markdown", "markdown_file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE")
+def main(
+    *,
+    pairs: int,
+    quick: bool,
+    only: tuple[str, ...],
+    traceml: str | None,
+    json_file: Path | None,
+    markdown_file: Path | None,
+) -> None:
+    """Measure what the advisor costs training jobs on this machine."""
+    names = choose(only)
+    tool = find_traceml(traceml) if traceml else None
+    results = Results(2 if quick else pairs, quick)
+    if traceml:
+        results.traceml = traceml_version(tool) if tool else NO_TRACEML
+    try:
+        measure(names, results, tool, json_file)
+    except RunFailed as error:
+        raise click.ClickException(str(error)) from error
+    finally:  # what was measured before an interrupt is shown all the same
+        console = Console(width=None if sys.stdout.isatty() else LOG_WIDTH)
+        for sheet in sheets(results):
+            console.print(table(sheet))
+    if markdown_file:
+        markdown_file.write_text(markdown(results, machine()))
 
 
 if __name__ == "__main__":

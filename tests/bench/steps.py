@@ -1,62 +1,125 @@
-"""The job that `overhead.py` times: prints the seconds of its steps, so that start-up and shutdown do not count."""
+"""The job that `overhead.py` times: a plain loop over synthetic rows, on one rank or, started by torchrun, on several.
+
+    python tests/bench/steps.py --size 5ms --steps 500 --took FILE
+
+What each step took goes to FILE, so that start-up and shutdown do not count, with the wall clock at the first and the last step.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import torch
-from torch import nn
+import torch.distributed as dist
+from sizes import SIZES
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
+# Width, layers, batch size, by the number of ranks: the all-reduce of two on one machine takes a millisecond at least. Deep and
+# narrow: much compute for few parameters.
+LAYERS = {
+    False: {"1ms": (256, 2, 32), "5ms": (256, 8, 64), "50ms": (512, 8, 256)},
+    True: {"1ms": (64, 1, 16), "5ms": (256, 4, 48), "50ms": (512, 7, 256)},
+}
+RESNET50_BATCH = {False: 3, True: 1}
 
-class Rows(Dataset):
+
+class Rows(Dataset[tuple[Tensor, int]]):
     def __init__(self, shape: tuple[int, ...], length: int) -> None:
         self.shape, self.length = shape, length
 
     def __len__(self) -> int:
         return self.length
 
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
         return torch.zeros(self.shape), index % 10
 
 
-def model_of(name: str) -> tuple[nn.Module, tuple[int, ...], int]:
+@dataclass(frozen=True, slots=True)
+class Training:
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    data: DataLoader[tuple[Tensor, int]]
+
+
+@dataclass(slots=True)
+class Stopwatch:
+    """One clock reading a step."""
+
+    ended_ns: list[int] = field(default_factory=lambda: [time.perf_counter_ns()])
+    first_unix_s: float = 0.0
+
+    def step_ended(self) -> None:
+        self.ended_ns.append(time.perf_counter_ns())
+        if not self.first_unix_s:
+            self.first_unix_s = time.time()
+
+    def took(self) -> dict[str, Any]:
+        step_ns = [b - a for a, b in pairwise(self.ended_ns)]
+        return {"first_unix_s": self.first_unix_s, "last_unix_s": time.time(), "step_ns": step_ns}
+
+
+def options(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    parser.add_argument("--size", choices=SIZES, default="5ms")
+    parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--took", type=Path, required=True, metavar="FILE")
+    return parser.parse_args()
+
+
+def model_of(size: str, *, distributed: bool) -> tuple[nn.Module, tuple[int, ...], int]:
     """(model, shape of a sample, batch size)"""
-    if name == "resnet50":
+    if size == "250ms":
         from torchvision.models import resnet50
 
-        return resnet50(num_classes=10), (3, 64, 64), 8
-    width = int(name.removeprefix("mlp"))
-    return (
-        nn.Sequential(nn.Linear(64, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10)),
-        (64,),
-        16,
-    )
+        return resnet50(num_classes=10), (3, 64, 64), RESNET50_BATCH[distributed]
+    width, layers, batch = LAYERS[distributed][size]
+    hidden = [layer for _ in range(layers) for layer in (nn.Linear(width, width), nn.ReLU())]
+    return nn.Sequential(nn.Linear(64, width), nn.ReLU(), *hidden, nn.Linear(width, 10)), (64,), batch
+
+
+def prepare(size: str, steps: int, workers: int = 0) -> Training:
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    distributed = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    model, shape, batch = model_of(size, distributed=distributed)
+    if distributed:
+        dist.init_process_group("gloo")
+        model = DistributedDataParallel(model)
+    data = DataLoader(Rows(shape, batch * steps), batch_size=batch, num_workers=workers)
+    return Training(model, torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9), data)
+
+
+def write_took(file: Path, took: dict[str, Any]) -> None:
+    """Rank 0 speaks for all, as they step together. Leaves the process group."""
+    speaker = True
+    if dist.is_initialized():
+        speaker = dist.get_rank() == 0
+        dist.barrier()  # gloo aborts at exit when a peer left while it was still connected
+        dist.destroy_process_group()
+    if speaker:
+        file.write_text(json.dumps({"torch": torch.__version__, **took}))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--model", default="mlp256")
-    parser.add_argument("--steps", type=int, default=500)
-    parser.add_argument("--workers", type=int, default=0)
-    options = parser.parse_args()
-    torch.manual_seed(0)
-    torch.set_num_threads(1)
-    model, shape, batch = model_of(options.model)
-    data = DataLoader(Rows(shape, batch * options.steps), batch_size=batch, num_workers=options.workers)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    clock = time.perf_counter_ns
-    took, last = [], clock()
-    for x, y in data:
+    asked = options(argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter))
+    training = prepare(asked.size, asked.steps, asked.workers)
+    model, optimizer = training.model, training.optimizer
+    watch = Stopwatch()
+    for x, y in training.data:
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(x), y).backward()
         optimizer.step()
-        now = clock()
-        took.append(now - last)
-        last = now
-    print(json.dumps(took[len(took) // 10 :]))
+        watch.step_ended()
+    write_took(asked.took, watch.took())
 
 
 if __name__ == "__main__":

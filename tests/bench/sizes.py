@@ -1,0 +1,9 @@
+"""The lengths of steps that are timed, by what they are about on one core of a server."""
+
+from __future__ import annotations
+
+SIZES = ("1ms", "5ms", "50ms", "250ms")
+
+
+def nominal_s(size: str) -> float:
+    return int(size.removesuffix("ms")) / 1e3

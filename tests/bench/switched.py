@@ -1,0 +1,173 @@
+"""The recorder switched on and off between blocks of steps of one process: a few microseconds, seen on a step of a millisecond.
+
+    rn50-advisor run -- python tests/bench/switched.py --size 1ms --took FILE
+
+Two processes differ by several percent in a step, by their heaps alone, so pairs of processes cannot show this. What the switch
+cannot take away is in both halves: the agent beside the job, and the stamps that DistributedDataParallel takes of itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+from sampling import level, standard_error
+from sizes import SIZES
+from steps import Training, prepare, write_took
+from torch import nn
+from torch.optim import optimizer as optimizers
+from torch.utils.data import _utils, dataloader
+
+RECORDER = "_rn50_advisor_rank"  # the package's name inside a job
+# Short, as the machine's speed drifts; but whole turns of the recorder: it reads CPU clocks once in 64 steps or in 0.1 s.
+BLOCK_STEPS = {"1ms": 64, "5ms": 40, "50ms": 8, "250ms": 4}
+SETTLING_STEPS = {
+    "1ms": 12,
+    "5ms": 5,
+    "50ms": 3,
+    "250ms": 3,
+}  # what was switched is not yet in the caches, nor the step's length known
+WARM_UP_STEPS = 50
+CHECK_STEPS = 2
+
+
+class Switch:
+    """Everything of the recorder's that a plain step runs through."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = str(folder)
+        owners = (
+            (dataloader._BaseDataLoaderIter, "__next__"),
+            (_utils.fetch._MapDatasetFetcher, "fetch"),
+            (torch.autograd, "backward"),
+        )
+        found = [(owner, name, getattr(owner, name)) for owner, name in owners]
+        self._wrappers = [entry for entry in found if self._is_recorder(entry[2].__code__)]
+        self._hooks = [
+            (hooks, {key: hook for key, hook in hooks.items() if self._is_recorder(hook.__code__)})
+            for hooks in (optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks)
+        ]
+        self._callbacks = [call for call in gc.callbacks if self._is_recorder(getattr(call, "__code__", None))]
+
+    def turn(self, on: bool) -> None:
+        for owner, name, wrapper in self._wrappers:
+            setattr(owner, name, wrapper if on else wrapper.__wrapped__)
+        for hooks, ours in self._hooks:
+            for key, hook in ours.items():
+                hooks.pop(key, None)
+                if on:
+                    hooks[key] = hook
+        for call in self._callbacks:
+            if call in gc.callbacks:
+                gc.callbacks.remove(call)
+            if on:
+                gc.callbacks.append(call)
+
+    def check(self, step: Callable[[], None]) -> None:
+        """Raises SystemExit when a step meets the recorder although it is off, or does not although it is on."""
+        for on in (True, False):
+            self.turn(on)
+            met: set[str] = set()
+
+            def look(frame: FrameType, event: str, argument: Any, met: set[str] = met) -> None:
+                if self._is_recorder(frame.f_code):
+                    met.add(frame.f_code.co_name)
+
+            sys.setprofile(look)
+            try:
+                step()
+            finally:
+                sys.setprofile(None)
+            if bool(met) is not on:
+                raise SystemExit(f"switched {'on' if on else 'off'}, but a step meets {sorted(met) or 'no recorder'}")
+
+    def _is_recorder(self, code: CodeType | None) -> bool:
+        return code is not None and code.co_filename.startswith(self._folder)
+
+
+def stepper(training: Training) -> Callable[[], None]:
+    model, optimizer = training.model, training.optimizer
+    batches: Iterator[Any] = iter(training.data)
+
+    def step() -> None:
+        x, y = next(batches)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+    return step
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Microseconds a step. The median has less noise; the mean has also what the recorder does in one step of twenty."""
+
+    mean_us: float
+    median_us: float
+
+
+def run_block(step: Callable[[], None], size: str) -> Block:
+    for _ in range(SETTLING_STEPS[size]):
+        step()
+    took = []
+    for _ in range(BLOCK_STEPS[size]):
+        began = time.perf_counter_ns()
+        step()
+        took.append(time.perf_counter_ns() - began)
+    return Block(level(took) / 1e3, statistics.median(took) / 1e3)
+
+
+def compare(switch: Switch, step: Callable[[], None], pairs: int, size: str) -> tuple[list[Block], list[Block]]:
+    """Blocks with the recorder off and on, in pairs whose order alternates."""
+    seen: dict[bool, list[Block]] = {False: [], True: []}
+    for pair in range(pairs):
+        for on in (False, True) if pair % 2 else (True, False):
+            switch.turn(on)
+            seen[on].append(run_block(step, size))
+    switch.turn(True)
+    return seen[False], seen[True]
+
+
+def cost(off: Sequence[Block], on: Sequence[Block]) -> dict[str, float]:
+    """Medians of what neighbouring blocks differ by, with their standard errors."""
+    mean = [b.mean_us - a.mean_us for a, b in zip(off, on, strict=True)]
+    median = [b.median_us - a.median_us for a, b in zip(off, on, strict=True)]
+    return {
+        "off_us": statistics.median(block.mean_us for block in off),
+        "more_us": statistics.median(mean),
+        "error_us": standard_error(mean),
+        "median_step_more_us": statistics.median(median),
+        "median_step_error_us": standard_error(median),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", choices=SIZES, default="1ms")
+    parser.add_argument("--pairs", type=int, default=40, help="blocks with and blocks without the recorder")
+    parser.add_argument("--took", type=Path, required=True, metavar="FILE")
+    asked = parser.parse_args()
+    if RECORDER not in sys.modules:
+        raise SystemExit("no recorder in this process: rn50-advisor run -- python tests/bench/switched.py ...")
+    block = SETTLING_STEPS[asked.size] + BLOCK_STEPS[asked.size]
+    training = prepare(asked.size, WARM_UP_STEPS + CHECK_STEPS + 2 * asked.pairs * block)
+    step = stepper(training)
+    for _ in range(WARM_UP_STEPS):
+        step()
+    switch = Switch(Path(sys.modules[RECORDER].__path__[0]))
+    switch.check(step)
+    blocks = cost(*compare(switch, step, asked.pairs, asked.size))
+    write_took(asked.took, {**blocks, "pairs": asked.pairs, "block_steps": BLOCK_STEPS[asked.size]})
+
+
+if __name__ == "__main__":
+    main()

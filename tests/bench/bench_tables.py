@@ -38,7 +38,7 @@ def step_sheet(results: Results) -> Sheet:
         f"The same job with and without the tool in turns, {results.pairs} times: medians of the differences and of the "
         "ratios of the runs' median steps, and an interval by bootstrap over the pairs. glibc keeps its heap in all of "
         "them (`MALLOC_TRIM_THRESHOLD_`): processes that give it back, each at other moments, differ by more than what "
-        'is measured here. "Recorder says" is the cost that the report gives, of the median step.',
+        'is measured here. "Recorder says" is what the report gives as the cost of a step: the time inside the marks.',
         headings,
         [_step_row(cost, results.traceml) for cost in results.steps],
     )
@@ -56,7 +56,8 @@ def _step_row(cost: StepCost, traceml: str) -> tuple[str, ...]:
 
 def _paired_cells(paired: Paired) -> tuple[str, str]:
     share, low, high = (100 * (ratio - 1) for ratio in (paired.ratio, paired.ratio_low, paired.ratio_high))
-    return f"{paired.more_us:+,.0f} µs", f"{share:+.1f} % ({low:+.1f} … {high:+.1f})"
+    more = f"{paired.more_us:+.0f} µs" if abs(paired.more_us) < 1e4 else f"{paired.more_us / 1e3:+.1f} ms"
+    return more, f"{share:+.1f} % ({low:+.1f} … {high:+.1f})"
 
 
 def switched_sheet(results: Results) -> Sheet:

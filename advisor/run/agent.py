@@ -141,7 +141,7 @@ class Agent:
         for member in news.change.ended:
             if member.pid != self._roster.root_pid:
                 seen = member.exit
-                self._died(
+                self._missed.append(
                     Death(member.pid, news.tick.t_ns, seen.code if seen else None, seen.signal if seen else None)
                 )
         self._writer.put_samples(news.tick.t_ns, samples if self._each_core else _without_cores(samples))

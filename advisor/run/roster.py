@@ -103,7 +103,8 @@ class Roster:
 
     def _meet(self, member: Member) -> None:
         known = self._rows.get(member.pid)
-        if known is not None and known.ended_ns is None:
+        # its ring, and even its end, may be known before the tree has told of it; another life under its pid began later
+        if known is not None and (known.ended_ns is None or member.started_ns < known.ended_ns):
             if not known.command:  # its ring was seen before it was
                 self._put(replace(known, command=member.command))
             return

@@ -140,7 +140,7 @@ def rank_below_a_shell(folder: Path) -> int | None:
     shell = next(p for p in recording.processes if p.role == "other" and "/bin/sh" in p.command)
     assert shell.exit_code == 40
     rank = process_of(recording, job.pid)
-    assert rank.role == "rank"
+    assert rank.role == "rank", recording.processes
     return rank.exit_code
 
 

@@ -43,6 +43,14 @@ while True:
     if number == signal.SIGPWR:
         os._exit(7)
 """
+# looks for Enter again and again: a signal just before a read that nothing ends would be told of only after it
+UNSTOPPABLE = """
+import select, signal
+signal.signal(signal.SIGTSTP, lambda *_: print('no', flush=True))
+print('ready', flush=True)
+while not select.select([0], [], [], 0.05)[0]:
+    pass
+"""
 SENT = [
     *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2),
     *(signal.SIGWINCH, signal.SIGALRM),
@@ -266,10 +274,7 @@ def test_ctrl_z_stops_a_second_time_too(run_folder: Path) -> None:
 
 
 def test_a_job_that_does_not_stop_on_ctrl_z_does_not_stop_us(run_folder: Path) -> None:
-    job = python(
-        "import signal; signal.signal(signal.SIGTSTP, lambda *_: print('no', flush=True)); print('ready', flush=True); input()"
-    )
-    with on_terminal(run_folder, job) as terminal:
+    with on_terminal(run_folder, python(UNSTOPPABLE)) as terminal:
         terminal.screen(b"ready")
         terminal.press(b"\x1a")
         terminal.screen(b"no")

@@ -19,6 +19,7 @@ from .phases import OPTIMIZER as IN_OPTIMIZER
 from .recorder import count_samples
 from .ring import PHASE, SINCE, STEP
 from .tape import BACKWARD, BACKWARD_END, BATCH, FETCH, OPTIMIZER, OPTIMIZER_END
+from .workers import timed_fetch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +31,7 @@ def apply(torch: Any, recorder: Recorder) -> list[Any]:
     """Patch what is there; what a torch of another version lacks is left out and noted in the facts. Returns the wrappers."""
     missing: list[str] = []
     wrappers: list[Any] = []
-    for patch in (_loader, _fetchers, _worker_loop, _backward, _optimizer, _scaler, _ddp, _save, _fsync, _collector):
+    for patch in (_loader, _worker_loop, _backward, _optimizer, _scaler, _ddp, _save, _fsync, _collector):
         try:
             wrappers += patch(torch, recorder)
         except (AttributeError, ImportError) as error:
@@ -152,30 +153,13 @@ def _iterator_init(recorder: Recorder, iterator: Any) -> Any:
     return __init__
 
 
-def _fetchers(torch: Any, recorder: Recorder) -> list[Any]:
+def _time_batches(recorder: Recorder) -> None:
+    """In a worker: time each batch where it is made. The training process never meets this wrapper: see `InProcess.watch`."""
     from torch.utils.data._utils import fetch as module
 
-    return [_fetcher(recorder, fetcher) for fetcher in (module._MapDatasetFetcher, module._IterableDatasetFetcher)]
-
-
-def _fetcher(recorder: Recorder, fetcher: Any) -> Any:
-    original = fetcher.fetch
-    tape = recorder.tape
-
-    @_wraps(original)
-    def fetch(self: Any, possibly_batched_index: Any) -> Any:
-        if tape.on:
-            return original(self, possibly_batched_index)
-        clock: Any = _quietly(recorder, recorder.batch_clock) if recorder.active else None
-        began = _quietly(recorder, clock.begin) if clock is not None else None
-        batch = original(self, possibly_batched_index)
-        if began is not None:
-            size = len(possibly_batched_index) if isinstance(possibly_batched_index, (list, tuple)) else 1
-            _quietly(recorder, clock.end, began, size)
-        return batch
-
-    fetcher.fetch = fetch
-    return fetch
+    clock: Any = recorder.worker
+    for fetcher in (module._MapDatasetFetcher, module._IterableDatasetFetcher):
+        fetcher.fetch = timed_fetch(fetcher.fetch, clock, recorder.failed)  # type: ignore[method-assign]
 
 
 def _worker_loop(torch: Any, recorder: Recorder) -> list[Any]:
@@ -187,6 +171,8 @@ def _worker_loop(torch: Any, recorder: Recorder) -> list[Any]:
     def _worker_loop(*args: Any, **kwargs: Any) -> Any:
         worker = kwargs.get("worker_id", args[10] if len(args) > 10 else -1)
         _quietly(recorder, recorder.become_worker, worker, getattr(recorder, "starting_loader", -1))
+        if recorder.worker is not None:
+            _quietly(recorder, _time_batches, recorder)
         try:
             return original(*args, **kwargs)
         finally:

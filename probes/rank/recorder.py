@@ -19,7 +19,7 @@ from .comm import DdpStamps
 from .cost import RunDelay
 from .gpu import GpuTimes
 from .layout import RANK_SLOTS, ROLE_RANK
-from .phases import BACKWARD, FORWARD, INPUT, OPTIMIZER, TRAINING, Account
+from .phases import BACKWARD, FORWARD, OPTIMIZER, TRAINING, Account
 from .ring import Ring
 from .tape import COLLECTED, NOTED_NS, Tape
 from .workers import InProcess, WorkerLog
@@ -73,8 +73,11 @@ class Recorder:
             self.active = self.tape.on = False
         error = sys.exc_info()[1]
         if self.errors <= 3:
-            with open(os.path.join(self.folder, "error-%d.txt" % os.getpid()), "a") as file:
-                file.write("%s: %s\n" % (type(error).__name__, error))
+            try:
+                with open(os.path.join(self.folder, "error-%d.txt" % os.getpid()), "a") as file:
+                    file.write("%s: %s\n" % (type(error).__name__, error))
+            except Exception:
+                pass  # no place to tell of it, or an error that cannot be printed: it is counted
 
     # -- who is this process ---------------------------------------------------------------------------------------------------
 
@@ -86,7 +89,7 @@ class Recorder:
                 return None
             account = self.account = Account(thread=threading.get_ident())
             account.on_step = self._stepped
-            self.in_process = InProcess(account)
+            self.in_process = InProcess(account, self.failed)
         if account.thread != threading.get_ident():
             return None
         if self.tape.on:
@@ -207,12 +210,17 @@ class Recorder:
         training = account.fetch_begin(loader, self._evaluating(), iterator._num_yielded == 0)
         if training and self.gpu is not None:
             self.gpu.mark("gap")
+        fetcher = getattr(iterator, "_dataset_fetcher", None) if training and account.clocked else None
+        if fetcher is not None and self.in_process is not None:
+            self.in_process.watch(fetcher)
         account.self_ns += perf_counter_ns() - began
         return account, training, loader
 
     def fetch_end(self, token: tuple[Account, bool, int], batch: Any) -> None:
         began = perf_counter_ns()
         account, training, loader = token
+        if self.in_process is not None:
+            self.in_process.release()
         known: Any = self.loaders.get(loader)
         account.fetch_end(training, count_samples(batch, known and known["batch_size"]) if training else 0)
         if training and self.gpu is not None:
@@ -222,6 +230,8 @@ class Recorder:
     def fetch_failed(self, token: tuple[Account, bool, int]) -> None:
         """The loader is exhausted, or it raised."""
         account, training, loader = token
+        if self.in_process is not None:
+            self.in_process.release()
         if self.tape.on:
             self.tape.read_into(account)
         account.fetch_stop(training, loader)
@@ -338,15 +348,6 @@ class Recorder:
 
     def become_worker(self, worker: int, loader: int) -> None:
         self.worker = WorkerLog(self.folder, os.getpid(), worker, loader)
-
-    def batch_clock(self) -> WorkerLog | InProcess | None:
-        """Who times a batch made in this process: the worker's log, or the account of loading in the training process."""
-        if self.worker is not None:
-            return self.worker
-        account = self.account
-        if account is None or not account.clocked or account.phase != INPUT or account.thread != threading.get_ident():
-            return None
-        return self.in_process
 
 
 def shortened(message: str) -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from time import perf_counter_ns, thread_time_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .cost import RunDelay, blocks_read, system_time_ns
 from .layout import FLAG_FIRST_BATCH, KIND_BATCH, PHASE_CODE, ROLE_WORKER, WORKER_SLOTS
 from .ring import Ring
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .phases import Account
 
 _BUSY = PHASE_CODE["input_wait"]
@@ -66,9 +69,22 @@ class WorkerLog:
 class InProcess:
     """Loading in the training process (num_workers=0), in clocked steps: the same clocks, added up into the step."""
 
-    def __init__(self, account: Account) -> None:
+    def __init__(self, account: Account, failed: Callable[[], None]) -> None:
         self._account = account
+        self._failed = failed
         self._delay = RunDelay()
+        self._watched: Any = None
+
+    def watch(self, fetcher: Any) -> None:
+        """Time this fetcher's next batch, by an attribute of its own: a wrapper on its class would cost each step of the job."""
+        if self._watched is None:  # a dataset may iterate over a loader of its own
+            self._watched = fetcher
+            fetcher.fetch = timed_fetch(fetcher.fetch, self, self._failed)
+
+    def release(self) -> None:
+        if self._watched is not None:
+            watched, self._watched = self._watched, None
+            del watched.fetch
 
     def begin(self) -> tuple[int, ...]:
         return perf_counter_ns(), thread_time_ns(), self._delay(), blocks_read()
@@ -81,3 +97,26 @@ class InProcess:
         fetching.delay_ns += self._delay() - delay_ns
         fetching.blocks += blocks_read() - blocks
         fetching.batches += 1
+
+
+def timed_fetch(fetch: Callable[..., Any], clock: WorkerLog | InProcess, failed: Callable[[], None]) -> Any:
+    """A fetcher's `fetch`, a method of its class or of itself, timed by `clock`; `failed` is told what goes wrong in there."""
+
+    @functools.wraps(fetch)
+    def timed(*args: Any) -> Any:
+        began: Any = None
+        try:
+            began = clock.begin()
+        except Exception:
+            failed()
+        batch = fetch(*args)
+        if began is not None:
+            try:
+                index = args[-1]
+                clock.end(began, len(index) if isinstance(index, (list, tuple)) else 1)
+            except Exception:
+                failed()
+        return batch
+
+    timed.__annotations__ = {}
+    return timed

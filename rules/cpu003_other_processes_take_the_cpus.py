@@ -18,8 +18,7 @@ from __future__ import annotations
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
-from advisor.core.step_model import StepModel
-from rules.reading import common, model_of
+from rules.reading import common, model_of, without_delay
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 
@@ -33,7 +32,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     delay = common(delays) if everywhere else max(delays.values())
     model = model_of(a)
     theirs = others / max(busy, 1e-9)
-    after = _without(model, {rank: min(delays[rank], step * theirs) for rank in ranks})
+    after = model.step_if(without_delay(model, {rank: min(delays[rank], step * theirs) for rank in ranks}))
     lost = step - after
     level = severity(lost / step)
     if delay < t["delay"] * step or others < t["other_cores"] * allowed or busy < t["busy"] * allowed or level is None:
@@ -73,16 +72,6 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         # what slows all ranks alike makes none of them a straggler
         explains=() if everywhere else ("CMP007", "COM002"),
     )
-
-
-def _without(model: StepModel, delays: dict[int, float]) -> float:
-    """Step time when these ranks get back what they waited for a core; the delay is spread over their phases."""
-    changes: dict[tuple[int, str], float] = {}
-    for rank, delay in delays.items():
-        own = model.own_s(rank)
-        keep = max(0.0, own - delay) / own if own > 0 else 1.0
-        changes |= {(rank, phase): seconds * keep for phase, seconds in model.own[rank].items()}
-    return model.step_if(changes)
 
 
 RULE = rule(

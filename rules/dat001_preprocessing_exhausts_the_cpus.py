@@ -1,28 +1,34 @@
 """Preprocessing exhausts the CPUs.
 
-What it does: finds training that waits for input while the loader's workers compute and no allowed core is left idle.
+What it does: finds training that waits for input, or for a core, while the loader's workers compute and no allowed core is left idle.
 
 Why it is slow: the cores this job may use cannot decode and transform as many samples per second as the step consumes. More workers
-only share the same cores.
+only share the same cores. Where the step computes on those cores too, it waits for them in the middle of its own work instead.
 
-Evidence: waiting for input as a share of the step; CPU time (and waiting for a core) as a share of making a batch; cores the job keeps
-busy of those it is allowed.
+Evidence: waiting for input, or of the training thread for a core that the workers hold, as a share of the step; CPU time (and waiting for
+a core) as a share of making a batch; cores the job keeps busy of those it is allowed.
 
 Fix: make each sample cheaper: pre-resized files, a faster JPEG decoder, uint8 batches normalised on the device, fewer transforms; or
 decode on the GPU (DALI); or store decoded data (FFCV); or get more cores per GPU. Never more workers.
 
-Estimate: the step without input wait is the ceiling; halving the CPU work of a sample halves what is left of the wait.
+Estimate: the step without these waits is the ceiling; halving the CPU work of a sample halves what is left of them. Neither beats the
+job's remaining CPU work over the allowed cores.
 
-False alarms: a CPU quota looks like idle cores (CPU001 looks there); one worker at 100 % with idle cores beside it is DAT004.
+False alarms: a CPU quota looks like idle cores (CPU001 looks there); one worker at 100 % with idle cores beside it is DAT004; compute
+threads that crowd each other are CPU005, neighbours CPU003.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix
 from rules.reading import (
     begin_of_epochs,
     common,
+    cpu_of_workers_s,
+    delay_of_own_making,
     idle_cores,
     input_evidence,
     lost_to_input,
@@ -31,6 +37,7 @@ from rules.reading import (
     spare_cores,
     training_loader,
     where_of,
+    without_delay,
 )
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
@@ -40,27 +47,31 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     workers, step = a.by_rank("loader.workers"), a.value("step.time_s")
     wait, computing = common(waits), mean(cpu) + mean(delay)
     busy, allowed = max(a.value("cpu.host_busy_cores"), a.value("cpu.job_cores")), a.value("cpu.allowed_cores")
-    level = severity(wait / step)
+    work = cpu_of_workers_s(a)
+    crowding = delay_of_own_making(a) if work >= t["workers_share"] * a.value("cpu.job_cores") * step else {}
+    crowd = common(crowding) if crowding else 0.0
+    crowded = crowd >= t["crowding"] * step
+    level = severity((wait + crowd if crowded else wait) / step)
     exhausted = idle_cores(a) < spare_cores(a, cores=t["spare_cores"], share=t["spare_share"])
     if (
         min(workers.values()) < 1
-        or wait < t["input_wait"] * step
+        or not (crowded or wait >= t["input_wait"] * step)
         or computing < t["computing"]
         or not exhausted
         or level is None
     ):
         return Clear(RULE.id)
     model = model_of(a)
-    without = {(rank, "input_wait"): begin_of_epochs(a, rank) for rank in waits}
-    half = {(r, "input_wait"): 0.5 * (begin_of_epochs(a, r) + model.own[r]["input_wait"]) for r in waits}
+    best, worst = (_with_less(a, crowding, share, work) for share in (1.0, 0.5))
     return Finding(
         rule=RULE.id,
         title="Preprocessing needs more CPU than the job is allowed",
         severity=level,
         confidence=confidence(a),
-        seconds_per_step=lost_to_input(a),
+        seconds_per_step=step - best if crowded else lost_to_input(a),
         evidence=(
-            input_evidence(a, wait, t["input_wait"]),
+            *([input_evidence(a, wait, t["input_wait"])] if wait >= t["input_wait"] * step else []),
+            *([_crowding_evidence(step, crowd, t["crowding"])] if crowded else []),
             Evidence(
                 "fetch.cpu_share", computing, "", t["computing"], "making a batch is computing or waiting for a core"
             ),
@@ -76,7 +87,28 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             ),
             Fix("more CPU cores per rank, or decoding on the GPU (DALI)", "", None, "outside the code"),
         ),
-        saving=model.saving(model.step_if(without), model.step_if(half), "the CPU work of a sample halved or better"),
+        saving=model.saving(best, worst, "the CPU work of a sample halved or better"),
+    )
+
+
+def _with_less(a: Analysis, crowding: Mapping[int, float], share: float, work_s: float) -> float:
+    """Step time when this share of the workers' CPU work, and of the waiting that it causes, is gone."""
+    model = model_of(a)
+    changes = without_delay(model, {rank: share * delay_s for rank, delay_s in crowding.items()})
+    for rank in a.by_rank("step.input_wait_s"):
+        first = begin_of_epochs(a, rank)
+        changes[rank, "input_wait"] = first + (1.0 - share) * max(0.0, model.own[rank]["input_wait"] - first)
+    rest_s = None if model.job_cpu_s is None else max(0.0, model.job_cpu_s - share * work_s)
+    return model.step_if(changes, floor_s=model.cpu_floor_s(rest_s) if rest_s is not None else 0.0)
+
+
+def _crowding_evidence(step_s: float, crowd_s: float, threshold: float) -> Evidence:
+    return Evidence(
+        "step.run_delay_s",
+        crowd_s,
+        "s",
+        threshold * step_s,
+        f"{100 * crowd_s / step_s:.0f} % of a step the training thread waits for a core that the workers hold",
     )
 
 
@@ -100,6 +132,10 @@ RULE = rule(
         "computing": Threshold(
             0.70, "below it, waiting for reads or locks is a third of the work and cores are not the limit alone"
         ),
+        "crowding": Threshold(
+            0.10, "a tenth of the step, as for neighbours (CPU003); sound jobs without workers show up to 5 %"
+        ),
+        "workers_share": Threshold(0.20, "of the job's CPU time: less, and it is others than the workers who crowd"),
         "spare_cores": Threshold(0.5, "half a core: less cannot carry another worker"),
         "spare_share": Threshold(0.15, "a saturated host still shows up to 15 % idle, in short gaps between batches"),
     },

@@ -56,6 +56,32 @@ def spare_cores(a: Analysis, *, cores: float, share: float) -> float:
     return max(cores, share * a.value("cpu.allowed_cores"))
 
 
+def cpu_of_workers_s(a: Analysis) -> float:
+    """CPU seconds per step that loader workers take to make batches, of all ranks together."""
+    shares, batches = a.by_rank("fetch.cpu_share"), a.by_rank("step.batches")
+    return sum(
+        shares.get(rank, 0.0) * wall * batches.get(rank, 1.0)
+        for rank, wall in a.by_rank("fetch.wall_s").items()
+        if a.get("loader.workers", rank)
+    )
+
+
+def delay_of_own_making(a: Analysis) -> dict[int, float]:
+    """Seconds per step that each rank's training thread waits for a core which the job itself, not a neighbour, keeps busy."""
+    job, others = a.value("cpu.job_cores"), a.get("cpu.other_cores") or 0.0
+    return {rank: delay * job / max(job + others, 1e-9) for rank, delay in a.by_rank("step.run_delay_s").items()}
+
+
+def without_delay(model: StepModel, delays: Mapping[int, float]) -> dict[tuple[int, str], float]:
+    """Changes for `StepModel.step_if`: these ranks get back so many seconds of waiting for a core, spread over their phases."""
+    changes: dict[tuple[int, str], float] = {}
+    for rank, delay in delays.items():
+        own = model.own_s(rank)
+        keep = max(0.0, own - delay) / own if own > 0 else 1.0
+        changes |= {(rank, phase): seconds * keep for phase, seconds in model.own[rank].items()}
+    return changes
+
+
 def lost_to_input(a: Analysis) -> float:
     """Seconds per step that no wait for input would give back."""
     model = model_of(a)

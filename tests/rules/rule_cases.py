@@ -112,11 +112,14 @@ def dat001(
     *,
     workers: int = 4,
     allowed: float = 16.0,
+    wall: float = 4.0,
+    crowd: float = 0.0,
+    others: float = 0.0,
     **more: Any,
 ) -> Analysis:
     shares = {"fetch.cpu_share": _each(cpu), "fetch.delay_share": _each(delay), "cpu.host_busy_cores": busy}
-    shares["cpu.allowed_cores"] = allowed
-    return _fed(wait, workers, 4.0, shares, job_cores=min(busy, 12.0), **more)
+    shares |= {"cpu.allowed_cores": allowed, "cpu.other_cores": others, "step.run_delay_s": _each(crowd)}
+    return _fed(wait, workers, wall, shares, job_cores=min(busy, 12.0), **more)
 
 
 def dat002(

@@ -32,8 +32,12 @@ TABLES: dict[str, Table] = {
             "computing": ({"cpu": 0.7, "delay": 0.0}, {"cpu": 0.699, "delay": 0.0}),
             "spare_share": ({"busy": 13.61}, {"busy": 13.59}),
             "spare_cores": ({"allowed": 2.0, "busy": 1.51}, {"allowed": 2.0, "busy": 1.49}),
+            "crowding": ({"wait": 0.03, "crowd": 0.1}, {"wait": 0.03, "crowd": 0.0999}),
+            "workers_share": ({"wait": 0.03, "crowd": 0.4, "wall": 1.5}, {"wait": 0.03, "crowd": 0.4, "wall": 1.49}),
         },
         false_alarms={
+            "threads that crowd each other beside workers with little to do": {"wait": 0.03, "crowd": 0.4, "wall": 0.1},
+            "a neighbour takes the cores": {"wait": 0.03, "crowd": 0.15, "others": 8.0},
             "one worker at its limit, idle cores beside it": {"workers": 1, "busy": 3.0},
             "a quota looks like idle cores": {"busy": 2.0},
             "workers blocked on reads": {"cpu": 0.3, "delay": 0.0},
@@ -42,7 +46,10 @@ TABLES: dict[str, Table] = {
         severities=waits("wait"),
         where=LINE,
         best=({"wait": 0.4}, 1 / 0.6),
-        also_fires={"waiting for a core counts as computing": {"cpu": 0.4, "delay": 0.4}},
+        also_fires={
+            "waiting for a core counts as computing": {"cpu": 0.4, "delay": 0.4},
+            "a step that computes on the same cores waits for them, not for input": {"wait": 0.01, "crowd": 0.4},
+        },
     ),
     "DAT002": Table(
         jobs.dat002,

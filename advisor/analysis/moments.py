@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from advisor.analysis.profile import between_steps
 from advisor.core.analysis import Death, HotLine, Stall, StalledRank
 from advisor.core.recording import Event, Recording
 
@@ -32,18 +33,19 @@ _COLLECTIVE_FUNCTIONS = frozenset(
 
 
 def hot_lines(recording: Recording) -> tuple[HotLine, ...]:
-    """Lines of user code by how often a sample found them between steps, most first. Evaluation and checkpoints are labelled elsewhere."""
+    """Lines of user code by how often a sample found them between steps, most first. Evaluation and checkpoints are labelled elsewhere.
+
+    Samples come one by one, of moments at which the phase was known, and by profiles, of which what `between_steps` leaves counts.
+    """
     found: Counter[tuple[str, int, str]] = Counter()
     leaves: dict[tuple[str, int, str], str] = {}
     outputs: Counter[tuple[str, int, str]] = Counter()
-    for event in recording.events:
-        user = event.data.get("user") if event.kind == "stack" else None
-        if not user or event.data.get("phase") not in ("gap", "clip") or int(event.data.get("step", 0)) < 1:
-            continue
-        frames = list(event.data.get("frames") or ())
+    for count, row in _samples(recording):
+        user, frames = row["user"], list(row.get("frames") or ())
         key = (str(user["file"]), int(user["line"]), str(user["function"]))
-        found[key] += 1
-        outputs[key] += _is_output(frames, user) or bool(_OUTPUT_LINE.search(str(user.get("text", ""))))
+        found[key] += count
+        if _is_output(frames, user) or _OUTPUT_LINE.search(str(user.get("text", ""))):
+            outputs[key] += count
         if frames:
             leaves[key] = _place(frames[0])
     total = sum(found.values())
@@ -59,6 +61,19 @@ def hot_lines(recording: Recording) -> tuple[HotLine, ...]:
         )
         for (file, line, function), n in found.most_common(20)
     )
+
+
+def _samples(recording: Recording) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    for event in recording.events:
+        if event.kind == "profile":
+            yield from between_steps(event.data)
+        elif event.kind == "stack" and event.data.get("user") and _between_steps(event.data):
+            yield 1, event.data
+
+
+def _between_steps(sample: Mapping[str, Any]) -> bool:
+    """What comes before the first step is set-up."""
+    return sample.get("phase") in ("gap", "clip") and int(sample.get("step", 0)) >= 1
 
 
 def _is_output(frames: list[Mapping[str, Any]], user: Mapping[str, Any]) -> bool:

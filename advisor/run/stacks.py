@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import linecache
 import resource
 import threading
 import time
@@ -17,19 +16,24 @@ from advisor.core.recording import Event
 from advisor.run.options import RunOptions
 from advisor.run.rings import NotARing, Position, RingReader
 from advisor.run.stackbudget import StackBudget
+from advisor.run.stackrows import described, summed, training_thread
 from advisor.run.stalls import Sight, StallClock, StallState
-from probes.host.stacks import Frame, ThreadStack, dump_stacks, user_frame
+from probes.host.stack_profile import CountedStack, profile_stacks
+from probes.host.stacks import ThreadStack, dump_stacks
 
 _OUTSIDE = frozenset({"gap", "clip"})
+_LABELLED = frozenset({"evaluation", "checkpoint", "ended"})  # nobody need be asked where this time goes
 _WORTH_SHARE = 0.05  # of the step; a shorter gap is nothing to mend
 _LONG_NS = 100_000_000  # a gap that lasts so long is looked into whatever the share
 _HUNT_S = 0.4
 _HUNT_STEP_S = 0.02
-_FRAMES_MAX = 30
+# A dump takes 50 ms and counts only where the rank stood still meanwhile: shorter gaps show only in a profile.
+_PROFILE_AGAIN_S = 120.0
 _ASLEEP_NS = 5_000_000_000
 _REFUSALS_MAX = 3
 
 Dump = Callable[[int], tuple[ThreadStack, ...] | ProbeGap]
+Profile = Callable[[int], tuple[CountedStack, ...] | ProbeGap]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +54,18 @@ class StackWatch:
     """`post` is called in the thread. `watched` is set from outside; positions are read from the rings by itself."""
 
     def __init__(
-        self, options: RunOptions, *, post: Callable[[Event | ProbeGap], None], dump: Dump = dump_stacks
+        self,
+        options: RunOptions,
+        *,
+        post: Callable[[Event | ProbeGap], None],
+        dump: Dump = dump_stacks,
+        profile: Profile = profile_stacks,
     ) -> None:
         self._options = options
         self._post = post
         self._dump = dump
+        self._profile = profile
+        self._profiled: dict[int, float] = {}  # rank -> when
         self._stalls = StallClock(after_s=options.stall_after_s, refresh_s=options.stall_refresh_s)
         self._readers: dict[tuple[Path, int], RingReader] = {}
         self._refusals = 0
@@ -124,6 +135,12 @@ class StackWatch:
         """Look into ranks that are outside the model now; wait a little for those whose steps have short gaps."""
         assert self._budget is not None
         due = {w.rank: w for w, at in places if _trains(w, at) and self._budget.allows(w.rank, time.monotonic())}
+        for rank, at in places:
+            last_s = self._profiled.get(rank.rank, -_PROFILE_AGAIN_S)
+            again = time.monotonic() - last_s >= _PROFILE_AGAIN_S
+            if rank.rank in due and again and rank.outside_share >= _WORTH_SHARE and at.phase not in _LABELLED:
+                self._take_profile(rank)
+                return
         hunted = [w for w in due.values() if w.outside_share >= _WORTH_SHARE]
         for rank, at in places:
             if rank.rank in due and _outside(rank, at):
@@ -138,6 +155,30 @@ class StackWatch:
                     hunted = [w for w in hunted if w is not rank and self._budget.allows(w.rank, time.monotonic())]
                     break
 
+    def _take_profile(self, rank: Watched) -> None:
+        assert self._budget is not None
+        with _children_cpu() as spent:
+            stacks = self._profile(rank.pid)
+        self.cpu_s += spent[0]
+        after = self._position(rank)
+        training = after is not None and after.phase not in _LABELLED
+        self._budget.spent(rank.rank, time.monotonic(), spent[0], hit=training and not isinstance(stacks, ProbeGap))
+        if isinstance(stacks, ProbeGap):
+            self._refuse(rank, stacks)
+            return
+        mine = [s for s in stacks if s.thread_id == rank.thread] or [s for s in stacks if s.name == "MainThread"]
+        if mine and training:
+            self._profiled[rank.rank] = time.monotonic()
+            data = {"outside_share": rank.outside_share, **summed(mine)}
+            self._post(Event(time.perf_counter_ns(), "profile", rank.pid, rank.rank, data))
+
+    def _refuse(self, rank: Watched, gap: ProbeGap) -> None:
+        """py-spy failed; that the rank has just ended is no failure."""
+        after = self._position(rank)
+        if after is not None and not after.ended:
+            self._refusals += 1
+            self._post(gap)
+
     def _sample(self, rank: Watched, before: Position) -> None:
         """A look counts only if the rank stood in the same phase before and after it."""
         assert self._budget is not None
@@ -147,19 +188,17 @@ class StackWatch:
         same = after is not None and (after.phase, after.since_ns) == (before.phase, before.since_ns)
         self._budget.spent(rank.rank, time.monotonic(), cpu_s, hit=same and not isinstance(stacks, ProbeGap))
         if isinstance(stacks, ProbeGap):
-            if after is not None and not after.ended:
-                self._refusals += 1
-                self._post(stacks)
+            self._refuse(rank, stacks)
             return
         self._refusals = 0
-        stack = _training_thread(stacks, rank.thread)
+        stack = training_thread(stacks, rank.thread)
         if same and stack is not None:
             data = {
                 "phase": before.phase,
                 "label": None,
                 "step": before.step,
                 "phase_for_s": (now_ns - before.since_ns) / 1e9,
-                **_described(stack),
+                **described(stack),
             }
             self._post(Event(now_ns, "stack", rank.pid, rank.rank, data))
 
@@ -196,8 +235,8 @@ class StackWatch:
             if isinstance(stacks, ProbeGap):
                 self._post(stacks)
                 row["gap"] = stacks.reason
-            elif (stack := _training_thread(stacks, rank.thread)) is not None:
-                row |= {"thread": stack.name, **_described(stack)}
+            elif (stack := training_thread(stacks, rank.thread)) is not None:
+                row |= {"thread": stack.name, **described(stack)}
         return row
 
 
@@ -210,21 +249,6 @@ def _outside(rank: Watched, at: Position) -> bool:
     if at.phase not in _OUTSIDE and not (at.phase == "start" and at.step > 0):
         return False
     return rank.outside_share >= _WORTH_SHARE or time.perf_counter_ns() - at.since_ns >= _LONG_NS
-
-
-def _training_thread(stacks: Sequence[ThreadStack], thread: int | None) -> ThreadStack | None:
-    known = next((s for s in stacks if thread is not None and s.thread_id == thread), None)
-    return known or next((s for s in stacks if s.main), None)
-
-
-def _described(stack: ThreadStack) -> dict[str, Any]:
-    """Frames innermost first, and the user's own line."""
-    frames = [{"function": f.function, "file": f.file, "line": f.line} for f in stack.frames[:_FRAMES_MAX]]
-    user = user_frame(stack)
-    return {
-        "frames": frames,
-        "user": _line(user) if user else None,
-    }
 
 
 def _kernel_state(pid: int) -> str | None:
@@ -246,9 +270,3 @@ def _children_cpu() -> Iterator[list[float]]:
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     spent[0] = min(cpu_s, time.monotonic() - wall_s)
-
-
-def _line(frame: Frame) -> dict[str, Any]:
-    """The user's line with its text: calls into C (a file's write, print) leave no frame of their own."""
-    text = linecache.getline(frame.file, frame.line).strip()[:200]
-    return {"function": frame.function, "file": frame.file, "line": frame.line, "text": text}

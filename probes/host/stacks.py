@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,12 +48,16 @@ class ThreadStack:
 
 def is_user_file(file: str) -> bool:
     """Whether a frame's file is the user's own: no library, no generated or frozen code, not the advisor's recorder."""
-    return bool(file) and not file.startswith("<") and not file.startswith(_OURS) and not _LIBRARY.search(file)
+    return bool(file) and not file.startswith("<") and not is_ours(file) and not _LIBRARY.search(file)
 
 
-def user_frame(stack: ThreadStack) -> Frame | None:
-    """The innermost frame in the user's own code; None where a thread runs none."""
-    return next((frame for frame in stack.frames if is_user_file(frame.file)), None)
+def is_ours(file: str) -> bool:
+    return file.startswith(_OURS)
+
+
+def user_frame(frames: Sequence[Frame]) -> Frame | None:
+    """The innermost of these (innermost first) in the user's own code; None where there is none."""
+    return next((frame for frame in frames if is_user_file(frame.file)), None)
 
 
 def parse_dump(text: str) -> tuple[ThreadStack, ...]:
@@ -95,16 +100,15 @@ def explain_refusal(message: str, root: Path = Path("/")) -> tuple[str, str]:
     return first, ""
 
 
-def dump_stacks(pid: int, *, timeout_s: float = 5.0) -> tuple[ThreadStack, ...] | ProbeGap:
-    """Stacks of all Python threads of a process. It is never stopped (`--nonblocking`), so a frame may be one off while it runs."""
+def run_py_spy(pid: int, *arguments: str, timeout_s: float) -> str | ProbeGap:
+    """What py-spy prints about a process, which it never stops (`--nonblocking`): a frame may be one off while it runs."""
     scope = f"pid:{pid}"
     program = find_py_spy()
     if program is None:
         return ProbeGap(METRIC, scope, "py-spy not found", "pip install py-spy")
-    command = [program, "dump", "--json", "--nonblocking", "--pid", str(pid)]
     try:
         done = subprocess.run(
-            command,
+            [program, *arguments, "--nonblocking", "--pid", str(pid)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=timeout_s,
@@ -118,7 +122,16 @@ def dump_stacks(pid: int, *, timeout_s: float = 5.0) -> tuple[ThreadStack, ...] 
         return ProbeGap(METRIC, scope, f"{program}: {e.strerror}", "pip install -U py-spy")
     if done.returncode != 0:
         return ProbeGap(METRIC, scope, *explain_refusal(done.stderr))
+    return done.stdout
+
+
+def dump_stacks(pid: int, *, timeout_s: float = 5.0) -> tuple[ThreadStack, ...] | ProbeGap:
+    """Stacks of all Python threads of a process at one moment."""
+    printed = run_py_spy(pid, "dump", "--json", timeout_s=timeout_s)
+    if isinstance(printed, ProbeGap):
+        return printed
     try:
-        return parse_dump(done.stdout)
+        return parse_dump(printed)
     except (ValueError, KeyError, TypeError, AttributeError) as e:
-        return ProbeGap(METRIC, scope, f"py-spy printed something else than expected: {e}", "pip install -U py-spy")
+        reason = f"py-spy printed something else than expected: {e}"
+        return ProbeGap(METRIC, f"pid:{pid}", reason, "pip install -U py-spy")

@@ -49,7 +49,7 @@ def test_a_real_process_shows_where_it_stands(tmp_path: Path) -> None:
         pytest.skip(f"STACKS OF REAL PROCESSES ARE NOT TESTED HERE: {found.reason}")
     assert not isinstance(found, ProbeGap)
     (main,) = (stack for stack in found if stack.main)
-    frame = user_frame(main)
+    frame = user_frame(main.frames)
     assert frame == Frame("stuck_here", str(script), 5)
     assert [f.function for f in main.frames] == ["stuck_here", "<module>"]
     known = (
@@ -58,7 +58,7 @@ def test_a_real_process_shows_where_it_stands(tmp_path: Path) -> None:
     assert main.thread_id in known
     (uploader,) = (stack for stack in found if stack.name == "uploader")
     assert not uploader.main
-    waiting = user_frame(uploader)
+    waiting = user_frame(uploader.frames)
     assert waiting is not None
     assert (waiting.function, waiting.line) == ("background", 9)
     assert uploader.frames[0].file.endswith("threading.py")
@@ -150,4 +150,4 @@ def test_whose_file_a_frame_is_in(file: str, users: bool) -> None:
 
 def test_a_thread_in_libraries_alone_has_no_user_frame() -> None:
     frames = (Frame("wait", "/usr/lib/python3.11/threading.py", 1), Frame("run", "<frozen runpy>", 2))
-    assert user_frame(ThreadStack(1, "x", False, False, frames)) is None
+    assert user_frame(frames) is None

@@ -1,0 +1,46 @@
+"""What is kept of Python stacks: frames, and of the user's own line its text."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Sequence
+from typing import Any
+
+from probes.host.stack_profile import CountedStack
+from probes.host.stacks import Frame, ThreadStack, is_ours, user_frame
+
+_FRAMES_MAX = 30
+_STACKS_MAX = 60  # of a profile, most frequent first; what is left out is counted
+
+
+def training_thread(stacks: Sequence[ThreadStack], thread: int | None) -> ThreadStack | None:
+    known = next((s for s in stacks if thread is not None and s.thread_id == thread), None)
+    return known or next((s for s in stacks if s.main), None)
+
+
+def described(stack: ThreadStack) -> dict[str, Any]:
+    """Frames innermost first, and the user's own line."""
+    frames = [{"function": f.function, "file": f.file, "line": f.line} for f in stack.frames[:_FRAMES_MAX]]
+    user = user_frame(stack.frames)
+    return {
+        "frames": frames,
+        "user": _line(user) if user else None,
+    }
+
+
+def summed(stacks: Sequence[CountedStack]) -> dict[str, Any]:
+    """A profile of one thread: its most frequent stacks, as in `described`, and how many looks it took."""
+    often = sorted(stacks, key=lambda stack: -stack.count)[:_STACKS_MAX]
+    rows = []
+    for stack in often:
+        user = user_frame(stack.frames)
+        # without our own marks, which stand between the training loop and torch
+        frames = [{"function": f.function, "file": f.file, "line": f.line} for f in stack.frames if not is_ours(f.file)]
+        rows.append({"count": stack.count, "frames": frames, "user": _line(user) if user else None})
+    return {"looks": sum(stack.count for stack in stacks), "stacks": rows}
+
+
+def _line(frame: Frame) -> dict[str, Any]:
+    """The user's line with its text: calls into C (a file's write, print) leave no frame of their own."""
+    text = linecache.getline(frame.file, frame.line).strip()[:200]
+    return {"function": frame.function, "file": frame.file, "line": frame.line, "text": text}

@@ -19,6 +19,7 @@ from .comm import DdpStamps
 from .cost import RunDelay
 from .gpu import GpuTimes
 from .layout import RANK_SLOTS, ROLE_RANK
+from .loaders import batch_bytes, describe_loader
 from .phases import BACKWARD, FORWARD, INPUT, OPTIMIZER, TRAINING, Account
 from .ring import Ring
 from .tape import COLLECTED, NOTED_NS, Tape
@@ -58,6 +59,7 @@ class Recorder:
         self.facts = about.Facts(self.folder)
         self.loaders: dict[int, dict[str, Any]] = {}  # id -> what describes it
         self.loader_ids: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self.batch_bytes: dict[int, int] = {}  # of each loader's first batch
         self.saves: dict[tuple[str, int], dict[str, Any]] = {}
         self.saved_at = 0
         self.gc_began = 0
@@ -192,6 +194,7 @@ class Recorder:
             {
                 "id": number,
                 "training": kinds[number] == TRAINING if number in kinds else (None, False)[number in evaluated],
+                "batch_bytes": self.batch_bytes.get(number),
                 **known,
             }
             for number, known in self.loaders.items()
@@ -215,6 +218,8 @@ class Recorder:
         account, training, loader = token
         known: Any = self.loaders.get(loader)
         account.fetch_end(training, count_samples(batch, known and known["batch_size"]) if training else 0)
+        if known and loader not in self.batch_bytes:
+            self.batch_bytes[loader] = batch_bytes(batch)
         if training and self.gpu is not None:
             self.gpu.mark("input_wait")
         account.self_ns += perf_counter_ns() - began
@@ -274,7 +279,7 @@ class Recorder:
 
     def loader_made(self, loader: Any) -> None:
         """A loader made anew at the same line for the same data (for each evaluation, say) is the one known already."""
-        described = about.describe_loader(loader, about.call_site(about.TORCH))
+        described = describe_loader(loader)
         number = next((n for n, known in self.loaders.items() if known == described), len(self.loaders))
         self.loader_ids[loader] = number
         if len(self.loaders) < _LOADERS_MAX:

@@ -3,7 +3,8 @@
 A `level` is true at its instant. A `counter` only grows; what it did in an interval is the difference of two readings, so nothing is lost
 between samples. A counter that falls was reset.
 
-Scopes are strings: `host`, `job`, `cpu:3`, `disk:nvme0n1`, `net:eth0`, `gpu:0`; `pid:4711` for a process and for its control group.
+Scopes are strings: `host`, `job`, `cpu:3`, `disk:nvme0n1`, `net:eth0`, `gpu:0`, `mount:/data`; `pid:4711` for a process and for its control
+group.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class Metric:
     name: str
     unit: str
     kind: Kind
-    scope: str  # the kind of scope it comes with: host, cpu, disk, net, gpu, pid, job
+    scope: str  # the kind of scope it comes with: host, cpu, disk, mount, net, gpu, pid, job
     what: str
 
 
@@ -109,10 +110,45 @@ SAMPLES: dict[str, Metric] = dict(
         _m("psi.io_some_s", "s", "counter", "host", "time in which some task waited for I/O"),
         _m("disk.read_bytes", "bytes", "counter", "disk", "read from the device"),
         _m("disk.reads", "reads", "counter", "disk", "reads completed"),
+        _m("disk.read_wait_s", "s", "counter", "disk", "request-seconds of reads; over the reads: how long one took"),
         _m("disk.write_bytes", "bytes", "counter", "disk", "written to the device"),
         _m("disk.writes", "writes", "counter", "disk", "writes completed"),
         _m("disk.busy_s", "s", "counter", "disk", "time with at least one request in flight"),
         _m("disk.queue_s", "s", "counter", "disk", "request-seconds in flight; per second: mean queue length"),
+        _m(
+            "disk.limit_read_bytes_s",
+            "bytes/s",
+            "level",
+            "disk",
+            "the tightest limit on reading that a control group of the job sets on this disk; absent: none",
+        ),
+        _m("disk.limit_reads_s", "reads/s", "level", "disk", "the same, for the number of reads"),
+        _m("disk.volume_exceeded_s", "s", "counter", "disk", "time for which the provider held back this volume"),
+        _m(
+            "disk.instance_exceeded_s",
+            "s",
+            "counter",
+            "disk",
+            "time for which the provider held back the machine's disks",
+        ),
+        _m("mount.read_bytes", "bytes", "counter", "mount", "read from the server of a network file system"),
+        _m("mount.asked_bytes", "bytes", "counter", "mount", "asked of it by programs, its page cache included"),
+        _m("mount.reads", "reads", "counter", "mount", "read requests to the server"),
+        _m("mount.read_wait_s", "s", "counter", "mount", "request-seconds of these reads"),
+        _m(
+            "data.files",
+            "files",
+            "counter",
+            "mount",
+            "different files that were seen open for reading by whoever makes batches",
+        ),
+        _m(
+            "net.in_exceeded",
+            "packets",
+            "counter",
+            "net",
+            "packets queued or dropped because the provider's limit was passed",
+        ),
         _m("net.rx_bytes", "bytes", "counter", "net", "received"),
         _m("net.tx_bytes", "bytes", "counter", "net", "sent"),
         _m("net.speed_mbps", "Mbit/s", "level", "net", "link speed as the driver reports it"),

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from advisor.core.metrics import ProbeGap
+from advisor.core.recording import Event
+from probes.host.data_files import DataFilesProbe
 from probes.host.disk import mount_of
 from probes.host.gpu import GpuProbe
 from probes.host.process_tree import Member, ProcessTree, TreeChange
@@ -40,7 +42,7 @@ class MachineNews:
     facts: Mapping[str, Any]
 
 
-News = HostNews | MountNews | MachineNews | ProbeGap
+News = HostNews | MountNews | MachineNews | Event | ProbeGap
 
 
 class HostWatch:
@@ -50,6 +52,7 @@ class HostWatch:
         self._tree = ProcessTree(job_pid)
         found = host_probes(tree=self._tree, job_pid=job_pid) if probes else ()
         self._gpu = next((probe for probe in found if isinstance(probe, GpuProbe)), None)
+        self._data_files = next((probe for probe in found if isinstance(probe, DataFilesProbe)), None)
         self._sampler = Sampler(found, period_s)
         self._post = post
         self._stop = threading.Event()
@@ -100,6 +103,8 @@ class HostWatch:
             # with the tick's own time the tree answers what the probe has just found
             change = self._tree.update(tick.t_ns)
             self._post(HostNews(tick, change, self._tree.members()))
+            for mount in self._data_files.take_mounts() if self._data_files is not None else ():
+                self._post(Event(tick.t_ns, "data_mount", None, None, dataclasses.asdict(mount)))
 
     def _describe_machine(self) -> None:
         facts = dict(host_facts())

@@ -110,6 +110,7 @@ class HostWatch:
         facts = dict(host_facts())
         if self._gpu is not None:
             facts["gpus"] = [dataclasses.asdict(device) for device in self._gpu.devices()]
+            facts["gpu_paths"] = [dataclasses.asdict(path) for path in self._gpu.paths()]
             facts["driver"] = self._gpu.driver_version
             facts["driver_cuda"] = self._gpu.cuda_version
         self._post(MachineNews(facts))

@@ -73,7 +73,7 @@ def host_probes(
         NfsProbe(root),
         DataFilesProbe(root),
         NetworkProbe(root),
-        GpuProbe(root),
+        GpuProbe(root, tree=tree),
     )
 
 

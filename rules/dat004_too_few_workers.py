@@ -6,10 +6,11 @@ Why it is slow: the workers make fewer samples per second than the step consumes
 
 Evidence: waiting for input as a share of the step; how busy the workers are; cores the job keeps busy of those it is allowed.
 
-Fix: `num_workers=N` at file and line, with N = ceil(1.15·G/(r·e)): G samples per second the step could consume, r samples per second one
-worker makes, e parallel efficiency; at most the cores of this rank less one.
+Fix: `num_workers=N` at file and line. N is the knee of the forecast over worker counts: the fewest workers that come near the best, at
+most as many as the idle cores carry.
 
-Estimate: r·e·N samples per second, capped by the step without input wait and by the cores.
+Estimate: the same forecast at N. A loader with N workers is played through batch by batch, with the batch times of this run, handing over,
+and the cores shared with training.
 
 False alarms: one slow mount blocks any number of workers (DAT002); a lock or the GIL inside the dataset.
 """
@@ -21,15 +22,15 @@ import math
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix
 from rules.reading import (
-    WORKER_EFFICIENCY,
     common,
+    core_share,
+    forecast_of,
     idle_cores,
     input_evidence,
     lost_to_input,
     mean,
     model_of,
     spare_cores,
-    step_with_workers,
     training_loader,
     where_of,
     workers_for,
@@ -38,7 +39,7 @@ from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    waits, walls, now = a.by_rank("step.input_wait_s"), a.by_rank("fetch.wall_s"), a.by_rank("loader.workers")
+    waits, now = a.by_rank("step.input_wait_s"), a.by_rank("loader.workers")
     step, wait, busy = a.value("step.time_s"), common(waits), mean(a.by_rank("loader.busy_share"))
     idle = idle_cores(a)
     level = severity(wait / step)
@@ -52,13 +53,10 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         return Clear(RULE.id)
     rank = max(waits, key=lambda r: waits[r])
     present = int(now.get(rank, mean(now)))
-    advised, _ = workers_for(a, rank, walls.get(rank, mean(walls)))
-    room = present + max(1, math.floor(idle / max(a.world_size, 1)))
-    workers = max(present + 1, min(advised, room))
+    room = present + max(1, math.floor(idle / max(a.world_size, 1) / core_share(a)))
+    workers = max(present + 1, min(workers_for(a)[0], room))
     loader, model = training_loader(a, waits), model_of(a)
-    # the workers there are make a batch every wall/present seconds at their present efficiency: theirs is the measured one
-    best = step_with_workers(a, walls, workers, 1.0)
-    worst = max(step_with_workers(a, walls, workers, WORKER_EFFICIENCY, floor=1.1), best)
+    best, worst = forecast_of(a).step_s(workers)
     return Finding(
         rule=RULE.id,
         title=f"{present} loader worker{'s' if present > 1 else ''} cannot keep up, and {idle:.1f} cores idle",
@@ -80,7 +78,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 "one line",
             ),
         ),
-        saving=model.saving(best, worst, f"{workers} workers at the rate of today's"),
+        saving=model.saving(best, worst, f"{workers} workers, played through with the batches of this run"),
     )
 
 

@@ -9,11 +9,10 @@ from advisor.core.analysis import Analysis, LoaderFacts
 from advisor.core.findings import Evidence, Where
 from advisor.core.stats import others_median
 from advisor.core.step_model import StepModel
+from advisor.core.worker_model import Forecast
 
-# Parallel efficiency of loader workers before it is measured: 62-89 % per worker at four workers on real decoding.
-WORKER_EFFICIENCY = 0.7
-# Head-room of the worker formula: the loader should be a little faster than the step.
-HEADROOM = 1.15
+# Even a worker that sleeps through its batches takes them in and hands them over.
+_LEAST_SHARE = 0.05
 
 
 def common(by_rank: Mapping[int, float]) -> float:
@@ -92,28 +91,31 @@ def worker_cap(a: Analysis) -> int | None:
     return None if cores is None else max(0, math.floor(cores / max(a.world_size, 1)) - 1)
 
 
-def workers_for(a: Analysis, rank: int, wall_per_batch_s: float) -> tuple[int, int]:
-    """(workers advised, workers the formula wants): ceil(1.15 * G / (r * e)), capped by the cores of this rank, at least one.
-
-    G is what the rank could consume without waiting, r what one worker makes; `wall_per_batch_s` is the making of one batch.
-    """
-    model = model_of(a)
-    rest = max(model.own_s(rank) - model.own[rank]["input_wait"] + model.wire_s, 1e-6)
-    wanted = max(1, math.ceil(HEADROOM * wall_per_batch_s / (rest * WORKER_EFFICIENCY)))
-    cap = worker_cap(a)
-    return (wanted if cap is None else max(1, min(wanted, cap))), wanted
+def forecast_of(a: Analysis) -> Forecast:
+    """The forecast over worker counts, which exists wherever `fetch.wall_s` was measured."""
+    if a.forecast is None:
+        raise KeyError("fetch.wall_s")
+    return a.forecast
 
 
-def step_with_workers(
-    a: Analysis, walls: Mapping[int, float], workers: int, efficiency: float, *, floor: float = 1.0
-) -> float:
-    """Step time when each rank's batches (`walls`: seconds to make one) are made by so many workers beside the step.
+def room_for_workers(a: Analysis) -> int | None:
+    """Workers per rank that fit: one for each core of the rank, more where they mostly wait; fewer where `worker_cap` allows fewer."""
+    cap, cores = worker_cap(a), a.get("cpu.allowed_cores")
+    if cap is None or cores is None or a.workers is None:
+        return cap
+    own = cores / max(a.world_size, 1)
+    if cap < math.floor(own) - 1:
+        return max(1, cap)  # something else than cores is short
+    return max(1, math.floor(own / core_share(a) + 1e-6))
 
-    The loader's rate, what the rank does besides, and the CPU work over the allowed cores (`floor` scales it) all bound it.
-    """
-    model = model_of(a)
-    changes = {}
-    for rank, wall in walls.items():
-        rest = model.own_s(rank) - model.own[rank]["input_wait"] + model.wire_s
-        changes[rank, "input_wait"] = begin_of_epochs(a, rank) + max(0.0, wall / (workers * efficiency) - rest)
-    return model.step_if(changes, floor_s=floor * model.cpu_floor_s())
+
+def core_share(a: Analysis) -> float:
+    """Of a core, what a worker takes that always has a batch to make; the rest of its time it waits for reads or sleeps."""
+    shares = [feed.computing_share for feed in a.workers.feeds.values()] if a.workers else []
+    return max(_LEAST_SHARE, *shares) if shares else 1.0
+
+
+def workers_for(a: Analysis) -> tuple[int, int]:
+    """(workers per rank advised, workers the step could use): the knee of the forecast, within the room there is and beyond it."""
+    expected = forecast_of(a)
+    return expected.knee(room_for_workers(a)), expected.knee()

@@ -13,6 +13,7 @@ from advisor.analysis.capacities import capacities
 from advisor.analysis.collecting import collecting_values
 from advisor.analysis.delivery import delivery_values
 from advisor.analysis.epochs import epoch_values
+from advisor.analysis.feeding import worker_model
 from advisor.analysis.host import (
     Window,
     cpu_values,
@@ -35,6 +36,7 @@ from advisor.core.recording import Recording
 from advisor.core.report import Budget, RankStrip, StepTime, Throughput
 from advisor.core.stats import others_median
 from advisor.core.step_model import StepModel
+from advisor.core.worker_model import WorkerModel, forecast
 from probes.rank.layout import FLAG_CLOCKED
 
 Values = dict[tuple[str, str], float]
@@ -51,6 +53,7 @@ def analyse(recording: Recording) -> Analysis:
     loaders = loader_facts(recording, ranks_by_pid(recording.processes))
     loading: dict[int, Loading | None] = {}
     model = None
+    workers: WorkerModel | None = None
     if accounts is not None:
         window = _window(recording, steady)
         _host_values(recording, window, values)
@@ -64,6 +67,7 @@ def analyse(recording: Recording) -> Analysis:
         _comm_values(recording, accounts, values, missing)
         values.update(thread_values(window))
         values.update(collecting_values(recording, steady, accounts))
+        workers = worker_model(recording, steady, loading, model=model, loaders=loaders, values=values)
     lines = hot_lines(recording)
     if lines:
         values["gap.io_share", JOB] = sum(line.share for line in lines if line.io)
@@ -83,6 +87,8 @@ def analyse(recording: Recording) -> Analysis:
         values=values,
         missing=missing,
         model=model,
+        workers=workers,
+        forecast=forecast(workers) if workers else None,
         budget=accounts.budget if accounts else Budget(),
         excess=_excess(accounts) if accounts else {},
         loaders=loaders,

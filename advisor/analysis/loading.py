@@ -10,8 +10,8 @@ import numpy as np
 
 from advisor.analysis.steady import RankSteps
 from advisor.core.analysis import LoaderFacts
-from advisor.core.recording import Process, Recording
-from probes.rank.layout import FLAG_FIRST_BATCH
+from advisor.core.recording import Process, Recording, Table
+from probes.rank.layout import BATCH_FIELDS, FLAG_FIRST_BATCH
 
 _BLOCK_BYTES = 512
 
@@ -71,17 +71,10 @@ def loading_of(recording: Recording, steps: RankSteps, loader: LoaderFacts | Non
     inside = _in_process(steps)
     if inside is not None:
         return inside
-    table = recording.batches.get(steps.rank)
-    if table is None or table.size == 0:
-        return None
-    start, end = int(steps.start_ns.min()), int(steps.end_ns.max())
-    # the batch of the first steady step was made before it: look a little further back, but not at a worker's first batch (imports, opens)
-    span = table[(table["t_end_ns"] > start) & (table["t_start_ns"] < end) & ((table["flags"] & FLAG_FIRST_BATCH) == 0)]
-    span = span[span["evaluation"] != 1]
-    if loader is not None:
-        span = span[(span["loader"] == loader.id) | (span["loader"] < 0)]
+    span = training_batches(recording, steps, loader)
     if span.size == 0:
         return None
+    start, end = int(steps.start_ns.min()), int(steps.end_ns.max())
     wall = (span["t_end_ns"] - span["t_start_ns"]).sum() / 1e9
     workers = len(np.unique(span["pid"])) if loader is None else max(loader.num_workers, 1)
     # busy: of the time in which the worker existed and had not run out of epoch, which its own waits between batches tell
@@ -98,6 +91,20 @@ def loading_of(recording: Recording, steps: RankSteps, loader: LoaderFacts | Non
         system_s=float(span["system_ns"].sum() / 1e9 / count),
         busy_share=float(wall / max(wall + idle, 1e-9)),
     )
+
+
+def training_batches(recording: Recording, steps: RankSteps, loader: LoaderFacts | None) -> Table:
+    """What workers made for one rank's steady steps; empty where none was seen."""
+    table = recording.batches.get(steps.rank)
+    if table is None or table.size == 0:
+        return np.empty(0, dtype=[(name, np.int64) for name in (*BATCH_FIELDS, "flags", "pid")])
+    start, end = int(steps.start_ns.min()), int(steps.end_ns.max())
+    # the batch of the first steady step was made before it: look a little further back, but not at a worker's first batch (imports, opens)
+    span = table[(table["t_end_ns"] > start) & (table["t_start_ns"] < end) & ((table["flags"] & FLAG_FIRST_BATCH) == 0)]
+    span = span[span["evaluation"] != 1]
+    if loader is not None:
+        span = span[(span["loader"] == loader.id) | (span["loader"] < 0)]
+    return np.asarray(span)
 
 
 def _in_process(steps: RankSteps) -> Loading | None:

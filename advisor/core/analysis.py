@@ -21,6 +21,7 @@ from advisor.core.report import (
     TimelinePoint,
 )
 from advisor.core.step_model import StepModel
+from advisor.core.worker_model import Forecast, WorkerModel
 
 JOB = "job"
 _STOPPED_CODES = (124, 130, 143)  # of `timeout`, and of a shell whose command ended by SIGINT or SIGTERM
@@ -192,6 +193,8 @@ class Analysis:
     values: Mapping[tuple[str, str], float] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)  # value -> why it could not be had
     model: StepModel | None = None
+    workers: WorkerModel | None = None  # None: nobody saw a batch being made
+    forecast: Forecast | None = None  # of the step, by workers per rank
     budget: Budget = field(default_factory=Budget)
     excess: Mapping[int, Mapping[str, float]] = field(
         default_factory=dict

@@ -11,6 +11,7 @@ from advisor.core.analysis import JOB, Analysis, Death, HotLine, LoaderFacts, St
 from advisor.core.recording import Meta
 from advisor.core.report import Budget, Segment, StepTime, Throughput
 from advisor.core.step_model import StepModel
+from advisor.core.worker_model import Feed, WorkerModel, forecast
 
 Phases = dict[str, float]
 
@@ -69,7 +70,30 @@ def job(
         budget=Budget({**own[slowest], "comm_exposed": wire_s}, own),
         excess=_excess(own),
     )
-    return replace(made, **more)
+    return replace(played(made), **more)
+
+
+def played(analysis: Analysis) -> Analysis:
+    """With the forecast over worker counts that its values give: all batches alike, handed over in no time."""
+    walls, workers = analysis.by_rank("fetch.wall_s"), analysis.by_rank("loader.workers")
+    shares, delays = analysis.by_rank("fetch.cpu_share"), analysis.by_rank("fetch.delay_share")
+    model = analysis.model
+    if not walls or not workers or model is None:
+        return analysis
+    feeds = {}
+    for number, wall in walls.items():
+        busy = sum(model.own[number].values()) - model.own[number]["input_wait"] + model.wire_s
+        delay = delays.get(number, 0.0)
+        share = shares.get(number, 1.0 - delay)
+        feeds[number] = Feed(
+            workers=int(workers.get(number, 0)),
+            computing_s=(share * wall,),
+            waiting_s=(max(0.0, 1 - share - delay) * wall,),
+            rest_s=(busy,),
+            training_cores=0.5,
+        )
+    known = WorkerModel(model, feeds, busy_cores=analysis.get("cpu.job_cores") or 1.0)
+    return replace(analysis, workers=known, forecast=forecast(known))
 
 
 def _excess(own: Mapping[int, Phases]) -> dict[int, Phases]:

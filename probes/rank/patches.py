@@ -18,6 +18,7 @@ from .phases import CLIP, FORWARD, GAP, INPUT
 from .phases import OPTIMIZER as IN_OPTIMIZER
 from .recorder import count_samples
 from .ring import PHASE, SINCE, STEP
+from .standins import hide_frame
 from .tape import BACKWARD, BACKWARD_END, BATCH, FETCH, OPTIMIZER, OPTIMIZER_END
 
 if TYPE_CHECKING:
@@ -102,8 +103,9 @@ def _loader(torch: Any, recorder: Recorder) -> list[Any]:
             return original_next(self)
         try:
             batch = original_next(self)
-        except BaseException:
+        except BaseException as error:
             _quietly(recorder, recorder.fetch_failed, token)
+            hide_frame(error)
             raise
         try:
             if tape.on:
@@ -120,24 +122,26 @@ def _loader(torch: Any, recorder: Recorder) -> list[Any]:
     base.__next__ = __next__
 
     iterators = [
-        _iterator_init(recorder, iterator)
+        iterator_init(recorder, iterator)
         for iterator in (dataloader._SingleProcessDataLoaderIter, dataloader._MultiProcessingDataLoaderIter)
     ]
+    return [__next__, loader_init(recorder, dataloader.DataLoader), *iterators]
 
-    loader_class: Any = dataloader.DataLoader
-    original_init = loader_class.__init__
 
-    @_wraps(original_init)
+def loader_init(recorder: Recorder, loader_class: Any) -> Any:
+    original = loader_class.__init__
+
+    @_wraps(original)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        original_init(self, *args, **kwargs)
+        original(self, *args, **kwargs)
         if recorder.active:
             _quietly(recorder, recorder.loader_made, self)
 
     loader_class.__init__ = __init__
-    return [__next__, __init__, *iterators]
+    return __init__
 
 
-def _iterator_init(recorder: Recorder, iterator: Any) -> Any:
+def iterator_init(recorder: Recorder, iterator: Any) -> Any:
     original = iterator.__init__
 
     @_wraps(original)
@@ -164,14 +168,32 @@ def _fetcher(recorder: Recorder, fetcher: Any) -> Any:
 
     @_wraps(original)
     def fetch(self: Any, possibly_batched_index: Any) -> Any:
-        if tape.on:
-            return original(self, possibly_batched_index)
-        clock: Any = _quietly(recorder, recorder.batch_clock) if recorder.active else None
-        began = _quietly(recorder, clock.begin) if clock is not None else None
-        batch = original(self, possibly_batched_index)
+        look: Any = None
+        began: Any = None
+        index = possibly_batched_index
+        if not tape.on and recorder.active:
+            clock: Any = _quietly(recorder, recorder.batch_clock)
+            if clock is not None:
+                look = _quietly(recorder, clock.look, self.dataset, index)
+                began = _quietly(recorder, clock.begin)
+        try:
+            if look is None:
+                batch = original(self, index)
+            else:
+                _quietly(recorder, look.begin)
+                batch = original(self, look.index)
+        except BaseException as error:
+            if look is not None:
+                _quietly(recorder, look.abandon)
+            hide_frame(error)
+            raise
         if began is not None:
-            size = len(possibly_batched_index) if isinstance(possibly_batched_index, (list, tuple)) else 1
+            size = len(index) if isinstance(index, (list, tuple)) else 1
             _quietly(recorder, clock.end, began, size)
+            if look is not None:
+                _quietly(recorder, clock.looked, look, began, size, batch)
+        elif look is not None:
+            _quietly(recorder, look.abandon)
         return batch
 
     fetcher.fetch = fetch
@@ -181,6 +203,10 @@ def _fetcher(recorder: Recorder, fetcher: Any) -> Any:
 def _worker_loop(torch: Any, recorder: Recorder) -> list[Any]:
     from torch.utils.data._utils import worker as module
 
+    return [worker_loop(recorder, module)]
+
+
+def worker_loop(recorder: Recorder, module: Any) -> Any:
     original = module._worker_loop
 
     @_wraps(original)  # name and qualified name too: spawned workers find it by them
@@ -194,7 +220,7 @@ def _worker_loop(torch: Any, recorder: Recorder) -> list[Any]:
                 _quietly(recorder, recorder.worker.leave)
 
     module._worker_loop = _worker_loop
-    return [_worker_loop]
+    return _worker_loop
 
 
 def _backward(torch: Any, recorder: Recorder) -> list[Any]:

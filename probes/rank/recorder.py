@@ -28,7 +28,7 @@ from .workers import InProcess, WorkerLog
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_LOADERS_MAX = 100  # a job that makes ever new ones is not followed into each
+LOADERS_MAX = 100  # a job that makes ever new ones is not followed into each
 _MESSAGE_HALF = 1000  # characters
 _ERRORS_MAX = 50  # after so many the recorder stands still: something here does not fit this job
 # An fsync so soon after torch.save belongs to the checkpoint.
@@ -43,6 +43,7 @@ class Recorder:
         self.folder = folder
         self.began_ns = perf_counter_ns()
         self.tape = Tape()
+        self.foreign: Any = None  # a Foreign, once it is installed
         self.forget()
         os.register_at_fork(after_in_child=self.forget)
 
@@ -53,6 +54,9 @@ class Recorder:
         self.errors = 0
         self.account: Any = None  # an Account, made at the first deed of a training thread
         self.worker: WorkerLog | None = None
+        if self.foreign is not None:
+            self.foreign.inside = False
+        self.fetching_threads: dict[int, int] = {}  # threads that fetch and do not train -> the loader they fetch from
         self.in_process: InProcess | None = None
         self.stamps = DdpStamps()
         self.gpu: GpuTimes | None = None
@@ -88,7 +92,7 @@ class Recorder:
                 return None
             account = self.account = Account(thread=threading.get_ident())
             account.on_step = self._stepped
-            self.in_process = InProcess(account)
+            self.in_process = InProcess(account, self.folder)
         if account.thread != threading.get_ident():
             return None
         if self.tape.on:
@@ -123,6 +127,8 @@ class Recorder:
         self.facts.values["main_thread"] = threading.get_native_id()
         self.facts.values["run_delay"] = bool(delay)
         self.facts.active = True
+        if self.foreign is not None:
+            self.foreign.look()
         self.facts.write()
 
     def leave(self) -> None:
@@ -179,6 +185,8 @@ class Recorder:
 
     def _refresh_facts(self) -> None:
         step = self.account.step
+        if self.foreign is not None:
+            self.foreign.look()
         # rarely, and ever more rarely
         self.refresh_at = step + 1 if step < 4 else 50 if 25 <= step < 50 else 2 * step
         values = self.facts.values
@@ -204,10 +212,18 @@ class Recorder:
         """Returns the account and whether the fetch may train, or None where this thread is not watched."""
         began = perf_counter_ns()
         account = self.own_account()
-        if account is None:
-            return None
         loader = getattr(iterator, "_rn50_loader", -1)
-        training = account.fetch_begin(loader, self._evaluating(), iterator._num_yielded == 0)
+        if account is None:
+            if self.worker is None:
+                self.fetching_threads[threading.get_ident()] = loader
+            return None
+        if self.foreign is not None and self.foreign.inside:
+            return None
+        return self.begin_fetch(account, loader, iterator._num_yielded == 0, began)
+
+    def begin_fetch(self, account: Account, loader: int, first: bool, began: int) -> tuple[Account, bool, int]:
+        """A source of batches is asked for the next one, for the first one of an epoch where `first` is true."""
+        training = account.fetch_begin(loader, self._evaluating(), first)
         if training and self.gpu is not None:
             self.gpu.mark("gap")
         account.self_ns += perf_counter_ns() - began
@@ -282,7 +298,7 @@ class Recorder:
         described = describe_loader(loader)
         number = next((n for n, known in self.loaders.items() if known == described), len(self.loaders))
         self.loader_ids[loader] = number
-        if len(self.loaders) < _LOADERS_MAX:
+        if len(self.loaders) < LOADERS_MAX:
             self.loaders.setdefault(number, described)
 
     def iterator_made(self, iterator: Any, loader: Any, began: int) -> None:

@@ -58,7 +58,7 @@ def link(findings: list[Finding], explains: Mapping[str, tuple[str, ...]]) -> tu
         causes = [
             f
             for f in findings
-            if finding.rule in (*explains.get(f.rule, ()), *f.explains)
+            if (finding.rule in (*explains.get(f.rule, ()), *f.explains) or f.rule in finding.causes)
             and _overlap(f, finding)
             and _weighs(f, finding)
             and finding.rule not in _ancestry(f.rule, cause)

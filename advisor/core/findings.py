@@ -66,6 +66,8 @@ class Finding:
     # from a rule: what this finding explains beyond the rule's own list; from the engine: all that it did explain
     explains: tuple[str, ...] = ()
     explained_by: str | None = None
+    # the inverse, from a rule that says when or how often but not why: rules whose findings are its cause where their ranks overlap
+    causes: tuple[str, ...] = ()
     fatal: bool = False  # the job hangs or died: nothing else matters until that is mended
     urgent: bool = False  # the job will die of it within minutes: comes before whatever only costs time
 

@@ -202,21 +202,21 @@ class Report:
     def as_json(self) -> dict[str, Any]:
         """The report as plain JSON values; NaN and infinities become null."""
         document = {"schema": SCHEMA}
-        document.update(_plain(self))
+        document.update(plain_values(self))
         return document
 
 
-def _plain(value: Any) -> Any:
+def plain_values(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
-        plain = {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+        plain = {f.name: plain_values(getattr(value, f.name)) for f in fields(value)}
         if isinstance(value, Finding):
-            plain.pop("fatal")
-            plain.pop("urgent")
+            for name in ("fatal", "urgent", "causes"):  # the engine's business
+                plain.pop(name)
         return plain
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain_values(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [plain_values(item) for item in value]
     if hasattr(value, "item"):
         value = value.item()  # numpy scalar
     if isinstance(value, float) and not math.isfinite(value):

@@ -33,7 +33,7 @@ ROWS_SHOWN = 60
 
 
 def render(report: Report) -> str:
-    template = _environment().get_template("report.html.j2")
+    template = templates().get_template("report.html.j2")
     return template.render(
         report=report,
         version=advisor.__version__,
@@ -62,7 +62,8 @@ def embedded(report: Report) -> dict[str, Any]:
 
 
 @functools.cache
-def _environment() -> Environment:
+def templates() -> Environment:
+    """What report and comparison are printed with."""
     environment = Environment(
         loader=PackageLoader("advisor.report", "templates"),
         autoescape=True,

@@ -20,10 +20,17 @@ def plain(lines: Iterable[Line]) -> str:
 
 
 def wrapped(
-    label: str, text: str, style: Style = "", *, indent: int = 2, most: int = 0, label_style: Style = "dim"
+    label: str,
+    text: str,
+    style: Style = "",
+    *,
+    indent: int = 2,
+    most: int = 0,
+    label_style: Style = "dim",
+    width: int = WIDTH,
 ) -> list[Line]:
     """`label` and then `text` hanging beside it; `most` > 0 cuts after that many lines."""
-    room = WIDTH - indent - len(label)
+    room = width - indent - len(label)
     parts = textwrap.wrap(inert.one_line(text, 2000), room, break_on_hyphens=False) or [""]
     if most and len(parts) > most:
         parts = [*parts[: most - 1], parts[most - 1][: room - 1].rstrip() + "…"]

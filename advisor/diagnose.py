@@ -12,6 +12,7 @@ from advisor.core.config import Config
 from advisor.core.metrics import ProbeGap
 from advisor.core.recording import Recording
 from advisor.core.report import Job, Report
+from advisor.edits.attach import with_edits
 from advisor.engine import judge
 from rules.registry import all_rules
 from rules.rule import Rule
@@ -31,7 +32,7 @@ def diagnose(recording: Recording, config: Config | None = None) -> Report:
         job=_job(analysis),
         throughput=analysis.throughput,
         step_time=analysis.step_time,
-        findings=judgement.findings,
+        findings=with_edits(judgement.findings, analysis, recording.sources),
         outcomes=judgement.outcomes,
         budget=analysis.budget,
         capacities=analysis.capacities,

@@ -27,10 +27,13 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
+    """`change` written as a call with `...` (`DataLoader(..., num_workers=6)`) is made a diff of, where the call at `where` allows it."""
+
     title: str
     change: str = ""
     where: Where | None = None
     effort: Effort = "small change"
+    diff: str | None = None  # unified, against the file as the job ran it
 
 
 @dataclass(frozen=True, slots=True)

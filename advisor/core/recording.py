@@ -52,6 +52,16 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
+class Source:
+    """A file of the job's own code, secrets masked, as it was when the recorder first spoke of it."""
+
+    path: str
+    sha256: str  # of the file's bytes, so that whoever would change it can tell whether it is still the same
+    text: str
+    edited: bool = False  # written to after the job had begun: lines may not be those that run
+
+
+@dataclass(frozen=True, slots=True)
 class Meta:
     name: str
     argv: tuple[str, ...]
@@ -89,6 +99,7 @@ class Recording:
     samples: Mapping[tuple[str, str], Series] = field(default_factory=dict)
     events: tuple[Event, ...] = ()
     gaps: tuple[ProbeGap, ...] = ()
+    sources: tuple[Source, ...] = ()
     positions: Mapping[int, tuple[str, int, int]] = field(
         default_factory=dict
     )  # by rank: phase, step, since_ns, as last seen

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from advisor.analysis.budget import Account, account
-from advisor.analysis.capacities import capacities
+from advisor.analysis.capacities import Seen, capacities
 from advisor.analysis.collecting import collecting_values
 from advisor.analysis.delivery import delivery_values
 from advisor.analysis.epochs import epoch_values
@@ -33,7 +33,7 @@ from advisor.analysis.threads import thread_values
 from advisor.analysis.timeline import segments, timeline
 from advisor.core.analysis import JOB, Analysis, LoaderFacts, training_loader
 from advisor.core.recording import Recording
-from advisor.core.report import Budget, RankStrip, StepTime, Throughput
+from advisor.core.report import Budget, Capacity, RankStrip, StepTime, Throughput
 from advisor.core.stats import others_median
 from advisor.core.step_model import StepModel
 from advisor.core.worker_model import WorkerModel, forecast
@@ -54,6 +54,7 @@ def analyse(recording: Recording) -> Analysis:
     loading: dict[int, Loading | None] = {}
     model = None
     workers: WorkerModel | None = None
+    stages: tuple[Capacity, ...] = ()
     if accounts is not None:
         window = _window(recording, steady)
         _host_values(recording, window, values)
@@ -68,6 +69,8 @@ def analyse(recording: Recording) -> Analysis:
         values.update(thread_values(window))
         values.update(collecting_values(recording, steady, accounts))
         workers = worker_model(recording, steady, loading, model=model, loaders=loaders, values=values)
+        seen = Seen(recording, steady, loading, accounts, model, loaders, values, missing, workers)
+        stages = capacities(seen, values.get(("step.samples", JOB)))
     lines = hot_lines(recording)
     if lines:
         values["gap.io_share", JOB] = sum(line.share for line in lines if line.io)
@@ -97,9 +100,7 @@ def analyse(recording: Recording) -> Analysis:
         deaths=deaths(recording),
         stalls=stalled,
         memory=memory,
-        capacities=capacities(model, loading, samples, comm_measured=bool(accounts and accounts.exposed))
-        if model
-        else (),
+        capacities=stages,
         segments=segments(recording, everything, stalled),
         timeline=timeline(recording, everything),
         facts=_facts(recording),

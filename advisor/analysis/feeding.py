@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.analysis.loading import Loading, training_batches
+from advisor.analysis.loading import Loading, making_of, training_batches
+from advisor.analysis.reading_limit import storage_ceiling
 from advisor.analysis.steady import RankSteps
 from advisor.core.analysis import JOB, LoaderFacts, training_loader
 from advisor.core.recording import Recording, Table
@@ -21,7 +22,6 @@ _KEPT = 160  # batches of a run that are played through, as many as the model pl
 # A batch from a worker to the loop where no run has shown it. Measured on two cores, from tiny batches on: 1.6 to 2.2 ms, beside other
 # work; the best is what a pipe and two wake-ups take on cores that idle.
 _HAND_OVER_S = (0.0003, 0.0022)
-_BLOCK = 512.0  # bytes a sample: one block of a device; below it the page cache or memory serves the data
 _LEAST_BATCHES = 40  # to tell what a batch costs in company from what it costs alone
 _LEAST_CROWDING = 0.05  # that may stay undiscovered
 _COMPANY = 0.5  # lanes: batches that differ less in how many were made beside them tell nothing
@@ -66,14 +66,14 @@ def _feed(known: _Known, steps: RankSteps, made: Loading) -> Feed:
     rank, model = steps.rank, known.model
     own, loader = model.own[rank], training_loader(known.loaders, rank)
     batches = max(steps.per_step("micro_batches"), 1e-3)
-    computing, waiting = _made(known.recording, steps, made, loader)
+    computing, waiting = _made(known, steps, made, loader)
     busy_s = sum(own.values()) - own["input_wait"] + model.wire_s + model.jitter_s
     delay_s = known.of("step.run_delay_s", rank) or 0.0
     if not made.workers:  # the line at the cores in the making is not on the way from batch to batch
         delay_s -= batches * made.delay_s
     delay_s = min(max(0.0, delay_s), 0.5 * busy_s)
     handed = known.of("fetch.hand_over_s", rank)
-    reads = made.read_bytes >= _BLOCK * made.samples or (known.of("data.network_mount", rank) or 0.0) > 0
+    reads = made.reads or bool(known.of("data.network_mount", rank))
     return Feed(
         workers=made.workers,
         computing_s=computing,
@@ -83,6 +83,7 @@ def _feed(known: _Known, steps: RankSteps, made: Loading) -> Feed:
         begin_s=known.of("step.epoch_start_s", rank) or 0.0,
         delay_s=delay_s,
         reading_s=made.blocked_s if reads else 0.0,
+        reading_full=reads and storage_ceiling(known.of, made)[0] is not None,
         kernel_s=made.system_s or 0.0,
         hand_over_s=_HAND_OVER_S if handed is None else (0.8 * handed, 1.2 * handed),
         prefetch=(loader.prefetch_factor if loader else None) or 2,
@@ -98,20 +99,12 @@ def _training_cores(model: StepModel, making_s: float, busy_s: float) -> float:
 
 
 def _made(
-    recording: Recording, steps: RankSteps, made: Loading, loader: LoaderFacts | None
+    known: _Known, steps: RankSteps, made: Loading, loader: LoaderFacts | None
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Of a sample of batches, seconds of computing and of waiting; their means are those of all batches."""
-    if made.workers:
-        table = training_batches(recording, steps, loader)
-        wall, cpu = (table["t_end_ns"] - table["t_start_ns"]) / 1e9, table["cpu_ns"] / 1e9
-        delay = table["run_delay_ns"] / 1e9
-    else:
-        timed = steps.columns["fetches"] > 0
-        count = np.maximum(steps.columns["fetches"][timed], 1.0)
-        wall, cpu, delay = (steps.columns[name][timed] / count for name in ("fetch", "fetch_cpu", "fetch_delay"))
-    at = _sample(wall.size)
-    waiting = np.clip(wall - cpu - delay, 0.0, None)
-    return _scaled(cpu[at], made.cpu_s), _scaled(waiting[at], made.blocked_s)
+    series = making_of(known.recording, steps, made, loader)
+    computing, waiting = (values[_sample(values.size)] for values in (series["computing"], series["waiting"]))
+    return _scaled(computing, made.cpu_s), _scaled(waiting, made.blocked_s)
 
 
 def _rest(steps: RankSteps, mean_s: float) -> tuple[float, ...]:

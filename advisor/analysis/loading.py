@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from advisor.analysis.steady import RankSteps
 from advisor.core.analysis import LoaderFacts
@@ -33,6 +34,11 @@ class Loading:
     @property
     def blocked_s(self) -> float:
         return max(0.0, self.wall_s - self.cpu_s - self.delay_s)
+
+    @property
+    def reads(self) -> bool:
+        """At least a block a sample came from a device: below that the page cache or memory served the data."""
+        return self.read_bytes >= _BLOCK_BYTES * self.samples
 
 
 def loader_facts(recording: Recording, ranks: Mapping[int, int]) -> tuple[LoaderFacts, ...]:
@@ -63,6 +69,7 @@ def _loader(loader: Mapping[str, Any], rank: int, facts: Mapping[str, Any]) -> L
         dataset=loader.get("dataset") or {},
         mount=mounts.get(root) if root else None,
         prefetch_factor=int(loader["prefetch_factor"]) if isinstance(loader.get("prefetch_factor"), int) else None,
+        library=str(loader.get("library") or ""),
     )
 
 
@@ -105,6 +112,21 @@ def training_batches(recording: Recording, steps: RankSteps, loader: LoaderFacts
     if loader is not None:
         span = span[(span["loader"] == loader.id) | (span["loader"] < 0)]
     return np.asarray(span)
+
+
+def making_of(
+    recording: Recording, steps: RankSteps, made: Loading, loader: LoaderFacts | None
+) -> dict[str, NDArray[np.float64]]:
+    """Seconds of `computing` and of `waiting` (neither computing nor in line for a core) of each batch that was timed."""
+    if made.workers:
+        table = training_batches(recording, steps, loader)
+        wall = (table["t_end_ns"] - table["t_start_ns"]) / 1e9
+        cpu, delay = table["cpu_ns"] / 1e9, table["run_delay_ns"] / 1e9
+    else:
+        timed = steps.columns["fetches"] > 0
+        count = steps.columns["fetches"][timed]
+        wall, cpu, delay = (steps.columns[name][timed] / count for name in ("fetch", "fetch_cpu", "fetch_delay"))
+    return {"computing": cpu, "waiting": np.clip(wall - cpu - delay, 0.0, None)}
 
 
 def _in_process(steps: RankSteps) -> Loading | None:

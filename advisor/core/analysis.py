@@ -61,6 +61,7 @@ VALUES: dict[str, tuple[str, str]] = {
     "fetch.system_share": ("", "CPU time inside the kernel over the time of making a batch, in a worker"),
     "fetch.blocked_share": ("", "neither computing nor waiting for a core: reading, sleeping, locked"),
     "fetch.hand_over_s": ("s", "of the wait for a batch, what came after a worker had made it"),
+    "fetch.hand_over_error": ("", "two standard errors of the mean fetch.hand_over_s, over it"),
     "fetch.behind_s": ("s", "of the wait for a batch still being made, the time in which a later one was made already"),
     "fetch.slow_ratio": ("", "what batches that kept later ones waiting took to make, over the median"),
     "epoch.starts": ("epochs", "epochs that began within the steady steps"),

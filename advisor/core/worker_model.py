@@ -43,6 +43,7 @@ class Feed:
     begin_s: float = 0.0  # begins of epochs, per step: no number of workers changes them
     delay_s: float = 0.0  # per step: the training thread stood in line for a core, on its way from batch to batch
     reading_s: float = 0.0  # mean of a batch, part of `waiting_s`: reads from what all workers share
+    reading_full: bool = False  # what they are read from gives no more
     kernel_s: float = (
         0.0  # mean of a batch, part of `computing_s`: taking shared memory, which a batch made in place does not need
     )
@@ -68,6 +69,10 @@ class WorkerModel:
     busy_cores: float = 1.0  # on the host in this run, by anybody
     other_cores: float = 0.0  # of these, by other jobs
     crowding: tuple[float, float] = CROWDING
+
+    @property
+    def crowding_measured(self) -> bool:
+        return self.crowding != CROWDING
 
     @property
     def measured(self) -> int:
@@ -171,7 +176,9 @@ class _Side:
     def _times(self, worker: Array, trainer: Array, work: Array) -> Array:
         feed = self.feed
         waits = feed.batches * _waits(feed, self.counts, worker, trainer, self.hand_over_s)
-        if not self.kind:  # reads that are as quick as they can be are shared by any number of workers
+        if (
+            not self.kind or feed.reading_full
+        ):  # reads that are as quick as they can be are shared by any number of workers
             rest = float(np.mean(feed.rest_s)) * trainer
             waits = np.maximum(waits, feed.batches * (feed.reading_s / max(feed.workers, 1) - rest))
         return np.array(

@@ -87,6 +87,7 @@ def test_reads_from_a_shared_device_may_be_as_fast_as_they_can_be() -> None:
     reading = replace(FEED, computing_s=(0.01,), waiting_s=(0.15,), reading_s=0.15)
     assert played(reading).step_s(3) == pytest.approx((0.1, 0.15))
     assert played(replace(reading, reading_s=0.0)).step_s(3) == pytest.approx((0.1, 0.1)), "a sleep is nobody else's"
+    assert played(replace(reading, reading_full=True)).step_s(3) == pytest.approx((0.15, 0.15)), "known to be full"
 
 
 def test_what_crowding_was_measured_to_cost_replaces_what_it_might() -> None:

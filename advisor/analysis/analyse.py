@@ -29,6 +29,7 @@ from advisor.analysis.moments import deaths, hot_lines, stalls
 from advisor.analysis.own_cost import own_cost
 from advisor.analysis.searching import search_values
 from advisor.analysis.steady import RankSteps, all_steps, steady_steps, tails
+from advisor.analysis.storage import data_mount, device_share, storage_values
 from advisor.analysis.threads import thread_values
 from advisor.analysis.timeline import segments, timeline
 from advisor.core.analysis import JOB, Analysis, LoaderFacts, training_loader
@@ -36,6 +37,7 @@ from advisor.core.recording import Recording
 from advisor.core.report import Budget, Capacity, RankStrip, StepTime, Throughput
 from advisor.core.stats import others_median
 from advisor.core.step_model import StepModel
+from advisor.core.storage import storage_facts
 from advisor.core.worker_model import WorkerModel, forecast
 from probes.rank.layout import FLAG_CLOCKED
 
@@ -55,6 +57,7 @@ def analyse(recording: Recording) -> Analysis:
     model = None
     workers: WorkerModel | None = None
     stages: tuple[Capacity, ...] = ()
+    mount = data_mount(recording, everything, loaders)
     if accounts is not None:
         window = _window(recording, steady)
         _host_values(recording, window, values)
@@ -71,6 +74,8 @@ def analyse(recording: Recording) -> Analysis:
         workers = worker_model(recording, steady, loading, model=model, loaders=loaders, values=values)
         seen = Seen(recording, steady, loading, accounts, model, loaders, values, missing, workers)
         stages = capacities(seen, values.get(("step.samples", JOB)))
+        values.update(storage_values(window, everything, mount, missing))
+        values.update(device_share(values, accounts.step_s))
     lines = hot_lines(recording)
     if lines:
         values["gap.io_share", JOB] = sum(line.share for line in lines if line.io)
@@ -100,10 +105,11 @@ def analyse(recording: Recording) -> Analysis:
         deaths=deaths(recording),
         stalls=stalled,
         memory=memory,
+        storage=mount,
         capacities=stages,
         segments=segments(recording, everything, stalled),
         timeline=timeline(recording, everything),
-        facts=_facts(recording),
+        facts=_facts(recording) | storage_facts(mount, values),
         overhead=own_cost(recording, everything),
         ranks=_rank_strips(recording, everything, accounts),
         host=host_strip(recording),

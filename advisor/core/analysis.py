@@ -21,6 +21,7 @@ from advisor.core.report import (
     TimelinePoint,
 )
 from advisor.core.step_model import StepModel
+from advisor.core.storage import STORAGE_VALUES, DataMount
 from advisor.core.worker_model import Forecast, WorkerModel
 
 JOB = "job"
@@ -91,6 +92,7 @@ VALUES: dict[str, tuple[str, str]] = {
     "quota.cores": ("cores", "the CPU quota above this rank"),
     "quota.throttled_share": ("", "share of quota periods in which this rank's cgroup was held back"),
     "quota.throttled_s_per_s": ("s/s", "time held back per second of wall time"),
+    **STORAGE_VALUES,
 }
 
 
@@ -206,6 +208,7 @@ class Analysis:
     deaths: tuple[Death, ...] = ()
     stalls: tuple[Stall, ...] = ()
     memory: tuple[MemoryTrend, ...] = ()
+    storage: DataMount | None = None  # what the training data lies on, where that is known
     capacities: tuple[Capacity, ...] = ()
     segments: tuple[Segment, ...] = ()
     timeline: tuple[TimelinePoint, ...] = ()

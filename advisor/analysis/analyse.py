@@ -27,7 +27,9 @@ from advisor.analysis.loading import Loading, loader_facts, loading_of, ranks_by
 from advisor.analysis.memory import memory_trends, memory_values
 from advisor.analysis.moments import deaths, hot_lines, stalls
 from advisor.analysis.own_cost import own_cost
+from advisor.analysis.pulses import periodic_stalls
 from advisor.analysis.searching import search_values
+from advisor.analysis.shifts import speed_changes
 from advisor.analysis.steady import RankSteps, all_steps, steady_steps, tails
 from advisor.analysis.storage import data_mount, device_share, storage_values
 from advisor.analysis.threads import thread_values
@@ -105,6 +107,8 @@ def analyse(recording: Recording) -> Analysis:
         deaths=deaths(recording),
         stalls=stalled,
         memory=memory,
+        changes=speed_changes(recording, steady),
+        pulse=periodic_stalls(recording, steady),
         storage=mount,
         capacities=stages,
         segments=segments(recording, everything, stalled),

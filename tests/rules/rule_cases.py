@@ -7,7 +7,18 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from advisor.core.analysis import JOB, Analysis, Death, HotLine, LoaderFacts, Stall, StalledRank
+from advisor.core.analysis import (
+    JOB,
+    Analysis,
+    Coincidence,
+    Death,
+    HotLine,
+    LoaderFacts,
+    PeriodicStall,
+    SpeedChange,
+    Stall,
+    StalledRank,
+)
 from advisor.core.recording import Meta
 from advisor.core.report import Budget, Segment, StepTime, Throughput
 from advisor.core.step_model import StepModel
@@ -295,6 +306,48 @@ def run002(deaths: tuple[Death, ...] | None = None, *, exit_code: int = 1) -> An
         first = death(1, exit_code=None, signal=9, first=True)
         deaths = (first, death(0, exit_code=None, signal=15, t_s=11.0))
     return unjudged(deaths=deaths, meta=replace(META, exit_code=exit_code))
+
+
+def run003(
+    after: float = 1.4,
+    steps: tuple[float, float] = (200.0, 200.0),
+    lasted: float = 280.0,
+    *,
+    alike: bool = False,
+    until: float | None = None,
+    lost: float | None = None,
+    seen: tuple[Coincidence, ...] = (),
+    number: int | None = 1,
+    phase: str = "forward",
+    **more: Any,
+) -> Analysis:
+    """From step 200 on rank 1 takes `after` seconds where it took one, in its forward."""
+    own = {0: rank(), 1: rank()}
+    share = (1.0 - 1.0 / after) / 2 if lost is None else lost
+    change = SpeedChange(
+        step=200, t_s=212.0, until_s=until, before_s=1.0, after_s=after, steps_before=steps[0], steps_after=steps[1],
+        lasted_s=lasted, lost_share=share, rank=number, phase=phase, phase_s=after - 1.0, alike=alike, coincidences=seen,
+    )  # fmt: skip
+    return job(own, **{"changes": (change,), **more})
+
+
+def run004(
+    share: float = 0.2,
+    events: int = 12,
+    *,
+    coincides: str = "",
+    phase: str = "gap",
+    steps: float | None = 25.0,
+    number: int | None = None,
+    **more: Any,
+) -> Analysis:
+    """Every 25 steps one takes far longer, after the optimizer."""
+    own = {0: rank(gap=share), 1: rank(gap=share)}
+    pulse = PeriodicStall(
+        period_steps=steps, period_s=26.0, events=events, steps=25 * events, usual_s=1.0, stall_s=25 * share, share=share,
+        rank=number, phase=phase, coincides=coincides, last_step=300,
+    )  # fmt: skip
+    return job(own, **{"pulse": pulse, "hot_lines": (hot(93, "fetch_metrics", io=False),), **more})
 
 
 def unjudged(**more: Any) -> Analysis:

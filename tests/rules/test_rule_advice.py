@@ -12,9 +12,9 @@ import rule_cases as jobs
 from rule_cases import SCRIPT, death, loader, rank, stands
 from rule_tables import TABLES
 
-from advisor.core.analysis import Analysis
+from advisor.core.analysis import Analysis, Coincidence
 from advisor.core.config import Config
-from advisor.core.findings import Clear, Finding, NotMeasured
+from advisor.core.findings import Affected, Clear, Finding, NotMeasured
 from advisor.engine import run_rule
 from rules import reading
 from rules.registry import all_rules
@@ -274,6 +274,69 @@ def test_run002_shows_the_exception_and_all_deaths_in_their_order() -> None:
 def test_run002_tells_of_a_death_that_came_before_the_users_ctrl_c() -> None:
     killed, stopped = death(1, signal=9, exit_code=None), death(0, signal=2, exit_code=None, t_s=70.0)
     assert found("RUN002", deaths=(killed, stopped)).scope.ranks == (1,)
+
+
+def test_run003_says_when_where_and_by_how_much() -> None:
+    finding = found("RUN003")
+    assert finding.title == "The job became 1.4× slower at step 200, on rank 1"
+    assert finding.scope == Affected(ranks=(1,), since_step=200)
+    assert finding.evidence[0].note == "since 3:32 (1.00 s before, over 200 steps)"
+    assert "rank 1 does since step 200" in finding.fixes[0].title
+    everywhere = found("RUN003", number=None, until=500.0, lost=0.2)
+    assert everywhere.scope.ranks == () and "until 8:20" in everywhere.evidence[0].note
+    assert not everywhere.explains and finding.explains == ("COM002",)
+
+
+@pytest.mark.parametrize(
+    ("metric", "scope", "values", "said"),
+    [
+        ("quota.throttled_s_per_s", "rank:1", (0.0, 0.6), "raise the CPU quota"),
+        ("cpu.other_cores", "job", (0.1, 1.9), "keep 1.9 cores busy"),
+        ("gpu.sm_clock_mhz", "gpu:3", (1980.0, 1200.0), "the clock of GPU 3 fell"),
+    ],
+)
+def test_run003_follows_what_changed_at_that_moment(
+    metric: str, scope: str, values: tuple[float, float], said: str
+) -> None:
+    finding = found("RUN003", seen=(Coincidence(metric, scope, *values, ""),))
+    assert said in finding.fixes[0].title and any(e.metric == metric for e in finding.evidence)
+
+
+@pytest.mark.parametrize(
+    ("phase", "said"), [("input_wait", "data loading"), ("gap", "after each step"), ("comm_exposed", "network")]
+)
+def test_run003_looks_where_the_time_went(phase: str, said: str) -> None:
+    assert said in found("RUN003", phase=phase).fixes[0].title
+
+
+@pytest.mark.parametrize("cause", ["CMP007", "CPU001", "CPU003", "GPU001", "DAT002"])
+def test_run003_leaves_the_why_to_its_causes(cause: str) -> None:
+    phase = "input_wait" if cause == "DAT002" else "forward"
+    assert cause in found("RUN003", phase=phase).causes
+
+
+def test_run004_names_period_phase_and_line() -> None:
+    finding = found("RUN004")
+    assert finding.title == "Every 25 steps a step stalls"
+    assert found("RUN004", number=1).title.endswith(", on rank 1") and found("RUN004", number=1).explains == ("COM002",)
+    assert "every 25 steps after the optimizer" in finding.fixes[0].title
+    assert found("RUN004", phase="forward").fixes[0].where is None, "stack samples are taken between steps"
+    assert "runs on this machine every 26.0 s" in found("RUN004", steps=None).fixes[0].title
+
+
+@pytest.mark.parametrize(
+    ("coincides", "rule"),
+    [
+        ("an epoch begins", "DAT006"),
+        ("a checkpoint", "LOP001"),
+        ("an evaluation", "LOP003"),
+        ("a garbage collection", "CPU006"),
+    ],
+)
+def test_run004_is_but_a_note_where_another_rule_judges(coincides: str, rule: str) -> None:
+    finding = found("RUN004", coincides=coincides, share=0.4)
+    assert finding.severity == "info" and rule in finding.causes
+    assert finding.evidence[2].note == f"coincides with: {coincides}"
 
 
 def test_dat005_advises_the_workers_that_keep_up_when_nobody_waits_for_a_core() -> None:

@@ -17,6 +17,7 @@ from advisor.run.hostwatch import HostNews, HostWatch, MachineNews, MountNews, N
 from advisor.run.meta import first_meta, kept_environment, startup_s
 from advisor.run.notes import Notes
 from advisor.run.roster import Roster
+from advisor.run.sources import SourceNews
 from advisor.run.stacks import StackWatch, Watched
 from advisor.store.failure import RecordingStopped
 from advisor.store.secrets import redact_argv
@@ -52,7 +53,12 @@ class Agent:
         self._stacks = StackWatch(plan.options, post=self._news.append)
         self._deaths = self._death_desk()
         self._followers = Followers(self._writer, self._roster, plan.ring_folder, watch_death=self._watch_death)
-        self._notes = plan.ring_folder and Notes(self._writer, plan.ring_folder, want_mount=self._host.want_mount)
+        self._notes = plan.ring_folder and Notes(
+            self._writer,
+            plan.ring_folder,
+            want_mount=self._host.want_mount,
+            want_source=self._host.want_source,
+        )
         self._missed: deque[Death] = deque()
         self._self_ns: dict[int, tuple[int, int]] = {}
         self._told_recorder_cost = False
@@ -130,6 +136,9 @@ class Agent:
         elif isinstance(news, MountNews):
             if self._notes:
                 self._notes.mount_found(news.root, news.mount)
+        elif isinstance(news, SourceNews):
+            if self._notes:
+                self._notes.sources.found(news)
         elif isinstance(news, MachineNews):
             self._environment |= news.facts
             self._writer.put_meta(environment=self._environment)
@@ -241,6 +250,8 @@ class Agent:
         self._followers.look(time.perf_counter_ns())
         if self._notes:
             self._notes.read()
+            if host_answered:  # no file system hangs
+                self._notes.sources.finish()
         self._followers.state_positions()
         for pid in self._oom.settle(time.perf_counter_ns(), last=True):
             self._roster.mark_oom_killed(pid)

@@ -11,6 +11,7 @@ from typing import Any
 
 from advisor.core.metrics import ProbeGap
 from advisor.core.recording import Event
+from advisor.run.sources import SourceNews, read_source
 from probes.host.data_files import DataFilesProbe
 from probes.host.disk import mount_of
 from probes.host.gpu import GpuProbe
@@ -42,7 +43,7 @@ class MachineNews:
     facts: Mapping[str, Any]
 
 
-News = HostNews | MountNews | MachineNews | Event | ProbeGap
+News = HostNews | MountNews | MachineNews | SourceNews | Event | ProbeGap
 
 
 class HostWatch:
@@ -77,6 +78,9 @@ class HostWatch:
 
     def want_mount(self, root: str) -> None:
         self._wanted.append(lambda: self._post(MountNews(root, _mount(root))))
+
+    def want_source(self, path: str, known_at_unix_s: float) -> None:
+        self._wanted.append(lambda: self._post(read_source(path, known_at_unix_s)))
 
     def finish(self, within_s: float) -> bool:
         """One last tick, then the end. False if a driver or a mount does not answer."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.core.metrics import ProbeGap
+from advisor.run.sources import Sources
 from advisor.store.writer import RunWriter
 
 _BYTES_MAX = 4 << 20
@@ -21,10 +22,18 @@ class Notes:
     What a data set's root is mounted from is asked of `want_mount`, which answers later: a dead network mount answers never.
     """
 
-    def __init__(self, writer: RunWriter, folder: Path, *, want_mount: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        writer: RunWriter,
+        folder: Path,
+        *,
+        want_mount: Callable[[str], None],
+        want_source: Callable[[str, float], None],
+    ) -> None:
         self._writer = writer
         self._folder = folder
         self._want_mount = want_mount
+        self.sources = Sources(writer, want=want_source)
         self._seen: dict[str, tuple[int, int]] = {}
         self._mounts: dict[str, Mapping[str, Any] | None] = {}
         self.facts: dict[int, dict[str, Any]] = {}
@@ -76,6 +85,7 @@ class Notes:
             self._writer.put_gap(ProbeGap("facts", scope, f"{path.name} cannot be read: {error}"))
             return
         self.facts[pid] = facts
+        self.sources.named(facts)
         for root in _roots(facts):
             if root not in self._mounts:
                 self._mounts[root] = None

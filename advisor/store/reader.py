@@ -15,8 +15,8 @@ import numpy as np
 
 from advisor.core.errors import NotARun
 from advisor.core.metrics import ProbeGap
-from advisor.core.recording import Event, Meta, Process, Recording, Role, Series, Table
-from advisor.store.access import open_database
+from advisor.core.recording import Event, Meta, Process, Recording, Role, Series, Source, Table
+from advisor.store.access import open_database, table_names
 from advisor.store.bundle import is_bundle, unpack_bundle
 from advisor.store.replay import cut
 from advisor.store.schema import RING_TABLES
@@ -77,6 +77,7 @@ def _recording(db: sqlite3.Connection, recent: int | None) -> Recording:
         samples=samples,
         events=events,
         gaps=tuple(ProbeGap(*row) for row in db.execute("SELECT metric, scope, reason, hint FROM gaps ORDER BY 1, 2")),
+        sources=_sources(db),
         positions={
             rank: (phase, step, since)
             for rank, phase, step, since in db.execute(
@@ -142,6 +143,14 @@ def _process(row: Mapping[str, Any]) -> Process:
     clean = row["clean_exit"]
     truths = {"clean_exit": None if clean is None else bool(clean), "oom_killed": bool(row["oom_killed"])}
     return Process(**{**row, "role": cast(Role, row["role"]), **truths})
+
+
+def _sources(db: sqlite3.Connection) -> tuple[Source, ...]:
+    """None in runs of an advisor that kept none."""
+    if "sources" not in table_names(db):
+        return ()
+    found = db.execute("SELECT path, sha256, text, edited FROM sources ORDER BY path")
+    return tuple(Source(str(path), str(sha256), str(text), bool(edited)) for path, sha256, text, edited in found)
 
 
 def _meta(db: sqlite3.Connection, latest_ns: int) -> Meta:

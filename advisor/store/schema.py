@@ -48,7 +48,10 @@ TABLES = {
     "gaps": (
         "metric TEXT NOT NULL, scope TEXT NOT NULL, reason TEXT NOT NULL, hint TEXT NOT NULL, PRIMARY KEY (metric, scope)"
     ),
+    "sources": "path TEXT PRIMARY KEY, sha256 TEXT NOT NULL, text TEXT NOT NULL, edited INTEGER NOT NULL",
 }
+# Runs recorded before there was such a table are whole without it.
+LATER_TABLES = frozenset({"sources"})
 # By them retention walks a rank's (or a kind's) rows in order of arrival, and the live screen finds the latest.
 INDEXES = {
     "steps": "rank",

@@ -23,6 +23,7 @@ from advisor.analysis.host import (
     quota_values,
     shared_memory_values,
 )
+from advisor.analysis.labels import labelled
 from advisor.analysis.loading import Loading, loader_facts, loading_of, ranks_by_pid
 from advisor.analysis.memory import memory_trends, memory_values
 from advisor.analysis.moments import deaths, hot_lines, stalls
@@ -34,6 +35,7 @@ from advisor.analysis.steady import RankSteps, all_steps, steady_steps, tails
 from advisor.analysis.storage import data_mount, device_share, storage_values
 from advisor.analysis.threads import thread_values
 from advisor.analysis.timeline import segments, timeline
+from advisor.analysis.unfed import feed
 from advisor.core.analysis import JOB, Analysis, LoaderFacts, training_loader
 from advisor.core.recording import Recording
 from advisor.core.report import Budget, Capacity, RankStrip, StepTime, Throughput
@@ -65,7 +67,7 @@ def analyse(recording: Recording) -> Analysis:
         _host_values(recording, window, values)
         model = _model(accounts, values)
         loading = {rank: loading_of(recording, steps, training_loader(loaders, rank)) for rank, steps in steady.items()}
-        _step_values(steady, accounts, values, missing)
+        _step_values(steady, accounts, values)
         _loading_values(loading, loaders, values, missing)
         values.update(epoch_values(recording, steady, loaders))
         values.update(delivery_values(recording, everything, steady, loaders, missing))
@@ -78,6 +80,9 @@ def analyse(recording: Recording) -> Analysis:
         stages = capacities(seen, values.get(("step.samples", JOB)))
         values.update(storage_values(window, everything, mount, missing))
         values.update(device_share(values, accounts.step_s))
+    fed_by = feed(recording, steady, accounts, loaders) if accounts else None
+    if fed_by is not None and not fed_by.measured:
+        missing["step.input_wait_s"] = missing["step.gap_s"] = fed_by.why_unknown
     lines = hot_lines(recording)
     if lines:
         values["gap.io_share", JOB] = sum(line.share for line in lines if line.io)
@@ -99,9 +104,10 @@ def analyse(recording: Recording) -> Analysis:
         model=model,
         workers=workers,
         forecast=forecast(workers) if workers else None,
-        budget=accounts.budget if accounts else Budget(),
+        budget=labelled(accounts.budget, steady, _by_rank(values, "step.epoch_start_s")) if accounts else Budget(),
         excess=_excess(accounts) if accounts else {},
         loaders=loaders,
+        feed=fed_by,
         hot_lines=lines,
         save_sites=_save_sites(recording),
         deaths=deaths(recording),
@@ -148,7 +154,7 @@ def _host_values(recording: Recording, window: Window, values: Values) -> None:
             values[name, f"rank:{rank}"] = value
 
 
-def _step_values(steady: Mapping[int, RankSteps], accounts: Account, values: Values, missing: dict[str, str]) -> None:
+def _step_values(steady: Mapping[int, RankSteps], accounts: Account, values: Values) -> None:
     values["step.time_s", JOB] = accounts.step_s
     values["step.steady", JOB] = min(float(s.count.sum()) for s in steady.values())
     for rank, steps in steady.items():
@@ -157,9 +163,6 @@ def _step_values(steady: Mapping[int, RankSteps], accounts: Account, values: Val
             values["step.epoch_start_s", scope] = min(_epoch_start_s(steps), own["input_wait"])
             values["step.input_wait_s", scope] = own["input_wait"] - values["step.epoch_start_s", scope]
             values["step.gap_s", scope] = own["gap"]
-        else:
-            missing["step.input_wait_s"] = "no DataLoader feeds this loop: how long it waits for input cannot be seen"
-            missing["step.gap_s"] = "without a DataLoader, time between steps cannot be told from the forward pass"
         values["step.compute_s", scope] = own["forward"] + own["backward"] + own["optimizer"]
         values["step.evaluation_s", scope] = own["gap.evaluation"]
         values["step.checkpoint_s", scope] = own["gap.checkpoint"]
@@ -177,6 +180,10 @@ def _step_values(steady: Mapping[int, RankSteps], accounts: Account, values: Val
         values["step.samples", JOB] = sum(ranks) / len(ranks)
 
 
+def _by_rank(values: Values, name: str) -> dict[int, float]:
+    return {int(scope[5:]): value for (n, scope), value in values.items() if n == name and scope.startswith("rank:")}
+
+
 def _epoch_start_s(steps: RankSteps) -> float:
     """What the first fetch of an epoch takes beyond a usual one, per step; nothing where each step begins an epoch."""
     first, waits, count = steps.epoch_start, steps.columns["input_wait"], steps.count
@@ -191,6 +198,9 @@ def _loading_values(
 ) -> None:
     for rank, made in loading.items():
         loader, scope = training_loader(loaders, rank), f"rank:{rank}"
+        if loader is not None and loader.library:
+            missing["loader.workers"] = missing["fetch.wall_s"] = f"{loader.library} makes the batches: out of sight"
+            continue
         if loader is not None:
             values["loader.workers", scope] = float(loader.num_workers)
             if loader.mount is not None and loader.mount.get("network") is not None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from advisor.core.feed import Feed
 from advisor.core.recording import Meta
 from advisor.core.report import (
     Budget,
@@ -112,6 +113,7 @@ class LoaderFacts:
     dataset: Mapping[str, Any]
     mount: Mapping[str, Any] | None = None
     prefetch_factor: int | None = None
+    library: str = ""  # of another library's loader: what stands above of its workers is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +253,7 @@ class Analysis:
         default_factory=dict
     )  # by rank and phase: own beyond the others' median
     loaders: tuple[LoaderFacts, ...] = ()
+    feed: Feed | None = None  # None: torch's loaders feed every rank
     hot_lines: tuple[HotLine, ...] = ()
     save_sites: tuple[Mapping[str, Any], ...] = ()
     deaths: tuple[Death, ...] = ()

@@ -13,8 +13,11 @@ from advisor.core.metrics import ProbeGap
 SCHEMA = "rn50-advisor/report/1"
 
 # The exclusive phases of a step, in the order they are shown. Together they are the whole step; `unattributed` is what no mark covers.
+EPOCH_START, INPUT_OR_FORWARD = "input_wait.epoch_start", "input_or_forward"
 PHASES = (
     "input_wait",
+    EPOCH_START,
+    INPUT_OR_FORWARD,
     "forward",
     "backward",
     "comm_exposed",
@@ -26,6 +29,8 @@ PHASES = (
 )
 PHASE_TITLES = {
     "input_wait": "waiting for input",
+    EPOCH_START: "begin of epochs",
+    INPUT_OR_FORWARD: "input or forward",  # no loader was seen: fetching and forward cannot be told apart
     "forward": "forward",
     "backward": "backward",
     "comm_exposed": "communication (exposed)",

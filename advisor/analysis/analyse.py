@@ -11,6 +11,7 @@ import numpy as np
 from advisor.analysis.budget import Account, account
 from advisor.analysis.capacities import Seen, capacities
 from advisor.analysis.collecting import collecting_values
+from advisor.analysis.data_mount import data_mount
 from advisor.analysis.delivery import delivery_values
 from advisor.analysis.epochs import epoch_values
 from advisor.analysis.feeding import worker_model
@@ -32,7 +33,7 @@ from advisor.analysis.pulses import periodic_stalls
 from advisor.analysis.searching import search_values
 from advisor.analysis.shifts import speed_changes
 from advisor.analysis.steady import RankSteps, all_steps, steady_steps, tails
-from advisor.analysis.storage import data_mount, device_share, storage_values
+from advisor.analysis.storage import storage_values
 from advisor.analysis.threads import thread_values
 from advisor.analysis.timeline import segments, timeline
 from advisor.analysis.unfed import feed
@@ -78,8 +79,7 @@ def analyse(recording: Recording) -> Analysis:
         workers = worker_model(recording, steady, loading, model=model, loaders=loaders, values=values)
         seen = Seen(recording, steady, loading, accounts, model, loaders, values, missing, workers)
         stages = capacities(seen, values.get(("step.samples", JOB)))
-        values.update(storage_values(window, everything, mount, missing))
-        values.update(device_share(values, accounts.step_s))
+        values.update(storage_values(window, everything, mount, values, missing))
     fed_by = feed(recording, steady, accounts, loaders) if accounts else None
     if fed_by is not None and not fed_by.measured:
         missing["step.input_wait_s"] = missing["step.gap_s"] = fed_by.why_unknown

@@ -2,65 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from advisor.analysis.host import Window, process_by_rank
+from advisor.analysis.process_io import grown, growth, readers_of
 from advisor.analysis.steady import RankSteps
-from advisor.core.analysis import JOB, LoaderFacts, training_loader
-from advisor.core.recording import Process, Recording, Series
+from advisor.core.analysis import JOB
+from advisor.core.recording import Process
 from advisor.core.storage import DataMount
 
 Array = NDArray[np.float64]
 Values = dict[tuple[str, str], float]
 Found = dict[str, float]
 
-_FILES = 5  # seen open on a mount: more than a list of labels and a lock
 _LEAST_BYTES = 1e6  # asked for in all: of less no share is worth telling
 _UNMAPPED = 0.5  # bytes asked for over bytes read: with less, files are mapped into memory and nothing is asked
-_SECONDS = 6  # readings: a spread of fewer is chance
+_USUAL, _SECONDS = 3, 6  # readings: for a median, and for a spread; of fewer they are chance
 _MB = 1e6
 
 
-def data_mount(recording: Recording, ranks: Iterable[int], loaders: Sequence[LoaderFacts]) -> DataMount | None:
-    """By the files that were seen open, else by what the data set says of itself; None where neither tells."""
-    known = {e.data.get("mount_point"): _mount(e.data) for e in recording.events if e.kind == "data_mount"}
-    files = {
-        scope.partition(":")[2]: float(series.value[-1])
-        for (metric, scope), series in recording.samples.items()
-        if metric == "data.files" and series.value.size
-    }
-    most = max(files, key=lambda point: files[point], default=None)
-    if most in known and files[str(most)] >= _FILES:
-        return known[most]
-    stated = [loader.mount for rank in ranks if (loader := training_loader(loaders, rank)) and loader.mount]
-    return _mount(stated[0]) if stated else known.get(most)
-
-
-def _mount(data: Mapping[str, Any]) -> DataMount:
-    return DataMount(
-        mount_point=str(data.get("mount_point", "")),
-        fs_type=str(data.get("fs_type", "")),
-        device=str(data.get("device", "")),
-        network=data.get("network"),
-        disk=data.get("disk"),
-        below=tuple(data.get("below") or ()),
-        seeks=data.get("seeks"),
-        model=str(data.get("model") or ""),
-    )
-
-
 def storage_values(
-    window: Window, everything: Mapping[int, RankSteps], mount: DataMount | None, missing: dict[str, str]
+    window: Window,
+    everything: Mapping[int, RankSteps],
+    mount: DataMount | None,
+    values: Values,
+    missing: dict[str, str],
 ) -> Values:
-    """`storage.*` of the job, as far as they could be had; why others could not is added to `missing`."""
+    """`storage.*` of the job, as far as they could be had; why others could not is added to `missing`.
+
+    `values` has what is known of steps and of the making of batches.
+    """
     found: Found = {}
-    readers = _readers(window.recording, everything)
+    readers = readers_of(window.recording, everything)
     found.update(_asked(window, readers, everything, missing))
-    found.update(_epochs(window.recording, readers, everything, missing))
+    found.update(_epochs(window, readers, everything, missing))
     found.update(_room(window))
     if mount is None:
         missing["storage.read_mb_s"] = (
@@ -68,6 +46,7 @@ def storage_values(
         )
     elif mount.disk is not None:
         found.update(_disk(window, mount.disk, missing))
+        found.update(_device_share(found, values))
     else:
         found.update(_network_mount(window, mount, missing))
     if mount is None or mount.network is not False:
@@ -75,9 +54,9 @@ def storage_values(
     return {(name, JOB): value for name, value in found.items()}
 
 
-def device_share(values: Values, step_s: float) -> Values:
+def _device_share(found: Found, values: Values) -> Found:
     """Of the time that loaders were blocked, what the disk took for reads: the rest they waited elsewhere, before the disk."""
-    reads_s, read_s = values.get(("storage.reads_s", JOB)), values.get(("storage.read_s", JOB))
+    reads_s, read_s, step_s = found.get("storage.reads_s"), found.get("storage.read_s"), values["step.time_s", JOB]
     blocked = sum(
         values.get(("fetch.blocked_share", scope), 0.0) * value * values.get(("step.batches", scope), 1.0) / step_s
         for (name, scope), value in values.items()
@@ -85,22 +64,14 @@ def device_share(values: Values, step_s: float) -> Values:
     )
     if reads_s is None or read_s is None or blocked <= 0:
         return {}
-    return {("storage.device_share", JOB): reads_s * read_s / blocked}
-
-
-def _readers(recording: Recording, everything: Mapping[int, RankSteps]) -> tuple[Process, ...]:
-    """Whoever makes the batches: the workers of each rank, the rank itself where it has none."""
-    ranks = process_by_rank(recording.processes)
-    found = [p for p in recording.processes if p.role == "worker" and p.rank in everything]
-    served = {p.rank for p in found}
-    return (*found, *(ranks[rank] for rank in everything if rank in ranks and rank not in served))
+    return {"storage.device_share": reads_s * read_s / blocked}
 
 
 def _asked(
     window: Window, readers: Sequence[Process], everything: Mapping[int, RankSteps], missing: dict[str, str]
 ) -> Found:
-    asked = _grown(window.recording, readers, "proc.rchar_bytes", window.start_ns, window.end_ns)
-    read = _grown(window.recording, readers, "proc.read_bytes", window.start_ns, window.end_ns)
+    asked = grown(window.recording, readers, "proc.rchar_bytes", window.start_ns, window.end_ns)
+    read = grown(window.recording, readers, "proc.read_bytes", window.start_ns, window.end_ns)
     if asked is None or read is None:
         missing["storage.cache_hit_share"] = "/proc/<pid>/io could not be read, or workers live too briefly for it"
         return {}
@@ -119,43 +90,23 @@ def _asked(
     return found
 
 
-def _grown(recording: Recording, processes: Sequence[Process], metric: str, start_ns: int, end_ns: int) -> float | None:
-    """Growth of a counter of processes together; one that began within the time had counted nothing before."""
-    grown = []
-    for process in processes:
-        series = recording.samples.get((metric, f"pid:{process.pid}"))
-        if series is not None and series.value.size:
-            grown.append(_growth(series, process.first_seen_ns if process.role == "worker" else None, start_ns, end_ns))
-    return sum(grown) if grown else None
-
-
-def _growth(series: Series, born_ns: int | None, start_ns: int, end_ns: int) -> float:
-    """Between two moments, between readings as if it had grown evenly."""
-    total = np.concatenate([[0.0], np.cumsum(np.clip(np.diff(series.value), 0.0, None))])
-    times = series.t_ns.astype(np.float64)
-    if born_ns is not None and born_ns < times[0]:
-        times = np.concatenate([[float(born_ns)], times])
-        total = np.concatenate([[0.0], total + series.value[0]])
-    began, ended = np.interp([float(start_ns), float(end_ns)], times, total)
-    return float(ended - began)
-
-
 def _epochs(
-    recording: Recording,
+    window: Window,
     readers: Sequence[Process],
     everything: Mapping[int, RankSteps],
     missing: dict[str, str],
 ) -> Found:
     """The first epoch's bytes, and what of the later ones was read again; nothing while the first one lasts."""
+    recording = window.recording
     begun = [s.start_ns[s.epoch_start] for s in everything.values()]
     if not begun or any(starts.size < 2 for starts in begun):
         missing["storage.reread_share"] = "no second epoch was seen: what the page cache keeps cannot be told"
         return {}
     first, second = min(int(starts[0]) for starts in begun), max(int(starts[1]) for starts in begun)
     last = max(int(s.end_ns[-1]) for s in everything.values())
-    asked = _grown(recording, readers, "proc.rchar_bytes", first, second)
-    again = _grown(recording, readers, "proc.rchar_bytes", second, last)
-    read = _grown(recording, readers, "proc.read_bytes", second, last)
+    asked = grown(recording, readers, "proc.rchar_bytes", first, second)
+    again = grown(recording, readers, "proc.rchar_bytes", second, last)
+    read = grown(recording, readers, "proc.read_bytes", second, last)
     if asked is None or again is None or read is None or min(asked, again) < max(_LEAST_BYTES, _UNMAPPED * read):
         missing["storage.reread_share"] = "what loaders read from files is not known (see storage.cache_hit_share)"
         return {}
@@ -163,7 +114,15 @@ def _epochs(
         "storage.epoch_mb": asked / _MB,
         "storage.later_epochs": again / asked,
         "storage.reread_share": min(1.0, read / again),
+        **_later_reads(window, readers, second, last),
     }
+
+
+def _later_reads(window: Window, readers: Sequence[Process], second_ns: int, last_ns: int) -> Found:
+    """Of what the steady steps read from storage, the part that the first epoch has no share in: only that can be kept."""
+    read = grown(window.recording, readers, "proc.read_bytes", window.start_ns, window.end_ns)
+    later = grown(window.recording, readers, "proc.read_bytes", max(second_ns, window.start_ns), last_ns)
+    return {"storage.later_read_share": min(1.0, later / read)} if read and later is not None else {}
 
 
 def _room(window: Window) -> Found:
@@ -208,7 +167,7 @@ def _disk(window: Window, disk: str, missing: dict[str, str]) -> Found:
         if most is not None:
             found[f"storage.{name}"] = most * factor
     found.update(_job_share(window, scope))
-    found.update(_spreads(window, scope))
+    found.update(_seconds(window, scope))
     return found
 
 
@@ -218,12 +177,12 @@ def _job_share(window: Window, scope: str) -> Found:
     for kind in ("read", "write"):
         series = window.recording.samples.get((f"disk.{kind}_bytes", scope))
         if series is not None and series.value.size:
-            all_of_it += _growth(series, None, window.start_ns, window.end_ns)
+            all_of_it += growth(series, None, window.start_ns, window.end_ns)
         processes, metric = window.recording.processes, f"proc.{kind}_bytes"
-        grown = _grown(window.recording, processes, metric, window.start_ns, window.end_ns)
-        if grown is None:
+        caused = grown(window.recording, processes, metric, window.start_ns, window.end_ns)
+        if caused is None:
             return {}
-        own += grown
+        own += caused
     return {"storage.job_share": min(1.0, own / all_of_it)} if all_of_it > 0 else {}
 
 
@@ -237,16 +196,26 @@ def _requests(found: Found, waited_s: float | None, reads: float | None) -> Foun
     return more
 
 
-def _spreads(window: Window, scope: str) -> Found:
-    """How even the seconds are: a limit holds each of them to the same."""
-    found: Found = {}
-    for name, metric in (("mb", "disk.read_bytes"), ("reads", "disk.reads"), ("queue", "disk.queue_s")):
-        rates = _rates(window, metric, scope)
-        if rates.size < _SECONDS or np.median(rates) <= 0:
-            return {}
-        low, high = np.percentile(rates, [10, 90])
-        found[f"storage.{name}_spread"] = float((high - low) / np.median(rates))
-        found["storage.seconds"] = float(rates.size)
+def _seconds(window: Window, scope: str) -> Found:
+    """The median second, and how even they are: a limit holds each of them to the same."""
+    rates = {
+        name: _rates(window, metric, scope)
+        for name, metric in (("mb", "disk.read_bytes"), ("reads", "disk.reads"), ("queue", "disk.queue_s"))
+    }
+    size = min(values.size for values in rates.values())
+    if size < _USUAL:
+        return {}
+    middle = {name: float(np.median(values)) for name, values in rates.items()}
+    found = {
+        "storage.seconds": float(size),
+        "storage.usual_mb_s": middle["mb"] / _MB,
+        "storage.usual_reads_s": middle["reads"],
+    }
+    if size >= _SECONDS and min(middle.values()) > 0:
+        for name, values in rates.items():
+            # a fifth at either end: the last seconds of a run live off what was read ahead, the first ones share the disk with its start
+            low, high = np.percentile(values, [20, 80])
+            found[f"storage.{name}_spread"] = float(high - low) / middle[name]
     return found
 
 

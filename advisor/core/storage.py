@@ -11,6 +11,8 @@ from advisor.core.format import metric_words, quantity, share
 STORAGE_VALUES: dict[str, tuple[str, str]] = {
     "storage.read_mb_s": ("MB/s", "read from the disk or the server that the data lies on"),
     "storage.reads_s": ("reads/s", "read requests to it"),
+    "storage.usual_mb_s": ("MB/s", "read in the median second"),
+    "storage.usual_reads_s": ("reads/s", "read requests in the median second"),
     "storage.request_kb": ("KB", "mean size of such a request"),
     "storage.read_s": ("s", "mean time that a read request took"),
     "storage.queue": ("requests", "requests in flight on average"),
@@ -23,12 +25,13 @@ STORAGE_VALUES: dict[str, tuple[str, str]] = {
     "storage.epoch_mb": ("MB", "asked for in the first epoch, by all ranks of this host"),
     "storage.later_epochs": ("epochs", "what was asked for after the first epoch, in epochs"),
     "storage.reread_share": ("", "of what was asked for after the first epoch, read from storage again"),
+    "storage.later_read_share": ("", "of what was read from storage, what later epochs read"),
     "storage.host_room_mb": ("MB", "host memory that could hold files: free, or holding files now"),
     "storage.group_room_mb": ("MB", "the same within the memory limit of the job's control group"),
     "storage.limit_mb_s": ("MB/s", "what a control group of the job lets it read from the disk"),
     "storage.limit_reads_s": ("reads/s", "the same, as a number of reads"),
     "storage.seconds": ("readings", "readings of the disk's counters, about one a second"),
-    "storage.mb_spread": ("", "from the slow tenth of these seconds to the fast tenth, in bytes read, over the median"),
+    "storage.mb_spread": ("", "from the slow fifth of these seconds to the fast fifth, in bytes read, over the median"),
     "storage.reads_spread": ("", "the same in reads"),
     "storage.queue_spread": ("", "the same in requests in flight"),
     "storage.volume_exceeded_share": ("", "share of the time in which the provider held back this volume"),
@@ -36,7 +39,10 @@ STORAGE_VALUES: dict[str, tuple[str, str]] = {
     "storage.link_exceeded_s": ("packets/s", "packets beyond what the provider lets this machine receive"),
 }
 
-_NOT_SHOWN = frozenset(f"storage.{name}" for name in ("seconds", "mb_spread", "reads_spread", "queue_spread"))
+_NOT_SHOWN = frozenset(
+    f"storage.{name}"
+    for name in ("seconds", "mb_spread", "reads_spread", "queue_spread", "usual_mb_s", "usual_reads_s")
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from probes.host.target import Target
 
 LOOKED_INTO = 4  # processes a tick: workers of one job do the same
 FILES_MAX = 2000  # different files; then the question is answered
+DISKS_MAX = 16
 MOUNTS_PERIOD_NS = 30_000_000_000
 _NOT_DATA = ("/proc/", "/sys/", "/dev/", "/memfd:")
 _CODE = (".py", ".pyc", ".so", ".pth", ".zip", ".egg")
@@ -27,7 +28,7 @@ _ACCESS = os.O_RDONLY | os.O_WRONLY | os.O_RDWR
 
 
 class DataFilesProbe:
-    """Looks into workers, and into ranks that have none. `take_mounts` gives each file system once, when first seen."""
+    """Looks into workers, and into ranks that have none. `take_mounts` gives each file system of a disk, and each with data, once."""
 
     name = "data_files"
 
@@ -36,6 +37,7 @@ class DataFilesProbe:
         self._gaps = GapsOnce()
         self._seen: set[str] = set()
         self._found: Counter[str] = Counter()
+        self._told: set[str] = set()
         self._new: list[Mount] = []
         self._mounts: tuple[MountEntry, ...] = ()
         self._mounts_due_ns = 0
@@ -47,6 +49,7 @@ class DataFilesProbe:
             if now_ns >= self._mounts_due_ns:
                 self._mounts_due_ns = now_ns + MOUNTS_PERIOD_NS
                 self._mounts = parse_mountinfo(read_text(self._root / f"proc/{readers[0].pid}/mountinfo") or "")
+                self._tell_disks()
             for number in range(min(LOOKED_INTO, len(readers))):
                 self._look(readers[(self._turn + number) % len(readers)])
             self._turn += LOOKED_INTO
@@ -57,6 +60,21 @@ class DataFilesProbe:
         new, self._new = tuple(self._new), []
         return new
 
+    def _tell_disks(self) -> None:
+        """One mount of each disk, the shortest: files that are read in no time are never seen open, and what a disk read tells them."""
+        points: dict[str, str] = {}
+        for entry in self._mounts:
+            if entry.source.startswith("/dev/"):
+                points[entry.device] = min(points.get(entry.device, entry.mount_point), entry.mount_point, key=len)
+        for point in list(points.values())[:DISKS_MAX]:
+            self._tell(point)
+
+    def _tell(self, path: str) -> None:
+        mount = mount_in(self._mounts, path, self._root)
+        if mount is not None and mount.mount_point not in self._told:
+            self._told.add(mount.mount_point)
+            self._new.append(mount)
+
     def _look(self, target: Target) -> None:
         try:
             for path in self._open_data(target.pid):
@@ -64,9 +82,7 @@ class DataFilesProbe:
                 entry = mount_entry_of(path, self._mounts)
                 if entry is None:
                     continue
-                if entry.mount_point not in self._found:
-                    mount = mount_in(self._mounts, path, self._root)
-                    self._new += [mount] if mount else []
+                self._tell(path)
                 self._found[entry.mount_point] += 1
         except PermissionError:
             hint = "run the advisor as the user of the job"

@@ -127,6 +127,16 @@ def test_a_folder_that_the_data_set_names_stands_in_where_few_files_were_seen() 
     assert found.storage is not None and found.storage.mount_point == "/nfs"
 
 
+@pytest.mark.parametrize(("read_mb_s", "mount"), [(50, "/data"), (45, "/data"), (20, None), (0, None)])
+def test_the_disk_that_read_what_the_loaders_read_carries_the_data(read_mb_s: float, mount: str | None) -> None:
+    """Nothing was seen open: each file was read in a moment."""
+    other = {**DISK, "mount_point": "/", "disk": "vda"}
+    samples = {**disk(), **io(60, read_mb_s), ("disk.read_bytes", "disk:vda"): steady_counter(1e6)}
+    made = recording(LONG, samples=samples, events=mounted(other, DISK))
+    found = analyse(replace(made, processes=(*made.processes, WORKER)))
+    assert (found.storage and found.storage.mount_point) == mount
+
+
 def test_an_unknown_mount_is_said_to_be_unknown() -> None:
     found = analyse(recording(LONG))
     assert found.storage is None and "storage" not in found.facts
@@ -159,6 +169,7 @@ def test_what_later_epochs_read_again(again: float, share: float) -> None:
     assert found.get("storage.epoch_mb") == pytest.approx(160)
     assert found.get("storage.later_epochs") == pytest.approx(1.5)
     assert found.get("storage.reread_share") == pytest.approx(share)
+    assert found.get("storage.later_read_share") == pytest.approx(again * 6 / (again * 6 + 40 * 3.7), abs=0.02)
 
 
 def test_within_the_first_epoch_nothing_is_read_again() -> None:
@@ -183,6 +194,13 @@ def test_limits_and_what_the_provider_held_back_belong_to_the_datas_disk() -> No
     found = job({**disk(), **samples}, DISK)
     assert found.get("storage.limit_mb_s") == 25.0 and found.get("storage.limit_reads_s") is None
     assert found.get("storage.volume_exceeded_share") == pytest.approx(0.3)
+
+
+def test_the_median_second_is_not_that_of_the_ends() -> None:
+    times = np.arange(11) * SECOND + FIRST_STEP_NS
+    found = job({**disk(), ("disk.read_bytes", "disk:dm-0"): Series(times, np.cumsum([0, 9e6, *[40e6] * 8, 0]))}, DISK)
+    assert found.get("storage.usual_mb_s") == pytest.approx(40)
+    assert found.get("storage.mb_spread") == pytest.approx(0)
 
 
 def test_an_even_rate_has_no_spread_and_a_ragged_one_has() -> None:

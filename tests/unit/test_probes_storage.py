@@ -221,7 +221,9 @@ def test_what_workers_read_tells_where_the_data_lies(tmp_path: Path) -> None:
     probe = DataFilesProbe(root)
     targets = [Target(7, "rank", 0), Target(21, "worker", 0)]
     assert values(probe.sample(0, targets)) == {("data.files", "mount:/"): 1, ("data.files", "mount:/data"): 1}
-    assert {(m.mount_point, m.network) for m in probe.take_mounts()} == {("/", False), ("/data", True)}
+    told = probe.take_mounts()
+    assert {(m.mount_point, m.network) for m in told} == {("/", False), ("/data", True), ("/runs", False)}
+    assert len(told) == 3
     opens(root, 21, ("/data/b.jpg", READ), ("/data/a.jpg", READ))
     assert values(probe.sample(1, targets))["data.files", "mount:/data"] == 2
     assert not probe.take_mounts()
@@ -231,6 +233,14 @@ def test_a_rank_without_workers_is_looked_into(tmp_path: Path) -> None:
     root = write_tree(tmp_path, {"proc/7/mountinfo": MOUNTS})
     opens(root, 7, ("/data/a.jpg", READ))
     assert values(DataFilesProbe(root).sample(0, [Target(7, "rank", 0)])) == {("data.files", "mount:/data"): 1}
+
+
+def test_each_disk_is_told_by_its_shortest_mount_though_no_file_is_open(tmp_path: Path) -> None:
+    bound = "32 27 8:16 / /etc/hosts rw - xfs /dev/sdb rw\n33 27 8:16 / /mnt rw - xfs /dev/sdb rw\n"
+    root = write_tree(tmp_path, {"proc/7/mountinfo": bound, "proc/7/fd/x": ""})
+    probe = DataFilesProbe(root)
+    probe.sample(0, [Target(7, "rank", 0)])
+    assert [m.mount_point for m in probe.take_mounts()] == ["/mnt"]
 
 
 def test_a_process_that_has_just_ended_is_passed_over(tmp_path: Path) -> None:

@@ -25,9 +25,12 @@ from rules.reading import (
     common,
     forecast_of,
     input_evidence,
+    limit_words,
     lost_to_input,
     mean,
     model_of,
+    room_beside_cores,
+    room_fix,
     training_loader,
     where_of,
     workers_for,
@@ -51,7 +54,12 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     if loader is not None and _on_gpu(a):
         change = change[:-1] + ", pin_memory=True)"
     if wanted > workers:
+        limits = limit_words(a)
         change += f"; {wanted} workers would be needed, this machine has room for {workers}"
+        change += f" ({limits})" if limits else ""
+    fix = Fix(title, change, where_of(loader), "one line")
+    if any(count < 1 for _, count in room_beside_cores(a)):
+        fix = room_fix(a, workers, where_of(loader))
     return Finding(
         rule=RULE.id,
         title="Batches are loaded in the training process",
@@ -65,7 +73,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             ),
             Evidence("fetch.wall_s", mean(walls), "s", None, "to make one batch in the training process"),
         ),
-        fixes=(Fix(title, change, where_of(loader), "one line"),),
+        fixes=(fix,),
         saving=model.saving(
             best, worst, f"{workers} worker{'s' if workers > 1 else ''} beside the step, on the cores there are"
         ),

@@ -20,16 +20,19 @@ from __future__ import annotations
 import math
 
 from advisor.core.analysis import Analysis
-from advisor.core.findings import Clear, Evidence, Finding, Fix
+from advisor.core.findings import Clear, Evidence, Finding, Fix, Where
 from rules.reading import (
     common,
     core_share,
     forecast_of,
     idle_cores,
     input_evidence,
+    limit_words,
     lost_to_input,
     mean,
     model_of,
+    room_beside_cores,
+    room_fix,
     spare_cores,
     training_loader,
     where_of,
@@ -55,8 +58,10 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     present = int(now.get(rank, mean(now)))
     room = present + max(1, math.floor(idle / max(a.world_size, 1) / core_share(a)))
     workers = max(present + 1, min(workers_for(a)[0], room))
+    workers = max(present, min([workers, *(count for _, count in room_beside_cores(a))]))
     loader, model = training_loader(a, waits), model_of(a)
-    best, worst = forecast_of(a).step_s(workers)
+    then = max(workers, present + 1)  # with room made for it, where there is none
+    best, worst = forecast_of(a).step_s(then)
     return Finding(
         rule=RULE.id,
         title=f"{present} loader worker{'s' if present > 1 else ''} cannot keep up, and {idle:.1f} cores idle",
@@ -70,16 +75,18 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 "cpu.job_cores", a.value("cpu.job_cores"), "cores", None, f"of {a.value('cpu.allowed_cores'):g} allowed"
             ),
         ),
-        fixes=(
-            Fix(
-                f"num_workers={present} → {workers}",
-                f"DataLoader(..., num_workers={workers}, persistent_workers=True)",
-                where_of(loader),
-                "one line",
-            ),
-        ),
-        saving=model.saving(best, worst, f"{workers} workers, played through with the batches of this run"),
+        fixes=(_fix(a, present, workers, where_of(loader)),),
+        saving=model.saving(best, worst, f"{then} workers, played through with the batches of this run"),
     )
+
+
+def _fix(a: Analysis, present: int, workers: int, where: Where | None) -> Fix:
+    """More workers; or room for them, where cores idle and something else is full."""
+    if workers <= present:
+        return room_fix(a, present + 1, where)
+    limits = limit_words(a)
+    change = f"DataLoader(..., num_workers={workers}, persistent_workers=True)"
+    return Fix(f"num_workers={present} → {workers}", change + (f"; {limits}" if limits else ""), where, "one line")
 
 
 RULE = rule(

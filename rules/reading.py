@@ -6,11 +6,15 @@ import math
 from collections.abc import Mapping
 
 from advisor.core.analysis import Analysis, LoaderFacts
-from advisor.core.findings import Evidence, Where
+from advisor.core.findings import Evidence, Fix, Where
 from advisor.core.stats import others_median
 from advisor.core.step_model import StepModel
 from advisor.core.worker_model import Forecast
 
+_PREFETCH = 2  # torch's own, in batches a worker
+# Of the memory that is left, what more workers may take: peaks and the page cache want the rest.
+_MEMORY_SHARE = 0.8
+_SHM_SHARE = 0.9  # DAT012 calls it nearly full from there on
 # Even a worker that sleeps through its batches takes them in and hands them over.
 _LEAST_SHARE = 0.05
 
@@ -86,9 +90,31 @@ def training_loader(a: Analysis, ranks: Mapping[int, float]) -> LoaderFacts | No
 
 
 def worker_cap(a: Analysis) -> int | None:
-    """Workers per rank that the allowed cores leave room for, one core per rank kept for training; None where cores are unknown."""
+    """Workers per rank that cores (one of each rank's kept for training), memory and /dev/shm leave room for; None: unknown."""
     cores = a.get("cpu.allowed_cores")
-    return None if cores is None else max(0, math.floor(cores / max(a.world_size, 1)) - 1)
+    room = [] if cores is None else [max(0, math.floor(cores / max(a.world_size, 1)) - 1)]
+    return min([*room, *(n for _, n in room_beside_cores(a))], default=None)
+
+
+def room_beside_cores(a: Analysis) -> tuple[tuple[str, int], ...]:
+    """Workers per rank that fit into what is not cores, as far as it is known: ("the memory", 5), ("/dev/shm", 12)."""
+    ranks_seen = sorted({loader.rank for loader in a.loaders})
+    loaders = [loader for rank in ranks_seen if (loader := a.training_loader(rank)) is not None]
+    present = max((loader.num_workers for loader in loaders), default=0)
+    batch_mb = max((loader.batch_bytes or 0 for loader in loaders), default=0) / 1e6
+    ahead = max((loader.prefetch_factor or _PREFETCH for loader in loaders), default=_PREFETCH)
+    ranks, found = max(a.world_size, 1), []
+    worker_mb, left_mb = a.get("memory.worker_mb"), a.get("memory.headroom_mb")
+    if worker_mb and left_mb is not None:
+        more = _MEMORY_SHARE * left_mb / ranks / (worker_mb + ahead * batch_mb)
+        found.append(("the memory", present + math.floor(more)))
+    total_mb, used = a.get("shm.total_mb"), a.get("shm.used_share")
+    if total_mb and used is not None and batch_mb:
+        # what is in there besides the batches on their way stays there
+        others_mb = max(0.0, used * total_mb - ranks * present * ahead * batch_mb)
+        room_mb = (_SHM_SHARE * total_mb - others_mb) / ranks - batch_mb  # the loop still holds one
+        found.append(("/dev/shm", max(0, math.floor(room_mb / (ahead * batch_mb)))))
+    return tuple(found)
 
 
 def forecast_of(a: Analysis) -> Forecast:
@@ -106,7 +132,36 @@ def room_for_workers(a: Analysis) -> int | None:
     own = cores / max(a.world_size, 1)
     if cap < math.floor(own) - 1:
         return max(1, cap)  # something else than cores is short
-    return max(1, math.floor(own / core_share(a) + 1e-6))
+    return max(1, min([_room_on_cores(a, own), *(count for _, count in room_beside_cores(a))]))
+
+
+def _room_on_cores(a: Analysis, cores: float) -> int:
+    return max(1, math.floor(cores / core_share(a) + 1e-6))
+
+
+def limit_words(a: Analysis) -> str:
+    """`8 would fit the cores, 5 the memory`, where something else than the cores sets the limit; else nothing."""
+    cores = a.get("cpu.allowed_cores")
+    if cores is None:
+        return ""
+    on_cores = _room_on_cores(a, cores / max(a.world_size, 1))
+    fewer = sorted((-count, name) for name, count in room_beside_cores(a) if count < on_cores)
+    return (
+        ", ".join([f"{on_cores} would fit the cores", *(f"{-count} {name}" for count, name in fewer)]) if fewer else ""
+    )
+
+
+def room_fix(a: Analysis, workers: int, where: Where | None) -> Fix:
+    """Where not one worker more would fit: what to do before there can be so many."""
+    full = min(room_beside_cores(a), key=lambda limit: limit[1])[0]
+    more = "docker run --shm-size=8g" if full == "/dev/shm" else "a larger limit, or less kept in each worker"
+    told = limit_words(a)
+    return Fix(
+        f"make room for loader workers: {full} holds no more",
+        f"{full}: {more}; then num_workers={workers}" + (f" ({told})" if told else ""),
+        where,
+        "outside the code",
+    )
 
 
 def core_share(a: Analysis) -> float:

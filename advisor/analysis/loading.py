@@ -69,6 +69,7 @@ def _loader(loader: Mapping[str, Any], rank: int, facts: Mapping[str, Any]) -> L
         dataset=loader.get("dataset") or {},
         mount=mounts.get(root) if root else None,
         prefetch_factor=int(loader["prefetch_factor"]) if isinstance(loader.get("prefetch_factor"), int) else None,
+        batch_bytes=int(loader["batch_bytes"]) if isinstance(loader.get("batch_bytes"), int) else None,
         library=str(loader.get("library") or ""),
     )
 

@@ -88,6 +88,7 @@ VALUES: dict[str, tuple[str, str]] = {
     "ddp.searched": ("iterations", "iterations of which DDP told what its search for unused parameters found"),
     "ddp.with_unused": ("iterations", "those in which it found one"),
     "memory.watched_s": ("s", "how long the memory of the job's processes was followed after the warm-up"),
+    "memory.worker_mb": ("MB", "what one loader worker holds and shares with nobody"),
     "memory.headroom_mb": ("MB", "what the job may still take: host memory or its control group's limit, the smaller"),
     "cpu.steal_share": ("", "share of the host's CPU time the hypervisor took"),
     "quota.cores": ("cores", "the CPU quota above this rank"),
@@ -113,6 +114,7 @@ class LoaderFacts:
     dataset: Mapping[str, Any]
     mount: Mapping[str, Any] | None = None
     prefetch_factor: int | None = None
+    batch_bytes: int | None = None  # of its first batch's tensors
     library: str = ""  # of another library's loader: what stands above of its workers is not known
 
 

@@ -7,6 +7,7 @@ from host_rule_tables import HOST_TABLES
 from input_rule_tables import INPUT_TABLES
 from rule_cases import SCRIPT, death, stands
 from rule_table import Table, waits
+from storage_rule_tables import STORAGE_TABLES
 
 from advisor.core.analysis import Coincidence
 from advisor.core.findings import Where
@@ -28,6 +29,7 @@ def warm(speedup: float) -> float:
 TABLES: dict[str, Table] = {
     **HOST_TABLES,
     **INPUT_TABLES,
+    **STORAGE_TABLES,
     "DAT001": Table(
         jobs.dat001,
         lines={

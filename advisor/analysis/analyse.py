@@ -15,6 +15,8 @@ from advisor.analysis.data_mount import data_mount
 from advisor.analysis.delivery import delivery_values
 from advisor.analysis.epochs import epoch_values
 from advisor.analysis.feeding import worker_model
+from advisor.analysis.gpu_memory import gpu_memory
+from advisor.analysis.gpus import error_values, gpu_values, gpus_of, path_values, paths_of
 from advisor.analysis.host import (
     Window,
     cpu_values,
@@ -38,6 +40,7 @@ from advisor.analysis.threads import thread_values
 from advisor.analysis.timeline import segments, timeline
 from advisor.analysis.unfed import feed
 from advisor.core.analysis import JOB, Analysis, LoaderFacts, training_loader
+from advisor.core.gpus import GpuMemoryTrend, GpuView
 from advisor.core.recording import Recording
 from advisor.core.report import Budget, Capacity, RankStrip, StepTime, Throughput
 from advisor.core.stats import others_median
@@ -63,6 +66,8 @@ def analyse(recording: Recording) -> Analysis:
     workers: WorkerModel | None = None
     stages: tuple[Capacity, ...] = ()
     mount = data_mount(recording, everything, loaders)
+    devices, paths = gpus_of(recording), paths_of(recording)
+    creeps: tuple[GpuMemoryTrend, ...] = ()
     if accounts is not None:
         window = _window(recording, steady)
         _host_values(recording, window, values)
@@ -76,6 +81,10 @@ def analyse(recording: Recording) -> Analysis:
         _comm_values(recording, accounts, values, missing)
         values.update(thread_values(window))
         values.update(collecting_values(recording, steady, accounts))
+        made = _throughput(accounts, steady, values.get(("step.samples", JOB))).samples_per_s
+        values.update(gpu_values(window, devices, missing, made))
+        held, creeps = gpu_memory(recording, steady, devices)
+        values.update(held)
         workers = worker_model(recording, steady, loading, model=model, loaders=loaders, values=values)
         seen = Seen(recording, steady, loading, accounts, model, loaders, values, missing, workers)
         stages = capacities(seen, values.get(("step.samples", JOB)))
@@ -89,6 +98,8 @@ def analyse(recording: Recording) -> Analysis:
     _run_values(recording, everything, values)
     values.update(shared_memory_values(recording))
     values.update(search_values(recording, missing))
+    values.update(error_values(recording, devices))
+    values.update(path_values(devices, paths))
     memory = memory_trends(recording, everything)
     values.update(memory_values(recording, everything, memory))
     time = _step_time(everything, steady)
@@ -124,6 +135,7 @@ def analyse(recording: Recording) -> Analysis:
         ranks=_rank_strips(recording, everything, accounts),
         host=host_strip(recording),
         gpus=gpu_strips(recording),
+        gpu_view=GpuView(devices, paths, creeps),
         duration_s=_duration_s(recording),
         running=recording.meta.ended_ns is None and recording.meta.recording_stopped_ns is None,
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from advisor.core.feed import Feed
+from advisor.core.gpus import GPU_VALUES, GpuView
 from advisor.core.recording import Meta
 from advisor.core.report import (
     Budget,
@@ -95,6 +96,7 @@ VALUES: dict[str, tuple[str, str]] = {
     "quota.throttled_share": ("", "share of quota periods in which this rank's cgroup was held back"),
     "quota.throttled_s_per_s": ("s/s", "time held back per second of wall time"),
     **STORAGE_VALUES,
+    **GPU_VALUES,
 }
 
 
@@ -272,6 +274,7 @@ class Analysis:
     ranks: tuple[RankStrip, ...] = ()
     host: HostStrip | None = None
     gpus: tuple[GpuStrip, ...] = ()
+    gpu_view: GpuView = field(default_factory=GpuView)
     duration_s: float = 0.0
     running: bool = False
 

@@ -164,14 +164,27 @@ def _links(ask: Asking, handle: Any) -> dict[str, Any]:
     told = field_values(ask.nvml, handle, (_LINK_COUNT, _LINK_SPEED)) or {}
     count, speed = told.get(_LINK_COUNT), told.get(_LINK_SPEED)
     if not isinstance(count, float):
-        states = (ask("nvmlDeviceGetNvLinkState", handle, link) for link in range(MAX_LINKS))
-        count = float(sum(state is not None for state in states)) or None
+        count = _count_links(ask.nvml, handle)
     kind = ask("nvmlDeviceGetNvLinkRemoteDeviceType", handle, 0) if count else None
     return {
         "nvlinks": None if count is None else int(count),
         "nvlink_mb_per_s": int(speed) if isinstance(speed, float) and speed > 0 else None,
         "nvlink_switched": None if kind is None else kind == _SWITCH,
     }
+
+
+def _count_links(nvml: Any, handle: Any) -> float | None:
+    """By asking each; none where the GPU knows of no link, None where it does not say."""
+    found = 0.0
+    for link in range(MAX_LINKS):
+        try:
+            nvml.nvmlDeviceGetNvLinkState(handle, link)
+        except (nvml.NVMLError_NotSupported, nvml.NVMLError_InvalidArgument):
+            return found
+        except nvml.NVMLError:
+            return None
+        found += 1
+    return found
 
 
 def _place(ask: Asking, handle: Any, bus_id: str, root: Path) -> dict[str, Any]:

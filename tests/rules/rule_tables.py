@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import rule_cases as jobs
+from gpu_rule_tables import GPU_TABLES
 from host_rule_tables import HOST_TABLES
 from input_rule_tables import INPUT_TABLES
 from rule_cases import SCRIPT, death, stands
@@ -27,6 +28,7 @@ def warm(speedup: float) -> float:
 
 
 TABLES: dict[str, Table] = {
+    **GPU_TABLES,
     **HOST_TABLES,
     **INPUT_TABLES,
     **STORAGE_TABLES,

@@ -17,6 +17,7 @@ from advisor.analysis.loading import Loading, making_of
 from advisor.analysis.reading_limit import storage_ceiling
 from advisor.analysis.steady import RankSteps
 from advisor.core.analysis import JOB, LoaderFacts, training_loader
+from advisor.core.format import number
 from advisor.core.recording import Recording
 from advisor.core.report import Capacity
 from advisor.core.stats import relative_error
@@ -130,7 +131,7 @@ def _preprocessing(seen: Seen, making: _Making | None) -> Capacity:
     by_cores = cores * made.samples / made.cpu_s if cores and made.cpu_s > 0 else by_lanes
     value = min(by_lanes, by_cores)
     what = "CPU time" if asleep < _LITTLE * made.wall_s else "CPU time and waiting that is no reading,"
-    per_core = f"{made.samples / made.cpu_s:.3g} a second and core" if made.cpu_s > 0 else "no CPU time"
+    per_core = f"{number(made.samples / made.cpu_s)} a second and core" if made.cpu_s > 0 else "no CPU time"
     basis = f"{what} per sample on {_lanes(making)}, {per_core}"
     slower, how = _in_company(seen, making)
     error = making.errors["computing"] if made.cpu_s > asleep else making.errors["waiting"]

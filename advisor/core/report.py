@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from advisor.core.findings import Affected, Evidence, Finding, Fix, Saving, Where
 from advisor.core.metrics import ProbeGap
+from advisor.core.worker_model import WorkerCurve, WorkerPoint
 
 SCHEMA = "rn50-advisor/report/1"
 
@@ -203,6 +204,7 @@ class Report:
     ranks: tuple[RankStrip, ...] = ()
     host: HostStrip | None = None
     gpus: tuple[GpuStrip, ...] = ()
+    worker_curve: WorkerCurve | None = None  # None: nobody saw a batch being made, or how many samples it held
 
     def as_json(self) -> dict[str, Any]:
         """The report as plain JSON values; NaN and infinities become null."""
@@ -266,4 +268,10 @@ def from_json(document: Mapping[str, Any]) -> Report:
         ranks=tuple(RankStrip(**r) for r in d["ranks"]),
         host=HostStrip(**d["host"]) if d["host"] else None,
         gpus=tuple(GpuStrip(**g) for g in d["gpus"]),
+        worker_curve=_curve(d["worker_curve"]) if d.get("worker_curve") else None,
     )
+
+
+def _curve(c: Mapping[str, Any]) -> WorkerCurve:
+    points = tuple(WorkerPoint(p["workers"], (p["samples_per_s"][0], p["samples_per_s"][1])) for p in c["points"])
+    return WorkerCurve(c["measured"], c["knee"], points)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.core.format import rate
 from advisor.core.step_model import StepModel
 
 Array = NDArray[np.float64]
@@ -96,11 +97,11 @@ class Forecast:
         at = min(max(workers, 0), self.most)
         return self.best_s[at], self.worst_s[at]
 
-    def knee(self, cap: int | None = None) -> int:
-        """The fewest workers, at least one, that come near the best that up to `cap` of them can do, even at worst."""
-        most = max(1, self.most if cap is None else min(self.most, cap))
-        pace = min(self.worst_s[1 : most + 1])
-        return next(n for n in range(1, most + 1) if self.worst_s[n] * _KNEE <= pace)
+    def knee(self, cap: int | None = None, *, least: int = 1) -> int:
+        """The fewest workers that come near the best that `least` to `cap` of them can do, even at worst."""
+        most = max(least, self.most if cap is None else min(self.most, cap))
+        pace = min(self.worst_s[least : most + 1])
+        return next(n for n in range(least, most + 1) if self.worst_s[n] * _KNEE <= pace)
 
 
 def forecast(model: WorkerModel) -> Forecast | None:
@@ -130,6 +131,12 @@ class WorkerPoint:
     workers: int
     samples_per_s: tuple[float, float]  # all ranks together
 
+    @property
+    def words(self) -> str:
+        """`70–82`; one number where both ends read alike."""
+        low, high = (rate(end, "") for end in self.samples_per_s)
+        return low if low == high else f"{low}–{high}"
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerCurve:
@@ -138,6 +145,22 @@ class WorkerCurve:
     measured: int
     knee: int
     points: tuple[WorkerPoint, ...]
+
+    def shown(self, most: int = 6) -> tuple[WorkerPoint, ...]:
+        """The points that tell it in few: what is, the knee, its neighbours, one, twice the knee, the last."""
+        wanted = (self.measured, self.knee, 1, self.knee - 1, 2 * self.knee, self.knee + 1, self.points[-1].workers)
+        known = {point.workers for point in self.points}
+        chosen = [n for n in dict.fromkeys(wanted) if n in known][:most]
+        return tuple(point for point in self.points if point.workers in chosen)
+
+    @property
+    def words(self) -> str:
+        """`0 → 51.5 (measured), 1 → 70–82, 2 → 71–84 (knee) samples/s`."""
+        parts = []
+        for point in self.shown():
+            marks = [word for word, n in (("measured", self.measured), ("knee", self.knee)) if n == point.workers]
+            parts.append(f"{point.workers} → {point.words}" + (f" ({', '.join(marks)})" if marks else ""))
+        return ", ".join(parts) + " samples/s"
 
 
 def worker_curve(expected: Forecast, samples: float, knee: int) -> WorkerCurve:
@@ -271,5 +294,5 @@ def _waits(feed: Feed, counts: NDArray[np.int64], worker: Array, trainer: Array,
             total += taken[k] - asked
         asked = taken[k] + rest[k % rest.size] * trainer
     # many workers' first batches are all there is to play: their mean rate bounds them still
-    rate = (float(computing.mean()) * worker + float(waiting.mean())) / counts
-    return np.maximum(total / (_PLAYED - first), np.maximum(hand_over_s, rate - float(rest.mean()) * trainer))
+    slowest = (float(computing.mean()) * worker + float(waiting.mean())) / counts
+    return np.maximum(total / (_PLAYED - first), np.maximum(hand_over_s, slowest - float(rest.mean()) * trainer))

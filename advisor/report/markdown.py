@@ -16,7 +16,7 @@ _text, _code, _cell_code = inert.markdown, inert.markdown_code, inert.markdown_c
 
 
 def render(report: Report) -> str:
-    parts = (_verdict, _job, _budget, _capacities, _findings, _not_measured, _segments, _machine, _overhead)
+    parts = (_verdict, _job, _budget, _capacities, _workers, _findings, _not_measured, _segments, _machine, _overhead)
     return "\n\n".join("\n".join(made) for part in parts if (made := part(report)))
 
 
@@ -71,13 +71,14 @@ def _budget(report: Report) -> list[str]:
 def _capacities(report: Report) -> list[str]:
     if not report.capacities:
         return []
-    slowest = phrases.bottleneck_stage(report)
+    slowest, cap = phrases.bottleneck_stage(report), phrases.cap_stage(report)
     rows = []
     for capacity in report.capacities[:ROWS_SHOWN]:
         stage = _text(phrases.stage(capacity))
         rate = fmt.number(capacity.samples_per_s) if capacity.samples_per_s is not None else "not measured"
-        mark = f"**{stage}** ◀ slowest" if capacity is slowest else stage
-        rows.append((mark, rate, phrases.capacity_range(capacity) or fmt.DASH, _text(capacity.basis)))
+        mark = "◀ bottleneck" if capacity is slowest else "◁ caps the gain" if capacity is cap else ""
+        name = f"**{stage}** {mark}" if capacity is slowest else f"{stage} {mark}".rstrip()
+        rows.append((name, rate, phrases.capacity_range(capacity) or fmt.DASH, _text(capacity.basis)))
     return ["## What each stage could deliver alone", "", *_table(["stage", "samples/s", "interval", "basis"], rows)]
 
 
@@ -93,6 +94,19 @@ def _finding(report: Report, finding: Finding) -> list[str]:
     mark = _SEVERITY_MARK[finding.severity]
     about = [phrases.scope(finding.scope), phrases.cost(finding), f"confidence {fmt.share(finding.confidence)}"]
     out = [
+def _workers(report: Report) -> list[str]:
+    curve = report.worker_curve
+    if curve is None:
+        return []
+    rows = []
+    for point in curve.points[:ROWS_SHOWN]:
+        marks = [word for word, n in (("◀ measured", curve.measured), ("◁ knee", curve.knee)) if n == point.workers]
+        rows.append((str(point.workers), point.words, " ".join(marks)))
+    told = f"workers: {curve.words}, all ranks together."
+    points = _folded("All numbers of workers", _table(["workers a rank", "samples/s", ""], rows))
+    return ["## With another number of loader workers", "", told, "", *points]
+
+
         f"### {mark} {_text(finding.title)} {_code(finding.rule)}",
         "",
         f"{finding.severity} · " + _text(" · ".join(filter(None, about))),

@@ -59,6 +59,7 @@ def document(report: Report) -> list[Line]:
         _speed_part,
         _budget,
         _capacities,
+        _workers,
         _findings,
         _not_measured,
         _segments,
@@ -152,25 +153,33 @@ def _part(row: Mapping[str, float], name: str) -> str:
 def _capacities(report: Report) -> list[Line]:
     if not report.capacities:
         return []
-    slowest = phrases.bottleneck_stage(report)
+    slowest, cap = phrases.bottleneck_stage(report), phrases.cap_stage(report)
     out = [_title("what each stage could deliver alone")]
     for capacity in report.capacities:
         rate = (
             f"{fmt.number(capacity.samples_per_s)} samples/s" if capacity.samples_per_s is not None else "not measured"
         )
         span = f" ({phrases.capacity_range(capacity)})" if phrases.capacity_range(capacity) else ""
-        mark = "◀ slowest" if capacity is slowest else ""
+        mark = "◀ bottleneck" if capacity is slowest else "◁ caps the gain" if capacity is cap else ""
         head: Line = [
             ("  ", ""),
             (inert.one_line(phrases.stage(capacity), 24).ljust(22), ""),
             (f"{rate}{span}  ", ""),
-            (mark, "warn"),
+            (mark, "warn" if capacity is slowest else "dim"),
         ]
         out += [head, *(lines.wrapped("", capacity.basis, "dim", indent=24, most=2) if capacity.basis else [])]
     return out
 
 
 def _findings(report: Report) -> list[Line]:
+def _workers(report: Report) -> list[Line]:
+    curve = report.worker_curve
+    if curve is None:
+        return []
+    told = f"{curve.words}, all ranks together"
+    return [_title("with another number of loader workers a rank"), *lines.wrapped("workers: ", told)]
+
+
     if not report.findings:
         return [_title("findings"), *lines.wrapped("", "none")]
     out = [_title("findings")]

@@ -23,8 +23,8 @@ EXPENDABLE = (
     "gaps",
     "outcomes",
     "segments",
-    "capacities",
     "worker_curve",
+    "capacities",
     "findings",
     "budget",
     "job",
@@ -44,8 +44,8 @@ def render(report: Report) -> str:
         roots=phrases.root_findings(report)[: phrases.FINDINGS_SHOWN],
         budget=_budget(report),
         capacities=_capacities(report),
-        timeline=_timeline(report),
         workers=_workers(report),
+        timeline=_timeline(report),
         pairs=surroundings.pairs(report)[:PAIRS_SHOWN],
         rows_shown=ROWS_SHOWN,
     )
@@ -110,6 +110,7 @@ def _capacities(report: Report) -> dict[str, Any] | None:
     if not report.capacities:
         return None
     measured, slowest = report.throughput.samples_per_s, phrases.bottleneck_stage(report)
+    cap = phrases.cap_stage(report)
     scale = charts.capacity_scale(report.capacities, measured)
     rows = []
     for capacity in report.capacities[:ROWS_SHOWN]:
@@ -121,7 +122,17 @@ def _capacities(report: Report) -> dict[str, Any] | None:
         )
         rows.append((capacity, bar, "bottleneck" if capacity is slowest else "cap" if capacity is cap else ""))
     return {"rows": rows, "measured": measured, "cut": any((c.samples_per_s or 0) > scale for c in report.capacities)}
-    cap = phrases.cap_stage(report)
+
+
+def _workers(report: Report) -> dict[str, Any] | None:
+    """The forecast over worker counts."""
+    curve = report.worker_curve
+    if curve is None or max(point.samples_per_s[1] for point in curve.points) <= 0:
+        return None
+    top = charts.round_top(max(point.samples_per_s[1] for point in curve.points))
+    svg = charts.worker_chart(curve, top=top, title="Samples a second by the number of loader workers")
+    marks = [fmt.quantity(top * share, "samples/s") for share in (1.0, 0.5, 0.0)]
+    return {"curve": curve, "svg": svg, "marks": marks, "ticks": charts.worker_ticks(curve)}
 
 
 def _timeline(report: Report) -> dict[str, Any] | None:
@@ -135,17 +146,6 @@ def _timeline(report: Report) -> dict[str, Any] | None:
         return None
     ends = [report.job.duration_s, *(t for t, _ in points), *(s.end_s for s in report.segments[:ROWS_SHOWN])]
     end_s = max(*ends, 0.001)
-def _workers(report: Report) -> dict[str, Any] | None:
-    """The forecast over worker counts."""
-    curve = report.worker_curve
-    if curve is None or max(point.samples_per_s[1] for point in curve.points) <= 0:
-        return None
-    top = charts.round_top(max(point.samples_per_s[1] for point in curve.points))
-    svg = charts.worker_chart(curve, top=top, title="Samples a second by the number of loader workers")
-    marks = [fmt.quantity(top * share, "samples/s") for share in (1.0, 0.5, 0.0)]
-    return {"curve": curve, "svg": svg, "marks": marks, "ticks": charts.worker_ticks(curve)}
-
-
     top = charts.round_top(max(known))
     title = "Throughput over the run" if unit == "samples/s" else "Step time over the run"
     svg = charts.plot(points, report.segments[:ROWS_SHOWN], end_s=end_s, top=top, title=title)

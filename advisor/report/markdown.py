@@ -82,18 +82,6 @@ def _capacities(report: Report) -> list[str]:
     return ["## What each stage could deliver alone", "", *_table(["stage", "samples/s", "interval", "basis"], rows)]
 
 
-def _findings(report: Report) -> list[str]:
-    out = ["## Findings", ""]
-    roots = phrases.root_findings(report)
-    for root in roots[: phrases.FINDINGS_SHOWN]:
-        out += [*_finding(report, root), ""]
-    return out[:-1] if roots else [*out, "None."]
-
-
-def _finding(report: Report, finding: Finding) -> list[str]:
-    mark = _SEVERITY_MARK[finding.severity]
-    about = [phrases.scope(finding.scope), phrases.cost(finding), f"confidence {fmt.share(finding.confidence)}"]
-    out = [
 def _workers(report: Report) -> list[str]:
     curve = report.worker_curve
     if curve is None:
@@ -107,6 +95,18 @@ def _workers(report: Report) -> list[str]:
     return ["## With another number of loader workers", "", told, "", *points]
 
 
+def _findings(report: Report) -> list[str]:
+    out = ["## Findings", ""]
+    roots = phrases.root_findings(report)
+    for root in roots[: phrases.FINDINGS_SHOWN]:
+        out += [*_finding(report, root), ""]
+    return out[:-1] if roots else [*out, "None."]
+
+
+def _finding(report: Report, finding: Finding) -> list[str]:
+    mark = _SEVERITY_MARK[finding.severity]
+    about = [phrases.scope(finding.scope), phrases.cost(finding), f"confidence {fmt.share(finding.confidence)}"]
+    out = [
         f"### {mark} {_text(finding.title)} {_code(finding.rule)}",
         "",
         f"{finding.severity} · " + _text(" · ".join(filter(None, about))),

@@ -171,7 +171,6 @@ def _capacities(report: Report) -> list[Line]:
     return out
 
 
-def _findings(report: Report) -> list[Line]:
 def _workers(report: Report) -> list[Line]:
     curve = report.worker_curve
     if curve is None:
@@ -180,6 +179,7 @@ def _workers(report: Report) -> list[Line]:
     return [_title("with another number of loader workers a rank"), *lines.wrapped("workers: ", told)]
 
 
+def _findings(report: Report) -> list[Line]:
     if not report.findings:
         return [_title("findings"), *lines.wrapped("", "none")]
     out = [_title("findings")]

@@ -96,6 +96,10 @@ class Recording:
     comm: Mapping[int, Table] = field(default_factory=dict)
     spans: Mapping[int, Table] = field(default_factory=dict)
     batches: Mapping[int, Table] = field(default_factory=dict)  # by rank; columns: BATCH_FIELDS, flags, pid
+    # by rank, where samples were looked into; columns: LOOK_FIELDS or PART_FIELDS, flags. A part is told by its number.
+    looks: Mapping[int, Table] = field(default_factory=dict)
+    parts: Mapping[int, Table] = field(default_factory=dict)
+    part_names: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     samples: Mapping[tuple[str, str], Series] = field(default_factory=dict)
     events: tuple[Event, ...] = ()
     gaps: tuple[ProbeGap, ...] = ()

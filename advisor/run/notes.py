@@ -1,4 +1,4 @@
-"""The small files beside the rings: facts that a process states about itself, and errors of its recorder."""
+"""The small files beside the rings: facts that a process states about itself, names of parts of a sample, and errors of its recorder."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Notes:
             return
         for entry in entries:
             kind, _, number = entry.name.partition(".")[0].partition("-")
-            if kind not in ("facts", "error") or not number.isdigit() or entry.name.endswith(".new"):
+            if kind not in ("facts", "error", "part") or not number.isdigit() or entry.name.endswith(".new"):
                 continue
             try:
                 status = entry.stat(follow_symlinks=False)
@@ -66,8 +66,9 @@ class Notes:
         known = {root: self._mounts[root] for root in _roots(facts) if self._mounts.get(root)}
         self._writer.put_facts(pid, {**facts, "mounts": known} if known else facts)
 
-    def _take(self, kind: str, pid: int, path: Path, size: int) -> None:
-        scope = f"pid:{pid}"
+    def _take(self, kind: str, number: int, path: Path, size: int) -> None:
+        """`number`: the pid of the process, or that of the part."""
+        pid, scope = number, f"{'part' if kind == 'part' else 'pid'}:{number}"
         try:
             if size > _BYTES_MAX:
                 raise ValueError(f"{size} bytes long")
@@ -79,6 +80,9 @@ class Notes:
             facts = json.loads(text)
             if not isinstance(facts, dict):
                 raise ValueError("no JSON object")
+            if kind == "part":
+                self._writer.put_part_name(number, facts)
+                return
         except FileNotFoundError:
             raise
         except (OSError, ValueError) as error:

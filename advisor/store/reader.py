@@ -27,7 +27,7 @@ __all__ = ["cut", "read_recording"]
 LIVE_SAMPLES = 200_000  # what a live screen may read each second: about 0.2 s
 _EXTRA_COLUMNS = {"steps": ("flags", "count"), "batches": ("flags", "pid")}
 # Ring tables are in order of arrival; batches arrive worker by worker and become a timeline only when sorted.
-_ORDER = {"steps": "t_start_ns", "batches": "t_end_ns", "spans": "t_start_ns"}
+_ORDER = {"steps": "t_start_ns", "batches": "t_end_ns", "spans": "t_start_ns", "looks": "t_end_ns", "parts": "t_end_ns"}
 _SAMPLE = np.dtype([("t_ns", np.int64), ("series", np.int64), ("value", np.float64)])
 
 
@@ -52,7 +52,11 @@ def _read(path: Path, shown_path: Path, recent: int | None) -> Recording:
 
 
 def _recording(db: sqlite3.Connection, recent: int | None) -> Recording:
-    tables = {table: _ring_table(db, table, FIELDS[kind], recent) for kind, table in RING_TABLES.items()}
+    present = table_names(db)
+    tables = {
+        table: _ring_table(db, table, FIELDS[kind], recent) if table in present else {}
+        for kind, table in RING_TABLES.items()
+    }
     steps = tables["steps"]
     since_ns = None
     if recent is not None:
@@ -74,6 +78,9 @@ def _recording(db: sqlite3.Connection, recent: int | None) -> Recording:
         comm=tables["comm"],
         spans=tables["spans"],
         batches=tables["batches"],
+        looks=tables["looks"],
+        parts=tables["parts"],
+        part_names=_part_names(db),
         samples=samples,
         events=events,
         gaps=tuple(ProbeGap(*row) for row in db.execute("SELECT metric, scope, reason, hint FROM gaps ORDER BY 1, 2")),
@@ -85,6 +92,12 @@ def _recording(db: sqlite3.Connection, recent: int | None) -> Recording:
             )
         },
     )
+
+
+def _part_names(db: sqlite3.Connection) -> dict[int, Mapping[str, Any]]:
+    if "part_names" not in table_names(db):
+        return {}
+    return {part: json.loads(value) for part, value in db.execute("SELECT part, value FROM part_names")}
 
 
 def _ring_table(db: sqlite3.Connection, table: str, names: tuple[str, ...], recent: int | None) -> dict[int, Table]:

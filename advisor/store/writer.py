@@ -103,6 +103,10 @@ class RunWriter:
     def put_facts(self, pid: int, facts: Mapping[str, Any]) -> None:
         self._write("INSERT OR REPLACE INTO facts VALUES (?, ?)", [(pid, as_json(facts))])
 
+    def put_part_name(self, part: int, described: Mapping[str, Any]) -> None:
+        """What the parts of looks with this number are."""
+        self._write("INSERT OR REPLACE INTO part_names VALUES (?, ?)", [(part, as_json(described))])
+
     def put_records(
         self, kind: int, rank: int, rows: Sequence[tuple[int, tuple[int, ...]]], *, pid: int | None = None
     ) -> None:

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 
 from .cost import RunDelay, blocks_read, system_time_ns
 from .layout import FLAG_FIRST_BATCH, KIND_BATCH, PHASE_CODE, ROLE_WORKER, WORKER_SLOTS
+from .looks import Look, Looks
 from .ring import Ring
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from .phases import Account
 
 _BUSY = PHASE_CODE["input_wait"]
@@ -23,6 +26,7 @@ class WorkerLog:
         self.worker = worker
         self.loader = loader
         self.batches = 0
+        self.looks = Looks(folder)
         self._delay = RunDelay()
         self._ring = Ring("%s/worker-%d.ring" % (folder, pid), slots=WORKER_SLOTS, role=ROLE_WORKER, worker=worker)
         self._idle_since = perf_counter_ns()
@@ -59,6 +63,14 @@ class WorkerLog:
         self._idle_since = perf_counter_ns()
         self._ring.phase(_IDLE, self.batches, self._idle_since)
 
+    def look(self, dataset: Any, index: Any) -> Look | None:
+        """A look into the batch that begins, where one is due; the first batch of a worker imports and opens what later ones have."""
+        now = perf_counter_ns()
+        return self.looks.take(now, dataset, index) if self.batches and self.looks.due(now) else None
+
+    def looked(self, look: Look, began: tuple[int, ...], samples: int, batch: Any) -> None:
+        look.finish(self._ring, began[0], samples, batch, worker=self.worker, loader=self.loader)
+
     def leave(self) -> None:
         self._ring.end()
 
@@ -66,7 +78,8 @@ class WorkerLog:
 class InProcess:
     """Loading in the training process (num_workers=0), in clocked steps: the same clocks, added up into the step."""
 
-    def __init__(self, account: Account) -> None:
+    def __init__(self, account: Account, folder: str) -> None:
+        self.looks = Looks(folder)
         self._account = account
         self._delay = RunDelay()
 
@@ -81,3 +94,15 @@ class InProcess:
         fetching.delay_ns += self._delay() - delay_ns
         fetching.blocks += blocks_read() - blocks
         fetching.batches += 1
+
+    def look(self, dataset: Any, index: Any) -> Look | None:
+        """As in a worker, once the process has shown itself a rank."""
+        now = perf_counter_ns()
+        return self.looks.take(now, dataset, index) if self._account.ring is not None and self.looks.due(now) else None
+
+    def looked(self, look: Look, began: tuple[int, ...], samples: int, batch: Any) -> None:
+        now = perf_counter_ns()
+        account = self._account
+        loader = account.unconsumed[0] if account.unconsumed is not None else -1
+        look.finish(account.ring, began[0], samples, batch, worker=-1, loader=loader)
+        account.self_ns += look.self_ns + perf_counter_ns() - now

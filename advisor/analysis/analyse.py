@@ -14,6 +14,7 @@ from advisor.analysis.collecting import collecting_values
 from advisor.analysis.data_mount import data_mount
 from advisor.analysis.delivery import delivery_values
 from advisor.analysis.epochs import epoch_values
+from advisor.analysis.failures import failure_of, mark_followers
 from advisor.analysis.feeding import worker_model
 from advisor.analysis.gpu_memory import gpu_memory
 from advisor.analysis.gpus import error_values, gpu_values, gpus_of, path_values, paths_of
@@ -103,6 +104,7 @@ def analyse(recording: Recording) -> Analysis:
     memory = memory_trends(recording, everything)
     values.update(memory_values(recording, everything, memory))
     time = _step_time(everything, steady)
+    dead = mark_followers(deaths(recording))
     stalled = stalls(recording, time.median_s or 0.0, _p99(everything))
     samples = values.get(("step.samples", JOB))
     return Analysis(
@@ -121,7 +123,8 @@ def analyse(recording: Recording) -> Analysis:
         feed=fed_by,
         hot_lines=lines,
         save_sites=_save_sites(recording),
-        deaths=deaths(recording),
+        deaths=dead,
+        failure=failure_of(recording, dead) if dead or recording.meta.exit_code or recording.meta.exit_signal else None,
         stalls=stalled,
         memory=memory,
         changes=speed_changes(recording, steady),

@@ -146,6 +146,18 @@ class Death:
     role: str = "rank"
     exception: str = ""
     first: bool = False
+    follows: bool = False  # by its own exception: another rank had gone before
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why the job failed, as its exceptions or its output tell."""
+
+    kind: str  # of the known failures, or "exception"
+    title: str
+    advice: str  # empty: only what the exception itself says
+    rank: int | None  # None: before there were ranks, or nobody told
+    line: str  # where it was read
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +273,7 @@ class Analysis:
     hot_lines: tuple[HotLine, ...] = ()
     save_sites: tuple[Mapping[str, Any], ...] = ()
     deaths: tuple[Death, ...] = ()
+    failure: Failure | None = None
     stalls: tuple[Stall, ...] = ()
     memory: tuple[MemoryTrend, ...] = ()
     changes: tuple[SpeedChange, ...] = ()

@@ -14,6 +14,7 @@ from advisor.run.cost import CostBook
 from advisor.run.deaths import DeathDesk, OomLedger
 from advisor.run.follow import Followers
 from advisor.run.hostwatch import HostNews, HostWatch, MachineNews, MountNews, News
+from advisor.run.lastwords import last_words
 from advisor.run.meta import first_meta, kept_environment, startup_s
 from advisor.run.notes import Notes
 from advisor.run.roster import Roster
@@ -90,6 +91,8 @@ class Agent:
         self._record(lambda: self._believe_the_tree(time.perf_counter_ns() + _NEWS_TAKES_NS))
         self._record(lambda: self._root_ended(Death(self._roster.root_pid, ended_ns, exit_code, signal)))
         self._record(lambda: self._last_words(answered))
+        if exit_code or signal:
+            self._record(lambda: self._keep_output(ended_ns))
         end = {"ended_ns": ended_ns, "exit_code": exit_code, "exit_signal": signal, "agent": self._account()}
         self._record(lambda: self._writer.put_meta(**end))
         self._record(self._writer.close)
@@ -271,6 +274,12 @@ class Agent:
             )
         self._tell_survivors()
         self._followers.close()
+
+    def _keep_output(self, ended_ns: int) -> None:
+        """Of a job behind the screen: what it said of its failure."""
+        lines = last_words(self._writer.folder)
+        if lines:
+            self._writer.put_event(Event(ended_ns, "output", None, None, {"lines": lines}))
 
     def _tell_survivors(self) -> None:
         """Processes that the job left running are the user's business; the run names them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import sys
 import types
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ def install(folder: str, after: Callable[[str, Callable[[], None]], Any]) -> Non
     recorder = Recorder(torch, folder)
     wrappers = patches.apply(torch, recorder)
     foreign.install(recorder, after)
+    atexit.register(recorder.leave)  # also of what never trains: how it failed
 
     def hide() -> None:
         skip = sys.modules["torch._dynamo.eval_frame"].skip_code

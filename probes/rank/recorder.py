@@ -139,13 +139,26 @@ class Recorder:
                 if self.tape.on:
                     self.tape.read_into(self.account)
                 self._say_goodbye(self.account)
+            elif self.active and self.worker is None and getattr(sys, "last_value", None) is not None:
+                self._note_failure()
         except Exception:
             self.active = False
 
-    def _say_goodbye(self, account: Account) -> None:
+    def _note_failure(self) -> None:
+        """It ends by an exception and has not trained: a launcher, or a rank that never came to its first backward."""
+        self.active = False
+        self.facts.active = True
+        self.facts.values["rank"] = about.distributed_identity(self.torch)[0]
+        self._note_exception()
+        self.facts.write()
+
+    def _note_exception(self) -> None:
         error = getattr(sys, "last_value", None)
         if error is not None:
             self.facts.values["exception"] = {"type": type(error).__name__, "message": shortened(str(error))}
+
+    def _say_goodbye(self, account: Account) -> None:
+        self._note_exception()
         self.facts.values["save_sites"] = list(self.saves.values())
         self.facts.write()
         account.leave()

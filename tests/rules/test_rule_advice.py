@@ -12,7 +12,7 @@ import rule_cases as jobs
 from rule_cases import SCRIPT, death, loader, rank, stands
 from rule_tables import TABLES
 
-from advisor.core.analysis import Analysis, Coincidence
+from advisor.core.analysis import Analysis, Coincidence, Death, Failure
 from advisor.core.config import Config
 from advisor.core.findings import Affected, Clear, Finding, NotMeasured
 from advisor.engine import run_rule
@@ -269,6 +269,43 @@ def test_run002_shows_the_exception_and_all_deaths_in_their_order() -> None:
     assert [e.metric for e in finding.evidence] == ["rank 1", "rank 0", "exception"]
     assert finding.evidence[2].value == "ValueError: no such class"
     assert "the exception above" in finding.fixes[0].title
+
+
+OOM = Failure("GPU memory", "the GPU's memory ran out", "a smaller batch", 1, "CUDA out of memory.")
+
+
+def test_run002_says_why_where_a_known_failure_tells() -> None:
+    finding = found("RUN002", jobs.unjudged(deaths=(death(1), death(0, t_s=12.0)), failure=OOM))
+    assert finding.title == "Rank 1 ended with exit code 1: the GPU's memory ran out"
+    assert finding.fixes[0].title == "a smaller batch" and finding.evidence[-1].note == "CUDA out of memory."
+
+
+def test_run002_blames_the_rank_that_follows_no_other() -> None:
+    gone = death(0, t_s=9.0, exception="RuntimeError: Connection closed by peer", follows=True)
+    finding = found("RUN002", jobs.unjudged(deaths=(gone, death(1, t_s=10.0)), failure=OOM))
+    assert finding.scope.ranks == (1,) and [e.metric for e in finding.evidence][:2] == ["rank 1", "rank 0"]
+    assert "it follows" in finding.evidence[1].note
+
+
+@pytest.mark.parametrize(
+    ("first", "failure"),
+    [
+        (death(1, signal=9, exit_code=None), OOM),
+        (death(1, signal=9, exit_code=None, oom_killed=True), replace(OOM, rank=None)),
+        (death(0), OOM),
+        (death(1), replace(OOM, kind="exception")),
+    ],
+)
+def test_run002_takes_no_reason_that_is_not_this_ranks(first: Death, failure: Failure) -> None:
+    assert "memory ran out" not in found("RUN002", jobs.unjudged(deaths=(first,), failure=failure)).title
+
+
+def test_run002_tells_of_a_job_that_failed_before_it_trained() -> None:
+    taken = Failure("address in use", "the port for the rendezvous is taken", "another port", None, "EADDRINUSE")
+    finding = found("RUN002", jobs.unjudged(failure=taken))
+    assert finding.title == "The job failed before its first step: the port for the rendezvous is taken"
+    assert finding.fatal and finding.fixes[0].title == "another port"
+    assert found("RUN002", jobs.unjudged(failure=replace(taken, rank=2))).scope.ranks == (2,)
 
 
 def test_run002_tells_of_a_death_that_came_before_the_users_ctrl_c() -> None:

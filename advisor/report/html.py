@@ -10,6 +10,7 @@ from markupsafe import Markup, escape
 
 import advisor
 from advisor.core import format as fmt
+from advisor.core.loader_words import loader_rows
 from advisor.core.report import SCHEMA, Report
 from advisor.report import charts, inert, phrases, surroundings
 
@@ -46,6 +47,7 @@ def render(report: Report) -> str:
         capacities=_capacities(report),
         workers=_workers(report),
         timeline=_timeline(report),
+        loaders=loader_rows(report.facts),
         pairs=surroundings.pairs(report)[:PAIRS_SHOWN],
         rows_shown=ROWS_SHOWN,
     )
@@ -81,8 +83,17 @@ def templates() -> Environment:
         command_line=inert.command_line,
         phase_class=charts.phase_class,
     )
+    environment.filters["diff"] = _diff
     environment.filters["block"] = lambda text: Markup(escape(inert.block(text)))
     return environment
+
+
+def _diff(text: str) -> Markup:
+    kinds = {"+": "added", "-": "removed", "@": "place"}
+    rows = [
+        Markup('<span class="{}">{}</span>').format(kinds.get(r[:1], "same"), r) for r in inert.diff(text).split("\n")
+    ]
+    return Markup("\n").join(rows)
 
 
 def _printable(value: object) -> object:

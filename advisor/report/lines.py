@@ -44,6 +44,12 @@ def code(text: str, indent: int) -> list[Line]:
     return [[(" " * indent, ""), (line[: WIDTH - indent], "code")] for line in lines]
 
 
+def diff(text: str, indent: int) -> list[Line]:
+    """A unified diff: never wrapped or cut, so that it can be copied."""
+    styles: dict[str, Style] = {"+": "good", "-": "bad", "@": "dim"}
+    return [[(" " * indent, ""), (line, styles.get(line[:1], ""))] for line in inert.diff(text).split("\n")]
+
+
 def table(head: list[str], rows: list[list[str]], indent: int = 2) -> list[Line]:
     """First column to the left, the others to the right, all as wide as they need."""
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]

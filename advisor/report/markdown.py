@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from advisor.core import format as fmt
 from advisor.core.findings import Finding, Fix
 from advisor.core.report import Report
-from advisor.report import inert, phrases, surroundings
+from advisor.report import inert, loaders, phrases, surroundings
 
 ROWS_SHOWN = 60
 RANKS_SHOWN = 8  # as columns; GitHub shows about this many without scrolling
@@ -16,7 +16,19 @@ _text, _code, _cell_code = inert.markdown, inert.markdown_code, inert.markdown_c
 
 
 def render(report: Report) -> str:
-    parts = (_verdict, _job, _budget, _capacities, _workers, _findings, _not_measured, _segments, _machine, _overhead)
+    parts = (
+        _verdict,
+        _job,
+        _budget,
+        _capacities,
+        _workers,
+        _findings,
+        loaders.markdown_lines,
+        _not_measured,
+        _segments,
+        _machine,
+        _overhead,
+    )
     return "\n\n".join("\n".join(made) for part in parts if (made := part(report)))
 
 
@@ -138,7 +150,8 @@ def _evidence(finding: Finding) -> list[str]:
 def _fix(fix: Fix, label: str) -> list[str]:
     where = f" at {_code(phrases.place(fix))}" if fix.where else ""
     out = [f"{label}{_text(fix.title)}{where} ({fix.effort})"]
-    return [*out, "", inert.markdown_block(fix.change, "python")] if fix.change else out
+    out += ["", inert.markdown_block(fix.change, "python")] if fix.change else []
+    return [*out, "", inert.markdown_diff(fix.diff)] if fix.diff else out
 
 
 def _not_measured(report: Report) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from advisor.core import format as fmt
 from advisor.core.findings import Finding
 from advisor.core.report import Report, State
-from advisor.report import inert, lines, phrases, surroundings
+from advisor.report import inert, lines, loaders, phrases, surroundings
 from advisor.report.lines import Line, Style
 
 SUMMARY_LINES = 12
@@ -61,6 +61,7 @@ def document(report: Report) -> list[Line]:
         _capacities,
         _workers,
         _findings,
+        loaders.text_lines,
         _not_measured,
         _segments,
         _machine,
@@ -203,6 +204,7 @@ def _finding(finding: Finding, bullet: str) -> list[Line]:
         where = f" at {phrases.place(fix)}" if fix.where else ""
         out += lines.wrapped("fix       ", f"{fix.title}{where} ({fix.effort})", "good", indent=indent, most=4)
         out += lines.code(fix.change, indent + 10) if fix.change else []
+        out += lines.diff(fix.diff, indent + 10) if fix.diff else []
     if gain := phrases.gain(finding.saving):
         basis = f" ({finding.saving.basis})" if finding.saving and finding.saving.basis else ""
         out += lines.wrapped("gain      ", gain + basis, indent=indent, most=4)

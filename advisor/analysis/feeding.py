@@ -22,6 +22,10 @@ _KEPT = 160  # batches of a run that are played through, as many as the model pl
 # A batch from a worker to the loop where no run has shown it. Measured on two cores, from tiny batches on: 1.6 to 2.2 ms, beside other
 # work; the best is what a pipe and two wake-ups take on cores that idle.
 _HAND_OVER_S = (0.0003, 0.0022)
+_HAND_OVER_BYTES_PER_S = (
+    20e9,
+    4e9,
+)  # and its bytes: their pages are mapped, touched for the first time, and given back
 _LEAST_BATCHES = 40  # to tell what a batch costs in company from what it costs alone
 _LEAST_CROWDING = 0.05  # that may stay undiscovered
 _COMPANY = 0.5  # lanes: batches that differ less in how many were made beside them tell nothing
@@ -85,10 +89,17 @@ def _feed(known: _Known, steps: RankSteps, made: Loading) -> Feed:
         reading_s=made.blocked_s if reads else 0.0,
         reading_full=reads and storage_ceiling(known.of, made)[0] is not None,
         kernel_s=made.system_s or 0.0,
-        hand_over_s=_HAND_OVER_S if handed is None else (0.8 * handed, 1.2 * handed),
+        hand_over_s=_hand_over(loader) if handed is None else (0.8 * handed, 1.2 * handed),
         prefetch=(loader.prefetch_factor if loader else None) or 2,
         training_cores=_training_cores(model, made.cpu_s * batches, busy_s),
     )
+
+
+def _hand_over(loader: LoaderFacts | None) -> tuple[float, float]:
+    """What taking a batch from a worker may cost the training thread, by its size, where no run has shown it."""
+    size = (loader.batch_bytes if loader else None) or 0
+    low, high = (fixed + size / rate for fixed, rate in zip(_HAND_OVER_S, _HAND_OVER_BYTES_PER_S, strict=True))
+    return low, high
 
 
 def _training_cores(model: StepModel, making_s: float, busy_s: float) -> float:
@@ -141,8 +152,10 @@ def measured_crowding(
     company = _company(rows)
     # each rank against itself: its samples may be dearer than another's
     cost = np.concatenate([t["cpu_ns"] / max(float(t["cpu_ns"].mean()), 1.0) for t in tables])
-    low, high = np.quantile(company, (1 / 3, 2 / 3))
-    few, many = company <= low, company >= high
+    few = company < np.quantile(company, (0.1, 0.9)).mean()
+    many = ~few
+    if min(few.sum(), many.sum()) < _LEAST_BATCHES / 4:
+        return None
     apart = float(company[many].mean() - company[few].mean())
     if apart < _COMPANY:
         return None

@@ -25,6 +25,7 @@ COMMANDS = {
     "run": ("run", "Run a training job, watch it, and say what holds it back."),
     "watch": ("watch", "Watch a run of another terminal live, or replay an old one."),
     "report": ("report", "Show the report of a run, also while it is still running."),
+    "compare": ("compare", "Put runs side by side: faster, slower or the same, and why."),
     "explain": ("explain", "Explain a rule: why it is slow, what to do, when it is wrong."),
     "rules": ("explain", "List the rules and what each needs to be measured."),
     "doctor": ("doctor", "Check what can be measured on this machine."),
@@ -35,7 +36,10 @@ EXIT_CODES = """\b
 Exit codes: `run` ends exactly as the job does. Otherwise 0, or
    1  something failed            70  a bug in rn50-advisor
    2  not a readable run          78  a bad configuration
-  64  wrong usage                127  the job's command was not found
+   3  compare: slower than        127  the job's command was not found
+      --max-regression allows
+   4  compare: not comparable
+  64  wrong usage
 """
 
 

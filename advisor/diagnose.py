@@ -12,7 +12,10 @@ from advisor.core.config import Config
 from advisor.core.metrics import ProbeGap
 from advisor.core.recording import Recording
 from advisor.core.report import Job, Report
+from advisor.core.worker_model import WorkerCurve, worker_curve
+from advisor.edits.attach import with_edits
 from advisor.engine import judge
+from rules.reading import room_for_workers
 from rules.registry import all_rules
 from rules.rule import Rule
 
@@ -31,7 +34,7 @@ def diagnose(recording: Recording, config: Config | None = None) -> Report:
         job=_job(analysis),
         throughput=analysis.throughput,
         step_time=analysis.step_time,
-        findings=judgement.findings,
+        findings=with_edits(judgement.findings, analysis, recording.sources),
         outcomes=judgement.outcomes,
         budget=analysis.budget,
         capacities=analysis.capacities,
@@ -44,6 +47,7 @@ def diagnose(recording: Recording, config: Config | None = None) -> Report:
         ranks=analysis.ranks,
         host=analysis.host,
         gpus=analysis.gpus,
+        worker_curve=_worker_curve(analysis),
     )
 
 
@@ -58,6 +62,14 @@ def _job(analysis: Analysis) -> Job:
         exit_signal=None if meta.exit_signal is None else _signal_name(meta.exit_signal),
         name=meta.name,
     )
+
+
+def _worker_curve(analysis: Analysis) -> WorkerCurve | None:
+    samples = analysis.get("step.samples")
+    if analysis.forecast is None or not samples or analysis.model is None:
+        return None
+    knee = analysis.forecast.knee(room_for_workers(analysis), least=0)
+    return worker_curve(analysis.forecast, samples * len(analysis.model.own), knee)
 
 
 def _signal_name(number: int) -> str:

@@ -10,7 +10,8 @@ from advisor.core.analysis import Analysis
 from advisor.core.config import Config
 from advisor.core.findings import SEVERITIES, Clear, Crashed, Finding, NotMeasured, Outcome
 from advisor.core.format import speedup_range
-from advisor.core.report import OutcomeRow, Verdict
+from advisor.core.report import INPUT_OR_FORWARD, OutcomeRow, Verdict
+from advisor.unseen import input_is_unknown, unseen_input
 from rules.rule import Rule
 
 # Below this share of the step, forward, backward and optimizer are not "what takes the time", and the job is not called healthy.
@@ -58,7 +59,7 @@ def link(findings: list[Finding], explains: Mapping[str, tuple[str, ...]]) -> tu
         causes = [
             f
             for f in findings
-            if finding.rule in (*explains.get(f.rule, ()), *f.explains)
+            if (finding.rule in (*explains.get(f.rule, ()), *f.explains) or f.rule in finding.causes)
             and _overlap(f, finding)
             and _weighs(f, finding)
             and finding.rule not in _ancestry(f.rule, cause)
@@ -129,7 +130,7 @@ def verdict(analysis: Analysis, findings: tuple[Finding, ...], outcomes: list[Ou
     if failed is not None:
         return failed
     if root is not None:
-        return Verdict("bottleneck", root.rule, root.title, _summary(root))
+        return Verdict("bottleneck", root.rule, root.title, _summary(root) + input_is_unknown(analysis))
     return _no_bottleneck(analysis, outcomes)
 
 
@@ -179,17 +180,24 @@ def _no_bottleneck(analysis: Analysis, outcomes: list[Outcome]) -> Verdict:
             "inconclusive", None, "Nothing can be said yet" if analysis.running else "Nothing can be said", why + "."
         )
     step = analysis.model.step_s
+    unseen = unseen_input(analysis)
+    if unseen is not None:
+        return unseen
     critical = analysis.budget.critical
-    share = sum(critical.get(phase, 0.0) for phase in ("forward", "backward", "optimizer")) / step
-    unseen = sorted(o.rule for o in outcomes if isinstance(o, (NotMeasured, Crashed)))
+    computing = ("forward", INPUT_OR_FORWARD, "backward", "optimizer")
+    share = sum(critical.get(phase, 0.0) for phase in computing) / step
+    blind = sorted(o.rule for o in outcomes if isinstance(o, (NotMeasured, Crashed)))
     if share < _COMPUTE_SHARE:
         text = f"only {100 * share:.0f} % of the step is compute, and no rule that could look explains the rest"
         return Verdict(
-            "inconclusive", None, "No cause was found", f"{text}; not measured: {', '.join(unseen) or 'nothing'}."
+            "inconclusive", None, "No cause was found", f"{text}; not measured: {', '.join(blind) or 'nothing'}."
         )
     text = f"{100 * share:.0f} % of a {1000 * step:.3g} ms step is forward, backward and optimizer; nothing worth fixing was found"
     return Verdict(
-        "healthy", None, "Compute takes the time", f"{text}; not measured: {', '.join(unseen) or 'nothing'}."
+        "healthy",
+        None,
+        "Compute takes the time",
+        f"{text}; not measured: {', '.join(blind) or 'nothing'}.{input_is_unknown(analysis)}",
     )
 
 

@@ -7,11 +7,11 @@ batch from its first byte to its last.
 
 Evidence: waiting for input as a share of the step; `num_workers=0` at file and line; time to make one batch in the training process.
 
-Fix: `num_workers=N`, with `persistent_workers=True`, and `pin_memory=True` when training on a GPU. N comes from what one process makes
-per second, what the step could consume, and the cores this rank may use.
+Fix: `num_workers=N`, with `persistent_workers=True`, and `pin_memory=True` when training on a GPU. N is the knee of the forecast over
+worker counts: the fewest workers that come near the best the cores of this rank can carry.
 
-Estimate: the longest of three: the step without input wait; a batch's making spread over N workers; the job's CPU work over the allowed
-cores (on a machine without idle cores workers cannot help, and the estimate says so).
+Estimate: the same forecast at N. A loader with N workers is played through batch by batch, with the batch times of this run, handing over,
+and the cores shared with training (on a machine without idle cores workers cannot help, and the estimate says so).
 
 False alarms: tiny in-memory data, where workers cost more than they save (DAT007): nothing is said where a batch is made in less time than
 a worker takes to hand one over, nor below 5 % of the step.
@@ -22,23 +22,20 @@ from __future__ import annotations
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix
 from rules.reading import (
-    WORKER_EFFICIENCY,
     common,
+    forecast_of,
     input_evidence,
+    limit_words,
     lost_to_input,
     mean,
     model_of,
-    step_with_workers,
+    room_beside_cores,
+    room_fix,
     training_loader,
     where_of,
-    worker_cap,
     workers_for,
 )
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
-
-# Allowance for the hand-over through shared memory and for caches shared with the workers, until it is measured per job: it makes the
-# pessimistic end of the estimate.
-_HAND_OVER = 1.10
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
@@ -49,18 +46,20 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         return Clear(RULE.id)
     if max(walls.values()) < t["hand_over"]:
         return Clear(RULE.id)
-    rank = max(waits, key=lambda r: waits[r])
-    workers, wanted = workers_for(a, rank, walls.get(rank, mean(walls)))
+    workers, wanted = workers_for(a)
     loader, model = training_loader(a, waits), model_of(a)
-    best = step_with_workers(a, walls, workers, 1.0)
-    worst = _HAND_OVER * step_with_workers(a, walls, workers, WORKER_EFFICIENCY)
-    cap = worker_cap(a)
+    best, worst = forecast_of(a).step_s(workers)
     title = f"num_workers=0 → {workers}, persistent_workers=True"
     change = f"DataLoader(..., num_workers={workers}, persistent_workers=True)"
     if loader is not None and _on_gpu(a):
         change = change[:-1] + ", pin_memory=True)"
-    if cap is not None and wanted > max(1, cap):
-        change += f"; {wanted} workers would be needed, the allowed cores leave room for {workers}"
+    if wanted > workers:
+        limits = limit_words(a)
+        change += f"; {wanted} workers would be needed, this machine has room for {workers}"
+        change += f" ({limits})" if limits else ""
+    fix = Fix(title, change, where_of(loader), "one line")
+    if any(count < 1 for _, count in room_beside_cores(a)):
+        fix = room_fix(a, workers, where_of(loader))
     return Finding(
         rule=RULE.id,
         title="Batches are loaded in the training process",
@@ -74,7 +73,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             ),
             Evidence("fetch.wall_s", mean(walls), "s", None, "to make one batch in the training process"),
         ),
-        fixes=(Fix(title, change, where_of(loader), "one line"),),
+        fixes=(fix,),
         saving=model.saving(
             best, worst, f"{workers} worker{'s' if workers > 1 else ''} beside the step, on the cores there are"
         ),

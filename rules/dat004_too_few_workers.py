@@ -6,10 +6,11 @@ Why it is slow: the workers make fewer samples per second than the step consumes
 
 Evidence: waiting for input as a share of the step; how busy the workers are; cores the job keeps busy of those it is allowed.
 
-Fix: `num_workers=N` at file and line, with N = ceil(1.15·G/(r·e)): G samples per second the step could consume, r samples per second one
-worker makes, e parallel efficiency; at most the cores of this rank less one.
+Fix: `num_workers=N` at file and line. N is the knee of the forecast over worker counts: the fewest workers that come near the best, at
+most as many as the idle cores carry.
 
-Estimate: r·e·N samples per second, capped by the step without input wait and by the cores.
+Estimate: the same forecast at N. A loader with N workers is played through batch by batch, with the batch times of this run, handing over,
+and the cores shared with training.
 
 False alarms: one slow mount blocks any number of workers (DAT002); a lock or the GIL inside the dataset.
 """
@@ -19,17 +20,20 @@ from __future__ import annotations
 import math
 
 from advisor.core.analysis import Analysis
-from advisor.core.findings import Clear, Evidence, Finding, Fix
+from advisor.core.findings import Clear, Evidence, Finding, Fix, Where
 from rules.reading import (
-    WORKER_EFFICIENCY,
     common,
+    core_share,
+    forecast_of,
     idle_cores,
     input_evidence,
+    limit_words,
     lost_to_input,
     mean,
     model_of,
+    room_beside_cores,
+    room_fix,
     spare_cores,
-    step_with_workers,
     training_loader,
     where_of,
     workers_for,
@@ -38,7 +42,7 @@ from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    waits, walls, now = a.by_rank("step.input_wait_s"), a.by_rank("fetch.wall_s"), a.by_rank("loader.workers")
+    waits, now = a.by_rank("step.input_wait_s"), a.by_rank("loader.workers")
     step, wait, busy = a.value("step.time_s"), common(waits), mean(a.by_rank("loader.busy_share"))
     idle = idle_cores(a)
     level = severity(wait / step)
@@ -52,13 +56,12 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         return Clear(RULE.id)
     rank = max(waits, key=lambda r: waits[r])
     present = int(now.get(rank, mean(now)))
-    advised, _ = workers_for(a, rank, walls.get(rank, mean(walls)))
-    room = present + max(1, math.floor(idle / max(a.world_size, 1)))
-    workers = max(present + 1, min(advised, room))
+    room = present + max(1, math.floor(idle / max(a.world_size, 1) / core_share(a)))
+    workers = max(present + 1, min(workers_for(a)[0], room))
+    workers = max(present, min([workers, *(count for _, count in room_beside_cores(a))]))
     loader, model = training_loader(a, waits), model_of(a)
-    # the workers there are make a batch every wall/present seconds at their present efficiency: theirs is the measured one
-    best = step_with_workers(a, walls, workers, 1.0)
-    worst = max(step_with_workers(a, walls, workers, WORKER_EFFICIENCY, floor=1.1), best)
+    then = max(workers, present + 1)  # with room made for it, where there is none
+    best, worst = forecast_of(a).step_s(then)
     return Finding(
         rule=RULE.id,
         title=f"{present} loader worker{'s' if present > 1 else ''} cannot keep up, and {idle:.1f} cores idle",
@@ -72,16 +75,18 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 "cpu.job_cores", a.value("cpu.job_cores"), "cores", None, f"of {a.value('cpu.allowed_cores'):g} allowed"
             ),
         ),
-        fixes=(
-            Fix(
-                f"num_workers={present} → {workers}",
-                f"DataLoader(..., num_workers={workers}, persistent_workers=True)",
-                where_of(loader),
-                "one line",
-            ),
-        ),
-        saving=model.saving(best, worst, f"{workers} workers at the rate of today's"),
+        fixes=(_fix(a, present, workers, where_of(loader)),),
+        saving=model.saving(best, worst, f"{then} workers, played through with the batches of this run"),
     )
+
+
+def _fix(a: Analysis, present: int, workers: int, where: Where | None) -> Fix:
+    """More workers; or room for them, where cores idle and something else is full."""
+    if workers <= present:
+        return room_fix(a, present + 1, where)
+    limits = limit_words(a)
+    change = f"DataLoader(..., num_workers={workers}, persistent_workers=True)"
+    return Fix(f"num_workers={present} → {workers}", change + (f"; {limits}" if limits else ""), where, "one line")
 
 
 RULE = rule(

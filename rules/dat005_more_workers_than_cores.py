@@ -35,7 +35,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     in_fetch, in_step = mean(a.by_rank("fetch.delay_share")), mean(delays) / max(mean(compute), 1e-9)
     runnable = _runnable(a)
     present = int(max(workers.values()))
-    advised = _advised(a)
+    advised = workers_for(a)[0]
     best, worst = (_without(model, delays, share) for share in (1.0, 0.5))
     lost = model.step_s - 0.5 * (best + worst)
     level = severity(lost / model.step_s)
@@ -92,14 +92,6 @@ def _runnable(a: Analysis) -> float:
         for r, n in a.by_rank("loader.workers").items()
     }
     return sum(making.values()) + len(making)
-
-
-def _advised(a: Analysis) -> int:
-    """By the formula, from what a batch takes once nobody waits for a core."""
-    walls, delay = a.by_rank("fetch.wall_s"), a.by_rank("fetch.delay_share")
-    alone = {rank: wall * (1.0 - delay.get(rank, 0.0)) for rank, wall in walls.items()}
-    rank = max(alone, key=lambda r: alone[r])
-    return workers_for(a, rank, alone[rank])[0]
 
 
 def _without(model: StepModel, delays: Mapping[int, float], share: float) -> float:

@@ -6,14 +6,17 @@ import math
 from collections.abc import Mapping
 
 from advisor.core.analysis import Analysis, LoaderFacts
-from advisor.core.findings import Evidence, Where
+from advisor.core.findings import Evidence, Fix, Where
 from advisor.core.stats import others_median
 from advisor.core.step_model import StepModel
+from advisor.core.worker_model import Forecast
 
-# Parallel efficiency of loader workers before it is measured: 62-89 % per worker at four workers on real decoding.
-WORKER_EFFICIENCY = 0.7
-# Head-room of the worker formula: the loader should be a little faster than the step.
-HEADROOM = 1.15
+_PREFETCH = 2  # torch's own, in batches a worker
+# Of the memory that is left, what more workers may take: peaks and the page cache want the rest.
+_MEMORY_SHARE = 0.8
+_SHM_SHARE = 0.9  # DAT012 calls it nearly full from there on
+# Even a worker that sleeps through its batches takes them in and hands them over.
+_LEAST_SHARE = 0.05
 
 
 def common(by_rank: Mapping[int, float]) -> float:
@@ -113,33 +116,87 @@ def training_loader(a: Analysis, ranks: Mapping[int, float]) -> LoaderFacts | No
 
 
 def worker_cap(a: Analysis) -> int | None:
-    """Workers per rank that the allowed cores leave room for, one core per rank kept for training; None where cores are unknown."""
+    """Workers per rank that cores (one of each rank's kept for training), memory and /dev/shm leave room for; None: unknown."""
     cores = a.get("cpu.allowed_cores")
-    return None if cores is None else max(0, math.floor(cores / max(a.world_size, 1)) - 1)
+    room = [] if cores is None else [max(0, math.floor(cores / max(a.world_size, 1)) - 1)]
+    return min([*room, *(n for _, n in room_beside_cores(a))], default=None)
 
 
-def workers_for(a: Analysis, rank: int, wall_per_batch_s: float) -> tuple[int, int]:
-    """(workers advised, workers the formula wants): ceil(1.15 * G / (r * e)), capped by the cores of this rank, at least one.
+def room_beside_cores(a: Analysis) -> tuple[tuple[str, int], ...]:
+    """Workers per rank that fit into what is not cores, as far as it is known: ("the memory", 5), ("/dev/shm", 12)."""
+    ranks_seen = sorted({loader.rank for loader in a.loaders})
+    loaders = [loader for rank in ranks_seen if (loader := a.training_loader(rank)) is not None]
+    present = max((loader.num_workers for loader in loaders), default=0)
+    batch_mb = max((loader.batch_bytes or 0 for loader in loaders), default=0) / 1e6
+    ahead = max((loader.prefetch_factor or _PREFETCH for loader in loaders), default=_PREFETCH)
+    ranks, found = max(a.world_size, 1), []
+    worker_mb, left_mb = a.get("memory.worker_mb"), a.get("memory.headroom_mb")
+    if worker_mb and left_mb is not None:
+        more = _MEMORY_SHARE * left_mb / ranks / (worker_mb + ahead * batch_mb)
+        found.append(("the memory", present + math.floor(more)))
+    total_mb, used = a.get("shm.total_mb"), a.get("shm.used_share")
+    if total_mb and used is not None and batch_mb:
+        # what is in there besides the batches on their way stays there
+        others_mb = max(0.0, used * total_mb - ranks * present * ahead * batch_mb)
+        room_mb = (_SHM_SHARE * total_mb - others_mb) / ranks - batch_mb  # the loop still holds one
+        found.append(("/dev/shm", max(0, math.floor(room_mb / (ahead * batch_mb)))))
+    return tuple(found)
 
-    G is what the rank could consume without waiting, r what one worker makes; `wall_per_batch_s` is the making of one batch.
-    """
-    model = model_of(a)
-    rest = max(model.own_s(rank) - model.own[rank]["input_wait"] + model.wire_s, 1e-6)
-    wanted = max(1, math.ceil(HEADROOM * wall_per_batch_s / (rest * WORKER_EFFICIENCY)))
-    cap = worker_cap(a)
-    return (wanted if cap is None else max(1, min(wanted, cap))), wanted
+
+def forecast_of(a: Analysis) -> Forecast:
+    """The forecast over worker counts, which exists wherever `fetch.wall_s` was measured."""
+    if a.forecast is None:
+        raise KeyError("fetch.wall_s")
+    return a.forecast
 
 
-def step_with_workers(
-    a: Analysis, walls: Mapping[int, float], workers: int, efficiency: float, *, floor: float = 1.0
-) -> float:
-    """Step time when each rank's batches (`walls`: seconds to make one) are made by so many workers beside the step.
+def room_for_workers(a: Analysis) -> int | None:
+    """Workers per rank that fit: one for each core of the rank, more where they mostly wait; fewer where `worker_cap` allows fewer."""
+    cap, cores = worker_cap(a), a.get("cpu.allowed_cores")
+    if cap is None or cores is None or a.workers is None:
+        return cap
+    own = cores / max(a.world_size, 1)
+    if cap < math.floor(own) - 1:
+        return max(1, cap)  # something else than cores is short
+    return max(1, min([_room_on_cores(a, own), *(count for _, count in room_beside_cores(a))]))
 
-    The loader's rate, what the rank does besides, and the CPU work over the allowed cores (`floor` scales it) all bound it.
-    """
-    model = model_of(a)
-    changes = {}
-    for rank, wall in walls.items():
-        rest = model.own_s(rank) - model.own[rank]["input_wait"] + model.wire_s
-        changes[rank, "input_wait"] = begin_of_epochs(a, rank) + max(0.0, wall / (workers * efficiency) - rest)
-    return model.step_if(changes, floor_s=floor * model.cpu_floor_s())
+
+def _room_on_cores(a: Analysis, cores: float) -> int:
+    return max(1, math.floor(cores / core_share(a) + 1e-6))
+
+
+def limit_words(a: Analysis) -> str:
+    """`8 would fit the cores, 5 the memory`, where something else than the cores sets the limit; else nothing."""
+    cores = a.get("cpu.allowed_cores")
+    if cores is None:
+        return ""
+    on_cores = _room_on_cores(a, cores / max(a.world_size, 1))
+    fewer = sorted((-count, name) for name, count in room_beside_cores(a) if count < on_cores)
+    return (
+        ", ".join([f"{on_cores} would fit the cores", *(f"{-count} {name}" for count, name in fewer)]) if fewer else ""
+    )
+
+
+def room_fix(a: Analysis, workers: int, where: Where | None) -> Fix:
+    """Where not one worker more would fit: what to do before there can be so many."""
+    full = min(room_beside_cores(a), key=lambda limit: limit[1])[0]
+    more = "docker run --shm-size=8g" if full == "/dev/shm" else "a larger limit, or less kept in each worker"
+    told = limit_words(a)
+    return Fix(
+        f"make room for loader workers: {full} holds no more",
+        f"{full}: {more}; then num_workers={workers}" + (f" ({told})" if told else ""),
+        where,
+        "outside the code",
+    )
+
+
+def core_share(a: Analysis) -> float:
+    """Of a core, what a worker takes that always has a batch to make; the rest of its time it waits for reads or sleeps."""
+    shares = [feed.computing_share for feed in a.workers.feeds.values()] if a.workers else []
+    return max(_LEAST_SHARE, *shares) if shares else 1.0
+
+
+def workers_for(a: Analysis) -> tuple[int, int]:
+    """(workers per rank advised, workers the step could use): the knee of the forecast, within the room there is and beyond it."""
+    expected = forecast_of(a)
+    return expected.knee(room_for_workers(a)), expected.knee()

@@ -1,10 +1,14 @@
 """A rank died.
 
-What it does: names the rank that ended first, how (exit code, signal, OOM killer), in which phase, and with which exception.
+What it does: names the rank that ended first, how (exit code, signal, OOM killer), in which phase, and with which exception; and why, where
+its exception or the output that was kept is a failure that is known: mismatched collectives, the NCCL watchdog, memory of the GPU or the
+host, shared memory, a port in use, a rendezvous that failed. A job that failed before it trained is told of too, where that is known.
 
 Why it matters: when one rank dies, launchers end the others, and the last lines of the output are those of the victims.
 
-Evidence: the order of the deaths; exit code or signal of each as the kernel kept it; the OOM killer's counter.
+Evidence: the order of the deaths; exit code or signal of each as the kernel kept it; the OOM killer's counter. A rank whose exception says
+that its peer had gone (connection closed, remote process exited) follows, whenever it ended. Output is kept where the screen stands
+between the job and the terminal; elsewhere the exceptions that Python processes leave speak alone.
 
 Fix: the first death's cause. SIGKILL without the OOM killer came from outside: a scheduler, a memory limit of the container, an operator.
 
@@ -15,41 +19,85 @@ from __future__ import annotations
 
 import signal
 
-from advisor.core.analysis import Analysis, Death
+from advisor.core.analysis import Analysis, Death, Failure
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
 from rules.rule import Thresholds, rule
+
+_FOLLOWS = " (it follows: its peer had gone)"
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     ranks = [death for death in a.deaths if death.role == "rank"]
-    if not ranks or a.stopped_from_outside:
+    if a.stopped_from_outside or (not ranks and a.failure is None):
         return Clear(RULE.id)
-    first = ranks[0]
+    return _death(a, ranks) if ranks else _before_training(a)
+
+
+def _death(a: Analysis, ranks: list[Death]) -> Finding:
+    first = next((death for death in ranks if not death.follows), ranks[0])
+    why = a.failure if a.failure and _fits(a.failure, first) else None
+    others = [death for death in ranks if death is not first]
     return Finding(
         rule=RULE.id,
-        title=f"Rank {first.rank} {_how(first)}",
+        title=f"Rank {first.rank} {_how(first)}" + (f": {why.title}" if why is not None else ""),
         severity="critical",
         confidence=0.95 if first.signal is not None or first.exit_code is not None else 0.7,
         seconds_per_step=0.0,
         scope=Affected(ranks=(first.rank,) if first.rank is not None else (), since_step=first.step),
-        evidence=tuple(
-            Evidence(
-                f"rank {d.rank}",
-                _how(d),
-                "",
-                None,
-                f"after {d.t_s:.1f} s, step {d.step}, in {d.phase or 'an unknown phase'}",
-            )
-            for d in ranks
-        )
-        + (
-            (Evidence("exception", first.exception, "", None, f"raised by rank {first.rank}"),)
-            if first.exception
-            else ()
-        ),
-        fixes=(Fix(_advice(first), "", None, "small change"),),
+        evidence=(*(_row(death) for death in (first, *others)), *_exception(first), *_said(why or _untold(a, first))),
+        fixes=(Fix((why.advice if why is not None else "") or _advice(first), "", None, "small change"),),
         fatal=True,
     )
+
+
+def _before_training(a: Analysis) -> Finding:
+    """No process that failed had made a step, so none is known as a rank."""
+    why = a.failure
+    assert why is not None
+    whose = "The job" if why.rank is None else f"Rank {why.rank}"
+    when = "beside its ranks" if a.step_time.steps else "before its first step"
+    return Finding(
+        rule=RULE.id,
+        title=f"{whose} failed {when}: {why.title}",
+        severity="critical",
+        confidence=0.9,
+        seconds_per_step=0.0,
+        scope=Affected(ranks=() if why.rank is None else (why.rank,)),
+        evidence=_said(why),
+        fixes=(Fix(why.advice or "mend the exception above", "", None, "small change"),),
+        fatal=True,
+    )
+
+
+def _fits(why: Failure, first: Death) -> bool:
+    """What another rank said of itself is no reason of this one; a kill from outside has none in the output."""
+    killed = first.oom_killed or first.signal == signal.SIGKILL
+    return why.kind != "exception" and not killed and why.rank in (None, first.rank)
+
+
+def _untold(a: Analysis, first: Death) -> Failure | None:
+    """The exception of a rank whose launcher caught it (mp.spawn) and printed it itself."""
+    why = a.failure
+    caught = why is not None and not first.exception and first.signal is None and not first.oom_killed
+    return why if caught and why is not None and why.rank in (None, first.rank) else None
+
+
+def _row(death: Death) -> Evidence:
+    follows = _FOLLOWS if death.follows else ""
+    note = f"after {death.t_s:.1f} s, step {death.step}, in {death.phase or 'an unknown phase'}{follows}"
+    return Evidence(f"rank {death.rank}", _how(death), "", None, note)
+
+
+def _exception(death: Death) -> tuple[Evidence, ...]:
+    if not death.exception:
+        return ()
+    return (Evidence("exception", death.exception, "", None, f"raised by rank {death.rank}"),)
+
+
+def _said(why: Failure | None) -> tuple[Evidence, ...]:
+    if why is None:
+        return ()
+    return (Evidence("failure", why.kind, "", None, why.line),)
 
 
 def _how(death: Death) -> str:

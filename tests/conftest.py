@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -50,6 +51,19 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("images")
     command = [sys.executable, str(ROOT / "samples" / "make_images.py"), str(folder)]
     subprocess.run([*command, "--classes", "2", "--per-class", "8", "--val-per-class", "2", "--seed", "7"], check=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def fake_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the fake NVIDIA driver, for LD_LIBRARY_PATH; in `old` beneath it one that lacks newer functions."""
+    build = runpy.run_path(str(ROOT / "tests" / "fake_driver" / "build.py"))
+    if build["compiler"]() is None:
+        pytest.skip("THE GPU PROBE IS NOT TESTED HERE: no C compiler to build the fake driver with")
+    folder = tmp_path_factory.mktemp("fake_driver")
+    build["build"](folder)
+    (folder / "old").mkdir()
+    build["build"](folder / "old", old=True)
     return folder
 
 

@@ -9,10 +9,15 @@ from typing import Any
 import numpy as np
 
 from advisor.analysis.budget import Account, account
-from advisor.analysis.capacities import capacities
+from advisor.analysis.capacities import Seen, capacities
 from advisor.analysis.collecting import collecting_values
+from advisor.analysis.data_mount import data_mount
 from advisor.analysis.delivery import delivery_values
 from advisor.analysis.epochs import epoch_values
+from advisor.analysis.failures import failure_of, mark_followers
+from advisor.analysis.feeding import worker_model
+from advisor.analysis.gpu_memory import gpu_memory
+from advisor.analysis.gpus import error_values, gpu_values, gpus_of, path_values, paths_of
 from advisor.analysis.host import (
     Window,
     cpu_values,
@@ -22,19 +27,27 @@ from advisor.analysis.host import (
     quota_values,
     shared_memory_values,
 )
+from advisor.analysis.labels import labelled
 from advisor.analysis.loading import Loading, loader_facts, loading_of, ranks_by_pid
 from advisor.analysis.memory import memory_trends, memory_values
 from advisor.analysis.moments import deaths, hot_lines, stalls
 from advisor.analysis.own_cost import own_cost
+from advisor.analysis.pulses import periodic_stalls
 from advisor.analysis.searching import search_values
+from advisor.analysis.shifts import speed_changes
 from advisor.analysis.steady import RankSteps, all_steps, steady_steps, tails
+from advisor.analysis.storage import storage_values
 from advisor.analysis.threads import thread_values
 from advisor.analysis.timeline import segments, timeline
+from advisor.analysis.unfed import feed
 from advisor.core.analysis import JOB, Analysis, LoaderFacts, training_loader
+from advisor.core.gpus import GpuMemoryTrend, GpuView
 from advisor.core.recording import Recording
-from advisor.core.report import Budget, RankStrip, StepTime, Throughput
+from advisor.core.report import Budget, Capacity, RankStrip, StepTime, Throughput
 from advisor.core.stats import others_median
 from advisor.core.step_model import StepModel
+from advisor.core.storage import storage_facts
+from advisor.core.worker_model import WorkerModel, forecast
 from probes.rank.layout import FLAG_CLOCKED
 
 Values = dict[tuple[str, str], float]
@@ -51,12 +64,17 @@ def analyse(recording: Recording) -> Analysis:
     loaders = loader_facts(recording, ranks_by_pid(recording.processes))
     loading: dict[int, Loading | None] = {}
     model = None
+    workers: WorkerModel | None = None
+    stages: tuple[Capacity, ...] = ()
+    mount = data_mount(recording, everything, loaders)
+    devices, paths = gpus_of(recording), paths_of(recording)
+    creeps: tuple[GpuMemoryTrend, ...] = ()
     if accounts is not None:
         window = _window(recording, steady)
         _host_values(recording, window, values)
         model = _model(accounts, values)
         loading = {rank: loading_of(recording, steps, training_loader(loaders, rank)) for rank, steps in steady.items()}
-        _step_values(steady, accounts, values, missing)
+        _step_values(steady, accounts, values)
         _loading_values(loading, loaders, values, missing)
         values.update(epoch_values(recording, steady, loaders))
         values.update(delivery_values(recording, everything, steady, loaders, missing))
@@ -64,15 +82,29 @@ def analyse(recording: Recording) -> Analysis:
         _comm_values(recording, accounts, values, missing)
         values.update(thread_values(window))
         values.update(collecting_values(recording, steady, accounts))
+        made = _throughput(accounts, steady, values.get(("step.samples", JOB))).samples_per_s
+        values.update(gpu_values(window, devices, missing, made))
+        held, creeps = gpu_memory(recording, steady, devices)
+        values.update(held)
+        workers = worker_model(recording, steady, loading, model=model, loaders=loaders, values=values)
+        seen = Seen(recording, steady, loading, accounts, model, loaders, values, missing, workers)
+        stages = capacities(seen, values.get(("step.samples", JOB)))
+        values.update(storage_values(window, everything, mount, values, missing))
+    fed_by = feed(recording, steady, accounts, loaders) if accounts else None
+    if fed_by is not None and not fed_by.measured:
+        missing["step.input_wait_s"] = missing["step.gap_s"] = fed_by.why_unknown
     lines = hot_lines(recording)
     if lines:
         values["gap.io_share", JOB] = sum(line.share for line in lines if line.io)
     _run_values(recording, everything, values)
     values.update(shared_memory_values(recording))
     values.update(search_values(recording, missing))
+    values.update(error_values(recording, devices))
+    values.update(path_values(devices, paths))
     memory = memory_trends(recording, everything)
     values.update(memory_values(recording, everything, memory))
     time = _step_time(everything, steady)
+    dead = mark_followers(deaths(recording))
     stalled = stalls(recording, time.median_s or 0.0, _p99(everything))
     samples = values.get(("step.samples", JOB))
     return Analysis(
@@ -83,24 +115,30 @@ def analyse(recording: Recording) -> Analysis:
         values=values,
         missing=missing,
         model=model,
-        budget=accounts.budget if accounts else Budget(),
+        workers=workers,
+        forecast=forecast(workers) if workers else None,
+        budget=labelled(accounts.budget, steady, _by_rank(values, "step.epoch_start_s")) if accounts else Budget(),
         excess=_excess(accounts) if accounts else {},
         loaders=loaders,
+        feed=fed_by,
         hot_lines=lines,
         save_sites=_save_sites(recording),
-        deaths=deaths(recording),
+        deaths=dead,
+        failure=failure_of(recording, dead) if dead or recording.meta.exit_code or recording.meta.exit_signal else None,
         stalls=stalled,
         memory=memory,
-        capacities=capacities(model, loading, samples, comm_measured=bool(accounts and accounts.exposed))
-        if model
-        else (),
+        changes=speed_changes(recording, steady),
+        pulse=periodic_stalls(recording, steady),
+        storage=mount,
+        capacities=stages,
         segments=segments(recording, everything, stalled),
         timeline=timeline(recording, everything),
-        facts=_facts(recording),
+        facts=_facts(recording) | storage_facts(mount, values),
         overhead=own_cost(recording, everything),
         ranks=_rank_strips(recording, everything, accounts),
         host=host_strip(recording),
         gpus=gpu_strips(recording),
+        gpu_view=GpuView(devices, paths, creeps),
         duration_s=_duration_s(recording),
         running=recording.meta.ended_ns is None and recording.meta.recording_stopped_ns is None,
     )
@@ -131,7 +169,7 @@ def _host_values(recording: Recording, window: Window, values: Values) -> None:
             values[name, f"rank:{rank}"] = value
 
 
-def _step_values(steady: Mapping[int, RankSteps], accounts: Account, values: Values, missing: dict[str, str]) -> None:
+def _step_values(steady: Mapping[int, RankSteps], accounts: Account, values: Values) -> None:
     values["step.time_s", JOB] = accounts.step_s
     values["step.steady", JOB] = min(float(s.count.sum()) for s in steady.values())
     for rank, steps in steady.items():
@@ -140,9 +178,6 @@ def _step_values(steady: Mapping[int, RankSteps], accounts: Account, values: Val
             values["step.epoch_start_s", scope] = min(_epoch_start_s(steps), own["input_wait"])
             values["step.input_wait_s", scope] = own["input_wait"] - values["step.epoch_start_s", scope]
             values["step.gap_s", scope] = own["gap"]
-        else:
-            missing["step.input_wait_s"] = "no DataLoader feeds this loop: how long it waits for input cannot be seen"
-            missing["step.gap_s"] = "without a DataLoader, time between steps cannot be told from the forward pass"
         values["step.compute_s", scope] = own["forward"] + own["backward"] + own["optimizer"]
         values["step.evaluation_s", scope] = own["gap.evaluation"]
         values["step.checkpoint_s", scope] = own["gap.checkpoint"]
@@ -160,6 +195,10 @@ def _step_values(steady: Mapping[int, RankSteps], accounts: Account, values: Val
         values["step.samples", JOB] = sum(ranks) / len(ranks)
 
 
+def _by_rank(values: Values, name: str) -> dict[int, float]:
+    return {int(scope[5:]): value for (n, scope), value in values.items() if n == name and scope.startswith("rank:")}
+
+
 def _epoch_start_s(steps: RankSteps) -> float:
     """What the first fetch of an epoch takes beyond a usual one, per step; nothing where each step begins an epoch."""
     first, waits, count = steps.epoch_start, steps.columns["input_wait"], steps.count
@@ -174,6 +213,9 @@ def _loading_values(
 ) -> None:
     for rank, made in loading.items():
         loader, scope = training_loader(loaders, rank), f"rank:{rank}"
+        if loader is not None and loader.library:
+            missing["loader.workers"] = missing["fetch.wall_s"] = f"{loader.library} makes the batches: out of sight"
+            continue
         if loader is not None:
             values["loader.workers", scope] = float(loader.num_workers)
             if loader.mount is not None and loader.mount.get("network") is not None:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from advisor.analysis.steady import RankSteps
 from advisor.core.recording import Table
 from advisor.core.report import Budget
+from advisor.core.stats import relative_error
 
 Array = NDArray[np.float64]
 
@@ -38,6 +39,7 @@ class Account:
     late_share: Mapping[int, float]
     budget: Budget
     sampled_steps: int
+    wire_error: float = 0.0  # two standard errors of `wire_s`, relative
     # by rank, of the steps that all ranks have: row numbers, and seconds of each turn; empty where ranks cannot be laid side by side
     rows: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
     turns: Mapping[int, Array] = field(default_factory=dict)
@@ -175,7 +177,8 @@ def _together(
     late = {rank: float(((last == i) & clear)[1:].mean()) for i, rank in enumerate(ranks)}
     # the wire: what the step still waits for after the last rank's last gradient. Of one collective the shortest is the wire
     both = np.all(np.stack([stamps[rank][common[rank]] for rank in ranks]), axis=0)
-    wire = float(left.min(axis=0)[both].mean()) if both.any() else float(left.min(axis=0).mean())
+    wires = left.min(axis=0)[both] if both.any() else left.min(axis=0)
+    wire = float(wires.mean())
     columns = np.arange(last.size)
     critical = {
         phase: float(np.stack([turn[rank][phase] for rank in ranks])[last, columns].mean()) for phase in OWN_PHASES
@@ -192,6 +195,7 @@ def _together(
         late_share=late,
         budget=Budget(critical, _per_rank(means, exposed_mean, lengths)),
         sampled_steps=int(both.sum()),
+        wire_error=relative_error(wires),
         rows=common,
         turns={rank: whole[i] for i, rank in enumerate(ranks)},
     )

@@ -1,33 +1,81 @@
-"""What each stage could deliver alone, from what it did while it was busy; the smallest is the bottleneck."""
+"""What each stage could deliver alone, from what it did while it was busy; the smallest is the bottleneck, the next one caps the gain.
+
+Each interval is two standard errors of the mean, from batch to batch or step to step, widened by what one run cannot tell; `basis` says
+what that is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from advisor.analysis.loading import Loading
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.analysis.budget import Account, exposed_comm, phases_of
+from advisor.analysis.loading import Loading, making_of
+from advisor.analysis.reading_limit import storage_ceiling
+from advisor.analysis.steady import RankSteps
+from advisor.core.analysis import JOB, LoaderFacts, training_loader
+from advisor.core.format import number
+from advisor.core.recording import Recording
 from advisor.core.report import Capacity
-from advisor.core.step_model import StepModel
+from advisor.core.stats import relative_error
+from advisor.core.step_model import WARMER, StepModel
+from advisor.core.worker_model import WorkerModel
 
-# Workers of one machine share memory bandwidth and caches: parallel efficiency at a few workers, until it is measured. (Measured per
-# worker at four workers: 62-89 %.)
-_EFFICIENCY = (0.7, 1.0)
+Array = NDArray[np.float64]
+
 _LITTLE = 0.02  # a stage with less than this share of the batch's making is no limit that could be told
+_ALSO_BLOCKS = 0.10  # of the time that a batch is blocked: locks and queues stand in it too
+_READY = 0.05  # of the step's compute: who waited no longer had its input ready
+_READY_S = 0.003  # taking a batch that lies ready from a worker: 1.6 to 2.2 ms on two cores
+_ENOUGH = 20  # steps with their input ready
 
 
-def capacities(
-    model: StepModel, loading: Mapping[int, Loading | None], samples: float | None, *, comm_measured: bool
-) -> tuple[Capacity, ...]:
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What capacities are told from."""
+
+    recording: Recording
+    steady: Mapping[int, RankSteps]
+    loading: Mapping[int, Loading | None]
+    account: Account
+    model: StepModel
+    loaders: tuple[LoaderFacts, ...]
+    values: Mapping[tuple[str, str], float]
+    missing: Mapping[str, str]
+    workers: WorkerModel | None
+
+    def of(self, name: str, rank: int | None = None) -> float | None:
+        return self.values.get((name, JOB if rank is None else f"rank:{rank}"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Making:
+    """The rank whose batches take longest, per lane: ranks in step are as fast as it is."""
+
+    rank: int
+    made: Loading
+    lanes: int
+    errors: Mapping[str, float]  # two standard errors of wall, computing and blocked, over their means
+
+    def per_sample_s(self, batch_s: float) -> float:
+        return batch_s / self.made.samples / self.lanes
+
+
+def capacities(seen: Seen, samples: float | None) -> tuple[Capacity, ...]:
     """Samples per second of all ranks together; `samples` is one rank's samples per step."""
     if not samples:
         return ()
-    ranks = len(model.own)
-    made = [known for known in loading.values() if known is not None]
+    making = _slowest(seen)
     return (
-        _storage(made, ranks),
-        _preprocessing(made, ranks, model.allowed_cores),
-        _loader(made, ranks),
-        _compute(model, samples),
-        _communication(model, samples, measured=comm_measured),
+        _storage(seen, making),
+        _preprocessing(seen, making),
+        _hand_over(seen, samples),
+        _copy(seen),
+        _compute(seen, samples),
+        _communication(seen, samples),
     )
 
 
@@ -35,68 +83,151 @@ def _unknown(stage: str, why: str) -> Capacity:
     return Capacity(stage, None, None, None, why)
 
 
-def _slowest(made: list[Loading], seconds: Callable[[Loading], float]) -> float:
-    """Seconds per sample and lane of the slowest rank: ranks in step are as fast as it is."""
-    return max((seconds(m) / m.samples / max(m.workers, 1) for m in made if m.samples), default=0.0)
+def _known(stage: str, value: float, error: float, basis: str, *, less: float = 0.0, more: float = 0.0) -> Capacity:
+    """`error`: two standard errors, relative; `less` and `more`: what else it may be below and above, relative."""
+    return Capacity(stage, value, value * max(0.0, 1 - error) * (1 - less), value * (1 + error) * (1 + more), basis)
 
 
-def _storage(made: list[Loading], ranks: int) -> Capacity:
-    if not made:
+def _slowest(seen: Seen) -> _Making | None:
+    found = []
+    for rank, made in seen.loading.items():
+        if made is not None and made.samples and made.wall_s > 0:
+            series = making_of(seen.recording, seen.steady[rank], made, training_loader(seen.loaders, rank))
+            errors = {name: relative_error(values) for name, values in series.items()}
+            found.append(_Making(rank, made, max(made.workers, 1), errors))
+    return max(found, key=lambda making: making.per_sample_s(making.made.wall_s), default=None)
+
+
+def _reads(seen: Seen, making: _Making) -> bool:
+    """Blocked time is the storage's: blocks were read, or the mount is one where none show."""
+    return making.made.reads or bool(seen.of("data.network_mount", making.rank))
+
+
+def _storage(seen: Seen, making: _Making | None) -> Capacity:
+    if making is None:
         return _unknown("storage", "no batch was seen being made")
-    read = max(m.read_bytes for m in made)
-    blocked, wall = _slowest(made, lambda m: m.blocked_s), _slowest(made, lambda m: m.wall_s)
-    if read < 1 or blocked < _LITTLE * wall:
+    made = making.made
+    if not _reads(seen, making) or made.blocked_s < _LITTLE * made.wall_s:
         return _unknown("storage", "nothing was read from a device: the page cache served the data")
-    value = ranks / blocked
-    return Capacity("storage", value, 0.8 * value, 1.2 * value, "time blocked on reads per sample, over all workers")
+    ceiling, why = storage_ceiling(seen.of, made)
+    value = len(seen.model.own) / making.per_sample_s(made.blocked_s)
+    error = making.errors["waiting"] + _ALSO_BLOCKS
+    if ceiling is not None:
+        return _known("storage", min(value, ceiling), making.errors["waiting"], why)
+    basis = f"time blocked on reads, by {_lanes(making)} reading at a time; other waiting in it ±{_ALSO_BLOCKS:.0%}"
+    return _known("storage", value, error, basis)
 
 
-def _preprocessing(made: list[Loading], ranks: int, cores: float | None) -> Capacity:
-    if not made:
+def _preprocessing(seen: Seen, making: _Making | None) -> Capacity:
+    if making is None:
         return _unknown("preprocessing", "no batch was seen being made")
-    cpu, wall = _slowest(made, lambda m: m.cpu_s), _slowest(made, lambda m: m.wall_s)
-    if cpu < _LITTLE * wall or cpu <= 0:
+    made, ranks = making.made, len(seen.model.own)
+    asleep = 0.0 if _reads(seen, making) else made.blocked_s
+    work = made.cpu_s + asleep
+    if work < _LITTLE * made.wall_s or work <= 0:
         return _unknown("preprocessing", "making a batch takes next to no CPU time")
-    lanes = max(m.workers for m in made) or 1
-    crowd = 1.0 if cores is None else max(1.0, lanes * ranks / cores)  # more lanes than cores take turns
-    value = ranks / cpu / crowd
-    return Capacity(
-        "preprocessing",
-        value,
-        _EFFICIENCY[0] * value,
-        _EFFICIENCY[1] * value,
-        "CPU time per sample on the lanes there are",
-    )
+    by_lanes = ranks / making.per_sample_s(work)
+    cores = seen.model.allowed_cores
+    by_cores = cores * made.samples / made.cpu_s if cores and made.cpu_s > 0 else by_lanes
+    value = min(by_lanes, by_cores)
+    what = "CPU time" if asleep < _LITTLE * made.wall_s else "CPU time and waiting that is no reading,"
+    per_core = f"{number(made.samples / made.cpu_s)} a second and core" if made.cpu_s > 0 else "no CPU time"
+    basis = f"{what} per sample on {_lanes(making)}, {per_core}"
+    slower, how = _in_company(seen, making)
+    error = making.errors["computing"] if made.cpu_s > asleep else making.errors["waiting"]
+    return _known("preprocessing", value, error, f"{basis}; {how}" if how else basis, less=slower)
 
 
-def _loader(made: list[Loading], ranks: int) -> Capacity:
-    wall = _slowest(made, lambda m: m.wall_s)
-    if wall <= 0:
+def _in_company(seen: Seen, making: _Making) -> tuple[float, str]:
+    """By how much less the lanes may make once all of them work all the time, relative; and how that is known."""
+    cores, busy = seen.model.allowed_cores, making.made.busy_share
+    if making.made.workers == 0 or busy is None or seen.workers is None or not cores or cores <= 1:
+        return 0.0, ""
+    idle = making.lanes * len(seen.model.own) * (1 - busy)
+    worst = seen.workers.crowding[1]
+    slower = 1 - 1 / (1 + worst * min(idle, cores - 1) / (cores - 1))
+    if slower < 0.01:
+        return 0.0, "with all of them at work"
+    how = "as measured" if seen.workers.crowding_measured else f"{1 / (1 + worst):.1f}–1.0, not measured"
+    return slower, f"parallel efficiency {how}"
+
+
+def _lanes(making: _Making) -> str:
+    if not making.made.workers:
+        return "the training process"
+    return f"{making.lanes} worker{'s' if making.lanes > 1 else ''} a rank"
+
+
+def _hand_over(seen: Seen, samples: float) -> Capacity:
+    """The way of a batch that is made: pickled, through shared memory, pinned, taken by the training thread."""
+    made = {rank: known for rank, known in seen.loading.items() if known is not None}
+    if not made:
         return _unknown("loader", "no batch was seen being made")
-    value = ranks / wall
-    where = "in the training process" if made[0].workers == 0 else f"{made[0].workers} workers a rank"
-    return Capacity("loader", value, 0.9 * value, 1.1 * value, f"batches as they were made, {where}, the slowest rank")
-
-
-def _compute(model: StepModel, samples: float) -> Capacity:
-    rates = []
-    for phases in model.own.values():
-        busy = phases["forward"] + phases["backward"] + phases["optimizer"]
-        if busy > 0:
-            rates.append(samples / busy)
+    if not any(known.workers for known in made.values()):
+        return _unknown("loader", "batches are made where they are used: nothing is handed over")
+    rates = {}
+    for rank in made:
+        handed = seen.of("fetch.hand_over_s", rank)
+        if handed:
+            rates[rank] = samples / max(seen.of("step.batches", rank) or 1.0, 1e-9) / handed
     if not rates:
+        return _unknown("loader", seen.missing.get("fetch.hand_over_s", "no batch could be followed to the loop"))
+    slow = min(rates, key=lambda rank: rates[rank])
+    handed = seen.of("fetch.hand_over_s", slow) or 0.0
+    error = seen.of("fetch.hand_over_error", slow) or 0.0
+    basis = f"{1e3 * handed:.3g} ms from a batch's making to the loop having it; the loop takes one at a time"
+    return _known("loader", rates[slow] * len(seen.model.own), error, basis)
+
+
+def _copy(seen: Seen) -> Capacity:
+    on_gpu = any(facts.get("cuda") for facts in seen.recording.facts.values())
+    if on_gpu:
+        return _unknown("copy", "no event stands between a batch's arrival and its first kernel: it is part of forward")
+    return _unknown("copy", "no CUDA device: nothing is copied")
+
+
+def _compute(seen: Seen, samples: float) -> Capacity:
+    found = []
+    for rank, steps in seen.steady.items():
+        busy, wait = _busy_and_wait(seen, rank, steps)
+        if busy.size and busy.sum() > 0:
+            found.append(_computed(busy, wait, samples))
+    if not found:
         return _unknown("compute", "no step was seen computing")
-    value = min(rates) * len(rates)
-    return Capacity("compute", value, 0.95 * value, 1.05 * value, "forward, backward and optimizer of the slowest rank")
+    slow = min(found, key=lambda capacity: capacity.samples_per_s or 0.0)
+    times = len(found)
+    value, lo, hi = (times * (x or 0.0) for x in (slow.samples_per_s, slow.lo, slow.hi))
+    return Capacity("compute", value, lo, hi, slow.basis if times == 1 else f"{slow.basis}; the slowest rank")
 
 
-def _communication(model: StepModel, samples: float, *, measured: bool) -> Capacity:
-    ranks = len(model.own)
+def _computed(busy: Array, wait: Array, samples: float) -> Capacity:
+    """One rank's, from the steps that did not wait for input, where there are enough of them."""
+    ready = wait <= max(_READY * float(np.median(busy)), _READY_S)
+    if ready.sum() >= _ENOUGH:
+        part, basis = busy[ready], f"forward, backward and optimizer of {int(ready.sum())} steps whose input was ready"
+        return _known("compute", samples / float(part.mean()), relative_error(part), basis)
+    basis = (
+        f"only {int(ready.sum())} of {busy.size} steps had their input ready: forward, backward and optimizer of all, "
+        f"up to {WARMER:.0%} more without waits that let caches go cold"
+    )
+    return _known("compute", samples / float(busy.mean()), relative_error(busy), basis, more=WARMER)
+
+
+def _busy_and_wait(seen: Seen, rank: int, steps: RankSteps) -> tuple[Array, Array]:
+    """Per step, the seconds of computing and of waiting for input."""
+    phases = phases_of(steps, seen.recording.gpu_steps.get(rank))
+    exposed = exposed_comm(steps, seen.recording.comm.get(rank), phases["backward"])
+    busy = phases["forward"] + phases["backward"] + phases["optimizer"] - (exposed[0] if exposed else 0.0)
+    return busy / steps.count, phases["input_wait"] / steps.count
+
+
+def _communication(seen: Seen, samples: float) -> Capacity:
+    ranks, account = len(seen.model.own), seen.account
     if ranks < 2:
         return _unknown("communication", "one rank: nothing to communicate")
-    if not measured:
+    if not account.exposed:
         return _unknown("communication", "no DistributedDataParallel stamps: not measured")
-    if model.wire_s < 1e-6:
+    if seen.model.wire_s < 1e-6:
         return _unknown("communication", "hidden behind the backward pass")
-    value = samples * ranks / model.wire_s
-    return Capacity("communication", value, 0.9 * value, 1.1 * value, "exposed wire time per step")
+    basis = f"exposed wire time, from {account.sampled_steps} steps that DDP stamped"
+    return _known("communication", samples * ranks / seen.model.wire_s, account.wire_error, basis)

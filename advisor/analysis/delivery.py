@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from advisor.analysis.steady import RankSteps
 from advisor.core.analysis import LoaderFacts, training_loader
 from advisor.core.recording import Recording, Table
+from advisor.core.stats import relative_error
 
 Array = NDArray[np.float64]
 
@@ -31,6 +32,7 @@ class Delivery:
     fetches: int
     making_s: float  # the batch was still being made
     hand_over_s: float  # it was made, and not yet here
+    hand_over_error: float  # two standard errors of it, relative
     behind_s: float  # of `making_s`: a later batch was made already
     slow_ratio: float  # what batches that kept later ones waiting took, over the median; 1 where there were none
 
@@ -65,6 +67,7 @@ def delivery_values(
             missing["fetch.hand_over_s"] = missing["fetch.behind_s"] = made
             continue
         found["fetch.hand_over_s", scope] = made.hand_over_s
+        found["fetch.hand_over_error", scope] = made.hand_over_error
         found["fetch.behind_s", scope] = made.behind_s
         found["fetch.slow_ratio", scope] = made.slow_ratio
     return found
@@ -97,10 +100,12 @@ def _delivery(fetches: _Fetches, use: NDArray[np.bool_], done: Array, later: Arr
     begin, end, made = fetches.begin[use], fetches.end[use], np.minimum(done[use], fetches.end[use])
     behind = np.clip(made - np.maximum(begin, later[use]), 0.0, None)
     slow = float((behind * took[use]).sum() / behind.sum()) if behind.sum() > 0 else 0.0
+    handing_over = end - np.maximum(begin, made)
     return Delivery(
         fetches=int(use.sum()),
         making_s=float(np.clip(made - begin, 0.0, None).mean()),
-        hand_over_s=float((end - np.maximum(begin, made)).mean()),
+        hand_over_s=float(handing_over.mean()),
+        hand_over_error=relative_error(handing_over),
         behind_s=float(behind.mean()),
         slow_ratio=max(1.0, slow / max(float(np.median(took[use])), 1e-9)),
     )

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from advisor.analysis.steady import RankSteps
 from advisor.core.analysis import LoaderFacts
-from advisor.core.recording import Process, Recording
-from probes.rank.layout import FLAG_FIRST_BATCH
+from advisor.core.recording import Process, Recording, Table
+from probes.rank.layout import BATCH_FIELDS, FLAG_FIRST_BATCH
 
 _BLOCK_BYTES = 512
 
@@ -33,6 +34,11 @@ class Loading:
     @property
     def blocked_s(self) -> float:
         return max(0.0, self.wall_s - self.cpu_s - self.delay_s)
+
+    @property
+    def reads(self) -> bool:
+        """At least a block a sample came from a device: below that the page cache or memory served the data."""
+        return self.read_bytes >= _BLOCK_BYTES * self.samples
 
 
 def loader_facts(recording: Recording, ranks: Mapping[int, int]) -> tuple[LoaderFacts, ...]:
@@ -63,6 +69,8 @@ def _loader(loader: Mapping[str, Any], rank: int, facts: Mapping[str, Any]) -> L
         dataset=loader.get("dataset") or {},
         mount=mounts.get(root) if root else None,
         prefetch_factor=int(loader["prefetch_factor"]) if isinstance(loader.get("prefetch_factor"), int) else None,
+        batch_bytes=int(loader["batch_bytes"]) if isinstance(loader.get("batch_bytes"), int) else None,
+        library=str(loader.get("library") or ""),
     )
 
 
@@ -71,17 +79,10 @@ def loading_of(recording: Recording, steps: RankSteps, loader: LoaderFacts | Non
     inside = _in_process(steps)
     if inside is not None:
         return inside
-    table = recording.batches.get(steps.rank)
-    if table is None or table.size == 0:
-        return None
-    start, end = int(steps.start_ns.min()), int(steps.end_ns.max())
-    # the batch of the first steady step was made before it: look a little further back, but not at a worker's first batch (imports, opens)
-    span = table[(table["t_end_ns"] > start) & (table["t_start_ns"] < end) & ((table["flags"] & FLAG_FIRST_BATCH) == 0)]
-    span = span[span["evaluation"] != 1]
-    if loader is not None:
-        span = span[(span["loader"] == loader.id) | (span["loader"] < 0)]
+    span = training_batches(recording, steps, loader)
     if span.size == 0:
         return None
+    start, end = int(steps.start_ns.min()), int(steps.end_ns.max())
     wall = (span["t_end_ns"] - span["t_start_ns"]).sum() / 1e9
     workers = len(np.unique(span["pid"])) if loader is None else max(loader.num_workers, 1)
     # busy: of the time in which the worker existed and had not run out of epoch, which its own waits between batches tell
@@ -98,6 +99,35 @@ def loading_of(recording: Recording, steps: RankSteps, loader: LoaderFacts | Non
         system_s=float(span["system_ns"].sum() / 1e9 / count),
         busy_share=float(wall / max(wall + idle, 1e-9)),
     )
+
+
+def training_batches(recording: Recording, steps: RankSteps, loader: LoaderFacts | None) -> Table:
+    """What workers made for one rank's steady steps; empty where none was seen."""
+    table = recording.batches.get(steps.rank)
+    if table is None or table.size == 0:
+        return np.empty(0, dtype=[(name, np.int64) for name in (*BATCH_FIELDS, "flags", "pid")])
+    start, end = int(steps.start_ns.min()), int(steps.end_ns.max())
+    # the batch of the first steady step was made before it: look a little further back, but not at a worker's first batch (imports, opens)
+    span = table[(table["t_end_ns"] > start) & (table["t_start_ns"] < end) & ((table["flags"] & FLAG_FIRST_BATCH) == 0)]
+    span = span[span["evaluation"] != 1]
+    if loader is not None:
+        span = span[(span["loader"] == loader.id) | (span["loader"] < 0)]
+    return np.asarray(span)
+
+
+def making_of(
+    recording: Recording, steps: RankSteps, made: Loading, loader: LoaderFacts | None
+) -> dict[str, NDArray[np.float64]]:
+    """Seconds of `computing` and of `waiting` (neither computing nor in line for a core) of each batch that was timed."""
+    if made.workers:
+        table = training_batches(recording, steps, loader)
+        wall = (table["t_end_ns"] - table["t_start_ns"]) / 1e9
+        cpu, delay = table["cpu_ns"] / 1e9, table["run_delay_ns"] / 1e9
+    else:
+        timed = steps.columns["fetches"] > 0
+        count = steps.columns["fetches"][timed]
+        wall, cpu, delay = (steps.columns[name][timed] / count for name in ("fetch", "fetch_cpu", "fetch_delay"))
+    return {"computing": cpu, "waiting": np.clip(wall - cpu - delay, 0.0, None)}
 
 
 def _in_process(steps: RankSteps) -> Loading | None:

@@ -50,7 +50,7 @@ def memory_trends(recording: Recording, steps: Mapping[int, RankSteps]) -> tuple
 def memory_values(
     recording: Recording, steps: Mapping[int, RankSteps], trends: Iterable[MemoryTrend]
 ) -> dict[tuple[str, str], float]:
-    """Values of the job: how long its memory was followed, and how much of it is left."""
+    """Values of the job: how long its memory was followed, how much of it is left, and what a worker takes of it."""
     found: dict[tuple[str, str], float] = {}
     watched = max((trend.seconds for trend in trends), default=None)
     if watched is not None:
@@ -58,6 +58,13 @@ def memory_values(
     headroom = _headroom_bytes(recording, steps) if steps else None
     if headroom is not None:
         found["memory.headroom_mb", JOB] = headroom / _MB
+    private = [
+        float(series.value.max())
+        for p in recording.processes
+        if p.role == "worker" and (series := recording.samples.get(("proc.private_bytes", f"pid:{p.pid}"))) is not None
+    ]
+    if private:
+        found["memory.worker_mb", JOB] = max(private) / _MB
     return found
 
 

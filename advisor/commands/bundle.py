@@ -13,11 +13,13 @@ from advisor.commands import options
 @options.which_run
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Default: <run>.tar.gz here.")
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
+@click.option("--with-code", is_flag=True, help="Leave in the files of the job that findings point into, for diffs.")
 @options.run_dir
-def bundle(run: str, output: Path | None, force: bool, run_dir: Path) -> None:
+def bundle(run: str, output: Path | None, force: bool, with_code: bool, run_dir: Path) -> None:
     """Pack RUN (a folder, a run's name, or `latest`) into one file that `report` and `watch` read anywhere.
 
-    Environment variables and arguments that look like secrets are masked; no data and no code of the job is in it.
+    Environment variables and arguments that look like secrets are masked; no data of the job is in it, and no code
+    of it unless you say so.
 
     \b
     rn50-advisor bundle latest -o slow-job.tar.gz
@@ -25,4 +27,4 @@ def bundle(run: str, output: Path | None, force: bool, run_dir: Path) -> None:
     from advisor.store.bundle import make_bundle
     from advisor.store.runs import resolve_run
 
-    click.echo(make_bundle(resolve_run(run, run_dir), output, force=force))
+    click.echo(make_bundle(resolve_run(run, run_dir), output, force=force, with_code=with_code))

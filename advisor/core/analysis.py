@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from advisor.core.feed import Feed
+from advisor.core.gpus import GPU_VALUES, GpuView
 from advisor.core.recording import Meta
 from advisor.core.report import (
     Budget,
@@ -21,6 +23,8 @@ from advisor.core.report import (
     TimelinePoint,
 )
 from advisor.core.step_model import StepModel
+from advisor.core.storage import STORAGE_VALUES, DataMount
+from advisor.core.worker_model import Forecast, WorkerModel
 
 JOB = "job"
 _STOPPED_CODES = (124, 130, 143)  # of `timeout`, and of a shell whose command ended by SIGINT or SIGTERM
@@ -60,6 +64,7 @@ VALUES: dict[str, tuple[str, str]] = {
     "fetch.system_share": ("", "CPU time inside the kernel over the time of making a batch, in a worker"),
     "fetch.blocked_share": ("", "neither computing nor waiting for a core: reading, sleeping, locked"),
     "fetch.hand_over_s": ("s", "of the wait for a batch, what came after a worker had made it"),
+    "fetch.hand_over_error": ("", "two standard errors of the mean fetch.hand_over_s, over it"),
     "fetch.behind_s": ("s", "of the wait for a batch still being made, the time in which a later one was made already"),
     "fetch.slow_ratio": ("", "what batches that kept later ones waiting took to make, over the median"),
     "epoch.starts": ("epochs", "epochs that began within the steady steps"),
@@ -84,11 +89,14 @@ VALUES: dict[str, tuple[str, str]] = {
     "ddp.searched": ("iterations", "iterations of which DDP told what its search for unused parameters found"),
     "ddp.with_unused": ("iterations", "those in which it found one"),
     "memory.watched_s": ("s", "how long the memory of the job's processes was followed after the warm-up"),
+    "memory.worker_mb": ("MB", "what one loader worker holds and shares with nobody"),
     "memory.headroom_mb": ("MB", "what the job may still take: host memory or its control group's limit, the smaller"),
     "cpu.steal_share": ("", "share of the host's CPU time the hypervisor took"),
     "quota.cores": ("cores", "the CPU quota above this rank"),
     "quota.throttled_share": ("", "share of quota periods in which this rank's cgroup was held back"),
     "quota.throttled_s_per_s": ("s/s", "time held back per second of wall time"),
+    **STORAGE_VALUES,
+    **GPU_VALUES,
 }
 
 
@@ -108,6 +116,8 @@ class LoaderFacts:
     dataset: Mapping[str, Any]
     mount: Mapping[str, Any] | None = None
     prefetch_factor: int | None = None
+    batch_bytes: int | None = None  # of its first batch's tensors
+    library: str = ""  # of another library's loader: what stands above of its workers is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +146,18 @@ class Death:
     role: str = "rank"
     exception: str = ""
     first: bool = False
+    follows: bool = False  # by its own exception: another rank had gone before
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why the job failed, as its exceptions or its output tell."""
+
+    kind: str  # of the known failures, or "exception"
+    title: str
+    advice: str  # empty: only what the exception itself says
+    rank: int | None  # None: before there were ranks, or nobody told
+    line: str  # where it was read
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +182,54 @@ class Stall:
     typical_step_s: float
     p99_step_s: float
     ranks: tuple[StalledRank, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Coincidence:
+    """What a probe of the host saw before and after the speed changed: means over both stretches."""
+
+    metric: str
+    scope: str
+    before: float
+    after: float
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedChange:
+    """From `step` on the steps took longer. `rank` None: on all ranks; `until_s` None: to the end."""
+
+    step: int
+    t_s: float  # since the job's start
+    until_s: float | None
+    before_s: float  # typical step of the stretch before
+    after_s: float
+    steps_before: float
+    steps_after: float
+    lasted_s: float
+    lost_share: float  # of the time of all steady steps
+    rank: int | None
+    phase: str  # that grew most
+    phase_s: float  # by so much
+    alike: bool = False  # forward and backward of all ranks grew alike, as when the machine slows down
+    coincidences: tuple[Coincidence, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodicStall:
+    """Steps that are far longer than the usual one, again and again. One of the periods is known at least."""
+
+    period_steps: float | None  # None: regular in seconds only
+    period_s: float | None
+    events: int
+    steps: int  # among so many
+    usual_s: float
+    stall_s: float  # what a stall takes beyond the usual step
+    share: float  # of the time
+    rank: int | None
+    phase: str
+    coincides: str  # empty: with nothing that was seen
+    last_step: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,16 +262,23 @@ class Analysis:
     values: Mapping[tuple[str, str], float] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)  # value -> why it could not be had
     model: StepModel | None = None
+    workers: WorkerModel | None = None  # None: nobody saw a batch being made
+    forecast: Forecast | None = None  # of the step, by workers per rank
     budget: Budget = field(default_factory=Budget)
     excess: Mapping[int, Mapping[str, float]] = field(
         default_factory=dict
     )  # by rank and phase: own beyond the others' median
     loaders: tuple[LoaderFacts, ...] = ()
+    feed: Feed | None = None  # None: torch's loaders feed every rank
     hot_lines: tuple[HotLine, ...] = ()
     save_sites: tuple[Mapping[str, Any], ...] = ()
     deaths: tuple[Death, ...] = ()
+    failure: Failure | None = None
     stalls: tuple[Stall, ...] = ()
     memory: tuple[MemoryTrend, ...] = ()
+    changes: tuple[SpeedChange, ...] = ()
+    pulse: PeriodicStall | None = None
+    storage: DataMount | None = None  # what the training data lies on, where that is known
     capacities: tuple[Capacity, ...] = ()
     segments: tuple[Segment, ...] = ()
     timeline: tuple[TimelinePoint, ...] = ()
@@ -210,6 +287,7 @@ class Analysis:
     ranks: tuple[RankStrip, ...] = ()
     host: HostStrip | None = None
     gpus: tuple[GpuStrip, ...] = ()
+    gpu_view: GpuView = field(default_factory=GpuView)
     duration_s: float = 0.0
     running: bool = False
 

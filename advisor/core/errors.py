@@ -42,3 +42,15 @@ class ConfigError(AdvisorError):
     """The configuration names a threshold that does not exist or gives it a value of the wrong type."""
 
     exit_code = 78  # EX_CONFIG of sysexits.h
+
+
+class Regressed(AdvisorError):
+    """`compare --max-regression`: a run is slower than allowed, beyond doubt."""
+
+    exit_code = 3
+
+
+class NotComparable(AdvisorError):
+    """`compare --max-regression`: a run could not be compared, so nothing is proved either way."""
+
+    exit_code = 4

@@ -27,10 +27,13 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
+    """`change` written as a call with `...` (`DataLoader(..., num_workers=6)`) is made a diff of, where the call at `where` allows it."""
+
     title: str
     change: str = ""
     where: Where | None = None
     effort: Effort = "small change"
+    diff: str | None = None  # unified, against the file as the job ran it
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,8 @@ class Finding:
     # from a rule: what this finding explains beyond the rule's own list; from the engine: all that it did explain
     explains: tuple[str, ...] = ()
     explained_by: str | None = None
+    # the inverse, from a rule that says when or how often but not why: rules whose findings are its cause where their ranks overlap
+    causes: tuple[str, ...] = ()
     fatal: bool = False  # the job hangs or died: nothing else matters until that is mended
     urgent: bool = False  # the job will die of it within minutes: comes before whatever only costs time
 

@@ -3,7 +3,8 @@
 A `level` is true at its instant. A `counter` only grows; what it did in an interval is the difference of two readings, so nothing is lost
 between samples. A counter that falls was reset.
 
-Scopes are strings: `host`, `job`, `cpu:3`, `disk:nvme0n1`, `net:eth0`, `gpu:0`; `pid:4711` for a process and for its control group.
+Scopes are strings: `host`, `job`, `cpu:3`, `disk:nvme0n1`, `net:eth0`, `gpu:0`, `mount:/data`; `pid:4711` for a process and for its control
+group.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class Metric:
     name: str
     unit: str
     kind: Kind
-    scope: str  # the kind of scope it comes with: host, cpu, disk, net, gpu, pid, job
+    scope: str  # the kind of scope it comes with: host, cpu, disk, mount, net, gpu, pid, job
     what: str
 
 
@@ -109,10 +110,45 @@ SAMPLES: dict[str, Metric] = dict(
         _m("psi.io_some_s", "s", "counter", "host", "time in which some task waited for I/O"),
         _m("disk.read_bytes", "bytes", "counter", "disk", "read from the device"),
         _m("disk.reads", "reads", "counter", "disk", "reads completed"),
+        _m("disk.read_wait_s", "s", "counter", "disk", "request-seconds of reads; over the reads: how long one took"),
         _m("disk.write_bytes", "bytes", "counter", "disk", "written to the device"),
         _m("disk.writes", "writes", "counter", "disk", "writes completed"),
         _m("disk.busy_s", "s", "counter", "disk", "time with at least one request in flight"),
         _m("disk.queue_s", "s", "counter", "disk", "request-seconds in flight; per second: mean queue length"),
+        _m(
+            "disk.limit_read_bytes_s",
+            "bytes/s",
+            "level",
+            "disk",
+            "the tightest limit on reading that a control group of the job sets on this disk; absent: none",
+        ),
+        _m("disk.limit_reads_s", "reads/s", "level", "disk", "the same, for the number of reads"),
+        _m("disk.volume_exceeded_s", "s", "counter", "disk", "time for which the provider held back this volume"),
+        _m(
+            "disk.instance_exceeded_s",
+            "s",
+            "counter",
+            "disk",
+            "time for which the provider held back the machine's disks",
+        ),
+        _m("mount.read_bytes", "bytes", "counter", "mount", "read from the server of a network file system"),
+        _m("mount.asked_bytes", "bytes", "counter", "mount", "asked of it by programs, its page cache included"),
+        _m("mount.reads", "reads", "counter", "mount", "read requests to the server"),
+        _m("mount.read_wait_s", "s", "counter", "mount", "request-seconds of these reads"),
+        _m(
+            "data.files",
+            "files",
+            "counter",
+            "mount",
+            "different files that were seen open for reading by whoever makes batches",
+        ),
+        _m(
+            "net.in_exceeded",
+            "packets",
+            "counter",
+            "net",
+            "packets queued or dropped because the provider's limit was passed",
+        ),
         _m("net.rx_bytes", "bytes", "counter", "net", "received"),
         _m("net.tx_bytes", "bytes", "counter", "net", "sent"),
         _m("net.speed_mbps", "Mbit/s", "level", "net", "link speed as the driver reports it"),
@@ -144,8 +180,8 @@ SAMPLES: dict[str, Metric] = dict(
         _m("proc.rchar_bytes", "bytes", "counter", "pid", "returned by read calls, page cache included"),
         _m("proc.involuntary_switches", "switches", "counter", "pid", "context switches forced on the process"),
         _m("gpu.util_pct", "%", "level", "gpu", "time some kernel was resident; never evidence of a cause"),
-        _m("gpu.mem_used_bytes", "bytes", "level", "gpu", "device memory in use"),
-        _m("gpu.mem_total_bytes", "bytes", "level", "gpu", "device memory"),
+        _m("gpu.mem_used_bytes", "bytes", "level", "gpu|mig", "device memory in use"),
+        _m("gpu.mem_total_bytes", "bytes", "level", "gpu|mig", "device memory"),
         _m("gpu.power_w", "W", "level", "gpu", "board power"),
         _m("gpu.power_limit_w", "W", "level", "gpu", "enforced power limit"),
         _m("gpu.energy_j", "J", "counter", "gpu", "since the driver was loaded"),
@@ -153,5 +189,52 @@ SAMPLES: dict[str, Metric] = dict(
         _m("gpu.sm_clock_max_mhz", "MHz", "level", "gpu", "highest SM clock of this board"),
         _m("gpu.mem_clock_mhz", "MHz", "level", "gpu", "memory clock"),
         _m("gpu.temp_c", "°C", "level", "gpu", "GPU temperature"),
+        _m("gpu.clock_reasons", "", "level", "gpu", "NVML's clock event reasons, a set of bits"),
+        _m("gpu.power_cap_s", "s", "counter", "gpu", "clocks lowered to stay within the power limit"),
+        _m("gpu.sw_thermal_s", "s", "counter", "gpu", "clocks lowered by the driver for the temperature"),
+        _m("gpu.hw_thermal_s", "s", "counter", "gpu", "clocks at least halved by the board for the temperature"),
+        _m("gpu.power_brake_s", "s", "counter", "gpu", "clocks at least halved by a signal of the power supply"),
+        _m("gpu.thermal_s", "s", "counter", "gpu", "any thermal limit, of drivers that do not split it"),
+        _m("gpu.pcie_gen", "", "level", "gpu", "PCIe generation of the link now; idle links fall back to 1"),
+        _m("gpu.pcie_width", "lanes", "level", "gpu", "PCIe lanes of the link now"),
+        _m("gpu.pcie_rx_bytes", "bytes", "counter", "gpu", "received over PCIe"),
+        _m("gpu.pcie_tx_bytes", "bytes", "counter", "gpu", "sent over PCIe"),
+        _m("gpu.pcie_rx_bytes_per_s", "bytes/s", "level", "gpu", "received over PCIe, where no counter is kept"),
+        _m("gpu.pcie_tx_bytes_per_s", "bytes/s", "level", "gpu", "sent over PCIe, where no counter is kept"),
+        _m("gpu.pcie_replays", "replays", "counter", "gpu", "PCIe packets sent again"),
+        _m("gpu.nvlinks_active", "links", "level", "gpu", "NVLinks that are up"),
+        _m("gpu.nvlink_rx_bytes", "bytes", "counter", "gpu", "received over all NVLinks"),
+        _m("gpu.nvlink_tx_bytes", "bytes", "counter", "gpu", "sent over all NVLinks"),
+        _m("gpu.nvlink_rx_bytes_per_s", "bytes/s", "level", "gpu", "received over all NVLinks, by GPM"),
+        _m("gpu.nvlink_tx_bytes_per_s", "bytes/s", "level", "gpu", "sent over all NVLinks, by GPM"),
+        _m("gpu.nvlink_crc_errors", "errors", "counter", "gpu", "damaged packets on all NVLinks"),
+        _m("gpu.nvlink_recoveries", "events", "counter", "gpu", "replays and recoveries of all NVLinks"),
+        _m("gpu.ecc_corrected", "errors", "counter", "gpu", "corrected memory errors since the driver was loaded"),
+        _m("gpu.ecc_uncorrected", "errors", "counter", "gpu", "uncorrectable memory errors since then"),
+        _m("gpu.ecc_lifetime_corrected", "errors", "counter", "gpu", "corrected memory errors of the board's life"),
+        _m("gpu.ecc_lifetime_uncorrected", "errors", "counter", "gpu", "uncorrectable memory errors of its life"),
+        _m("gpu.rows_remapped_corrected", "rows", "counter", "gpu", "memory rows replaced after corrected errors"),
+        _m("gpu.rows_remapped_uncorrected", "rows", "counter", "gpu", "memory rows replaced after uncorrectable ones"),
+        _m("gpu.row_remap_pending", "", "level", "gpu", "1: a row is replaced at the next reset"),
+        _m("gpu.row_remap_failed", "", "level", "gpu", "1: a row could not be replaced"),
+        _m(
+            "gpu.recovery_action",
+            "",
+            "level",
+            "gpu",
+            "what the driver asks for: 0 nothing, 1 reset, 2 reboot, 3 and 4 drain",
+        ),
+        _m("gpu.xids", "reports", "counter", "gpu", "Xids reported since the recording began"),
+        _m("gpu.xid", "", "level", "gpu", "number of an Xid, at the moment it was reported"),
+        _m("gpu.lost", "", "level", "gpu", "1: the driver has lost the GPU or asks for its reset"),
+        _m("gpu.own_processes", "processes", "level", "gpu", "processes of this job that compute on it"),
+        _m("gpu.foreign_processes", "processes", "level", "gpu", "others that compute on it"),
+        _m("gpu.foreign_mem_bytes", "bytes", "level", "gpu", "device memory of those others"),
+        _m("gpu.foreign_sm_pct", "%", "level", "gpu", "SM time of those others"),
+        _m("gpu.sm_active_pct", "%", "level", "gpu", "SMs that had work (GPM)"),
+        _m("gpu.sm_occupancy_pct", "%", "level", "gpu", "warps of those that would fit (GPM)"),
+        _m("gpu.tensor_active_pct", "%", "level", "gpu", "tensor cores at work (GPM)"),
+        _m("gpu.dram_active_pct", "%", "level", "gpu", "device memory bandwidth in use (GPM)"),
+        _m("gpu.probe_s", "s", "counter", "host", "wall time that asking the driver took"),
     )
 )

@@ -52,6 +52,16 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
+class Source:
+    """A file of the job's own code, secrets masked, as it was when the recorder first spoke of it."""
+
+    path: str
+    sha256: str  # of the file's bytes, so that whoever would change it can tell whether it is still the same
+    text: str
+    edited: bool = False  # written to after the job had begun: lines may not be those that run
+
+
+@dataclass(frozen=True, slots=True)
 class Meta:
     name: str
     argv: tuple[str, ...]
@@ -86,9 +96,14 @@ class Recording:
     comm: Mapping[int, Table] = field(default_factory=dict)
     spans: Mapping[int, Table] = field(default_factory=dict)
     batches: Mapping[int, Table] = field(default_factory=dict)  # by rank; columns: BATCH_FIELDS, flags, pid
+    # by rank, where samples were looked into; columns: LOOK_FIELDS or PART_FIELDS, flags. A part is told by its number.
+    looks: Mapping[int, Table] = field(default_factory=dict)
+    parts: Mapping[int, Table] = field(default_factory=dict)
+    part_names: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     samples: Mapping[tuple[str, str], Series] = field(default_factory=dict)
     events: tuple[Event, ...] = ()
     gaps: tuple[ProbeGap, ...] = ()
+    sources: tuple[Source, ...] = ()
     positions: Mapping[int, tuple[str, int, int]] = field(
         default_factory=dict
     )  # by rank: phase, step, since_ns, as last seen

@@ -9,12 +9,16 @@ from typing import Any, Literal
 
 from advisor.core.findings import Affected, Evidence, Finding, Fix, Saving, Where
 from advisor.core.metrics import ProbeGap
+from advisor.core.worker_model import WorkerCurve, WorkerPoint
 
 SCHEMA = "rn50-advisor/report/1"
 
 # The exclusive phases of a step, in the order they are shown. Together they are the whole step; `unattributed` is what no mark covers.
+EPOCH_START, INPUT_OR_FORWARD = "input_wait.epoch_start", "input_or_forward"
 PHASES = (
     "input_wait",
+    EPOCH_START,
+    INPUT_OR_FORWARD,
     "forward",
     "backward",
     "comm_exposed",
@@ -26,6 +30,8 @@ PHASES = (
 )
 PHASE_TITLES = {
     "input_wait": "waiting for input",
+    EPOCH_START: "begin of epochs",
+    INPUT_OR_FORWARD: "input or forward",  # no loader was seen: fetching and forward cannot be told apart
     "forward": "forward",
     "backward": "backward",
     "comm_exposed": "communication (exposed)",
@@ -198,25 +204,26 @@ class Report:
     ranks: tuple[RankStrip, ...] = ()
     host: HostStrip | None = None
     gpus: tuple[GpuStrip, ...] = ()
+    worker_curve: WorkerCurve | None = None  # None: nobody saw a batch being made, or how many samples it held
 
     def as_json(self) -> dict[str, Any]:
         """The report as plain JSON values; NaN and infinities become null."""
         document = {"schema": SCHEMA}
-        document.update(_plain(self))
+        document.update(plain_values(self))
         return document
 
 
-def _plain(value: Any) -> Any:
+def plain_values(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
-        plain = {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+        plain = {f.name: plain_values(getattr(value, f.name)) for f in fields(value)}
         if isinstance(value, Finding):
-            plain.pop("fatal")
-            plain.pop("urgent")
+            for name in ("fatal", "urgent", "causes"):  # the engine's business
+                plain.pop(name)
         return plain
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain_values(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [plain_values(item) for item in value]
     if hasattr(value, "item"):
         value = value.item()  # numpy scalar
     if isinstance(value, float) and not math.isfinite(value):
@@ -261,4 +268,10 @@ def from_json(document: Mapping[str, Any]) -> Report:
         ranks=tuple(RankStrip(**r) for r in d["ranks"]),
         host=HostStrip(**d["host"]) if d["host"] else None,
         gpus=tuple(GpuStrip(**g) for g in d["gpus"]),
+        worker_curve=_curve(d["worker_curve"]) if d.get("worker_curve") else None,
     )
+
+
+def _curve(c: Mapping[str, Any]) -> WorkerCurve:
+    points = tuple(WorkerPoint(p["workers"], (p["samples_per_s"][0], p["samples_per_s"][1])) for p in c["points"])
+    return WorkerCurve(c["measured"], c["knee"], points)

@@ -7,12 +7,23 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
+_STRETCHES = 16
+
 
 def median(values: Array) -> float:
     """Raises ValueError for an empty array: a median of nothing is not zero."""
     if values.size == 0:
         raise ValueError("median of nothing")
     return float(np.median(values))
+
+
+def relative_error(values: Array) -> float:
+    """Two standard errors of the mean over the mean. What follows each other is alike, so means of stretches are compared, not values."""
+    if values.size < 2 or not values.mean():
+        return 1.0
+    stretches = [float(part.mean()) for part in np.array_split(values, min(values.size, _STRETCHES))]
+    spread = float(np.std(stretches, ddof=1)) / np.sqrt(len(stretches))
+    return min(1.0, float(2 * spread / abs(values.mean())))
 
 
 def increase(t_ns: NDArray[np.int64], counter: Array, start_ns: int, end_ns: int) -> tuple[float, float] | None:

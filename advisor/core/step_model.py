@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from advisor.core.findings import Saving
 
-_WARMER = 0.15  # of the work, for each step that was spent waiting
+WARMER = 0.15  # of the work, for each step that was spent waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class StepModel:
         Who waits starts with cold caches on a core that has slept: without the wait the work itself is shorter. Measured on two cores:
         steps that were to take 0.31, 0.38 and 0.42 of what they took came to 0.27, 0.36 and 0.37.
         """
-        return after_s * (1.0 - _WARMER * max(0.0, 1.0 - after_s / self.step_s))
+        return after_s * (1.0 - WARMER * max(0.0, 1.0 - after_s / self.step_s))
 
     def saving(self, best_s: float, worst_s: float, basis: str) -> Saving:
         """The saving of a step that would take between `best_s` and `worst_s` seconds."""

@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from advisor.core import format as fmt
 from advisor.core.report import PHASES, Capacity, Segment
+from advisor.core.worker_model import WorkerCurve
 from advisor.report import inert, phrases
 
 BAR_HEIGHT = 26
@@ -93,6 +94,42 @@ def plot(
         '<svg viewBox="0 0 {:.0f} {}" width="100%" height="{}" preserveAspectRatio="none">{}</svg>'
     ).format(PLOT_UNITS, PLOT_HEIGHT, PLOT_HEIGHT, Markup("").join(shapes))
     return _svg(PLOT_HEIGHT, title, [*behind, *grid, stretched], "plot")
+
+
+def worker_chart(curve: WorkerCurve, *, top: float, title: str) -> Markup:
+    """The forecast as a band over the number of workers; the measured point is a dot, the knee a line."""
+    last = max(curve.points[-1].workers, 1)
+    places = [(ROOM * 10 * point.workers / last + 10, point) for point in curve.points]
+
+    def y(rate: float) -> float:
+        return PLOT_HEIGHT * (1 - min(rate / top, 1.0))
+
+    upper = " ".join(f"{x:.1f},{y(point.samples_per_s[1]):.1f}" for x, point in places)
+    lower = " ".join(f"{x:.1f},{y(point.samples_per_s[0]):.1f}" for x, point in reversed(places))
+    middle = " ".join(f"{x:.1f},{y(sum(point.samples_per_s) / 2):.1f}" for x, point in places)
+    shapes = Markup('<polygon class="area" points="{} {}"/><polyline class="line" points="{}"/>').format(
+        upper, lower, middle
+    )
+    stretched = Markup(
+        '<svg viewBox="0 0 {:.0f} {}" width="100%" height="{}" preserveAspectRatio="none">{}</svg>'
+    ).format(PLOT_UNITS, PLOT_HEIGHT, PLOT_HEIGHT, shapes)
+    grid = [_line(0, 100, PLOT_HEIGHT * share, PLOT_HEIGHT * share, "grid") for share in (0.0, 0.5, 1.0)]
+    parts = [*grid, stretched]
+    for x, point in places:
+        if point.workers == curve.knee:
+            parts.append(_line(x / 10, x / 10, 0, PLOT_HEIGHT, "knee"))
+        if point.workers == curve.measured:
+            dot = '<circle class="dot" cx="{:.2f}%" cy="{:.1f}" r="5"><title>{}</title></circle>'
+            told = f"{point.workers} workers: {point.words} samples/s, measured"
+            parts.append(Markup(dot).format(x / 10, y(sum(point.samples_per_s) / 2), told))
+    return _svg(PLOT_HEIGHT, title, parts, "plot")
+
+
+def worker_ticks(curve: WorkerCurve, most: int = 9) -> list[tuple[float, int]]:
+    """(place in percent of the chart's width, workers) of evenly chosen counts, the last one among them."""
+    last = max(curve.points[-1].workers, 1)
+    step = max(1, math.ceil(last / (most - 1)))
+    return [(ROOM * n / last + 1, n) for n in range(0, last + 1, step)]
 
 
 def round_top(largest: float) -> float:

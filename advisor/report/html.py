@@ -10,6 +10,7 @@ from markupsafe import Markup, escape
 
 import advisor
 from advisor.core import format as fmt
+from advisor.core.loader_words import loader_rows
 from advisor.core.report import SCHEMA, Report
 from advisor.report import charts, inert, phrases, surroundings
 
@@ -23,6 +24,7 @@ EXPENDABLE = (
     "gaps",
     "outcomes",
     "segments",
+    "worker_curve",
     "capacities",
     "findings",
     "budget",
@@ -33,7 +35,7 @@ ROWS_SHOWN = 60
 
 
 def render(report: Report) -> str:
-    template = _environment().get_template("report.html.j2")
+    template = templates().get_template("report.html.j2")
     return template.render(
         report=report,
         version=advisor.__version__,
@@ -43,7 +45,9 @@ def render(report: Report) -> str:
         roots=phrases.root_findings(report)[: phrases.FINDINGS_SHOWN],
         budget=_budget(report),
         capacities=_capacities(report),
+        workers=_workers(report),
         timeline=_timeline(report),
+        loaders=loader_rows(report.facts),
         pairs=surroundings.pairs(report)[:PAIRS_SHOWN],
         rows_shown=ROWS_SHOWN,
     )
@@ -62,7 +66,8 @@ def embedded(report: Report) -> dict[str, Any]:
 
 
 @functools.cache
-def _environment() -> Environment:
+def templates() -> Environment:
+    """What report and comparison are printed with."""
     environment = Environment(
         loader=PackageLoader("advisor.report", "templates"),
         autoescape=True,
@@ -78,8 +83,17 @@ def _environment() -> Environment:
         command_line=inert.command_line,
         phase_class=charts.phase_class,
     )
+    environment.filters["diff"] = _diff
     environment.filters["block"] = lambda text: Markup(escape(inert.block(text)))
     return environment
+
+
+def _diff(text: str) -> Markup:
+    kinds = {"+": "added", "-": "removed", "@": "place"}
+    rows = [
+        Markup('<span class="{}">{}</span>').format(kinds.get(r[:1], "same"), r) for r in inert.diff(text).split("\n")
+    ]
+    return Markup("\n").join(rows)
 
 
 def _printable(value: object) -> object:
@@ -107,6 +121,7 @@ def _capacities(report: Report) -> dict[str, Any] | None:
     if not report.capacities:
         return None
     measured, slowest = report.throughput.samples_per_s, phrases.bottleneck_stage(report)
+    cap = phrases.cap_stage(report)
     scale = charts.capacity_scale(report.capacities, measured)
     rows = []
     for capacity in report.capacities[:ROWS_SHOWN]:
@@ -116,8 +131,19 @@ def _capacities(report: Report) -> dict[str, Any] | None:
             if known
             else None
         )
-        rows.append((capacity, bar, capacity is slowest))
+        rows.append((capacity, bar, "bottleneck" if capacity is slowest else "cap" if capacity is cap else ""))
     return {"rows": rows, "measured": measured, "cut": any((c.samples_per_s or 0) > scale for c in report.capacities)}
+
+
+def _workers(report: Report) -> dict[str, Any] | None:
+    """The forecast over worker counts."""
+    curve = report.worker_curve
+    if curve is None or max(point.samples_per_s[1] for point in curve.points) <= 0:
+        return None
+    top = charts.round_top(max(point.samples_per_s[1] for point in curve.points))
+    svg = charts.worker_chart(curve, top=top, title="Samples a second by the number of loader workers")
+    marks = [fmt.quantity(top * share, "samples/s") for share in (1.0, 0.5, 0.0)]
+    return {"curve": curve, "svg": svg, "marks": marks, "ticks": charts.worker_ticks(curve)}
 
 
 def _timeline(report: Report) -> dict[str, Any] | None:

@@ -11,6 +11,7 @@ from advisor.core.format import shorten
 
 LINE_LIMIT = 300
 BLOCK_LIMIT = 4000
+DIFF_LIMIT = 20_000
 ARGV_LIMIT = 1000
 
 _ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])?")
@@ -31,8 +32,13 @@ def one_line(text: object, limit: int = LINE_LIMIT) -> str:
     return shorten(" ".join(_CONTROL.sub(" ", clean).split()), limit)
 
 
-def block(text: object, limit: int = BLOCK_LIMIT) -> str:
-    """Printable, lines kept, tabs made spaces, at most `limit` characters."""
+def diff(text: object) -> str:
+    """A unified diff, printable; spaces and tabs are left as they are, for it must still apply."""
+    return block(text, DIFF_LIMIT, tabs=True)
+
+
+def block(text: object, limit: int = BLOCK_LIMIT, *, tabs: bool = False) -> str:
+    """Printable, lines kept, tabs made spaces unless they shall stay, at most `limit` characters."""
     clean = (
         _readable(str(text)[: limit * 8])
         .replace("\r\n", "\n")
@@ -40,7 +46,8 @@ def block(text: object, limit: int = BLOCK_LIMIT) -> str:
         .replace("\u2028", "\n")
         .replace("\u2029", "\n")
     )
-    return shorten(_CONTROL_IN_BLOCK.sub(" ", clean).expandtabs(4).strip("\n"), limit)
+    clean = _CONTROL_IN_BLOCK.sub(" ", clean)
+    return shorten((clean if tabs else clean.expandtabs(4)).strip("\n"), limit)
 
 
 def command_line(argv: Iterable[str], limit: int = ARGV_LIMIT) -> str:
@@ -72,9 +79,11 @@ def markdown_cell_code(text: object, limit: int = LINE_LIMIT) -> str:
 
 def markdown_block(text: object, language: str = "") -> str:
     """A fenced code block that its content cannot close."""
-    clean = block(text)
-    fence = _fence(clean, 3)
-    return f"{fence}{language}\n{clean}\n{fence}"
+    return _fenced(block(text), language)
+
+
+def markdown_diff(text: object) -> str:
+    return _fenced(diff(text), "diff")
 
 
 def script_json(document: object) -> str:
@@ -85,6 +94,11 @@ def script_json(document: object) -> str:
 
 def _readable(text: str) -> str:
     return _SURROGATE.sub("\ufffd", _REORDERING.sub("", _ESCAPE_SEQUENCE.sub("", text)))
+
+
+def _fenced(clean: str, language: str) -> str:
+    fence = _fence(clean, 3)
+    return f"{fence}{language}\n{clean}\n{fence}"
 
 
 def _fence(text: str, least: int) -> str:

@@ -20,10 +20,17 @@ def plain(lines: Iterable[Line]) -> str:
 
 
 def wrapped(
-    label: str, text: str, style: Style = "", *, indent: int = 2, most: int = 0, label_style: Style = "dim"
+    label: str,
+    text: str,
+    style: Style = "",
+    *,
+    indent: int = 2,
+    most: int = 0,
+    label_style: Style = "dim",
+    width: int = WIDTH,
 ) -> list[Line]:
     """`label` and then `text` hanging beside it; `most` > 0 cuts after that many lines."""
-    room = WIDTH - indent - len(label)
+    room = width - indent - len(label)
     parts = textwrap.wrap(inert.one_line(text, 2000), room, break_on_hyphens=False) or [""]
     if most and len(parts) > most:
         parts = [*parts[: most - 1], parts[most - 1][: room - 1].rstrip() + "…"]
@@ -35,6 +42,12 @@ def code(text: str, indent: int) -> list[Line]:
     """Text whose line breaks matter: never wrapped, each line cut at the width."""
     lines = inert.block(text).split("\n")
     return [[(" " * indent, ""), (line[: WIDTH - indent], "code")] for line in lines]
+
+
+def diff(text: str, indent: int) -> list[Line]:
+    """A unified diff: never wrapped or cut, so that it can be copied."""
+    styles: dict[str, Style] = {"+": "good", "-": "bad", "@": "dim"}
+    return [[(" " * indent, ""), (line, styles.get(line[:1], ""))] for line in inert.diff(text).split("\n")]
 
 
 def table(head: list[str], rows: list[list[str]], indent: int = 2) -> list[Line]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from advisor.core import format as fmt
 from advisor.core.findings import Finding, Fix
 from advisor.core.report import Report
-from advisor.report import inert, phrases, surroundings
+from advisor.report import inert, loaders, phrases, surroundings
 
 ROWS_SHOWN = 60
 RANKS_SHOWN = 8  # as columns; GitHub shows about this many without scrolling
@@ -16,7 +16,19 @@ _text, _code, _cell_code = inert.markdown, inert.markdown_code, inert.markdown_c
 
 
 def render(report: Report) -> str:
-    parts = (_verdict, _job, _budget, _capacities, _findings, _not_measured, _segments, _machine, _overhead)
+    parts = (
+        _verdict,
+        _job,
+        _budget,
+        _capacities,
+        _workers,
+        _findings,
+        loaders.markdown_lines,
+        _not_measured,
+        _segments,
+        _machine,
+        _overhead,
+    )
     return "\n\n".join("\n".join(made) for part in parts if (made := part(report)))
 
 
@@ -71,14 +83,28 @@ def _budget(report: Report) -> list[str]:
 def _capacities(report: Report) -> list[str]:
     if not report.capacities:
         return []
-    slowest = phrases.bottleneck_stage(report)
+    slowest, cap = phrases.bottleneck_stage(report), phrases.cap_stage(report)
     rows = []
     for capacity in report.capacities[:ROWS_SHOWN]:
         stage = _text(phrases.stage(capacity))
         rate = fmt.number(capacity.samples_per_s) if capacity.samples_per_s is not None else "not measured"
-        mark = f"**{stage}** ◀ slowest" if capacity is slowest else stage
-        rows.append((mark, rate, phrases.capacity_range(capacity) or fmt.DASH, _text(capacity.basis)))
+        mark = "◀ bottleneck" if capacity is slowest else "◁ caps the gain" if capacity is cap else ""
+        name = f"**{stage}** {mark}" if capacity is slowest else f"{stage} {mark}".rstrip()
+        rows.append((name, rate, phrases.capacity_range(capacity) or fmt.DASH, _text(capacity.basis)))
     return ["## What each stage could deliver alone", "", *_table(["stage", "samples/s", "interval", "basis"], rows)]
+
+
+def _workers(report: Report) -> list[str]:
+    curve = report.worker_curve
+    if curve is None:
+        return []
+    rows = []
+    for point in curve.points[:ROWS_SHOWN]:
+        marks = [word for word, n in (("◀ measured", curve.measured), ("◁ knee", curve.knee)) if n == point.workers]
+        rows.append((str(point.workers), point.words, " ".join(marks)))
+    told = f"workers: {curve.words}, all ranks together."
+    points = _folded("All numbers of workers", _table(["workers a rank", "samples/s", ""], rows))
+    return ["## With another number of loader workers", "", told, "", *points]
 
 
 def _findings(report: Report) -> list[str]:
@@ -124,7 +150,8 @@ def _evidence(finding: Finding) -> list[str]:
 def _fix(fix: Fix, label: str) -> list[str]:
     where = f" at {_code(phrases.place(fix))}" if fix.where else ""
     out = [f"{label}{_text(fix.title)}{where} ({fix.effort})"]
-    return [*out, "", inert.markdown_block(fix.change, "python")] if fix.change else out
+    out += ["", inert.markdown_block(fix.change, "python")] if fix.change else []
+    return [*out, "", inert.markdown_diff(fix.diff)] if fix.diff else out
 
 
 def _not_measured(report: Report) -> list[str]:

@@ -182,6 +182,14 @@ def bottleneck_stage(report: Report) -> Capacity | None:
     return min(measured, key=lambda c: c.samples_per_s or 0.0, default=None)
 
 
+def cap_stage(report: Report) -> Capacity | None:
+    """The second slowest: where it is, mending the slowest stops helping."""
+    measured = sorted(
+        (c for c in report.capacities if c.samples_per_s is not None), key=lambda c: c.samples_per_s or 0.0
+    )
+    return measured[1] if len(measured) > 1 else None
+
+
 def capacity_range(capacity: Capacity) -> str:
     if capacity.lo is None or capacity.hi is None:
         return ""

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from advisor.core import format as fmt
+from advisor.core.loader_words import without_loaders
 from advisor.core.report import GpuStrip, HostStrip, Report
 
 
 def pairs(report: Report) -> list[tuple[str, str]]:
-    """Environment and facts as flat pairs; the start, which the job's own part tells, left out."""
+    """Environment and facts as flat pairs; the start and the loaders, told elsewhere, left out."""
     rest = {key: value for key, value in report.environment.items() if key != "started"}
-    return [*flat(rest), *flat(report.facts, "job.")]
+    return [*flat(rest), *flat(without_loaders(report.facts), "job.")]
 
 
 def host(strip: HostStrip) -> list[tuple[str, str]]:
@@ -70,6 +71,7 @@ def gpu(strip: GpuStrip) -> list[tuple[str, str]]:
         ("SM clock", clock),
         ("temperature", temperature),
         ("a kernel resident", fmt.percent(strip.util_pct)),
+        ("noticed", strip.trouble or fmt.DASH),
     ]
 
 

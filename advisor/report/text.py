@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from advisor.core import format as fmt
 from advisor.core.findings import Finding
 from advisor.core.report import Report, State
-from advisor.report import inert, lines, phrases, surroundings
+from advisor.report import inert, lines, loaders, phrases, surroundings
 from advisor.report.lines import Line, Style
 
 SUMMARY_LINES = 12
@@ -59,7 +59,9 @@ def document(report: Report) -> list[Line]:
         _speed_part,
         _budget,
         _capacities,
+        _workers,
         _findings,
+        loaders.text_lines,
         _not_measured,
         _segments,
         _machine,
@@ -152,22 +154,30 @@ def _part(row: Mapping[str, float], name: str) -> str:
 def _capacities(report: Report) -> list[Line]:
     if not report.capacities:
         return []
-    slowest = phrases.bottleneck_stage(report)
+    slowest, cap = phrases.bottleneck_stage(report), phrases.cap_stage(report)
     out = [_title("what each stage could deliver alone")]
     for capacity in report.capacities:
         rate = (
             f"{fmt.number(capacity.samples_per_s)} samples/s" if capacity.samples_per_s is not None else "not measured"
         )
         span = f" ({phrases.capacity_range(capacity)})" if phrases.capacity_range(capacity) else ""
-        mark = "◀ slowest" if capacity is slowest else ""
+        mark = "◀ bottleneck" if capacity is slowest else "◁ caps the gain" if capacity is cap else ""
         head: Line = [
             ("  ", ""),
             (inert.one_line(phrases.stage(capacity), 24).ljust(22), ""),
             (f"{rate}{span}  ", ""),
-            (mark, "warn"),
+            (mark, "warn" if capacity is slowest else "dim"),
         ]
         out += [head, *(lines.wrapped("", capacity.basis, "dim", indent=24, most=2) if capacity.basis else [])]
     return out
+
+
+def _workers(report: Report) -> list[Line]:
+    curve = report.worker_curve
+    if curve is None:
+        return []
+    told = f"{curve.words}, all ranks together"
+    return [_title("with another number of loader workers a rank"), *lines.wrapped("workers: ", told)]
 
 
 def _findings(report: Report) -> list[Line]:
@@ -194,6 +204,7 @@ def _finding(finding: Finding, bullet: str) -> list[Line]:
         where = f" at {phrases.place(fix)}" if fix.where else ""
         out += lines.wrapped("fix       ", f"{fix.title}{where} ({fix.effort})", "good", indent=indent, most=4)
         out += lines.code(fix.change, indent + 10) if fix.change else []
+        out += lines.diff(fix.diff, indent + 10) if fix.diff else []
     if gain := phrases.gain(finding.saving):
         basis = f" ({finding.saving.basis})" if finding.saving and finding.saving.basis else ""
         out += lines.wrapped("gain      ", gain + basis, indent=indent, most=4)

@@ -14,9 +14,11 @@ from advisor.run.cost import CostBook
 from advisor.run.deaths import DeathDesk, OomLedger
 from advisor.run.follow import Followers
 from advisor.run.hostwatch import HostNews, HostWatch, MachineNews, MountNews, News
+from advisor.run.lastwords import last_words
 from advisor.run.meta import first_meta, kept_environment, startup_s
 from advisor.run.notes import Notes
 from advisor.run.roster import Roster
+from advisor.run.sources import SourceNews
 from advisor.run.stacks import StackWatch, Watched
 from advisor.store.failure import RecordingStopped
 from advisor.store.secrets import redact_argv
@@ -52,7 +54,12 @@ class Agent:
         self._stacks = StackWatch(plan.options, post=self._news.append)
         self._deaths = self._death_desk()
         self._followers = Followers(self._writer, self._roster, plan.ring_folder, watch_death=self._watch_death)
-        self._notes = plan.ring_folder and Notes(self._writer, plan.ring_folder, want_mount=self._host.want_mount)
+        self._notes = plan.ring_folder and Notes(
+            self._writer,
+            plan.ring_folder,
+            want_mount=self._host.want_mount,
+            want_source=self._host.want_source,
+        )
         self._missed: deque[Death] = deque()
         self._self_ns: dict[int, tuple[int, int]] = {}
         self._told_recorder_cost = False
@@ -84,6 +91,8 @@ class Agent:
         self._record(lambda: self._believe_the_tree(time.perf_counter_ns() + _NEWS_TAKES_NS))
         self._record(lambda: self._root_ended(Death(self._roster.root_pid, ended_ns, exit_code, signal)))
         self._record(lambda: self._last_words(answered))
+        if exit_code or signal:
+            self._record(lambda: self._keep_output(ended_ns))
         end = {"ended_ns": ended_ns, "exit_code": exit_code, "exit_signal": signal, "agent": self._account()}
         self._record(lambda: self._writer.put_meta(**end))
         self._record(self._writer.close)
@@ -130,6 +139,9 @@ class Agent:
         elif isinstance(news, MountNews):
             if self._notes:
                 self._notes.mount_found(news.root, news.mount)
+        elif isinstance(news, SourceNews):
+            if self._notes:
+                self._notes.sources.found(news)
         elif isinstance(news, MachineNews):
             self._environment |= news.facts
             self._writer.put_meta(environment=self._environment)
@@ -241,6 +253,8 @@ class Agent:
         self._followers.look(time.perf_counter_ns())
         if self._notes:
             self._notes.read()
+            if host_answered:  # no file system hangs
+                self._notes.sources.finish()
         self._followers.state_positions()
         for pid in self._oom.settle(time.perf_counter_ns(), last=True):
             self._roster.mark_oom_killed(pid)
@@ -260,6 +274,12 @@ class Agent:
             )
         self._tell_survivors()
         self._followers.close()
+
+    def _keep_output(self, ended_ns: int) -> None:
+        """Of a job behind the screen: what it said of its failure."""
+        lines = last_words(self._writer.folder)
+        if lines:
+            self._writer.put_event(Event(ended_ns, "output", None, None, {"lines": lines}))
 
     def _tell_survivors(self) -> None:
         """Processes that the job left running are the user's business; the run names them."""

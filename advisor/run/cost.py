@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 WINDOW_S = 30.0
 # Dearest for what it tells comes first. Names of host probes are theirs; the others are switches of the agent.
-SHED_ORDER = ("stacks", "cpu_cores", "gpu", "workers", "network", "disk", "memory")
+SHED_ORDER = ("stacks", "cpu_cores", "gpu", "workers", "data_files", "allowances", "network", "disk", "memory")
 
 
 class CostBook:

@@ -16,10 +16,10 @@ from advisor.run.roster import Roster
 from advisor.store.writer import RunWriter
 from probes.host.deaths import Death
 from probes.host.target import Target
-from probes.rank.layout import FLAG_TAIL, KIND_BATCH, KIND_STEP, STEP_FIELDS
+from probes.rank.layout import FLAG_NO_LOADER, FLAG_TAIL, KIND_BATCH, KIND_STEP, STEP_FIELDS
 
 _T_START, _T_END = STEP_FIELDS.index("t_start_ns"), STEP_FIELDS.index("t_end_ns")
-_GAP, _CLIP = STEP_FIELDS.index("gap_ns"), STEP_FIELDS.index("clip_ns")
+_GAP, _CLIP, _FORWARD = (STEP_FIELDS.index(name) for name in ("gap_ns", "clip_ns", "forward_ns"))
 _RECENT_STEPS = 256
 _HELD_ROWS_MAX = 20_000  # batches of workers whose rank has not shown itself yet
 
@@ -252,4 +252,6 @@ def _note_steps(follower: Follower, rows: list[Row]) -> None:
         if not flags & FLAG_TAIL:
             follower.steps += 1
             follower.step_ns.append(payload[_T_END] - payload[_T_START])
-            follower.outside_ns.append(payload[_GAP] + payload[_CLIP])
+            # without a loader nobody knows where the fetch ends and the model begins, until a stack has been seen
+            unknown = payload[_FORWARD] if flags & FLAG_NO_LOADER else 0
+            follower.outside_ns.append(payload[_GAP] + payload[_CLIP] + unknown)

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from advisor.core.metrics import ProbeGap
+from advisor.core.recording import Event
+from advisor.run.sources import SourceNews, read_source
+from probes.host.data_files import DataFilesProbe
 from probes.host.disk import mount_of
 from probes.host.gpu import GpuProbe
 from probes.host.process_tree import Member, ProcessTree, TreeChange
@@ -40,7 +43,7 @@ class MachineNews:
     facts: Mapping[str, Any]
 
 
-News = HostNews | MountNews | MachineNews | ProbeGap
+News = HostNews | MountNews | MachineNews | SourceNews | Event | ProbeGap
 
 
 class HostWatch:
@@ -50,6 +53,7 @@ class HostWatch:
         self._tree = ProcessTree(job_pid)
         found = host_probes(tree=self._tree, job_pid=job_pid) if probes else ()
         self._gpu = next((probe for probe in found if isinstance(probe, GpuProbe)), None)
+        self._data_files = next((probe for probe in found if isinstance(probe, DataFilesProbe)), None)
         self._sampler = Sampler(found, period_s)
         self._post = post
         self._stop = threading.Event()
@@ -74,6 +78,9 @@ class HostWatch:
 
     def want_mount(self, root: str) -> None:
         self._wanted.append(lambda: self._post(MountNews(root, _mount(root))))
+
+    def want_source(self, path: str, known_at_unix_s: float) -> None:
+        self._wanted.append(lambda: self._post(read_source(path, known_at_unix_s)))
 
     def finish(self, within_s: float) -> bool:
         """One last tick, then the end. False if a driver or a mount does not answer."""
@@ -100,11 +107,14 @@ class HostWatch:
             # with the tick's own time the tree answers what the probe has just found
             change = self._tree.update(tick.t_ns)
             self._post(HostNews(tick, change, self._tree.members()))
+            for mount in self._data_files.take_mounts() if self._data_files is not None else ():
+                self._post(Event(tick.t_ns, "data_mount", None, None, dataclasses.asdict(mount)))
 
     def _describe_machine(self) -> None:
         facts = dict(host_facts())
         if self._gpu is not None:
             facts["gpus"] = [dataclasses.asdict(device) for device in self._gpu.devices()]
+            facts["gpu_paths"] = [dataclasses.asdict(path) for path in self._gpu.paths()]
             facts["driver"] = self._gpu.driver_version
             facts["driver_cuda"] = self._gpu.cuda_version
         self._post(MachineNews(facts))

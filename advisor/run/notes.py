@@ -1,4 +1,4 @@
-"""The small files beside the rings: facts that a process states about itself, and errors of its recorder."""
+"""The small files beside the rings: facts that a process states about itself, names of parts of a sample, and errors of its recorder."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.core.metrics import ProbeGap
+from advisor.run.sources import Sources
 from advisor.store.writer import RunWriter
 
 _BYTES_MAX = 4 << 20
@@ -21,10 +22,18 @@ class Notes:
     What a data set's root is mounted from is asked of `want_mount`, which answers later: a dead network mount answers never.
     """
 
-    def __init__(self, writer: RunWriter, folder: Path, *, want_mount: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        writer: RunWriter,
+        folder: Path,
+        *,
+        want_mount: Callable[[str], None],
+        want_source: Callable[[str, float], None],
+    ) -> None:
         self._writer = writer
         self._folder = folder
         self._want_mount = want_mount
+        self.sources = Sources(writer, want=want_source)
         self._seen: dict[str, tuple[int, int]] = {}
         self._mounts: dict[str, Mapping[str, Any] | None] = {}
         self.facts: dict[int, dict[str, Any]] = {}
@@ -36,7 +45,7 @@ class Notes:
             return
         for entry in entries:
             kind, _, number = entry.name.partition(".")[0].partition("-")
-            if kind not in ("facts", "error") or not number.isdigit() or entry.name.endswith(".new"):
+            if kind not in ("facts", "error", "part") or not number.isdigit() or entry.name.endswith(".new"):
                 continue
             try:
                 status = entry.stat(follow_symlinks=False)
@@ -57,8 +66,9 @@ class Notes:
         known = {root: self._mounts[root] for root in _roots(facts) if self._mounts.get(root)}
         self._writer.put_facts(pid, {**facts, "mounts": known} if known else facts)
 
-    def _take(self, kind: str, pid: int, path: Path, size: int) -> None:
-        scope = f"pid:{pid}"
+    def _take(self, kind: str, number: int, path: Path, size: int) -> None:
+        """`number`: the pid of the process, or that of the part."""
+        pid, scope = number, f"{'part' if kind == 'part' else 'pid'}:{number}"
         try:
             if size > _BYTES_MAX:
                 raise ValueError(f"{size} bytes long")
@@ -70,12 +80,16 @@ class Notes:
             facts = json.loads(text)
             if not isinstance(facts, dict):
                 raise ValueError("no JSON object")
+            if kind == "part":
+                self._writer.put_part_name(number, facts)
+                return
         except FileNotFoundError:
             raise
         except (OSError, ValueError) as error:
             self._writer.put_gap(ProbeGap("facts", scope, f"{path.name} cannot be read: {error}"))
             return
         self.facts[pid] = facts
+        self.sources.named(facts)
         for root in _roots(facts):
             if root not in self._mounts:
                 self._mounts[root] = None

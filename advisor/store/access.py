@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from advisor.core.errors import NotARun
-from advisor.store.schema import APPLICATION_ID, FILE_NAME, TABLES, USER_VERSION
+from advisor.store.schema import APPLICATION_ID, FILE_NAME, LATER_TABLES, TABLES, USER_VERSION
 
 _MAGIC = b"SQLite format 3\0"
 _IDENTITY = struct.Struct(">60xI4xI")  # user_version and application_id, as https://sqlite.org/fileformat.html has them
@@ -101,7 +101,10 @@ def _begin(stack: contextlib.ExitStack, database: Path, how: str) -> sqlite3.Con
 
 
 def _check_tables(db: sqlite3.Connection, database: Path) -> None:
-    tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    missing = sorted(TABLES.keys() - tables)
+    missing = sorted(TABLES.keys() - LATER_TABLES - table_names(db))
     if missing:
         raise NotARun(f"{database} is damaged: without the table{'s'[: len(missing) - 1]} {', '.join(missing)}")
+
+
+def table_names(db: sqlite3.Connection) -> set[str]:
+    return {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}

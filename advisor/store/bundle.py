@@ -11,7 +11,7 @@ import zlib
 from pathlib import Path, PurePosixPath
 
 from advisor.core.errors import AdvisorError, NotARun, UsageError
-from advisor.store.access import find_database, open_database
+from advisor.store.access import find_database, open_database, table_names
 from advisor.store.schema import FILE_NAME, OUTPUT_NAME
 from advisor.store.secrets import redact_text
 
@@ -32,10 +32,11 @@ class _Measured(gzip.GzipFile):
         return super().read(size)
 
 
-def make_bundle(run: Path, output: Path | None = None, *, force: bool = False) -> Path:
+def make_bundle(run: Path, output: Path | None = None, *, force: bool = False, with_code: bool = False) -> Path:
     """Writes `<run>.tar.gz` (or `output`): a consistent copy of the run file and the tail of the job's output, secrets masked.
 
-    The same run gives the same bytes.
+    The same run gives the same bytes. The files of the job's code that the run keeps stay out unless `with_code`: fixes in a report of
+    the bundle then name file, line and arguments, but have no diff.
     """
     database = find_database(run)
     folder = database.parent.resolve()
@@ -44,7 +45,7 @@ def make_bundle(run: Path, output: Path | None = None, *, force: bool = False) -
         with tempfile.TemporaryDirectory(prefix="rn50-advisor-") as temporary:
             copy = Path(temporary) / FILE_NAME
             with open_database(database) as db:
-                _copy_database(db, copy)
+                _copy_database(db, copy, with_code=with_code)
             with output.open("wb" if force else "xb") as file:
                 output.chmod(0o600)
                 _pack(
@@ -88,12 +89,14 @@ def unpack_bundle(bundle: Path, folder: Path) -> Path:
     raise NotARun(f"{bundle} is no bundle of a run: there is no {FILE_NAME} in it")
 
 
-def _copy_database(db: sqlite3.Connection, copy: Path) -> None:
+def _copy_database(db: sqlite3.Connection, copy: Path, *, with_code: bool) -> None:
     target = sqlite3.connect(copy, isolation_level=None)
     try:
         db.backup(target)
         target.execute("PRAGMA journal_mode = DELETE")  # a bundle is read where no -shm can be made
-        target.execute("VACUUM")  # drops the room that retention has freed
+        if not with_code and "sources" in table_names(target):
+            target.execute("DELETE FROM sources")
+        target.execute("VACUUM")  # drops the room that retention has freed, and what was in it
     finally:
         target.close()
 

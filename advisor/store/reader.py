@@ -15,8 +15,8 @@ import numpy as np
 
 from advisor.core.errors import NotARun
 from advisor.core.metrics import ProbeGap
-from advisor.core.recording import Event, Meta, Process, Recording, Role, Series, Table
-from advisor.store.access import open_database
+from advisor.core.recording import Event, Meta, Process, Recording, Role, Series, Source, Table
+from advisor.store.access import open_database, table_names
 from advisor.store.bundle import is_bundle, unpack_bundle
 from advisor.store.replay import cut
 from advisor.store.schema import RING_TABLES
@@ -27,7 +27,7 @@ __all__ = ["cut", "read_recording"]
 LIVE_SAMPLES = 200_000  # what a live screen may read each second: about 0.2 s
 _EXTRA_COLUMNS = {"steps": ("flags", "count"), "batches": ("flags", "pid")}
 # Ring tables are in order of arrival; batches arrive worker by worker and become a timeline only when sorted.
-_ORDER = {"steps": "t_start_ns", "batches": "t_end_ns", "spans": "t_start_ns"}
+_ORDER = {"steps": "t_start_ns", "batches": "t_end_ns", "spans": "t_start_ns", "looks": "t_end_ns", "parts": "t_end_ns"}
 _SAMPLE = np.dtype([("t_ns", np.int64), ("series", np.int64), ("value", np.float64)])
 
 
@@ -52,7 +52,11 @@ def _read(path: Path, shown_path: Path, recent: int | None) -> Recording:
 
 
 def _recording(db: sqlite3.Connection, recent: int | None) -> Recording:
-    tables = {table: _ring_table(db, table, FIELDS[kind], recent) for kind, table in RING_TABLES.items()}
+    present = table_names(db)
+    tables = {
+        table: _ring_table(db, table, FIELDS[kind], recent) if table in present else {}
+        for kind, table in RING_TABLES.items()
+    }
     steps = tables["steps"]
     since_ns = None
     if recent is not None:
@@ -74,9 +78,13 @@ def _recording(db: sqlite3.Connection, recent: int | None) -> Recording:
         comm=tables["comm"],
         spans=tables["spans"],
         batches=tables["batches"],
+        looks=tables["looks"],
+        parts=tables["parts"],
+        part_names=_part_names(db),
         samples=samples,
         events=events,
         gaps=tuple(ProbeGap(*row) for row in db.execute("SELECT metric, scope, reason, hint FROM gaps ORDER BY 1, 2")),
+        sources=_sources(db),
         positions={
             rank: (phase, step, since)
             for rank, phase, step, since in db.execute(
@@ -84,6 +92,12 @@ def _recording(db: sqlite3.Connection, recent: int | None) -> Recording:
             )
         },
     )
+
+
+def _part_names(db: sqlite3.Connection) -> dict[int, Mapping[str, Any]]:
+    if "part_names" not in table_names(db):
+        return {}
+    return {part: json.loads(value) for part, value in db.execute("SELECT part, value FROM part_names")}
 
 
 def _ring_table(db: sqlite3.Connection, table: str, names: tuple[str, ...], recent: int | None) -> dict[int, Table]:
@@ -142,6 +156,14 @@ def _process(row: Mapping[str, Any]) -> Process:
     clean = row["clean_exit"]
     truths = {"clean_exit": None if clean is None else bool(clean), "oom_killed": bool(row["oom_killed"])}
     return Process(**{**row, "role": cast(Role, row["role"]), **truths})
+
+
+def _sources(db: sqlite3.Connection) -> tuple[Source, ...]:
+    """None in runs of an advisor that kept none."""
+    if "sources" not in table_names(db):
+        return ()
+    found = db.execute("SELECT path, sha256, text, edited FROM sources ORDER BY path")
+    return tuple(Source(str(path), str(sha256), str(text), bool(edited)) for path, sha256, text, edited in found)
 
 
 def _meta(db: sqlite3.Connection, latest_ns: int) -> Meta:

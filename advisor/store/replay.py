@@ -31,6 +31,8 @@ def cut(recording: Recording, until_ns: int) -> Recording:
         comm=_up_to_step(recording.comm, steps),
         spans=spans,
         batches={rank: rows for rank, table in recording.batches.items() if len(rows := _ended(table, until_ns))},
+        looks={rank: rows for rank, table in recording.looks.items() if len(rows := _ended(table, until_ns))},
+        parts={rank: rows for rank, table in recording.parts.items() if len(rows := _ended(table, until_ns))},
         samples=_samples_at(recording, until_ns),
         events=tuple(event for event in recording.events if event.t_ns <= until_ns),
         positions=_positions_at(recording, until_ns),

@@ -9,8 +9,12 @@ from probes.rank.layout import (
     KIND_BATCH,
     KIND_COMM,
     KIND_GPU_STEP,
+    KIND_LOOK,
+    KIND_PART,
     KIND_SPAN,
     KIND_STEP,
+    LOOK_FIELDS,
+    PART_FIELDS,
     SPAN_FIELDS,
     STEP_FIELDS,
 )
@@ -41,6 +45,9 @@ TABLES = {
     "comm": f"rank INTEGER NOT NULL, flags INTEGER NOT NULL, {_columns(COMM_FIELDS)}",
     "spans": f"rank INTEGER NOT NULL, flags INTEGER NOT NULL, {_columns(SPAN_FIELDS)}",
     "batches": f"rank INTEGER NOT NULL, pid INTEGER NOT NULL, flags INTEGER NOT NULL, {_columns(BATCH_FIELDS)}",
+    "looks": f"rank INTEGER NOT NULL, flags INTEGER NOT NULL, {_columns(LOOK_FIELDS)}",
+    "parts": f"rank INTEGER NOT NULL, flags INTEGER NOT NULL, {_columns(PART_FIELDS)}",
+    "part_names": "part INTEGER PRIMARY KEY, value TEXT NOT NULL",  # JSON object: kind, name, file, line
     "samples": "t_ns INTEGER NOT NULL, metric INTEGER NOT NULL, value REAL NOT NULL",  # metric: id in `series`
     "series": "id INTEGER PRIMARY KEY, metric TEXT NOT NULL, scope TEXT NOT NULL, UNIQUE (metric, scope)",
     "positions": "rank INTEGER PRIMARY KEY, phase TEXT NOT NULL, step INTEGER NOT NULL, since_ns INTEGER NOT NULL",
@@ -48,7 +55,10 @@ TABLES = {
     "gaps": (
         "metric TEXT NOT NULL, scope TEXT NOT NULL, reason TEXT NOT NULL, hint TEXT NOT NULL, PRIMARY KEY (metric, scope)"
     ),
+    "sources": "path TEXT PRIMARY KEY, sha256 TEXT NOT NULL, text TEXT NOT NULL, edited INTEGER NOT NULL",
 }
+# Runs recorded before there was such a table are whole without it.
+LATER_TABLES = frozenset({"sources", "looks", "parts", "part_names"})
 # By them retention walks a rank's (or a kind's) rows in order of arrival, and the live screen finds the latest.
 INDEXES = {
     "steps": "rank",
@@ -56,6 +66,8 @@ INDEXES = {
     "comm": "rank",
     "spans": "rank",
     "batches": "rank",
+    "looks": "rank",
+    "parts": "rank",
     "events": "kind",
 }
 RING_TABLES = {
@@ -64,4 +76,6 @@ RING_TABLES = {
     KIND_COMM: "comm",
     KIND_SPAN: "spans",
     KIND_BATCH: "batches",
+    KIND_LOOK: "looks",
+    KIND_PART: "parts",
 }

@@ -104,7 +104,7 @@ def redact_argv(argv: Iterable[str]) -> list[str]:
             continue
         redacted.append(redact_text(argument))
         value_is_secret = (
-            argument.startswith("-") and "=" not in argument and " " not in argument and _is_secret(argument)
+            argument.startswith("-") and "=" not in argument and " " not in argument and names_a_secret_word(argument)
         )
     return redacted
 
@@ -128,7 +128,7 @@ def redact_json(value: Any, *, drop_secret_names: bool = False) -> Any:
         return {
             key: redact_json(item, drop_secret_names=drop_secret_names)
             for key, item in value.items()
-            if not (drop_secret_names and _is_secret(str(key)))
+            if not (drop_secret_names and names_a_secret_word(str(key)))
         }
     if isinstance(value, (list, tuple)):
         if all(isinstance(item, str) for item in value):
@@ -142,11 +142,11 @@ def _names_a_secret(variable: str) -> bool:
     return not upper.startswith(_NO_SECRETS) and any(part in upper for part in _SECRET_PARTS)
 
 
-def _is_secret(name: str) -> bool:
+def names_a_secret_word(name: str) -> bool:
     return any(word.lower() in _SECRET_WORDS for word in _WORD.findall(name))
 
 
 def _mask_value(match: re.Match[str]) -> str:
-    if not _is_secret(match["name"]) or match["value"].startswith(MASK):
+    if not names_a_secret_word(match["name"]) or match["value"].startswith(MASK):
         return match[0]
     return f"{match['name']}{match['sign']}{MASK}"

@@ -12,12 +12,13 @@ from typing import Any
 
 from advisor import __version__
 from advisor.core.metrics import ProbeGap, Sample
-from advisor.core.recording import Event, Process
+from advisor.core.recording import Event, Process, Source
 from advisor.store.database import SET_META, as_json, create_database, give_lock_back, meta_rows, take_lock
 from advisor.store.failure import RecordingStopped, failure_reason
 from advisor.store.retention import Limits, Retention
 from advisor.store.schema import FILE_NAME, RING_TABLES
 from advisor.store.secrets import redact_text
+from advisor.store.source_secrets import redact_source
 from probes.rank.layout import FIELDS
 
 REDUCING_BUDGET_S = 0.02  # of one commit a second, so at most 2 % of a core even when much is overdue
@@ -102,6 +103,10 @@ class RunWriter:
     def put_facts(self, pid: int, facts: Mapping[str, Any]) -> None:
         self._write("INSERT OR REPLACE INTO facts VALUES (?, ?)", [(pid, as_json(facts))])
 
+    def put_part_name(self, part: int, described: Mapping[str, Any]) -> None:
+        """What the parts of looks with this number are."""
+        self._write("INSERT OR REPLACE INTO part_names VALUES (?, ?)", [(part, as_json(described))])
+
     def put_records(
         self, kind: int, rank: int, rows: Sequence[tuple[int, tuple[int, ...]]], *, pid: int | None = None
     ) -> None:
@@ -142,6 +147,14 @@ class RunWriter:
 
     def put_gap(self, gap: ProbeGap) -> None:
         self._write("INSERT OR REPLACE INTO gaps VALUES (?, ?, ?, ?)", [(gap.metric, gap.scope, gap.reason, gap.hint)])
+
+    def put_source(self, source: Source) -> bool:
+        """A file of the job's code, secrets masked; False for what cannot be masked and is not kept."""
+        masked = redact_source(source.text)
+        if masked is not None:
+            row = (source.path, source.sha256, masked, source.edited)
+            self._write("INSERT OR REPLACE INTO sources VALUES (?, ?, ?, ?)", [row])
+        return masked is not None
 
     def put_position(self, rank: int, phase: str, step: int, since_ns: int) -> None:
         self._write("INSERT OR REPLACE INTO positions VALUES (?, ?, ?, ?)", [(rank, phase, step, since_ns)])

@@ -1,4 +1,4 @@
-"""What each stage could deliver alone, the smallest marked: the bottleneck; the second smallest caps what its fix can bring."""
+"""What each stage could deliver alone, the bottleneck and what caps its fix marked; and the job by its number of loader workers."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from textual.content import Content
 
 from advisor.core.format import DASH, number
 from advisor.core.report import Capacity, Report
-from advisor.tui.draw import Part, fit, interval, line, muted
+from advisor.core.worker_model import WorkerCurve
+from advisor.tui.draw import Part, fit, interval, line, muted, prose
 from advisor.tui.panel import Panel
 
 STAGE_TITLES = {"loader": "loader hand-over", "copy": "copy to device"}
-_LABEL, _VALUE, _RANGE, _MARK = 17, 9, 15, 11
+_LABEL, _VALUE, _RANGE, _MARK = 17, 9, 15, 13
+_HIGH = 40  # lines of a terminal with room for the forecast as bars
 _REACH = 4.0  # the scale ends at this many times the smallest: beyond it a stage is out of the way, however far
 
 
@@ -34,6 +36,25 @@ class CapacitiesPanel(Panel):
             lines.append(self._row("achieved", achieved, None, scale, width, mark="", colour="$foreground"))
         for capacity in report.capacities:
             lines.append(self._stage(capacity, ranked, scale, width))
+        return [*lines, *self._workers(report.worker_curve, width)]
+
+    def _workers(self, curve: WorkerCurve | None, width: int) -> list[Content]:
+        """As bars where there is room for them, in words elsewhere."""
+        if curve is None:
+            return []
+        if self.terminal_lines < _HIGH:
+            told = f"workers: {curve.words}"
+            return [line(muted(text)) for text in prose(told, width, 1 if self.brief else 2, "  ")]
+        top = max(point.samples_per_s[1] for point in curve.points)
+        lines = [line(""), line(muted(fit("by the number of loader workers a rank", width)))]
+        for point in curve.shown():
+            lo, hi = point.samples_per_s
+            known, knee = point.workers == curve.measured, point.workers == curve.knee
+            mark = "◀ measured" if known else "◁ knee" if knee else ""
+            label = f"{point.workers} workers" + (" (knee)" if known and knee else "")
+            bounds = None if known else Capacity("", None, lo, hi, "")
+            colour = "$foreground" if known else "$success"
+            lines.append(self._row(label, (lo + hi) / 2, bounds, top, width, mark=mark, colour=colour))
         return lines
 
     def _stage(self, capacity: Capacity, ranked: list[Capacity], scale: float, width: int) -> Content:
@@ -42,7 +63,7 @@ class CapacitiesPanel(Panel):
             reason = f"not measured: {capacity.basis}" if capacity.basis else "not measured"
             return line(muted(fit(label, _LABEL)), muted(fit(reason, width - _LABEL)))
         place = ranked.index(capacity)
-        mark = {0: "◀ smallest", 1: "◁ next"}.get(place, "")
+        mark = {0: "◀ bottleneck", 1: "◁ caps gain"}.get(place, "")
         colour = "$warning" if place == 0 else "$success"
         return self._row(label, capacity.samples_per_s, capacity, scale, width, mark=mark, colour=colour)
 
@@ -53,7 +74,7 @@ class CapacitiesPanel(Panel):
         bar_width = max(width - _LABEL - _VALUE - span - _MARK - 1, 4)
         lo = capacity.lo if capacity and capacity.lo is not None else value
         hi = capacity.hi if capacity and capacity.hi is not None else value
-        style = "bold" if mark.startswith("◀") else ""
+        style = "bold" if mark == "◀ bottleneck" else ""
         parts: list[Part] = [
             (fit(label, _LABEL), style),
             interval((lo, value, hi), scale, bar_width, colour),

@@ -10,6 +10,7 @@ from typing import Any
 from textual.content import Content
 
 from advisor.core.format import DASH, bytes_, duration, number, share
+from advisor.core.loader_words import without_loaders
 from advisor.core.report import Report
 from advisor.tui.draw import fit, line, muted, prose
 from advisor.tui.panel import Panel
@@ -87,7 +88,7 @@ class RunPanel(Panel):
     TITLE = "Run"
 
     def draw(self, report: Report, width: int) -> list[Content]:
-        facts = dict(list(report.facts.items())[:_FACTS_OF])
+        facts = without_loaders(dict(list(report.facts.items())[:_FACTS_OF]))
         rows = [("command", shlex.join(report.job.argv)), *_flat(report.environment), *_flat(facts)]
         if len(report.facts) > _FACTS_OF:
             rows.append(("…", f"and the facts of {len(report.facts) - _FACTS_OF} more, in the saved report"))

@@ -84,7 +84,15 @@ def _fixes(fixes: tuple[Fix, ...], width: int) -> list[Content]:
             indent = " " * (len(source) - len(source.lstrip()))
             for text in prose(source.strip(), width - 5 - len(indent), indent="  ") or [""]:
                 lines.append(line(("   │ ", "$success"), f"{indent}{text}"))
+        lines += _diff(fix.diff or "", width)
     return lines
+
+
+def _diff(text: str, width: int) -> list[Content]:
+    """Cut, not wrapped: a line of code broken in two would be read as two. What is copied has it whole."""
+    colours = {"+": "$text-success", "-": "$text-error", "@": "$text-primary"}
+    rows = [row.expandtabs(4) for row in text.rstrip("\n").split("\n")] if text else []
+    return [line("   ", (fit(row, width - 3).rstrip() or " ", colours.get(row[:1], ""))) for row in rows]
 
 
 def _relations(finding: Finding, report: Report, width: int) -> list[Content]:
@@ -99,7 +107,14 @@ def _relations(finding: Finding, report: Report, width: int) -> list[Content]:
 
 
 def finding_text(finding: Finding, report: Report) -> str:
-    return "\n".join(content.plain.rstrip() for content in finding_lines(finding, report, 100)) + "\n"
+    """What is copied: the lines of the screen, and each diff once more as `patch` takes it."""
+    told = "\n".join(content.plain.rstrip() for content in finding_lines(finding, report, 100)) + "\n"
+    diffs = [_printable(fix.diff) for fix in finding.fixes if fix.diff]
+    return "\n".join([told, *diffs]) if diffs else told
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() or c in "\t\n" else " " for c in text)
 
 
 class DetailPanel(Panel):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from advisor.core.report import PHASE_TITLES, PHASES
+from advisor.core.report import EPOCH_START, INPUT_OR_FORWARD, PHASE_TITLES, PHASES
 
 MUTED = "$foreground 62%"
 
@@ -18,6 +18,8 @@ class PhaseLook:
 
 _LOOKS = {
     "input_wait": PhaseLook("I", "$warning", "╱"),
+    EPOCH_START: PhaseLook("S", "$warning-darken-1", "╱"),
+    INPUT_OR_FORWARD: PhaseLook("N", "$primary-darken-2", "?"),
     "forward": PhaseLook("F", "$primary", " "),
     "backward": PhaseLook("B", "$secondary", " "),
     "comm_exposed": PhaseLook("C", "$error", "╲"),

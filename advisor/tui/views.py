@@ -14,6 +14,7 @@ from advisor.tui.finding_detail import FindingDetail
 from advisor.tui.finding_list import FindingList
 from advisor.tui.gpus import GpusPanel
 from advisor.tui.host import HostPanel
+from advisor.tui.loaders import LoadersPanel
 from advisor.tui.now import NowPanel
 from advisor.tui.panel import Panel
 from advisor.tui.ranks import RankTable
@@ -67,4 +68,5 @@ class Checks(VerticalScroll):
         yield OutcomesPanel(id="outcomes")
         yield GapsPanel(id="gaps")
         yield OverheadPanel(id="overhead")
+        yield LoadersPanel(id="loaders")
         yield RunPanel(id="run")

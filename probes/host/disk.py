@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from advisor.core.metrics import Reading, Sample
+from probes.host.block_devices import disk_of_number, disks_below, model, rotational, whole_disk
 from probes.host.gaps import GapsOnce
 from probes.host.mounts import MountEntry, parse_mountinfo
 from probes.host.procfs import KeptFiles, read_text
@@ -16,9 +17,16 @@ from probes.host.target import Target
 
 SECTOR_BYTES = 512  # the unit of /proc/diskstats, whatever the device uses
 RECHECK_PERIOD_NS = 10_000_000_000  # a loop device may get a file, a disk may be plugged in
-METRICS = ("disk.read_bytes", "disk.reads", "disk.write_bytes", "disk.writes", "disk.busy_s", "disk.queue_s")
+METRICS = (
+    "disk.read_bytes",
+    "disk.reads",
+    "disk.read_wait_s",
+    "disk.write_bytes",
+    "disk.writes",
+    "disk.busy_s",
+    "disk.queue_s",
+)
 _NO_DISK = re.compile(r"(ram|zram|fd)\d+$")
-_PARTITION = re.compile(r"(?:(.*\d)p|([shv]d[a-z]+|xvd[a-z]+))\d+$")  # used only where /sys is missing
 
 NETWORK_TYPES = frozenset(
     "nfs nfs4 cifs smb3 smbfs afs ceph lustre gpfs beegfs glusterfs orangefs pvfs2 wekafs gfs2 ocfs2 acfs vastnfs".split()  # noqa: SIM905
@@ -34,13 +42,19 @@ UNKNOWN_TYPES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """What a path lies on. `network` None: cannot be told from here. `disk`: the name in scopes `disk:<name>`, None: no disk seen."""
+    """What a path lies on. `network` None: cannot be told from here. `disk`: the name in scopes `disk:<name>`, None: no disk seen.
+
+    `below`: the disks that carry it, where it is no disk itself (LVM, RAID, encryption, a loop file). `seeks`: as the kernel thinks.
+    """
 
     device: str
     mount_point: str
     fs_type: str
     network: bool | None
     disk: str | None
+    below: tuple[str, ...] = ()
+    seeks: bool | None = None
+    model: str = ""
 
 
 def is_network(fs_type: str, source: str) -> bool | None:
@@ -70,20 +84,11 @@ def mount_entry_of(path: str, entries: Sequence[MountEntry]) -> MountEntry | Non
     return best
 
 
-def whole_disk(name: str, root: Path) -> str:
-    """The disk that a block device is a partition of, or itself."""
-    node = root / "sys/class/block" / name
-    if node.exists():
-        return node.resolve().parent.name if (node / "partition").exists() else name
-    match = _PARTITION.fullmatch(name)
-    return (match[1] or match[2]) if match else name
-
-
 def disk_of(entry: MountEntry, root: Path) -> str | None:
     """The disk below a mount, by device number, or by name for filesystems with anonymous numbers (btrfs)."""
-    node = root / "sys/dev/block" / entry.device
-    if node.exists():
-        return whole_disk(node.resolve().name, root)
+    known = disk_of_number(entry.device, root)
+    if known is not None:
+        return known
     if not entry.source.startswith("/dev/") or entry.source in ("/dev/fuse", "/dev/root"):
         return None
     return whole_disk(os.path.realpath(root / entry.source.lstrip("/")).rpartition("/")[2], root)
@@ -94,7 +99,12 @@ def mount_of(path: str | Path, root: Path = Path("/")) -> Mount | None:
     entries = parse_mountinfo(read_text(root / "proc/self/mountinfo") or "")
     prefix = str(root.resolve()).rstrip("/")
     resolved = os.path.realpath(f"{prefix}/{Path(path).absolute().as_posix().lstrip('/')}").removeprefix(prefix) or "/"
-    entry = mount_entry_of(resolved, entries)
+    return mount_in(entries, resolved, root)
+
+
+def mount_in(entries: Sequence[MountEntry], path: str, root: Path = Path("/")) -> Mount | None:
+    """What an absolute path without symlinks lies on, by the mounts of whoever it is a path of."""
+    entry = mount_entry_of(path, entries)
     if entry is None:
         return None
     network, disk = is_network(entry.fs_type, entry.source), disk_of(entry, root)
@@ -103,7 +113,18 @@ def mount_of(path: str | Path, root: Path = Path("/")) -> Mount | None:
     # In a container the layers are paths of the host: they would fall onto the overlay itself, which says nothing.
     if below is not None and below is not entry and below.fs_type != "overlay":
         network, disk = is_network(below.fs_type, below.source), disk_of(below, root)
-    return Mount(entry.source, entry.mount_point, entry.fs_type, network, disk)
+    mount = Mount(entry.source, entry.mount_point, entry.fs_type, network, disk)
+    return mount if disk is None else _with_layers(mount, disk, entries, root)
+
+
+def _with_layers(mount: Mount, disk: str, entries: Sequence[MountEntry], root: Path) -> Mount:
+    def disk_of_file(path: str) -> str | None:
+        entry = mount_entry_of(path, entries)
+        return disk_of(entry, root) if entry else None
+
+    below = disks_below(disk, root, disk_of_file)
+    lowest = below[0] if below else disk
+    return replace(mount, below=below, seeks=rotational(lowest, root), model=model(lowest, root))
 
 
 class DiskProbe:
@@ -140,6 +161,7 @@ class DiskProbe:
             values = (
                 int(f[5]) * SECTOR_BYTES,
                 int(f[3]),
+                int(f[6]) / 1e3,
                 int(f[9]) * SECTOR_BYTES,
                 int(f[7]),
                 int(f[12]) / 1e3,

@@ -1,128 +1,126 @@
-"""The NVIDIA GPUs of this host through NVML: what they are, and how busy, full, hot and fast they are."""
+"""The NVIDIA GPUs of this host through NVML: what they are, and how busy, full, hot, fast and sound they are."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from advisor.core.metrics import ProbeGap, Reading, Sample
 from probes.host.gaps import GapsOnce
-from probes.host.nvml import GPU_GONE, LASTING, error_name, gap_of, open_driver
+from probes.host.gpu_devices import Asking, GpuDevice, GpuPath, describe, paths
+from probes.host.gpu_gpm import ALL as GPM
+from probes.host.gpu_gpm import Gpm
+from probes.host.gpu_neighbours import foreign_sm, neighbours
+from probes.host.gpu_readers import (
+    FOREIGN_SM,
+    PROBE_COST,
+    SLOW_NS,
+    THROUGHPUT,
+    Call,
+    FieldMetric,
+    calls_for,
+    every_metric,
+    fields_for,
+    mig_samples,
+)
+from probes.host.gpu_xid import XidWatch
+from probes.host.nvml import GPU_GONE, LASTING, ask_fields, error_name, gap_of, open_driver
+from probes.host.process_tree import Member
 from probes.host.target import Target
 
-_OLD_MIG = re.compile(r"MIG-(GPU-[0-9a-f-]+)/\d+/\d+")
-_ORDINAL = re.compile(r"\s*([+-]?\d+)")
+NEVER = object()
+ALL_METRICS = tuple(sorted(every_metric()))
+_NEIGHBOURS = ("gpu.foreign_processes", "gpu.foreign_mem_bytes")
 
 
-@dataclass(frozen=True, slots=True)
-class GpuDevice:
-    """`index` is NVML's, in the order of the PCI bus; what CUDA calls device 0 in a rank is `visible_devices(...)[0]`."""
+class Tree(Protocol):
+    """The processes of the job."""
 
-    index: int
-    name: str
-    uuid: str
-    pci_bus_id: str
-    mem_total_bytes: int | None
-    mig_uuids: tuple[str, ...] = ()
+    def members(self) -> tuple[Member, ...]: ...
 
 
-def visible_devices(environment: Mapping[str, str], devices: Sequence[GpuDevice]) -> tuple[int, ...] | None:
-    """NVML indices of a process's CUDA devices 0, 1, …; None where they cannot be known from the environment.
-
-    As the CUDA driver reads CUDA_VISIBLE_DEVICES: ordinals or (unique beginnings of) UUIDs, the first bad entry ends the list, a
-    repeated one empties it. Ordinals count in CUDA's own order, which is the bus order only if all GPUs are of one kind or
-    CUDA_DEVICE_ORDER says so.
-    """
-    setting = environment.get("CUDA_VISIBLE_DEVICES")
-    if setting is not None and setting.lstrip().startswith(("GPU-", "MIG-")):
-        return _by_uuid(setting, devices)
-    ordered = environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or len({d.name for d in devices}) < 2
-    indices = tuple(d.index for d in devices)
-    if setting is None:
-        return indices if ordered else None
-    ordinals: list[int] = []
-    for entry in setting.split(","):
-        match = _ORDINAL.match(entry)  # as strtoul: "1gpu" is 1
-        ordinal = int(match[1]) if match else -1
-        if not 0 <= ordinal < len(indices):
-            break
-        if ordinal in ordinals:
-            return ()
-        ordinals.append(ordinal)
-    return tuple(indices[o] for o in ordinals) if ordered or not ordinals else None
+class Gone(Exception):
+    """The driver says that this GPU cannot be used any more; the message is NVML's name of why."""
 
 
-def _by_uuid(setting: str, devices: Sequence[GpuDevice]) -> tuple[int, ...]:
-    names = [(d.uuid, d.index) for d in devices] + [(mig, d.index) for d in devices for mig in d.mig_uuids]
-    found: list[tuple[str, int]] = []
-    for entry in setting.split(","):
-        old = _OLD_MIG.fullmatch(entry.strip())
-        if old:
-            matches = [(entry.strip(), index) for uuid, index in names if uuid == old[1]]
-        else:
-            matches = [
-                (uuid, index) for uuid, index in names if uuid.startswith(entry.strip()) and len(entry.strip()) > 4
-            ]
-        if len(matches) != 1:
-            break
-        if matches[0] in found:
-            return ()
-        found += matches
-    return tuple(index for _, index in found)
+class Watched:
+    """One GPU and what may still be asked of it: what it does not support is not asked again."""
 
+    def __init__(self, nvml: Any, device: GpuDevice, handle: Any) -> None:
+        self.device = device
+        self.handle = handle
+        self.scope = f"gpu:{device.index}"
+        self.calls: list[Call] = list(calls_for(device))
+        self.fields: list[FieldMetric] = list(fields_for(device))
+        self.gpm = Gpm(nvml, device, handle)
+        self.xids = 0
+        self.listed = self.sm_listed = True
+        self.sm_since_us = 0
 
-def _memory(nvml: Any, handle: Any) -> tuple[float, ...]:
-    try:
-        memory = nvml.nvmlDeviceGetMemoryInfo(handle, nvml.nvmlMemory_v2)  # v1 counts what the driver reserves as used
-    except (nvml.NVMLError_FunctionNotFound, nvml.NVMLError_ArgumentVersionMismatch):
-        memory = nvml.nvmlDeviceGetMemoryInfo(handle)
-    return float(memory.used), float(memory.total)
-
-
-Reader = Callable[[Any, Any], tuple[float, ...]]
-READERS: tuple[tuple[tuple[str, ...], Reader], ...] = (
-    (("gpu.util_pct",), lambda nvml, h: (float(nvml.nvmlDeviceGetUtilizationRates(h).gpu),)),
-    (("gpu.mem_used_bytes", "gpu.mem_total_bytes"), _memory),
-    (("gpu.power_w",), lambda nvml, h: (nvml.nvmlDeviceGetPowerUsage(h) / 1e3,)),
-    (("gpu.power_limit_w",), lambda nvml, h: (nvml.nvmlDeviceGetEnforcedPowerLimit(h) / 1e3,)),
-    (("gpu.energy_j",), lambda nvml, h: (nvml.nvmlDeviceGetTotalEnergyConsumption(h) / 1e3,)),
-    (("gpu.sm_clock_mhz",), lambda nvml, h: (float(nvml.nvmlDeviceGetClockInfo(h, nvml.NVML_CLOCK_SM)),)),
-    (("gpu.sm_clock_max_mhz",), lambda nvml, h: (float(nvml.nvmlDeviceGetMaxClockInfo(h, nvml.NVML_CLOCK_SM)),)),
-    (("gpu.mem_clock_mhz",), lambda nvml, h: (float(nvml.nvmlDeviceGetClockInfo(h, nvml.NVML_CLOCK_MEM)),)),
-    (("gpu.temp_c",), lambda nvml, h: (float(nvml.nvmlDeviceGetTemperature(h, nvml.NVML_TEMPERATURE_GPU)),)),
-)
-ALL_METRICS = tuple(metric for metrics, _ in READERS for metric in metrics)
+    def replace(self, field: FieldMetric) -> bool:
+        """What is asked instead of a field that this GPU does not know; False: nothing is."""
+        gone = [f for f in self.fields if f.metric == field.metric] if field.instead else [field]
+        self.fields = [f for f in self.fields if f not in gone]
+        if field.instead is None:
+            return False
+        # GPM counts traffic better than a look of 20 ms
+        if field.instead not in self.calls and not (field.instead is THROUGHPUT and not self.gpm.off):
+            self.calls.append(field.instead)
+        return True
 
 
 class GpuProbe:
-    """Opens the driver at its first use, in the agent's process only. What a GPU does not support is not asked again."""
+    """Opens the driver at its first use, in the agent's process only."""
 
     name = "gpu"
 
-    def __init__(self, root: Path = Path("/")) -> None:
+    def __init__(self, root: Path = Path("/"), *, tree: Tree | None = None) -> None:
         self._root = root
+        self._tree = tree
         self._nvml: Any = None
-        self._handles: dict[int, Any] = {}
+        self._watched: dict[int, Watched] = {}
         self._devices: tuple[GpuDevice, ...] = ()
-        self._off: set[tuple[int, tuple[str, ...]]] = set()
+        self._xids: XidWatch | None = None
         self._opened = False
         self._gaps = GapsOnce()
+        self._slow_ns: int | None = None
+        self._turn = 0  # whose PCIe traffic is looked at in this slow round
+        self._spent_s = 0.0
         self.driver_version: str | None = None
         self.cuda_version: str | None = None  # the newest CUDA this driver can run, not the one in use
 
     def devices(self) -> tuple[GpuDevice, ...]:
-        """What does not change; empty without a driver, and `gap` then says why."""
+        """What does not change; empty without a driver, and a gap then says why."""
         self._open()
         return self._devices
 
-    def sample(self, now_ns: int, targets: Sequence[Target]) -> Reading:
+    def paths(self) -> tuple[GpuPath, ...]:
         self._open()
-        samples: list[Sample] = []
-        for index in list(self._handles):
-            self._sample_gpu(index, samples)
+        handles = {index: watched.handle for index, watched in self._watched.items()}
+        return paths(self._nvml, self._devices, handles) if handles else ()
+
+    def sample(self, now_ns: int, targets: Sequence[Target]) -> Reading:
+        began_ns = time.monotonic_ns()
+        self._open()
+        slow = self._slow_ns is None or now_ns - self._slow_ns >= SLOW_NS
+        if slow:
+            self._slow_ns = now_ns
+            self._turn += 1
+        own = self._own_pids(targets) if slow else frozenset()
+        samples = self._xid_samples()
+        for index, watched in list(self._watched.items()):
+            try:
+                samples += self._sample_gpu(watched, now_ns, slow)
+                if slow:
+                    samples += self._slow_samples(watched, own)
+            except Gone as gone:
+                samples.append(Sample("gpu.lost", watched.scope, 1.0))
+                self._give_up(index, str(gone))
+        if self._devices:
+            self._spent_s += (time.monotonic_ns() - began_ns) / 1e9
+            samples.append(Sample(PROBE_COST, "host", self._spent_s))
         return Reading(tuple(samples), self._gaps.take())
 
     def _open(self) -> None:
@@ -143,72 +141,135 @@ class GpuProbe:
             self._report(
                 ProbeGap("gpu.*", "host", "the NVIDIA driver sees no GPU", "in a container start it with --gpus all")
             )
-        self.driver_version = self._ask(nvml.nvmlSystemGetDriverVersion)
-        cuda = self._ask(nvml.nvmlSystemGetCudaDriverVersion_v2)
+        ask = Asking(nvml)
+        self.driver_version = ask("nvmlSystemGetDriverVersion")
+        cuda = ask("nvmlSystemGetCudaDriverVersion_v2")
         self.cuda_version = f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None
-        self._devices = tuple(device for index in range(count) if (device := self._describe(index)) is not None)
+        for index in range(count):
+            self._meet(index)
+        self._devices = tuple(watched.device for watched in self._watched.values())
+        handles = {index: watched.handle for index, watched in self._watched.items()}
+        self._xids = XidWatch(nvml, self._devices, handles, self._gaps, self._root) if handles else None
 
-    def _describe(self, index: int) -> GpuDevice | None:
+    def _meet(self, index: int) -> None:
         nvml = self._nvml
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
         except nvml.NVMLError as e:
             self._give_up(index, error_name(nvml, e))
-            return None
-        self._handles[index] = handle
-        memory = self._ask(_memory, nvml, handle)
-        pci = self._ask(nvml.nvmlDeviceGetPciInfo, handle)
-        return GpuDevice(
-            index=index,
-            name=self._ask(nvml.nvmlDeviceGetName, handle) or "unknown GPU",
-            uuid=self._ask(nvml.nvmlDeviceGetUUID, handle) or "",
-            pci_bus_id=pci.busId if pci else "",
-            mem_total_bytes=int(memory[1]) if memory else None,
-            mig_uuids=self._mig_uuids(handle),
-        )
+            return
+        watched = Watched(nvml, describe(nvml, index, handle, self._root), handle)
+        self._watched[index] = watched
+        if (gap := watched.gpm.why_not()) is not None:
+            # one for all GPUs of a kind
+            self._gaps.add(gap.metric, gap.scope, gap.reason, gap.hint, key=watched.device.name)
 
-    def _mig_uuids(self, handle: Any) -> tuple[str, ...]:
-        nvml = self._nvml
-        mode = self._ask(nvml.nvmlDeviceGetMigMode, handle)
-        if not mode or not mode[0]:
-            return ()
-        slots = range(self._ask(nvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0)
-        instances = [self._ask(nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, slot) for slot in slots]
-        uuids = [self._ask(nvml.nvmlDeviceGetUUID, instance) for instance in instances if instance is not None]
-        return tuple(uuid for uuid in uuids if uuid)
+    def _own_pids(self, targets: Sequence[Target]) -> frozenset[int]:
+        members = self._tree.members() if self._tree is not None else ()
+        return frozenset({target.pid for target in targets} | {member.pid for member in members})
 
-    def _ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """A static fact, or None: its absence is no measurement that a rule could miss."""
-        try:
-            return function(*arguments)
-        except self._nvml.NVMLError:
-            return None
+    def _xid_samples(self) -> list[Sample]:
+        """How many Xids each GPU has reported since the start, and which came now."""
+        if self._xids is None:
+            return []
+        samples = []
+        for index, xid in self._xids.take():
+            samples.append(Sample("gpu.xid", f"gpu:{index}", float(xid)))
+            if index in self._watched:
+                self._watched[index].xids += 1
+        seen = (self._watched[index] for index in sorted(self._xids.watched) if index in self._watched)
+        return [*samples, *(Sample("gpu.xids", watched.scope, float(watched.xids)) for watched in seen)]
 
-    def _sample_gpu(self, index: int, samples: list[Sample]) -> None:
-        handle, scope = self._handles[index], f"gpu:{index}"
-        for metrics, read in READERS:
-            if (index, metrics) in self._off:
+    def _sample_gpu(self, watched: Watched, now_ns: int, slow: bool) -> list[Sample]:
+        samples = self._field_samples(watched, slow)
+        for call in list(watched.calls):
+            if (call.slow and not slow) or (call is THROUGHPUT and not self._has_turn(watched)):
                 continue
-            try:
-                values = read(self._nvml, handle)
-            except self._nvml.NVMLError as e:
-                name = error_name(self._nvml, e)
-                if name in GPU_GONE:
-                    self._give_up(index, name)
-                    return
-                if name in LASTING:
-                    self._off.add((index, metrics))
-                for metric in metrics:
-                    self._report(gap_of(name, metric, scope))
+            values = self._asked(watched, call.metrics, call.read)
+            if values is NEVER:
+                watched.calls.remove(call)
+            elif values is not None:
+                samples += [Sample(m, watched.scope, v) for m, v in zip(call.metrics, values, strict=True)]
+        counted = self._asked(watched, (GPM,), lambda nvml, h: watched.gpm.read(now_ns))
+        watched.gpm.off = watched.gpm.off or counted is NEVER
+        return samples + _list(counted)
+
+    def _has_turn(self, watched: Watched) -> bool:
+        return self._turn % len(self._devices) == watched.device.index % len(self._devices)
+
+    def _field_samples(self, watched: Watched, slow: bool) -> list[Sample]:
+        asked = [field for field in watched.fields if slow or not field.slow]
+        if not asked:
+            return []
+        names = tuple(dict.fromkeys(field.metric for field in asked))
+        told = self._asked(watched, names, lambda nvml, h: ask_fields(nvml, h, [f.field for f in asked]), lasting=False)
+        if told is None:
+            return []
+        sums: dict[str, float] = {}
+        for field in asked:
+            answer = "NVML_ERROR_FUNCTION_NOT_FOUND" if told is NEVER else told[field.field]
+            if isinstance(answer, float):
+                sums[field.metric] = sums.get(field.metric, 0.0) + answer * field.unit
+            elif answer in GPU_GONE:
+                raise Gone(answer)
             else:
-                samples += [Sample(metric, scope, value) for metric, value in zip(metrics, values, strict=True)]
+                self._refused(watched, field, answer)
+        known = {field.metric for field in watched.fields}
+        return [Sample(metric, watched.scope, value) for metric, value in sums.items() if metric in known]
+
+    def _refused(self, watched: Watched, field: FieldMetric, name: str) -> None:
+        if name not in LASTING or not watched.replace(field):
+            self._report(gap_of(name, field.metric, watched.scope))
+
+    def _slow_samples(self, watched: Watched, own: frozenset[int]) -> list[Sample]:
+        samples = [Sample("gpu.lost", watched.scope, 0.0)]
+        index = watched.device.index
+        if watched.device.mig:
+            samples += _list(self._asked(watched, (), lambda nvml, h: mig_samples(nvml, index, h)))
+        if not watched.listed:
+            return samples
+        found = self._asked(watched, _NEIGHBOURS, lambda nvml, h: neighbours(nvml, index, h, own, self._root))
+        watched.listed = found is not NEVER
+        if not _list(found):
+            return samples
+        return [*samples, *_list(found), *self._foreign_sm(watched, own)]
+
+    def _foreign_sm(self, watched: Watched, own: frozenset[int]) -> list[Sample]:
+        if not watched.sm_listed:
+            return []
+        index, since_us = watched.device.index, watched.sm_since_us
+        told = self._asked(watched, (FOREIGN_SM,), lambda nvml, h: foreign_sm(nvml, index, h, own, since_us))
+        watched.sm_listed = told is not NEVER
+        if told is None or told is NEVER:
+            return []
+        samples, watched.sm_since_us = told
+        return list(samples)
+
+    def _asked(self, watched: Watched, metrics: Sequence[str], read: Any, *, lasting: bool = True) -> Any:
+        """The answer; None where there is none this time, NEVER where there will be none. Raises Gone.
+
+        `lasting`: a refusal for good is told as a gap here.
+        """
+        try:
+            return read(self._nvml, watched.handle)
+        except self._nvml.NVMLError as e:
+            name = error_name(self._nvml, e)
+        if name in GPU_GONE:
+            raise Gone(name)
+        if lasting or name not in LASTING:
+            for metric in metrics:
+                self._report(gap_of(name, metric, watched.scope))
+        return NEVER if name in LASTING else None
 
     def _give_up(self, index: int, name: str) -> None:
-        self._handles.pop(index, None)
-        for metric in ALL_METRICS:
-            gap = gap_of(name, metric, f"gpu:{index}")
-            # Its own key: a GPU lost in mid-run is told even where this metric had a lesser gap before.
-            self._gaps.add(metric, gap.scope, gap.reason, gap.hint, key=(gap.scope, name))
+        self._watched.pop(index, None)
+        gap = gap_of(name, "gpu.*", f"gpu:{index}")
+        # Its own key: a GPU lost in mid-run is told even where it had a lesser gap before.
+        self._gaps.add(gap.metric, gap.scope, gap.reason, gap.hint, key=(gap.scope, name))
 
     def _report(self, gap: ProbeGap) -> None:
         self._gaps.add(gap.metric, gap.scope, gap.reason, gap.hint)
+
+
+def _list(answer: Any) -> list[Sample]:
+    return [] if answer is None or answer is NEVER else answer

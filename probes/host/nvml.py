@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +49,38 @@ LASTING = frozenset(
     {"NVML_ERROR_NOT_SUPPORTED", "NVML_ERROR_FUNCTION_NOT_FOUND", "NVML_ERROR_ARGUMENT_VERSION_MISMATCH"}
 )
 GPU_GONE = frozenset({"NVML_ERROR_GPU_IS_LOST", "NVML_ERROR_RESET_REQUIRED"})
+ALL_LINKS = 0xFFFFFFFF  # as the scope of a field value: of all NVLinks together
+Field = int | tuple[int, int]  # number of a field value, or number and scope
+_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # by nvmlValueType_t
+
+
+def field_values(nvml: Any, handle: Any, fields: Iterable[Field]) -> dict[Field, float | str] | None:
+    """Each field's value, or the driver's name of why there is none. None where the whole question is refused."""
+    try:
+        return ask_fields(nvml, handle, fields)
+    except nvml.NVMLError:
+        return None
+
+
+def ask_fields(nvml: Any, handle: Any, fields: Iterable[Field]) -> dict[Field, float | str]:
+    """As `field_values`. Raises NVMLError."""
+    asked = tuple(fields)
+    told = nvml.nvmlDeviceGetFieldValues(handle, asked)
+    found: dict[Field, float | str] = {}
+    for field, answer in zip(asked, told, strict=True):
+        if answer.nvmlReturn != 0 or answer.valueType >= len(_MEMBERS):
+            found[field] = code_name(nvml, answer.nvmlReturn or nvml.NVML_ERROR_UNKNOWN)
+        else:
+            found[field] = float(getattr(answer.value, _MEMBERS[answer.valueType]))
+    return found
 
 
 def error_name(nvml: Any, error: Exception) -> str:
     """The driver's own name of an error (NVML_ERROR_…)."""
-    code = getattr(error, "value", None)
+    return code_name(nvml, getattr(error, "value", None))
+
+
+def code_name(nvml: Any, code: int | None) -> str:
     names = (name for name in dir(nvml) if name.startswith("NVML_ERROR_") and getattr(nvml, name) == code)
     return next(names, f"NVML_ERROR_{code}")
 

@@ -8,17 +8,34 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from advisor.core.metrics import ProbeGap, Sample
+from probes.host.allowances import AllowancesProbe
 from probes.host.cgroup import CgroupProbe
 from probes.host.cpu import CpuProbe
+from probes.host.data_files import DataFilesProbe
 from probes.host.disk import DiskProbe
 from probes.host.gpu import GpuProbe
+from probes.host.io_limits import IoLimitsProbe
 from probes.host.memory import MemoryProbe
 from probes.host.network import NetworkProbe
+from probes.host.nfs import NfsProbe
 from probes.host.processes import ProcessesProbe, ProcessTree
 from probes.host.target import Probe, Target
 
 FAILURES_MAX = 3  # in a row; a probe that fails once may have met a process in the act of dying
-SHED_ORDER = ("network", "disk", "memory", "gpu", "cpu", "cgroup", "processes")  # what explains least goes first
+# what explains least goes first
+SHED_ORDER = (
+    "allowances",
+    "data_files",
+    "network",
+    "io_limits",
+    "nfs",
+    "disk",
+    "memory",
+    "gpu",
+    "cpu",
+    "cgroup",
+    "processes",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +68,12 @@ def host_probes(
         CpuProbe(root, job_pid=job_pid),
         MemoryProbe(root),
         DiskProbe(root),
+        IoLimitsProbe(root),
+        AllowancesProbe(root),
+        NfsProbe(root),
+        DataFilesProbe(root),
         NetworkProbe(root),
-        GpuProbe(root),
+        GpuProbe(root, tree=tree),
     )
 
 

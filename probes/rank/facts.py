@@ -1,4 +1,4 @@
-"""What does not change from step to step: loaders with file and line, DDP's options, versions. One small JSON file per process."""
+"""What does not change from step to step: versions, environment, who called from where. One small JSON file per process."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import gc
 import json
 import os
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from types import FrameType
 
 _OWN = os.path.dirname(os.path.abspath(__file__))
+TORCH = (os.sep + "torch" + os.sep,)
 
 
 class Facts:
@@ -38,73 +40,31 @@ class Facts:
 
 
 def call_site(skip_prefixes: tuple[str, ...] = ()) -> tuple[str, int]:
-    """(file, line) of the user's code that called: the innermost frame outside torch, this recorder and installed packages.
+    """(file, line) of the user's code that called, as `call_frames` finds it."""
+    frame, _ = call_frames(2, skip_prefixes)
+    return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("", 0)
 
-    A frame of an installed package is taken when there is no better one.
+
+def call_frames(depth: int, skip_prefixes: tuple[str, ...] = TORCH) -> tuple[FrameType | None, FrameType | None]:
+    """The innermost frame outside torch, this recorder and installed packages, and of a package the innermost inside of that.
+
+    The package's frame is taken for the user's when there is no better one.
     """
-    frame: FrameType | None = sys._getframe(1)
-    fallback = None
+    frame: FrameType | None = sys._getframe(depth)
+    package: FrameType | None = None
     while frame is not None:
         name = frame.f_code.co_filename
         if not name.startswith(_OWN) and not name.startswith("<") and not any(p in name for p in skip_prefixes):
             if "site-packages" not in name and "dist-packages" not in name and not _standard(name):
-                return name, frame.f_lineno
-            if fallback is None:
-                fallback = (name, frame.f_lineno)
+                return frame, package
+            if package is None:
+                package = frame
         frame = frame.f_back
-    return fallback or ("", 0)
+    return package, None
 
 
 def _standard(name: str) -> bool:
     return name.startswith(os.path.dirname(os.__file__))
-
-
-TORCH = (os.sep + "torch" + os.sep,)
-
-
-def describe_dataset(dataset: Any, depth: int = 0) -> dict[str, Any]:
-    """Class, length, root folder and transforms of a dataset, as far as they can be read without touching data."""
-    facts: dict[str, Any] = {"class": "%s.%s" % (type(dataset).__module__, type(dataset).__qualname__)}
-    try:
-        facts["length"] = len(dataset)
-    except Exception:
-        facts["length"] = None  # an IterableDataset has none
-    for name in ("root", "root_dir", "data_dir", "path", "img_dir"):
-        value = getattr(dataset, name, None)
-        if isinstance(value, (str, os.PathLike)):
-            facts["root"] = os.path.abspath(os.fspath(value))
-            break
-    transform = getattr(dataset, "transform", None)
-    if transform is not None:
-        steps = getattr(transform, "transforms", None)
-        named = steps if isinstance(steps, (list, tuple)) else [transform]
-        facts["transforms"] = [getattr(step, "__qualname__", type(step).__name__) for step in named][:20]
-    inner = getattr(dataset, "dataset", None)  # Subset and most wrappers
-    if inner is not None and depth < 3:
-        facts["inner"] = describe_dataset(inner, depth + 1)
-        facts.setdefault("root", facts["inner"].get("root"))
-    return facts
-
-
-def describe_loader(loader: Any, site: tuple[str, int]) -> dict[str, Any]:
-    """The arguments that decide a DataLoader's speed, and where it was made."""
-    facts: dict[str, Any] = {"file": site[0], "line": site[1], "class": type(loader).__qualname__}
-    for name in (
-        "batch_size",
-        "num_workers",
-        "pin_memory",
-        "prefetch_factor",
-        "persistent_workers",
-        "drop_last",
-        "timeout",
-    ):
-        value = getattr(loader, name, None)
-        facts[name] = value if isinstance(value, (int, float, bool, str, type(None))) else str(value)
-    sampler = getattr(loader, "sampler", None)
-    facts["sampler"] = type(sampler).__qualname__
-    facts["collate"] = getattr(getattr(loader, "collate_fn", None), "__qualname__", None)
-    facts["dataset"] = describe_dataset(getattr(loader, "dataset", None))
-    return facts
 
 
 def process_facts(torch: Any) -> dict[str, Any]:
@@ -114,6 +74,8 @@ def process_facts(torch: Any) -> dict[str, Any]:
         "python": "%d.%d.%d" % sys.version_info[:3],
         "torch": getattr(torch, "__version__", None),
         "argv": list(sys.argv[:64]),
+        "cwd": _working_directory(),  # file names of code may be relative to it
+        "written_unix_s": time.time(),  # a file of code that is younger may not be what runs
         "environment_rank": {
             name: os.environ.get(name)
             for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK")
@@ -133,6 +95,7 @@ def process_facts(torch: Any) -> dict[str, Any]:
             "memory_bytes": properties.total_memory,
             "uuid": str(getattr(properties, "uuid", "")) or None,
             "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
+            "order": os.environ.get("CUDA_DEVICE_ORDER"),
             "tf32_matmul": torch.backends.cuda.matmul.allow_tf32,
             "tf32_cudnn": torch.backends.cudnn.allow_tf32,
             "cudnn_benchmark": torch.backends.cudnn.benchmark,
@@ -164,6 +127,13 @@ def distributed_identity(torch: Any) -> tuple[int, int, int]:
     except (RuntimeError, ValueError):
         pass  # a group that is being torn down: the variables stand
     return rank, _number("LOCAL_RANK"), world
+
+
+def _working_directory() -> str | None:
+    try:
+        return os.getcwd()
+    except OSError:
+        return None  # it was deleted
 
 
 def _number(name: str) -> int:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import sys
 import types
 from typing import TYPE_CHECKING, Any
 
-from . import patches
+from . import foreign, patches
 from .recorder import Recorder
 
 if TYPE_CHECKING:
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
 def install(folder: str, after: Callable[[str, Callable[[], None]], Any]) -> None:
     """`after(name, callback)` makes a finder that calls back once a module has been imported."""
     torch = sys.modules["torch"]
-    wrappers = patches.apply(torch, Recorder(torch, folder))
+    recorder = Recorder(torch, folder)
+    wrappers = patches.apply(torch, recorder)
+    foreign.install(recorder, after)
+    atexit.register(recorder.leave)  # also of what never trains: how it failed
 
     def hide() -> None:
         skip = sys.modules["torch._dynamo.eval_frame"].skip_code
@@ -40,7 +44,15 @@ def own_code(wrappers: list[Any]) -> Iterator[types.CodeType]:
         for member in members:
             function = getattr(member, "__func__", member)
             if isinstance(function, types.FunctionType) and function.__code__.co_filename.startswith(_FOLDER):
-                yield function.__code__
+                yield from _with_inner(function.__code__)
+
+
+def _with_inner(code: types.CodeType) -> Iterator[types.CodeType]:
+    """Wrappers that are made later are among the constants of the function that makes them."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _with_inner(constant)
 
 
 _FOLDER = __file__.rpartition("/")[0]

@@ -43,6 +43,8 @@ KIND_GPU_STEP = 2
 KIND_COMM = 3
 KIND_SPAN = 4
 KIND_BATCH = 5
+KIND_LOOK = 6
+KIND_PART = 7
 
 FLAG_EPOCH_START = 1  # the first training fetch of an iterator lies in this step
 FLAG_SKIPPED_UPDATE = 2  # GradScaler skipped the optimizer (inf or nan in the gradients)
@@ -129,11 +131,38 @@ BATCH_FIELDS = (  # one batch made by one worker
     "number",  # of this batch in its worker, from 0
     "system_ns",  # of the CPU time, inside the kernel: taking pages of shared memory, mostly
 )
+LOOK_FIELDS = (  # one batch in which a sample was looked into; -1 unknown
+    "worker",  # -1 in the training process
+    "loader",
+    "t_start_ns",
+    "t_end_ns",
+    "samples",
+    "covered",  # samples that were looked into: one, or all where they cannot be told apart
+    "wall_ns",  # of these
+    "cpu_ns",
+    "collate_ns",
+    "collate_cpu_ns",
+    "batch_bytes",
+    "width",  # of the picture before its transforms
+    "height",
+    "file_bytes",
+    "self_ns",  # what the look itself took, outside these times
+)
+PART_FIELDS = (  # of one look, each of its parts
+    "worker",
+    "loader",
+    "t_end_ns",
+    "part",  # the number that a part file is named by
+    "wall_ns",
+    "cpu_ns",
+)
 FIELDS = {
     KIND_STEP: STEP_FIELDS,
     KIND_GPU_STEP: GPU_STEP_FIELDS,
     KIND_COMM: COMM_FIELDS,
     KIND_SPAN: SPAN_FIELDS,
     KIND_BATCH: BATCH_FIELDS,
+    KIND_LOOK: LOOK_FIELDS,
+    KIND_PART: PART_FIELDS,
 }
 PAYLOAD = {kind: struct.Struct("<%dq" % len(fields)) for kind, fields in FIELDS.items()}

@@ -18,6 +18,7 @@ from .phases import CLIP, FORWARD, GAP, INPUT
 from .phases import OPTIMIZER as IN_OPTIMIZER
 from .recorder import count_samples
 from .ring import PHASE, SINCE, STEP
+from .standins import hide_frame
 from .tape import BACKWARD, BACKWARD_END, BATCH, FETCH, OPTIMIZER, OPTIMIZER_END
 from .workers import timed_fetch
 
@@ -91,8 +92,10 @@ def _loader(torch: Any, recorder: Recorder) -> list[Any]:
                 token = tape.fetch
                 now = perf_counter_ns()
                 note((FETCH, now, 0))
-                tape.words[PHASE] = INPUT
-                tape.words[SINCE] = now
+                words = tape.words
+                words[PHASE] = INPUT
+                words[SINCE] = now
+                words[STEP] += 1  # about: the account puts it right when it reads
                 if len(marks) > tape.limit:
                     recorder.read_tape()
             elif recorder.active:
@@ -103,15 +106,14 @@ def _loader(torch: Any, recorder: Recorder) -> list[Any]:
             return original_next(self)
         try:
             batch = original_next(self)
-        except BaseException:
+        except BaseException as error:
             _quietly(recorder, recorder.fetch_failed, token)
+            hide_frame(error)
             raise
         try:
             if tape.on:
-                now = perf_counter_ns()
-                note((BATCH, now, count_samples(batch, tape.batch_size)))
+                note((BATCH, perf_counter_ns(), count_samples(batch, tape.batch_size)))
                 tape.words[PHASE] = FORWARD
-                tape.words[SINCE] = now
             else:
                 recorder.fetch_end(token, batch)
         except Exception:
@@ -121,24 +123,26 @@ def _loader(torch: Any, recorder: Recorder) -> list[Any]:
     base.__next__ = __next__
 
     iterators = [
-        _iterator_init(recorder, iterator)
+        iterator_init(recorder, iterator)
         for iterator in (dataloader._SingleProcessDataLoaderIter, dataloader._MultiProcessingDataLoaderIter)
     ]
+    return [__next__, loader_init(recorder, dataloader.DataLoader), *iterators]
 
-    loader_class: Any = dataloader.DataLoader
-    original_init = loader_class.__init__
 
-    @_wraps(original_init)
+def loader_init(recorder: Recorder, loader_class: Any) -> Any:
+    original = loader_class.__init__
+
+    @_wraps(original)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        original_init(self, *args, **kwargs)
+        original(self, *args, **kwargs)
         if recorder.active:
             _quietly(recorder, recorder.loader_made, self)
 
     loader_class.__init__ = __init__
-    return [__next__, __init__, *iterators]
+    return __init__
 
 
-def _iterator_init(recorder: Recorder, iterator: Any) -> Any:
+def iterator_init(recorder: Recorder, iterator: Any) -> Any:
     original = iterator.__init__
 
     @_wraps(original)
@@ -165,6 +169,10 @@ def _time_batches(recorder: Recorder) -> None:
 def _worker_loop(torch: Any, recorder: Recorder) -> list[Any]:
     from torch.utils.data._utils import worker as module
 
+    return [worker_loop(recorder, module)]
+
+
+def worker_loop(recorder: Recorder, module: Any) -> Any:
     original = module._worker_loop
 
     @_wraps(original)  # name and qualified name too: spawned workers find it by them
@@ -180,7 +188,7 @@ def _worker_loop(torch: Any, recorder: Recorder) -> list[Any]:
                 _quietly(recorder, recorder.worker.leave)
 
     module._worker_loop = _worker_loop
-    return [_worker_loop]
+    return _worker_loop
 
 
 def _backward(torch: Any, recorder: Recorder) -> list[Any]:
@@ -191,13 +199,11 @@ def _backward(torch: Any, recorder: Recorder) -> list[Any]:
     def backward(*args: Any, **kwargs: Any) -> Any:
         account = None
         try:
-            if tape.on and get_ident() == tape.thread:
+            if tape.on:
                 if not tape.inside_backward:
                     account = recorder.account
-                    now = perf_counter_ns()
-                    note((BACKWARD, now, 0))
+                    note((BACKWARD, perf_counter_ns(), 0))
                     tape.words[PHASE] = IN_BACKWARD
-                    tape.words[SINCE] = now
                     tape.inside_backward = True
             elif recorder.active:
                 account = recorder.backward_begin()
@@ -209,10 +215,8 @@ def _backward(torch: Any, recorder: Recorder) -> list[Any]:
             if account is not None:
                 try:
                     if tape.on:
-                        now = perf_counter_ns()
-                        note((BACKWARD_END, now, 0))
+                        note((BACKWARD_END, perf_counter_ns(), 0))
                         tape.words[PHASE] = CLIP
-                        tape.words[SINCE] = now
                         tape.inside_backward = False
                     else:
                         recorder.backward_end(account)
@@ -235,11 +239,9 @@ def _optimizer(torch: Any, recorder: Recorder) -> list[Any]:
         if is_compiling():
             return
         try:
-            if tape.on and get_ident() == tape.thread:
-                now = perf_counter_ns()
-                note((OPTIMIZER, now, id(optimizer)))
+            if tape.on:
+                note((OPTIMIZER, perf_counter_ns(), id(optimizer)))
                 tape.words[PHASE] = IN_OPTIMIZER
-                tape.words[SINCE] = now
             elif recorder.active:
                 recorder.optimizer_begin(optimizer)
         except Exception:
@@ -249,12 +251,9 @@ def _optimizer(torch: Any, recorder: Recorder) -> list[Any]:
         if is_compiling():
             return
         try:
-            if tape.on and len(marks) < tape.limit and get_ident() == tape.thread:
-                now = perf_counter_ns()
-                note((OPTIMIZER_END, now, id(optimizer)))
+            if tape.on and len(marks) < tape.limit:
+                note((OPTIMIZER_END, perf_counter_ns(), id(optimizer)))
                 tape.words[PHASE] = GAP
-                tape.words[STEP] += 1  # about: the account puts it right when it reads
-                tape.words[SINCE] = now
             elif recorder.active:
                 recorder.optimizer_end(optimizer)
         except Exception:

@@ -19,6 +19,7 @@ from .comm import DdpStamps
 from .cost import RunDelay
 from .gpu import GpuTimes
 from .layout import RANK_SLOTS, ROLE_RANK
+from .loaders import batch_bytes, describe_loader
 from .phases import BACKWARD, FORWARD, OPTIMIZER, TRAINING, Account
 from .ring import Ring
 from .tape import COLLECTED, NOTED_NS, Tape
@@ -27,7 +28,7 @@ from .workers import InProcess, WorkerLog
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_LOADERS_MAX = 100  # a job that makes ever new ones is not followed into each
+LOADERS_MAX = 100  # a job that makes ever new ones is not followed into each
 _MESSAGE_HALF = 1000  # characters
 _ERRORS_MAX = 50  # after so many the recorder stands still: something here does not fit this job
 # An fsync so soon after torch.save belongs to the checkpoint.
@@ -42,6 +43,7 @@ class Recorder:
         self.folder = folder
         self.began_ns = perf_counter_ns()
         self.tape = Tape()
+        self.foreign: Any = None  # a Foreign, once it is installed
         self.forget()
         os.register_at_fork(after_in_child=self.forget)
 
@@ -52,15 +54,20 @@ class Recorder:
         self.errors = 0
         self.account: Any = None  # an Account, made at the first deed of a training thread
         self.worker: WorkerLog | None = None
+        if self.foreign is not None:
+            self.foreign.inside = False
+        self.fetching_threads: dict[int, int] = {}  # threads that fetch and do not train -> the loader they fetch from
         self.in_process: InProcess | None = None
         self.stamps = DdpStamps()
         self.gpu: GpuTimes | None = None
         self.facts = about.Facts(self.folder)
         self.loaders: dict[int, dict[str, Any]] = {}  # id -> what describes it
         self.loader_ids: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self.batch_bytes: dict[int, int] = {}  # of each loader's first batch
         self.saves: dict[tuple[str, int], dict[str, Any]] = {}
         self.saved_at = 0
         self.gc_began = 0
+        self.crowded = False  # several threads train: what is noted does not tell which one it was
         self.refresh_at = 1
         self._evaluating = not_in_training(self.torch)
 
@@ -89,7 +96,7 @@ class Recorder:
                 return None
             account = self.account = Account(thread=threading.get_ident())
             account.on_step = self._stepped
-            self.in_process = InProcess(account, self.failed)
+            self.in_process = InProcess(account, self.folder, self.failed)
         if account.thread != threading.get_ident():
             return None
         if self.tape.on:
@@ -124,6 +131,8 @@ class Recorder:
         self.facts.values["main_thread"] = threading.get_native_id()
         self.facts.values["run_delay"] = bool(delay)
         self.facts.active = True
+        if self.foreign is not None:
+            self.foreign.look()
         self.facts.write()
 
     def leave(self) -> None:
@@ -134,13 +143,26 @@ class Recorder:
                 if self.tape.on:
                     self.tape.read_into(self.account)
                 self._say_goodbye(self.account)
+            elif self.active and self.worker is None and getattr(sys, "last_value", None) is not None:
+                self._note_failure()
         except Exception:
             self.active = False
 
-    def _say_goodbye(self, account: Account) -> None:
+    def _note_failure(self) -> None:
+        """It ends by an exception and has not trained: a launcher, or a rank that never came to its first backward."""
+        self.active = False
+        self.facts.active = True
+        self.facts.values["rank"] = about.distributed_identity(self.torch)[0]
+        self._note_exception()
+        self.facts.write()
+
+    def _note_exception(self) -> None:
         error = getattr(sys, "last_value", None)
         if error is not None:
             self.facts.values["exception"] = {"type": type(error).__name__, "message": shortened(str(error))}
+
+    def _say_goodbye(self, account: Account) -> None:
+        self._note_exception()
         self.facts.values["save_sites"] = list(self.saves.values())
         self.facts.write()
         account.leave()
@@ -169,7 +191,7 @@ class Recorder:
 
     def _note_or_mark(self, account: Account) -> None:
         """A step begins: are its marks noted on the tape, and for how many steps?"""
-        if account.replaying or account.clocked or self.gpu is not None or not self.active:
+        if account.replaying or account.clocked or self.gpu is not None or self.crowded or not self.active:
             return
         steps = min(
             account.steps_to_clock(), NOTED_NS // max(account.last_step_ns, 1), self.stamps.steps_to_read(account.step)
@@ -180,6 +202,8 @@ class Recorder:
 
     def _refresh_facts(self) -> None:
         step = self.account.step
+        if self.foreign is not None:
+            self.foreign.look()
         # rarely, and ever more rarely
         self.refresh_at = step + 1 if step < 4 else 50 if 25 <= step < 50 else 2 * step
         values = self.facts.values
@@ -195,6 +219,7 @@ class Recorder:
             {
                 "id": number,
                 "training": kinds[number] == TRAINING if number in kinds else (None, False)[number in evaluated],
+                "batch_bytes": self.batch_bytes.get(number),
                 **known,
             }
             for number, known in self.loaders.items()
@@ -204,15 +229,24 @@ class Recorder:
         """Returns the account and whether the fetch may train, or None where this thread is not watched."""
         began = perf_counter_ns()
         account = self.own_account()
-        if account is None:
-            return None
         loader = getattr(iterator, "_rn50_loader", -1)
-        training = account.fetch_begin(loader, self._evaluating(), iterator._num_yielded == 0)
-        if training and self.gpu is not None:
-            self.gpu.mark("gap")
-        fetcher = getattr(iterator, "_dataset_fetcher", None) if training and account.clocked else None
+        if account is None:
+            if self.worker is None:
+                self.fetching_threads[threading.get_ident()] = loader
+            return None
+        if self.foreign is not None and self.foreign.inside:
+            return None
+        token = self.begin_fetch(account, loader, iterator._num_yielded == 0, began)
+        fetcher = getattr(iterator, "_dataset_fetcher", None) if account.clocked and token[1] else None
         if fetcher is not None and self.in_process is not None:
             self.in_process.watch(fetcher)
+        return token
+
+    def begin_fetch(self, account: Account, loader: int, first: bool, began: int) -> tuple[Account, bool, int]:
+        """A source of batches is asked for the next one, for the first one of an epoch where `first` is true."""
+        training = account.fetch_begin(loader, self._evaluating(), first)
+        if training and self.gpu is not None:
+            self.gpu.mark("gap")
         account.self_ns += perf_counter_ns() - began
         return account, training, loader
 
@@ -223,6 +257,8 @@ class Recorder:
             self.in_process.release()
         known: Any = self.loaders.get(loader)
         account.fetch_end(training, count_samples(batch, known and known["batch_size"]) if training else 0)
+        if known and loader not in self.batch_bytes:
+            self.batch_bytes[loader] = batch_bytes(batch)
         if training and self.gpu is not None:
             self.gpu.mark("input_wait")
         account.self_ns += perf_counter_ns() - began
@@ -239,7 +275,10 @@ class Recorder:
     def backward_begin(self) -> Account | None:
         began = perf_counter_ns()
         account = self.training_account()
-        if account is None or not account.backward_begin():
+        if account is None:
+            self.crowded = self.crowded or self.account is not None
+            return None
+        if not account.backward_begin():
             return None
         if self.gpu is not None:
             self.gpu.mark("forward")
@@ -266,6 +305,7 @@ class Recorder:
     def optimizer_begin(self, optimizer: Any) -> None:
         began = perf_counter_ns()
         account = self.own_account()
+        self.crowded = self.crowded or account is None
         if account is not None:
             account.optimizer_begin(id(optimizer))
             if account.optimizers == 0:
@@ -284,10 +324,10 @@ class Recorder:
 
     def loader_made(self, loader: Any) -> None:
         """A loader made anew at the same line for the same data (for each evaluation, say) is the one known already."""
-        described = about.describe_loader(loader, about.call_site(about.TORCH))
+        described = describe_loader(loader)
         number = next((n for n, known in self.loaders.items() if known == described), len(self.loaders))
         self.loader_ids[loader] = number
-        if len(self.loaders) < _LOADERS_MAX:
+        if len(self.loaders) < LOADERS_MAX:
             self.loaders.setdefault(number, described)
 
     def iterator_made(self, iterator: Any, loader: Any, began: int) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+import types
 from time import perf_counter_ns, thread_time_ns
 from typing import TYPE_CHECKING, Any
 
 from .cost import RunDelay, blocks_read, system_time_ns
 from .layout import FLAG_FIRST_BATCH, KIND_BATCH, PHASE_CODE, ROLE_WORKER, WORKER_SLOTS
+from .looks import Look, Looks
 from .ring import Ring
+from .standins import hide_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +29,7 @@ class WorkerLog:
         self.worker = worker
         self.loader = loader
         self.batches = 0
+        self.looks = Looks(folder)
         self._delay = RunDelay()
         self._ring = Ring("%s/worker-%d.ring" % (folder, pid), slots=WORKER_SLOTS, role=ROLE_WORKER, worker=worker)
         self._idle_since = perf_counter_ns()
@@ -62,6 +66,14 @@ class WorkerLog:
         self._idle_since = perf_counter_ns()
         self._ring.phase(_IDLE, self.batches, self._idle_since)
 
+    def look(self, dataset: Any, index: Any) -> Look | None:
+        """A look into the batch that begins, where one is due; the first batch of a worker imports and opens what later ones have."""
+        now = perf_counter_ns()
+        return self.looks.take(now, dataset, index) if self.batches and self.looks.due(now) else None
+
+    def looked(self, look: Look, began: tuple[int, ...], samples: int, batch: Any) -> None:
+        look.finish(self._ring, began[0], samples, batch, worker=self.worker, loader=self.loader)
+
     def leave(self) -> None:
         self._ring.end()
 
@@ -69,7 +81,8 @@ class WorkerLog:
 class InProcess:
     """Loading in the training process (num_workers=0), in clocked steps: the same clocks, added up into the step."""
 
-    def __init__(self, account: Account, failed: Callable[[], None]) -> None:
+    def __init__(self, account: Account, folder: str, failed: Callable[[], None]) -> None:
+        self.looks = Looks(folder)
         self._account = account
         self._failed = failed
         self._delay = RunDelay()
@@ -79,7 +92,7 @@ class InProcess:
         """Time this fetcher's next batch, by an attribute of its own: a wrapper on its class would cost each step of the job."""
         if self._watched is None:  # a dataset may iterate over a loader of its own
             self._watched = fetcher
-            fetcher.fetch = timed_fetch(fetcher.fetch, self, self._failed)
+            fetcher.fetch = types.MethodType(timed_fetch(type(fetcher).fetch, self, self._failed), fetcher)
 
     def release(self) -> None:
         if self._watched is not None:
@@ -98,25 +111,52 @@ class InProcess:
         fetching.blocks += blocks_read() - blocks
         fetching.batches += 1
 
+    def look(self, dataset: Any, index: Any) -> Look | None:
+        """As in a worker, once the process has shown itself a rank."""
+        now = perf_counter_ns()
+        return self.looks.take(now, dataset, index) if self._account.ring is not None and self.looks.due(now) else None
 
-def timed_fetch(fetch: Callable[..., Any], clock: WorkerLog | InProcess, failed: Callable[[], None]) -> Any:
-    """A fetcher's `fetch`, a method of its class or of itself, timed by `clock`; `failed` is told what goes wrong in there."""
+    def looked(self, look: Look, began: tuple[int, ...], samples: int, batch: Any) -> None:
+        now = perf_counter_ns()
+        account = self._account
+        loader = account.unconsumed[0] if account.unconsumed is not None else -1
+        look.finish(account.ring, began[0], samples, batch, worker=-1, loader=loader)
+        account.self_ns += look.self_ns + perf_counter_ns() - now
 
-    @functools.wraps(fetch)
-    def timed(*args: Any) -> Any:
-        began: Any = None
+
+def timed_fetch(original: Callable[..., Any], clock: WorkerLog | InProcess, failed: Callable[[], None]) -> Any:
+    """A fetcher's `fetch`, timed by `clock` and looked into where a look is due; `failed` is told what goes wrong in there."""
+
+    def quietly(call: Callable[..., Any], *args: Any) -> Any:
         try:
-            began = clock.begin()
+            return call(*args)
         except Exception:
             failed()
-        batch = fetch(*args)
+            return None
+
+    @functools.wraps(original)
+    def fetch(self: Any, index: Any) -> Any:
+        look = quietly(clock.look, self.dataset, index)
+        began = quietly(clock.begin)
+        try:
+            if look is None:
+                batch = original(self, index)
+            else:
+                quietly(look.begin)
+                batch = original(self, look.index)
+        except BaseException as error:
+            if look is not None:
+                quietly(look.abandon)
+            hide_frame(error)
+            raise
         if began is not None:
-            try:
-                index = args[-1]
-                clock.end(began, len(index) if isinstance(index, (list, tuple)) else 1)
-            except Exception:
-                failed()
+            size = len(index) if isinstance(index, (list, tuple)) else 1
+            quietly(clock.end, began, size)
+            if look is not None:
+                quietly(clock.looked, look, began, size, batch)
+        elif look is not None:
+            quietly(look.abandon)
         return batch
 
-    timed.__annotations__ = {}
-    return timed
+    fetch.__annotations__ = {}
+    return fetch

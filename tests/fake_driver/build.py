@@ -14,10 +14,11 @@ def compiler() -> str | None:
     return shutil.which("gcc") or shutil.which("cc")
 
 
-def build(directory: Path) -> Path:
-    """Makes libnvidia-ml.so.1 in `directory`. Raises CalledProcessError with the compiler's words."""
+def build(directory: Path, *, old: bool = False) -> Path:
+    """Makes libnvidia-ml.so.1 in `directory`, `old`: without the functions that came late. CalledProcessError has the compiler's words."""
     library = directory / "libnvidia-ml.so.1"
     flags = ["-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-Wl,-soname,libnvidia-ml.so.1"]
+    flags += ["-DOLD_DRIVER"] if old else []
     subprocess.run([compiler() or "cc", *flags, "-o", str(library), str(SOURCE)], check=True)
     return library
 

@@ -4,130 +4,27 @@
  *   cuda 12040
  *   gpu 0 name NVIDIA H100 80GB HBM3       a value of GPU 0; what is not given is answered with NOT_SUPPORTED (3)
  *   gpu 0 energy_mj 1000000 +250000        a number that grows by that much at every reading
- *   gpu 0 mig MIG-1c5d...                  a MIG instance (may be repeated)
+ *   gpu 0 field.269 0 +20000000            a field value by its number; field.165.3 of scope 3
+ *   gpu 0 gpm.5 38.2                       a GPM metric by its number; needs `gpu 0 gpm 1`
+ *   gpu 0 nvlink.3 1 switch                state and far end of a link: switch, or the index of a GPU
+ *   gpu 0 cpus 0-31,64-95                  CPUs and (numa) memory nodes near it
+ *   gpu 0 mig MIG-1c5d...                  a MIG instance (may be repeated); then `gpu 0 mig 0 mem_total 1000` of the first of them
+ *   pair 0 1 level 50 p2p 3                common ancestor of two GPUs, and why they cannot read each other (default 0: they can)
+ *   xid 1 79 after 3                       GPU 1 reports Xid 79 once nobody had anything to report three times
+ *   processes FILE                         read at each question: lines of GPU, PID, bytes, SM %
  *   fail nvmlDeviceGetPowerUsage 999       that function answers with this error ("*": any function that takes a GPU)
  *   fail * 15 gpu 1 from 8 until 9         … for GPU 1 alone, from the 8th such call to the 9th
  *
- * A function is added by one line with U32 or U64 at the end, or by hand where its answer is a struct.
+ * Built with OLD_DRIVER it lacks what drivers before 520 lack: GPM, the clock event reasons by their new name, memory info v2.
  */
-#include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-enum { OK = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, DRIVER_NOT_LOADED = 9 };
-enum { MAX_GPUS = 16, MAX_KEYS = 64, MAX_FAILS = 64, MAX_MIG = 8, TEXT = 128 };
-
-typedef struct {
-    char key[TEXT], text[TEXT];
-    unsigned long long number, growth;
-} Value;
-typedef struct Gpu {
-    int index, keys, migs;
-    Value values[MAX_KEYS];
-    struct Gpu *mig[MAX_MIG], *parent;
-} Gpu;
-typedef struct {
-    char function[TEXT];
-    int code, gpu;
-    long from, until, calls;
-} Fail;
-
-static Gpu gpus[MAX_GPUS];
-static int gpu_count, fail_count;
-static Fail fails[MAX_FAILS];
-static char driver[TEXT] = "550.54.15";
-static int cuda = 12040;
-
-static void set(Gpu *gpu, const char *key, const char *text) {
-    if (gpu->keys == MAX_KEYS) abort();
-    Value *value = &gpu->values[gpu->keys++];
-    snprintf(value->key, TEXT, "%s", key);
-    snprintf(value->text, TEXT, "%s", text);
-    char *rest;
-    value->number = strtoull(text, &rest, 0);
-    value->growth = strtoull(rest, NULL, 0);
-}
-
-static void add_mig(Gpu *gpu, const char *uuid) {
-    if (gpu->migs == MAX_MIG) abort();
-    Gpu *instance = calloc(1, sizeof *instance);
-    instance->index = gpu->index;
-    instance->parent = gpu;
-    set(instance, "uuid", uuid);
-    gpu->mig[gpu->migs++] = instance;
-}
-
-static void read_line(char *line) {
-    char a[TEXT], b[TEXT];
-    int index, code, gpu = -1, used = 0;
-    line[strcspn(line, "\n")] = 0;
-    if (sscanf(line, "gpu %d %127s %n", &index, a, &used) == 2 && used && index >= 0 && index < MAX_GPUS) {
-        if (index >= gpu_count) gpu_count = index + 1;
-        gpus[index].index = index;
-        if (strcmp(a, "mig") == 0)
-            add_mig(&gpus[index], line + used);
-        else
-            set(&gpus[index], a, line + used);
-    } else if (sscanf(line, "fail %127s %d%n", a, &code, &used) == 2) {
-        Fail *fail = &fails[fail_count++];
-        const char *where = strstr(line + used, "gpu "), *from = strstr(line + used, "from ");
-        const char *until = strstr(line + used, "until ");
-        snprintf(fail->function, TEXT, "%s", a);
-        if (where) gpu = atoi(where + 4);
-        fail->code = code, fail->gpu = gpu, fail->calls = 0;
-        fail->from = from ? atol(from + 5) : 1, fail->until = until ? atol(until + 6) : LONG_MAX;
-    } else if (sscanf(line, "driver %127s", b) == 1) {
-        snprintf(driver, TEXT, "%s", b);
-    } else if (sscanf(line, "cuda %d", &code) == 1) {
-        cuda = code;
-    } else if (*line && *line != '#') {
-        fprintf(stderr, "fake NVML: cannot read: %s\n", line);
-        abort();
-    }
-}
-
-static int failure(const char *function, int gpu) {
-    for (int i = 0; i < fail_count; i++) {
-        Fail *fail = &fails[i];
-        if (strcmp(fail->function, function) != 0 && !(gpu >= 0 && strcmp(fail->function, "*") == 0)) continue;
-        if (fail->gpu >= 0 && fail->gpu != gpu) continue;
-        long call = ++fail->calls;
-        if (call >= fail->from && call <= fail->until) return fail->code;
-    }
-    return OK;
-}
-
-static Value *find(Gpu *gpu, const char *key) {
-    for (int i = 0; i < gpu->keys; i++)
-        if (strcmp(gpu->values[i].key, key) == 0) return &gpu->values[i];
-    return NULL;
-}
-
-static int number(const char *function, Gpu *gpu, const char *key, unsigned long long *out) {
-    int code = failure(function, gpu->index);
-    if (code) return code;
-    Value *value = find(gpu, key);
-    if (!value) return NOT_SUPPORTED;
-    *out = value->number;
-    value->number += value->growth;
-    return OK;
-}
-
-static int text(const char *function, Gpu *gpu, const char *key, char *out, unsigned size) {
-    int code = failure(function, gpu->index);
-    Value *value = find(gpu, key);
-    if (code || !value) return code ? code : NOT_SUPPORTED;
-    snprintf(out, size, "%s", value->text);
-    return OK;
-}
+#include "script.h"
 
 int nvmlInitWithFlags(unsigned flags) {
     (void)flags;
     const char *path = getenv("FAKE_NVML_SCRIPT");
     FILE *script = path ? fopen(path, "r") : NULL;
     if (!script) return DRIVER_NOT_LOADED;
-    char line[512];
+    char line[1024];
     if (gpu_count == 0 && fail_count == 0)
         while (fgets(line, sizeof line, script)) read_line(line);
     fclose(script);
@@ -155,17 +52,6 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, Gpu **out) {
     *out = &gpus[index];
     return failure(__func__, (int)index);
 }
-int nvmlDeviceGetHandleByUUID(const char *uuid, Gpu **out) {
-    for (int i = 0; i < gpu_count; i++) {
-        Value *value = find(&gpus[i], "uuid");
-        if (value && strcmp(value->text, uuid) == 0) return *out = &gpus[i], failure(__func__, i);
-    }
-    return NOT_FOUND;
-}
-int nvmlDeviceGetIndex(Gpu *gpu, unsigned *out) {
-    *out = (unsigned)gpu->index;
-    return failure(__func__, gpu->index);
-}
 int nvmlDeviceGetName(Gpu *gpu, char *out, unsigned size) { return text(__func__, gpu, "name", out, size); }
 int nvmlDeviceGetUUID(Gpu *gpu, char *out, unsigned size) { return text(__func__, gpu, "uuid", out, size); }
 
@@ -174,11 +60,19 @@ typedef struct {
     unsigned domain, bus, device, device_id, subsystem_id;
     char id[32];
 } Pci;
-int nvmlDeviceGetPciInfo_v3(Gpu *gpu, Pci *out) {
+static int pci(const char *function, Gpu *gpu, Pci *out) {
     memset(out, 0, sizeof *out);
-    int code = text(__func__, gpu, "pci", out->id, sizeof out->id);
+    int code = text(function, gpu, "pci", out->id, sizeof out->id);
     if (!code) sscanf(out->id, "%x:%x:%x", &out->domain, &out->bus, &out->device);
     return code;
+}
+int nvmlDeviceGetPciInfo_v3(Gpu *gpu, Pci *out) { return pci(__func__, gpu, out); }
+
+int nvmlDeviceGetCudaComputeCapability(Gpu *gpu, int *major, int *minor) {
+    int code = failure(__func__, gpu->index);
+    Value *value = find(gpu, "capability");
+    if (code || !value) return code ? code : NOT_SUPPORTED;
+    return sscanf(value->text, "%d.%d", major, minor) == 2 ? OK : NOT_SUPPORTED;
 }
 
 int nvmlDeviceGetMigMode(Gpu *gpu, unsigned *current, unsigned *pending) {
@@ -193,10 +87,6 @@ int nvmlDeviceGetMigDeviceHandleByIndex(Gpu *gpu, unsigned index, Gpu **out) {
     if ((int)index >= gpu->migs) return NOT_FOUND;
     *out = gpu->mig[index];
     return failure(__func__, gpu->index);
-}
-int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(Gpu *instance, Gpu **out) {
-    *out = instance->parent;
-    return instance->parent ? failure(__func__, instance->index) : INVALID_ARGUMENT;
 }
 
 typedef struct {
@@ -218,14 +108,12 @@ typedef struct {
 } MemoryV2;
 static int memory(const char *function, Gpu *gpu, MemoryV2 *out) {
     int code = number(function, gpu, "mem_total", &out->total);
-    Value *used = find(gpu, "mem_used"), *reserved = find(gpu, "mem_reserved");
     if (code) return code;
-    out->used = used ? used->number : 0;
-    out->reserved = reserved ? reserved->number : 0;
+    if (value_of(gpu, "mem_used", &out->used)) out->used = 0;
+    if (value_of(gpu, "mem_reserved", &out->reserved)) out->reserved = 0;
     out->free = out->total - out->used - out->reserved;
     return OK;
 }
-int nvmlDeviceGetMemoryInfo_v2(Gpu *gpu, MemoryV2 *out) { return memory(__func__, gpu, out); }
 int nvmlDeviceGetMemoryInfo(Gpu *gpu, Memory *out) {
     MemoryV2 info = {0};
     int code = memory(__func__, gpu, &info);
@@ -235,12 +123,6 @@ int nvmlDeviceGetMemoryInfo(Gpu *gpu, Memory *out) {
 
 static const char *const clocks[] = {"graphics_clock", "sm_clock", "mem_clock", "video_clock"};
 static const char *const max_clocks[] = {"graphics_clock_max", "sm_clock_max", "mem_clock_max", "video_clock_max"};
-static int u32(const char *function, Gpu *gpu, const char *key, unsigned *out) {
-    unsigned long long value;
-    int code = number(function, gpu, key, &value);
-    if (!code) *out = (unsigned)value;
-    return code;
-}
 int nvmlDeviceGetClockInfo(Gpu *gpu, unsigned type, unsigned *out) {
     return type < 4 ? u32(__func__, gpu, clocks[type], out) : INVALID_ARGUMENT;
 }
@@ -251,10 +133,245 @@ int nvmlDeviceGetTemperature(Gpu *gpu, unsigned sensor, unsigned *out) {
     return sensor == 0 ? u32(__func__, gpu, "temp", out) : INVALID_ARGUMENT;
 }
 
+typedef struct {
+    unsigned long long reference, violation;
+} Violation;
+int nvmlDeviceGetViolationStatus(Gpu *gpu, unsigned policy, Violation *out) {
+    char key[TEXT];
+    snprintf(key, TEXT, "violation.%u", policy);
+    return number(__func__, gpu, key, &out->violation);
+}
+int nvmlDeviceGetPcieThroughput(Gpu *gpu, unsigned counter, unsigned *out) {
+    return u32(__func__, gpu, counter ? "pcie_rx_kb_s" : "pcie_tx_kb_s", out);
+}
+
+typedef struct {
+    unsigned id, scope;
+    long long timestamp, latency_us;
+    unsigned type, code;
+    union {
+        double real;
+        unsigned u32;
+        unsigned long long u64;
+    } value;
+} Field;
+static int is_small(unsigned id) { return id == 82 || id == 90 || id == 91 || (id >= 142 && id <= 145) || id == 230; }
+int nvmlDeviceGetFieldValues(Gpu *gpu, int count, Field *fields) {
+    int code = failure(__func__, gpu->index);
+    for (int i = 0; i < count && !code; i++) {
+        char key[TEXT];
+        unsigned long long value = 0;
+        int scoped = fields[i].scope && fields[i].scope != UINT_MAX;
+        snprintf(key, TEXT, scoped ? "field.%u.%u" : "field.%u", fields[i].id, fields[i].scope);
+        fields[i].code = (unsigned)value_of(gpu, key, &value);
+        fields[i].type = is_small(fields[i].id) ? 1 : 3;
+        fields[i].value.u64 = ~0ull; /* a reader that takes the wrong member of the union gets nonsense */
+        if (fields[i].type == 1)
+            fields[i].value.u32 = (unsigned)value;
+        else
+            fields[i].value.u64 = value;
+    }
+    return code;
+}
+
+int nvmlDeviceGetTopologyCommonAncestor(Gpu *a, Gpu *b, unsigned *out) {
+    *out = (unsigned)levels[a->index][b->index];
+    return failure(__func__, a->index);
+}
+int nvmlDeviceGetP2PStatus(Gpu *a, Gpu *b, unsigned index, unsigned *out) {
+    *out = (unsigned)peer[a->index][b->index];
+    return index > 4 ? INVALID_ARGUMENT : failure(__func__, a->index);
+}
+static int set_bits(const char *function, Gpu *gpu, const char *key, unsigned words, unsigned long *out) {
+    int code = failure(function, gpu->index), first, last, used = 0;
+    Value *value = find(gpu, key);
+    if (code || !value) return code ? code : NOT_SUPPORTED;
+    memset(out, 0, words * sizeof *out);
+    for (const char *at = value->text; *at; at += used + (at[used] == ',')) {
+        if (sscanf(at, "%d-%d%n", &first, &last, &used) != 2) {
+            if (sscanf(at, "%d%n", &first, &used) != 1) abort();
+            last = first;
+        }
+        for (int bit = first; bit <= last && bit < (int)words * 64; bit++) out[bit / 64] |= 1ul << bit % 64;
+    }
+    return OK;
+}
+int nvmlDeviceGetCpuAffinity(Gpu *gpu, unsigned words, unsigned long *out) {
+    return set_bits(__func__, gpu, "cpus", words, out);
+}
+int nvmlDeviceGetMemoryAffinity(Gpu *gpu, unsigned words, unsigned long *out, unsigned scope) {
+    (void)scope;
+    return set_bits(__func__, gpu, "numa", words, out);
+}
+
+static int link_of(const char *function, Gpu *gpu, unsigned link, unsigned *state, char *end) {
+    char key[TEXT];
+    int code = failure(function, gpu->index);
+    snprintf(key, TEXT, "nvlink.%u", link);
+    Value *value = find(gpu, key);
+    if (code || !value) return code ? code : link < 18 ? NOT_SUPPORTED : INVALID_ARGUMENT;
+    return sscanf(value->text, "%u %127s", state, end) == 2 ? OK : NOT_SUPPORTED;
+}
+int nvmlDeviceGetNvLinkState(Gpu *gpu, unsigned link, unsigned *out) {
+    char end[TEXT];
+    return link_of(__func__, gpu, link, out, end);
+}
+int nvmlDeviceGetNvLinkRemoteDeviceType(Gpu *gpu, unsigned link, unsigned *out) {
+    char end[TEXT] = "";
+    unsigned state;
+    int code = link_of(__func__, gpu, link, &state, end);
+    *out = strcmp(end, "switch") == 0 ? 2 : 0;
+    return code;
+}
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(Gpu *gpu, unsigned link, Pci *out) {
+    char end[TEXT] = "";
+    unsigned state;
+    int code = link_of(__func__, gpu, link, &state, end);
+    if (code || strcmp(end, "switch") == 0) return code ? code : NOT_SUPPORTED;
+    return pci(__func__, &gpus[atoi(end)], out);
+}
+
+/* Events: a set is one counter of how often nobody had anything to report. */
+int nvmlEventSetCreate(long **out) {
+    *out = calloc(1, sizeof **out);
+    return failure(__func__, -1);
+}
+int nvmlDeviceRegisterEvents(Gpu *gpu, unsigned long long types, long *set) {
+    (void)types, (void)set;
+    return failure(__func__, gpu->index);
+}
+typedef struct {
+    Gpu *gpu;
+    unsigned long long type, data;
+    unsigned gpu_instance, compute_instance;
+} Event;
+int nvmlEventSetWait_v2(long *set, Event *out, unsigned timeout_ms) {
+    int code = failure(__func__, -1);
+    for (int i = 0; i < xid_count && !code && timeout_ms == 0; i++) {
+        if (xids[i].told || *set < xids[i].after) continue;
+        xids[i].told = 1;
+        *out = (Event){&gpus[xids[i].gpu], 8, (unsigned long long)xids[i].code, UINT_MAX, UINT_MAX};
+        return OK;
+    }
+    ++*set;
+    return code ? code : TIMEOUT;
+}
+
+typedef struct {
+    unsigned pid;
+    unsigned long long bytes;
+    unsigned gpu_instance, compute_instance;
+} Process;
+typedef struct {
+    unsigned pid;
+    unsigned long long time;
+    unsigned sm, memory, encoder, decoder;
+} ProcessUse;
+static unsigned list_processes(int gpu, unsigned room, Process *out, ProcessUse *use) {
+    FILE *file = *processes ? fopen(processes, "r") : NULL;
+    unsigned found = 0, pid, sm;
+    unsigned long long bytes;
+    int index;
+    while (file && fscanf(file, "%d %u %llu %u", &index, &pid, &bytes, &sm) == 4) {
+        if (index != gpu) continue;
+        if (out && found < room) out[found] = (Process){pid, bytes, UINT_MAX, UINT_MAX};
+        if (use && found < room) use[found] = (ProcessUse){pid, 1, sm, 0, 0, 0};
+        found++;
+    }
+    if (file) fclose(file);
+    return found;
+}
+int nvmlDeviceGetComputeRunningProcesses_v3(Gpu *gpu, unsigned *count, Process *out) {
+    int code = failure(__func__, gpu->index);
+    unsigned room = *count;
+    *count = list_processes(gpu->index, room, out, NULL);
+    return code ? code : *count > room ? INSUFFICIENT_SIZE : OK;
+}
+int nvmlDeviceGetProcessUtilization(Gpu *gpu, ProcessUse *out, unsigned *count, unsigned long long since) {
+    int code = failure(__func__, gpu->index);
+    unsigned room = *count;
+    (void)since;
+    *count = list_processes(gpu->index, room, NULL, out);
+    return code ? code : *count == 0 ? NOT_FOUND : *count > room ? INSUFFICIENT_SIZE : OK;
+}
+
+int nvmlDeviceGetPowerManagementLimitConstraints(Gpu *gpu, unsigned *low, unsigned *high) {
+    int code = u32(__func__, gpu, "power_limit_min_mw", low);
+    return code ? code : u32(__func__, gpu, "power_limit_max_mw", high);
+}
+int nvmlDeviceGetEccMode(Gpu *gpu, unsigned *current, unsigned *pending) {
+    int code = u32(__func__, gpu, "ecc", current);
+    *pending = *current;
+    return code;
+}
+
 #define U32(function, key) \
     int function(Gpu *gpu, unsigned *out) { return u32(#function, gpu, key, out); }
 #define U64(function, key) \
     int function(Gpu *gpu, unsigned long long *out) { return number(#function, gpu, key, out); }
 U32(nvmlDeviceGetPowerUsage, "power_mw")
 U32(nvmlDeviceGetEnforcedPowerLimit, "power_limit_mw")
+U32(nvmlDeviceGetPowerManagementDefaultLimit, "power_limit_default_mw")
 U64(nvmlDeviceGetTotalEnergyConsumption, "energy_mj")
+U64(nvmlDeviceGetCurrentClocksThrottleReasons, "clock_reasons")
+U32(nvmlDeviceGetCurrPcieLinkGeneration, "pcie_gen")
+U32(nvmlDeviceGetCurrPcieLinkWidth, "pcie_width")
+U32(nvmlDeviceGetMaxPcieLinkGeneration, "pcie_gen_max")
+U32(nvmlDeviceGetMaxPcieLinkWidth, "pcie_width_max")
+U32(nvmlDeviceGetGpuMaxPcieLinkGeneration, "pcie_gen_gpu_max")
+
+#ifndef OLD_DRIVER
+int nvmlDeviceGetMemoryInfo_v2(Gpu *gpu, MemoryV2 *out) { return memory(__func__, gpu, out); }
+U64(nvmlDeviceGetCurrentClocksEventReasons, "clock_reasons")
+
+typedef struct {
+    Gpu *gpu;
+    long taken;
+} GpmSample;
+typedef struct {
+    unsigned version, supported;
+} GpmSupport;
+typedef struct {
+    unsigned id, code;
+    double value;
+    const char *name[3];
+} GpmMetric;
+typedef struct {
+    unsigned version, count;
+    GpmSample *first, *second;
+    GpmMetric metrics[98]; /* the bindings know of more: `count` says how many there are */
+} GpmGet;
+int nvmlGpmQueryDeviceSupport(Gpu *gpu, GpmSupport *out) {
+    unsigned long long value = 0;
+    if (out->version != 1) return ARGUMENT_VERSION_MISMATCH;
+    value_of(gpu, "gpm", &value);
+    out->supported = (unsigned)value;
+    return failure(__func__, gpu->index);
+}
+int nvmlGpmSampleAlloc(GpmSample **out) {
+    *out = calloc(1, sizeof **out);
+    return failure(__func__, -1);
+}
+int nvmlGpmSampleFree(GpmSample *sample) {
+    free(sample);
+    return OK;
+}
+int nvmlGpmSampleGet(Gpu *gpu, GpmSample *sample) {
+    static long taken;
+    sample->gpu = gpu, sample->taken = ++taken;
+    return failure(__func__, gpu->index);
+}
+int nvmlGpmMetricsGet(GpmGet *get) {
+    if (get->version != 1) return ARGUMENT_VERSION_MISMATCH;
+    if (get->count > 98 || get->first->gpu != get->second->gpu || get->first->taken >= get->second->taken)
+        return INVALID_ARGUMENT;
+    for (unsigned i = 0; i < get->count; i++) {
+        char key[TEXT];
+        snprintf(key, TEXT, "gpm.%u", get->metrics[i].id);
+        Value *value = find(get->first->gpu, key);
+        get->metrics[i].code = value ? OK : NOT_SUPPORTED;
+        get->metrics[i].value = value ? atof(value->text) : -1;
+    }
+    return failure(__func__, get->first->gpu->index);
+}
+#endif

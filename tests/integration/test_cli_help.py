@@ -49,7 +49,7 @@ def test_every_command_is_listed_and_has_help_of_its_own_with_an_example(tmp_pat
         done = advisor(command, "--help", cwd=tmp_path)
         assert done.returncode == 0
         assert done.stdout.decode().startswith(f"Usage: rn50-advisor {command} ")
-    for command in ("run", "watch", "report", "explain", "doctor", "bundle"):
+    for command in ("run", "watch", "report", "compare", "explain", "doctor", "bundle"):
         assert f"rn50-advisor {command}" in advisor(command, "--help", cwd=tmp_path).stdout.decode().partition("\n")[2]
 
 

@@ -7,10 +7,22 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from advisor.core.analysis import JOB, Analysis, Death, HotLine, LoaderFacts, Stall, StalledRank
+from advisor.core.analysis import (
+    JOB,
+    Analysis,
+    Coincidence,
+    Death,
+    HotLine,
+    LoaderFacts,
+    PeriodicStall,
+    SpeedChange,
+    Stall,
+    StalledRank,
+)
 from advisor.core.recording import Meta
 from advisor.core.report import Budget, Segment, StepTime, Throughput
 from advisor.core.step_model import StepModel
+from advisor.core.worker_model import Feed, WorkerModel, forecast
 
 Phases = dict[str, float]
 
@@ -69,7 +81,30 @@ def job(
         budget=Budget({**own[slowest], "comm_exposed": wire_s}, own),
         excess=_excess(own),
     )
-    return replace(made, **more)
+    return replace(played(made), **more)
+
+
+def played(analysis: Analysis) -> Analysis:
+    """With the forecast over worker counts that its values give: all batches alike, handed over in no time."""
+    walls, workers = analysis.by_rank("fetch.wall_s"), analysis.by_rank("loader.workers")
+    shares, delays = analysis.by_rank("fetch.cpu_share"), analysis.by_rank("fetch.delay_share")
+    model = analysis.model
+    if not walls or not workers or model is None:
+        return analysis
+    feeds = {}
+    for number, wall in walls.items():
+        busy = sum(model.own[number].values()) - model.own[number]["input_wait"] + model.wire_s
+        delay = delays.get(number, 0.0)
+        share = shares.get(number, 1.0 - delay)
+        feeds[number] = Feed(
+            workers=int(workers.get(number, 0)),
+            computing_s=(share * wall,),
+            waiting_s=(max(0.0, 1 - share - delay) * wall,),
+            rest_s=(busy,),
+            training_cores=0.5,
+        )
+    known = WorkerModel(model, feeds, busy_cores=analysis.get("cpu.job_cores") or 1.0)
+    return replace(analysis, workers=known, forecast=forecast(known))
 
 
 def _excess(own: Mapping[int, Phases]) -> dict[int, Phases]:
@@ -274,6 +309,48 @@ def run002(deaths: tuple[Death, ...] | None = None, *, exit_code: int = 1) -> An
         first = death(1, exit_code=None, signal=9, first=True)
         deaths = (first, death(0, exit_code=None, signal=15, t_s=11.0))
     return unjudged(deaths=deaths, meta=replace(META, exit_code=exit_code))
+
+
+def run003(
+    after: float = 1.4,
+    steps: tuple[float, float] = (200.0, 200.0),
+    lasted: float = 280.0,
+    *,
+    alike: bool = False,
+    until: float | None = None,
+    lost: float | None = None,
+    seen: tuple[Coincidence, ...] = (),
+    number: int | None = 1,
+    phase: str = "forward",
+    **more: Any,
+) -> Analysis:
+    """From step 200 on rank 1 takes `after` seconds where it took one, in its forward."""
+    own = {0: rank(), 1: rank()}
+    share = (1.0 - 1.0 / after) / 2 if lost is None else lost
+    change = SpeedChange(
+        step=200, t_s=212.0, until_s=until, before_s=1.0, after_s=after, steps_before=steps[0], steps_after=steps[1],
+        lasted_s=lasted, lost_share=share, rank=number, phase=phase, phase_s=after - 1.0, alike=alike, coincidences=seen,
+    )  # fmt: skip
+    return job(own, **{"changes": (change,), **more})
+
+
+def run004(
+    share: float = 0.2,
+    events: int = 12,
+    *,
+    coincides: str = "",
+    phase: str = "gap",
+    steps: float | None = 25.0,
+    number: int | None = None,
+    **more: Any,
+) -> Analysis:
+    """Every 25 steps one takes far longer, after the optimizer."""
+    own = {0: rank(gap=share), 1: rank(gap=share)}
+    pulse = PeriodicStall(
+        period_steps=steps, period_s=26.0, events=events, steps=25 * events, usual_s=1.0, stall_s=25 * share, share=share,
+        rank=number, phase=phase, coincides=coincides, last_step=300,
+    )  # fmt: skip
+    return job(own, **{"pulse": pulse, "hot_lines": (hot(93, "fetch_metrics", io=False),), **more})
 
 
 def unjudged(**more: Any) -> Analysis:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import rule_cases as jobs
+from gpu_rule_tables import GPU_TABLES
 from host_rule_tables import HOST_TABLES
 from input_rule_tables import INPUT_TABLES
 from rule_cases import SCRIPT, death, stands
 from rule_table import Table, waits
+from storage_rule_tables import STORAGE_TABLES
 
+from advisor.core.analysis import Coincidence
 from advisor.core.findings import Where
 
 WAIT = {"input_wait": ({"wait": 0.05}, {"wait": 0.0499})}
@@ -15,6 +18,8 @@ LINE = Where(SCRIPT, 42)
 WRITING = (stands(0, phase="checkpoint", culprit=True), stands(1, waits=True))
 INTERRUPTED = {"exit_code": None, "signal": 2}
 ENDED = {"exit_code": None, "signal": 15}
+IDLE = Coincidence("cpu.job_cores", "job", 2.0, 1.4, "cores")
+BUSY = Coincidence("cpu.other_cores", "job", 0.1, 1.9, "cores")
 
 
 def warm(speedup: float) -> float:
@@ -23,8 +28,10 @@ def warm(speedup: float) -> float:
 
 
 TABLES: dict[str, Table] = {
+    **GPU_TABLES,
     **HOST_TABLES,
     **INPUT_TABLES,
+    **STORAGE_TABLES,
     "DAT001": Table(
         jobs.dat001,
         lines={
@@ -253,5 +260,46 @@ TABLES: dict[str, Table] = {
         },
         severities=(({}, "critical"),),
         ranks=(1,),
+    ),
+    "RUN003": Table(
+        jobs.run003,
+        lines={
+            "ratio": ({"after": 1.10}, {"after": 1.0999}),
+            "alike": ({"after": 1.40, "alike": True}, {"after": 1.3999, "alike": True}),
+            "steps": ({"steps": (40.0, 40.0)}, {"steps": (200.0, 39.0)}),
+            "seconds": ({"lasted": 8.0}, {"lasted": 7.9}),
+        },
+        false_alarms={
+            "the machine's moods": {"after": 1.35, "alike": True, "number": None},
+            "a job that is slower keeps fewer cores busy": {"after": 1.35, "alike": True, "seen": (IDLE,)},
+            "too little came before": {"steps": (39.0, 200.0)},
+            "a bump of little cost that is over": {"until": 300.0, "lost": 0.015},
+            "nothing changed": {"changes": ()},
+        },
+        severities=(
+            ({"after": 1.43}, "critical"),
+            ({"after": 1.2}, "high"),
+            ({"after": 1.12}, "medium"),
+            ({"until": 300.0, "lost": 0.06}, "medium"),
+        ),
+        ranks=(1,),
+        best=({"lost": 0.2}, 1 / 0.8),
+        also_fires={"all ranks slow down alike while a neighbour came": {"after": 1.2, "alike": True, "seen": (BUSY,)}},
+    ),
+    "RUN004": Table(
+        jobs.run004,
+        lines={
+            "share": ({"share": 0.03}, {"share": 0.0299}),
+            "events": ({"events": 5}, {"events": 4}),
+        },
+        false_alarms={"stalls without a period": {"pulse": None}},
+        severities=(
+            ({"share": 0.30}, "critical"),
+            ({"share": 0.05}, "medium"),
+            ({"share": 0.04}, "low"),
+            ({"share": 0.3, "coincides": "an evaluation"}, "info"),
+        ),
+        where=Where(SCRIPT, 93),
+        best=({"share": 0.2}, 1 / 0.8),
     ),
 }

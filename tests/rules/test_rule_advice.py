@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -11,10 +12,11 @@ import rule_cases as jobs
 from rule_cases import SCRIPT, death, loader, rank, stands
 from rule_tables import TABLES
 
-from advisor.core.analysis import Analysis
+from advisor.core.analysis import Analysis, Coincidence, Death, Failure
 from advisor.core.config import Config
-from advisor.core.findings import Clear, Finding, NotMeasured
+from advisor.core.findings import Affected, Clear, Finding, NotMeasured
 from advisor.engine import run_rule
+from rules import reading
 from rules.registry import all_rules
 
 RULES = {rule.id: rule for rule in all_rules()}
@@ -32,27 +34,41 @@ def best_step_s(finding: Finding) -> float:
     return SAVED - finding.saving.seconds_per_step[1]
 
 
-# wait, seconds to make one batch, cores of the job, workers advised: ceil(1.15 * wall / (0.7 * rest)), capped by cores/ranks - 1
+# wait, seconds to make one batch, cores of the job, workers advised
 @pytest.mark.parametrize(
     ("wait", "wall", "cores", "workers"),
     [
-        (0.4, 0.4, 16.0, 2),  # ceil(1.095)
-        (0.8, 0.8, 16.0, 7),  # ceil(6.57)
-        (0.9, 0.9, 16.0, 7),  # ceil(14.8), but 16 cores carry 8 processes a rank
+        (0.4, 0.4, 16.0, 1),  # beside a step of 0.6 s
+        (0.8, 0.8, 16.0, 4),  # beside 0.2 s, and both a tenth slower beside each other
+        (0.9, 0.9, 16.0, 8),  # nine would be worth it, but 16 cores carry eight a rank
         (0.9, 0.9, 2.0, 1),  # no room at all: one worker at least
         (0.05, 0.05, 16.0, 1),
-        (0.4, 0.4, None, 2),  # cores unknown: the formula alone
+        (0.4, 0.4, None, 1),  # cores unknown: nothing is shared
     ],
 )
-def test_dat003_advises_workers_by_the_formula(wait: float, wall: float, cores: float | None, workers: int) -> None:
-    fix = found("DAT003", wait=wait, wall=wall, cores=cores).fixes[0]
+def test_dat003_advises_the_knee_of_the_forecast(wait: float, wall: float, cores: float | None, workers: int) -> None:
+    fix = found("DAT003", wait=wait, wall=wall, cores=cores, job_cores=1.0).fixes[0]
     assert fix.title.startswith(f"num_workers=0 → {workers},")
     assert f"num_workers={workers}, persistent_workers=True" in fix.change
 
 
 def test_dat003_says_when_the_cores_leave_too_little_room() -> None:
-    assert "15 workers would be needed" in found("DAT003", wait=0.9, wall=0.9).fixes[0].change
+    short = found("DAT003", wait=0.9, wall=0.9, job_cores=1.0).fixes[0].change
+    assert "9 workers would be needed, this machine has room for 8" in short
     assert "would be needed" not in found("DAT003", wait=0.4).fixes[0].change
+
+
+def test_workers_that_sleep_through_their_batches_may_outnumber_the_cores() -> None:
+    asleep = {"fetch.cpu_share": {0: 0.05, 1: 0.05}, "fetch.wall_s": {0: 0.9, 1: 0.9}, "loader.workers": {0: 0, 1: 0}}
+    fix = found(
+        "DAT003", jobs.job({0: rank(input_wait=0.9), 1: rank(input_wait=0.9)}, values=asleep, cores=4.0, job_cores=0.2)
+    )
+    assert fix.fixes[0].title.startswith("num_workers=0 → 8,")
+
+
+def test_another_limit_than_cores_binds_however_little_workers_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "worker_cap", lambda a: 3)  # memory, say
+    assert found("DAT003", wait=0.9, wall=0.9, job_cores=1.0).fixes[0].title.startswith("num_workers=0 → 3,")
 
 
 def test_dat003_pins_memory_only_where_there_is_a_gpu() -> None:
@@ -67,7 +83,7 @@ def test_dat003_promises_nothing_where_no_core_is_idle() -> None:
 
 def test_dat003_without_a_place_still_says_what_to_do() -> None:
     fix = found("DAT003", loaders=()).fixes[0]
-    assert fix.where is None and "num_workers=2" in fix.change
+    assert fix.where is None and "num_workers=1" in fix.change
 
 
 def test_dat003_names_the_loader_that_trains() -> None:
@@ -80,15 +96,23 @@ def test_dat003_names_the_loader_that_trains() -> None:
 @pytest.mark.parametrize(
     ("present", "wall", "idle", "advised"),
     [
-        (2, 1.9, 11.5, 6),  # ceil(1.15 * 1.9 / (0.7 * 0.6)) = 6
-        (2, 1.9, 4.0, 4),  # two idle cores a rank
-        (2, 10.0, 11.5, 7),  # what the cores carry
+        (2, 1.9, 11.5, 4),  # beside a step of 0.6 s: 1.9 / 3 would be as long, and batches a little slower
+        (2, 1.9, 2.5, 3),  # one idle core a rank
         (6, 1.9, 2.5, 7),  # always at least one more than there are
     ],
 )
-def test_dat004_advises_workers_by_the_formula(present: int, wall: float, idle: float, advised: int) -> None:
+def test_dat004_advises_the_knee_of_the_forecast(present: int, wall: float, idle: float, advised: int) -> None:
     fix = found("DAT004", workers=present, wall=wall, idle=idle).fixes[0]
     assert fix.title == f"num_workers={present} → {advised}"
+
+
+def test_input_rules_promise_what_the_forecast_says() -> None:
+    for rule, analysis in (("DAT003", jobs.dat003(wait=0.8, wall=0.8, job_cores=1.0)), ("DAT004", jobs.dat004())):
+        finding = found(rule, analysis)
+        workers = int(re.findall(r"num_workers=\d+ → (\d+)", finding.fixes[0].title)[0])
+        assert analysis.forecast is not None and finding.saving is not None
+        best, worst = analysis.forecast.step_s(workers)
+        assert finding.saving.seconds_per_step == pytest.approx((SAVED - worst, SAVED - best))
 
 
 def test_dat004_judges_a_rank_whose_batches_nobody_saw_by_the_others() -> None:
@@ -247,14 +271,114 @@ def test_run002_shows_the_exception_and_all_deaths_in_their_order() -> None:
     assert "the exception above" in finding.fixes[0].title
 
 
+OOM = Failure("GPU memory", "the GPU's memory ran out", "a smaller batch", 1, "CUDA out of memory.")
+
+
+def test_run002_says_why_where_a_known_failure_tells() -> None:
+    finding = found("RUN002", jobs.unjudged(deaths=(death(1), death(0, t_s=12.0)), failure=OOM))
+    assert finding.title == "Rank 1 ended with exit code 1: the GPU's memory ran out"
+    assert finding.fixes[0].title == "a smaller batch" and finding.evidence[-1].note == "CUDA out of memory."
+
+
+def test_run002_blames_the_rank_that_follows_no_other() -> None:
+    gone = death(0, t_s=9.0, exception="RuntimeError: Connection closed by peer", follows=True)
+    finding = found("RUN002", jobs.unjudged(deaths=(gone, death(1, t_s=10.0)), failure=OOM))
+    assert finding.scope.ranks == (1,) and [e.metric for e in finding.evidence][:2] == ["rank 1", "rank 0"]
+    assert "it follows" in finding.evidence[1].note
+
+
+@pytest.mark.parametrize(
+    ("first", "failure"),
+    [
+        (death(1, signal=9, exit_code=None), OOM),
+        (death(1, signal=9, exit_code=None, oom_killed=True), replace(OOM, rank=None)),
+        (death(0), OOM),
+        (death(1), replace(OOM, kind="exception")),
+    ],
+)
+def test_run002_takes_no_reason_that_is_not_this_ranks(first: Death, failure: Failure) -> None:
+    assert "memory ran out" not in found("RUN002", jobs.unjudged(deaths=(first,), failure=failure)).title
+
+
+def test_run002_tells_of_a_job_that_failed_before_it_trained() -> None:
+    taken = Failure("address in use", "the port for the rendezvous is taken", "another port", None, "EADDRINUSE")
+    finding = found("RUN002", jobs.unjudged(failure=taken))
+    assert finding.title == "The job failed before its first step: the port for the rendezvous is taken"
+    assert finding.fatal and finding.fixes[0].title == "another port"
+    assert found("RUN002", jobs.unjudged(failure=replace(taken, rank=2))).scope.ranks == (2,)
+
+
 def test_run002_tells_of_a_death_that_came_before_the_users_ctrl_c() -> None:
     killed, stopped = death(1, signal=9, exit_code=None), death(0, signal=2, exit_code=None, t_s=70.0)
     assert found("RUN002", deaths=(killed, stopped)).scope.ranks == (1,)
 
 
+def test_run003_says_when_where_and_by_how_much() -> None:
+    finding = found("RUN003")
+    assert finding.title == "The job became 1.4× slower at step 200, on rank 1"
+    assert finding.scope == Affected(ranks=(1,), since_step=200)
+    assert finding.evidence[0].note == "since 3:32 (1.00 s before, over 200 steps)"
+    assert "rank 1 does since step 200" in finding.fixes[0].title
+    everywhere = found("RUN003", number=None, until=500.0, lost=0.2)
+    assert everywhere.scope.ranks == () and "until 8:20" in everywhere.evidence[0].note
+    assert not everywhere.explains and finding.explains == ("COM002",)
+
+
+@pytest.mark.parametrize(
+    ("metric", "scope", "values", "said"),
+    [
+        ("quota.throttled_s_per_s", "rank:1", (0.0, 0.6), "raise the CPU quota"),
+        ("cpu.other_cores", "job", (0.1, 1.9), "keep 1.9 cores busy"),
+        ("gpu.sm_clock_mhz", "gpu:3", (1980.0, 1200.0), "the clock of GPU 3 fell"),
+    ],
+)
+def test_run003_follows_what_changed_at_that_moment(
+    metric: str, scope: str, values: tuple[float, float], said: str
+) -> None:
+    finding = found("RUN003", seen=(Coincidence(metric, scope, *values, ""),))
+    assert said in finding.fixes[0].title and any(e.metric == metric for e in finding.evidence)
+
+
+@pytest.mark.parametrize(
+    ("phase", "said"), [("input_wait", "data loading"), ("gap", "after each step"), ("comm_exposed", "network")]
+)
+def test_run003_looks_where_the_time_went(phase: str, said: str) -> None:
+    assert said in found("RUN003", phase=phase).fixes[0].title
+
+
+@pytest.mark.parametrize("cause", ["CMP007", "CPU001", "CPU003", "GPU001", "DAT002"])
+def test_run003_leaves_the_why_to_its_causes(cause: str) -> None:
+    phase = "input_wait" if cause == "DAT002" else "forward"
+    assert cause in found("RUN003", phase=phase).causes
+
+
+def test_run004_names_period_phase_and_line() -> None:
+    finding = found("RUN004")
+    assert finding.title == "Every 25 steps a step stalls"
+    assert found("RUN004", number=1).title.endswith(", on rank 1") and found("RUN004", number=1).explains == ("COM002",)
+    assert "every 25 steps after the optimizer" in finding.fixes[0].title
+    assert found("RUN004", phase="forward").fixes[0].where is None, "stack samples are taken between steps"
+    assert "runs on this machine every 26.0 s" in found("RUN004", steps=None).fixes[0].title
+
+
+@pytest.mark.parametrize(
+    ("coincides", "rule"),
+    [
+        ("an epoch begins", "DAT006"),
+        ("a checkpoint", "LOP001"),
+        ("an evaluation", "LOP003"),
+        ("a garbage collection", "CPU006"),
+    ],
+)
+def test_run004_is_but_a_note_where_another_rule_judges(coincides: str, rule: str) -> None:
+    finding = found("RUN004", coincides=coincides, share=0.4)
+    assert finding.severity == "info" and rule in finding.causes
+    assert finding.evidence[2].note == f"coincides with: {coincides}"
+
+
 def test_dat005_advises_the_workers_that_keep_up_when_nobody_waits_for_a_core() -> None:
-    # a batch takes 4 s, 2.4 s without the waiting: ceil(1.15 * 2.4 / 0.7) of a step of one second
-    assert found("DAT005").fixes[0].title == "num_workers=16 → 4"
+    # a batch takes 4 s, 2.4 s without the waiting, beside a step of one second
+    assert found("DAT005").fixes[0].title == "num_workers=16 → 3"
     assert found("DAT005", cpu=0.4).evidence[0].value == pytest.approx(2 + 32 * 0.8)
 
 

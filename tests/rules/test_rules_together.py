@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import gpu_rule_cases as gpu_jobs
 import host_rule_cases as host_jobs
 import input_rule_cases as input_jobs
 import pytest
@@ -139,6 +140,44 @@ def _plain(analysis: Analysis) -> dict[str, dict[int, float]]:
     return found
 
 
+SOUND_RANKS = {
+    "gpu.memory_watched": {0: 60, 1: 60},
+    "gpu.alloc_retries": {0: 0, 1: 0},
+    "gpu.reserved_share": {0: 0.7, 1: 0.7},
+    "gpu.peak_share": {0: 0.6, 1: 0.6},
+    "gpu.near_cpu_share": {0: 0.5, 1: 0.5},
+    "gpu.pairs": 1.0,
+}
+
+
+def test_a_throttled_gpu_is_the_root_of_its_slow_rank_and_of_the_waiting() -> None:
+    hot = gpu_jobs.gpu001(clock=600.0, slow=0.5, late={0: 0.0, 1: 0.95})
+    judgement = judged(replace(hot, values={**hot.values, ("comm.skew_s", "job"): 0.5}))
+    assert causes(judgement) == {"GPU001": None, "CMP007": "GPU001", "COM002": "GPU001"}
+    assert judgement.verdict.rule == "GPU001" and judgement.findings[0].scope.gpus == (1,)
+
+
+def test_a_stranger_on_a_gpu_is_the_root_of_its_slow_rank() -> None:
+    judgement = judged(gpu_jobs.gpu005(sm=0.5, slow=0.5, late={0: 0.0, 1: 0.95}))
+    assert causes(judgement) == {"GPU005": None, "CMP007": "GPU005"}
+
+
+def test_a_broken_gpu_is_the_cause_of_the_ranks_death() -> None:
+    judgement = judged(gpu_jobs.gpu007(xids=(79,), lost=1, deaths=(death(1, exception="CUDA error: unspecified"),)))
+    assert causes(judgement) == {"GPU007": None, "RUN002": "GPU007"}
+    assert (judgement.verdict.state, judgement.verdict.rule) == ("failed", "GPU007")
+
+
+def test_memory_that_grew_until_an_allocation_failed_is_the_cause_of_the_death() -> None:
+    full = gpu_jobs.gpu004(deaths=(death(1, exception="torch.OutOfMemoryError: CUDA out of memory."),))
+    assert causes(judged(full)) == {"GPU004": None, "RUN002": "GPU004"}
+
+
+def test_errors_that_cost_no_time_keep_a_run_from_being_healthy() -> None:
+    judgement = judged(gpu_jobs.gpu007(xids=(94,)))
+    assert (judgement.verdict.state, judgement.verdict.rule) == ("bottleneck", "GPU007")
+
+
 def test_a_healthy_job_gives_no_finding() -> None:
     own = {0: rank(0.97, input_wait=0.01, gap=0.01), 1: rank(0.98, input_wait=0.01, gap=0.01)}
     fine: dict[str, Any] = {
@@ -171,6 +210,7 @@ def test_a_healthy_job_gives_no_finding() -> None:
         "fetch.slow_ratio": {0: 1.3, 1: 1.3},
         "shm.used_share": 0.2,
     }
-    judgement = judged(jobs.job(own, values=fine))
+    on_gpus = replace(jobs.job(own, values={**fine, **SOUND_RANKS}), gpu_view=gpu_jobs.sound_view())
+    judgement = judged(replace(on_gpus, values={**on_gpus.values, **gpu_jobs.sound_values()}))
     assert {row.state for row in judgement.outcomes} == {"clear"}
     assert judgement.verdict.state == "healthy"

@@ -25,9 +25,24 @@ from advisor.core.report import (
     Verdict,
     from_json,
 )
+from advisor.core.worker_model import WorkerCurve, WorkerPoint
 
 GIB = 2.0**30
 TORCHRUN = ("torchrun", "--nproc_per_node=2", "samples/train.py", "--workers", "0", "--amp", "bf16")
+
+
+CURVE = WorkerCurve(
+    measured=0,
+    knee=3,
+    points=(
+        WorkerPoint(0, (231.9, 231.9)),
+        WorkerPoint(1, (140.0, 160.0)),
+        WorkerPoint(2, (250.0, 300.0)),
+        WorkerPoint(3, (330.0, 390.0)),
+        WorkerPoint(4, (335.0, 400.0)),
+        WorkerPoint(8, (335.0, 402.0)),
+    ),
+)
 
 
 def timeline(level: float, points: int = 180, hole: range = range(0)) -> tuple[TimelinePoint, ...]:
@@ -130,6 +145,7 @@ def input_bound() -> Report:
             Segment("checkpoint", 500, 506),
         ),
         timeline=timeline(231.9, hole=range(125, 128)),
+        worker_curve=CURVE,
         environment={"host": "trainer-3", "torch": "2.15.0", "python": "3.11.4", "cores": 8, "kernel": "6.1.0"},
         facts={"loader": {"file": "samples/train.py", "line": 88, "num_workers": 0}},
         gaps=(

@@ -60,14 +60,23 @@ async def test_overview_shows_verdict_throughput_budget_and_capacities(size):
             "rank 1   I 60% ╱",
             "preprocessing",
             "402–471",
-            "◀ smallest",
-            "◁ next",
+            "◀ bottleneck",
+            "◁ caps gain",
             "not measured: no CUDA device",
         ):
             assert part in text
-        smallest = next(line for line in text.split("\n") if "◀ smallest" in line)
+        smallest = next(line for line in text.split("\n") if "◀ bottleneck" in line)
         assert "loader hand-over" in smallest
         assert "228" in smallest
+
+
+async def test_the_forecast_over_workers_is_drawn_where_there_is_room_and_told_elsewhere():
+    async with shown(Reports(samples.input_bound()), (140, 50)) as (app, _):
+        rows = screen_text(app).split("\n")
+        assert any("3 workers" in row and "━" in row and "◁ knee" in row and "330–390" in row for row in rows)
+        assert any("0 workers" in row and "232" in row and "◀ measured" in row for row in rows)
+    async with shown(Reports(samples.input_bound()), (140, 30)) as (app, _):
+        assert "workers: 0 → 232 (measured), 1 → 140–160" in " ".join(screen_text(app).split())
 
 
 async def test_the_large_digits_are_there_where_the_terminal_is_high():
@@ -243,7 +252,7 @@ async def test_a_part_that_cannot_draw_leaves_the_others_alone(monkeypatch):
         text = screen_text(app)
         assert "✖ cannot be shown: ValueError: no such phase" in text
         assert "▲ BOTTLENECK" in text
-        assert "◀ smallest" in text
+        assert "◀ bottleneck" in text
 
 
 async def test_numbers_of_a_live_report_keep_their_columns():

@@ -22,6 +22,7 @@ from advisor.core.report import (
     TimelinePoint,
     Verdict,
 )
+from advisor.core.worker_model import WorkerCurve, WorkerPoint
 
 HOSTILE = (
     "</script><script>alert(1)</script>",
@@ -35,6 +36,19 @@ HOSTILE = (
     "\u202egnp.exe\u2028next",
     "bytes \udcff\udcfe",
     "x" * 10_240,
+)
+
+CURVE = WorkerCurve(
+    measured=0,
+    knee=3,
+    points=(
+        WorkerPoint(0, (109.0, 109.0)),
+        WorkerPoint(1, (140.0, 160.0)),
+        WorkerPoint(2, (250.0, 300.0)),
+        WorkerPoint(3, (330.0, 390.0)),
+        WorkerPoint(4, (335.0, 400.0)),
+        WorkerPoint(8, (335.0, 402.0)),
+    ),
 )
 
 LOADER = Finding(
@@ -130,6 +144,7 @@ def bottleneck() -> Report:
             Segment("checkpoint", 120.0, 128.0, 210, 211),
             Segment("epoch", 128.0, 250.0, 211, 429, "epoch 2"),
         ),
+        worker_curve=CURVE,
         timeline=timeline,
         environment={
             "started": 1738324800.5,

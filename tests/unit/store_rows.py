@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from probes.rank.layout import BATCH_FIELDS, COMM_FIELDS, GPU_STEP_FIELDS, SPAN_CODE, SPAN_FIELDS, STEP_FIELDS
+from probes.rank.layout import (
+    BATCH_FIELDS,
+    COMM_FIELDS,
+    GPU_STEP_FIELDS,
+    LOOK_FIELDS,
+    PART_FIELDS,
+    SPAN_CODE,
+    SPAN_FIELDS,
+    STEP_FIELDS,
+)
 
 T0_NS = 1_000_000_000_000  # the process started a while after the machine did
 MS = 1_000_000
@@ -59,6 +68,16 @@ def batch_row(number: int, worker: int = 0) -> Row:
     end_ns = T0_NS + number * 10 * MS
     values = {"worker": worker, "t_start_ns": end_ns - 5 * MS, "t_end_ns": end_ns, "cpu_ns": 4 * MS, "samples": 32}
     return 0, _payload(BATCH_FIELDS, values)
+
+
+def look_row(number: int) -> Row:
+    end_ns = T0_NS + number * 100 * MS
+    values = {"t_start_ns": end_ns - 5 * MS, "t_end_ns": end_ns, "samples": 32, "covered": 1, "cpu_ns": MS}
+    return 0, _payload(LOOK_FIELDS, values)
+
+
+def part_row(number: int, part: int) -> Row:
+    return 0, _payload(PART_FIELDS, {"t_end_ns": T0_NS + number * 100 * MS, "part": part, "cpu_ns": MS})
 
 
 @contextlib.contextmanager

@@ -193,7 +193,9 @@ def test_the_first_fetch_of_an_epoch_is_no_input_wait() -> None:
     analysis = analyse(recording({0: steps}))
     assert analysis.value("step.epoch_start_s", 0) == pytest.approx(0.1 * 3 / 30)
     assert analysis.value("step.input_wait_s", 0) == pytest.approx(0.01)
-    assert analysis.budget.critical["input_wait"] == pytest.approx(0.02), "the budget keeps all of it"
+    for row in (analysis.budget.critical, analysis.budget.per_rank[0]):
+        assert row["input_wait"] == row["input_wait.epoch_start"] == pytest.approx(0.01), "the budget shows it apart"
+        assert sum(row.values()) == pytest.approx(analysis.value("step.time_s"))
 
 
 def test_where_every_step_begins_an_epoch_nothing_is_set_apart() -> None:
@@ -205,8 +207,10 @@ def test_where_every_step_begins_an_epoch_nothing_is_set_apart() -> None:
 def test_a_loop_without_a_loader_says_so() -> None:
     analysis = analyse(recording({0: plan(30, flags=FLAG_NO_LOADER, input_wait=0)}))
     assert not analysis.has("step.input_wait_s") and not analysis.has("step.gap_s")
-    assert "no DataLoader" in analysis.missing["step.input_wait_s"]
+    assert "none of torch's loaders" in analysis.missing["step.input_wait_s"]
     assert analysis.has("step.compute_s")
+    assert "forward" not in analysis.budget.critical
+    assert analysis.budget.critical["input_or_forward"] == pytest.approx(0.03)
 
 
 def test_evaluation_counts_for_the_run_with_what_follows_the_last_step() -> None:

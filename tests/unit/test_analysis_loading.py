@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from recordings import batches, plan, recording, running, series, steady_counter, step
+from recordings import batches, plan, recording, running, steady_counter, step
 
 from advisor.analysis.analyse import analyse
 from advisor.core.analysis import Analysis
@@ -137,50 +137,6 @@ def test_loader_facts_carry_the_mount_of_their_data() -> None:
 
 def test_facts_of_processes_that_are_no_rank_are_not_the_jobs_loaders() -> None:
     assert analyse(recording({0: plan()}, facts={555: {"loaders": [TRAIN]}})).loaders == ()
-
-
-def capacities(made: Recording) -> dict[str, tuple[float | None, str]]:
-    return {c.stage: (c.samples_per_s, c.basis) for c in analyse(made).capacities}
-
-
-def test_each_stage_has_the_capacity_it_showed_while_busy() -> None:
-    found = capacities(fed(batches(evenly())))
-    assert found["loader"][0] == pytest.approx(2 * 8 / 0.080)
-    assert found["preprocessing"][0] == pytest.approx(2 * 8 / 0.060)
-    assert found["storage"][0] == pytest.approx(2 * 8 / 0.010)
-    assert found["compute"][0] == pytest.approx(8 / 0.09)
-
-
-def test_preprocessing_has_no_more_lanes_than_cores() -> None:
-    cores = {("cpu.allowed_cores", "job"): series((0, 1.0))}
-    assert capacities(fed(batches(evenly()), samples=cores))["preprocessing"][0] == pytest.approx(8 / 0.060)
-
-
-def test_compute_is_as_fast_as_its_slowest_rank() -> None:
-    found = capacities(recording({0: plan(), 1: plan(30, forward=120)}, wire_ms=5))
-    assert found["compute"][0] == pytest.approx(2 * 8 / 0.18)
-    assert found["communication"][0] == pytest.approx(2 * 8 / 0.005)
-
-
-@pytest.mark.parametrize(
-    ("made", "stage", "why"),
-    [
-        (recording({0: plan()}), "loader", "no batch was seen"),
-        (recording({0: plan()}), "storage", "no batch was seen"),
-        (recording({0: plan()}), "communication", "one rank"),
-        (recording({0: plan(), 1: plan()}, ddp=False), "communication", "not measured"),
-        (recording({0: plan(), 1: plan()}), "communication", "hidden behind the backward pass"),
-        (fed(batches(evenly(blocks=0))), "storage", "page cache"),
-        (fed(batches(evenly(cpu=1, delay=0))), "preprocessing", "next to no CPU time"),
-    ],
-)
-def test_a_capacity_that_cannot_be_told_says_why(made: Recording, stage: str, why: str) -> None:
-    value, basis = capacities(made)[stage]
-    assert value is None and why in basis
-
-
-def test_without_samples_there_are_no_capacities() -> None:
-    assert analyse(recording({0: plan(30, samples=0)})).capacities == ()
 
 
 def test_throughput_counts_all_ranks() -> None:

@@ -83,6 +83,12 @@ def test_the_one_worker_that_was_followed_speaks_for_all_that_copy() -> None:
     assert copied.left_mb == pytest.approx(3 * (500 - 350), rel=0.05), "no more than was inherited"
 
 
+def test_what_a_worker_takes_is_the_most_it_held_for_itself() -> None:
+    values = job(worker(200), worker(201), private_200=curve(lambda t: 50 + 3 * t)).values
+    assert values["memory.worker_mb", "job"] == pytest.approx(350)
+    assert ("memory.worker_mb", "job") not in job(worker(200), held_200=curve(lambda t: 500)).values
+
+
 def test_workers_of_earlier_epochs_have_given_their_memory_back() -> None:
     gone = worker(200, ended_ns=FIRST_STEP_NS + 50 * SECOND)
     analysis = job(gone, worker(201), held_200=curve(lambda t: 100 + 9 * t), held_201=curve(lambda t: 100))

@@ -76,6 +76,13 @@ def test_a_finding_may_explain_more_than_its_rule_always_does() -> None:
     assert linked(finding("CPU003", 0.3), finding("CMP007", 0.4, 1))["CMP007"].explained_by is None
 
 
+def test_what_says_when_is_explained_by_what_says_why() -> None:
+    when = finding("RUN003", 0.4, 1, causes=("CMP007", "DAT008"))
+    found = linked(when, finding("CMP007", 0.3, 1), finding("DAT008", 0.3, 0), finding("LOP004", 0.3))
+    assert found["RUN003"].explained_by == "CMP007" and found["CMP007"].explains == ("RUN003",)
+    assert linked(when, finding("DAT008", 0.3, 0))["RUN003"].explained_by is None
+
+
 def test_of_several_causes_the_one_that_costs_most_explains() -> None:
     found = linked(finding("DAT008", 0.1, 1), finding("CMP007", 0.3, 1), finding("COM002", 0.4, 1))
     assert found["COM002"].explained_by == "CMP007"

@@ -47,6 +47,7 @@ def test_whole_real_disks_only(tmp_path: Path) -> None:
     assert {metric: value for (metric, scope), value in found.items() if scope == "disk:nvme0n1"} == {
         "disk.read_bytes": 2000 * 512,
         "disk.reads": 100,
+        "disk.read_wait_s": 0.05,
         "disk.write_bytes": 800 * 512,
         "disk.writes": 40,
         "disk.busy_s": 1.5,
@@ -107,6 +108,24 @@ def test_the_mount_of_a_path(tmp_path: Path, path: str, expected: Mount) -> None
     root = write_tree(machine(tmp_path), {"proc/self/mountinfo": MOUNTS, "data/team a/x": ""})
     (root / "link").symlink_to("data/team a")
     assert mount_of(path, root) == expected
+
+
+def test_a_layered_device_is_followed_down_to_its_disks(tmp_path: Path) -> None:
+    """A volume over two partitions' disks, and a loop file that lies on it."""
+    root = write_tree(machine(tmp_path), {"proc/self/mountinfo": MOUNTS, "data/disk.img": "", "loop/x": ""})
+    blocks = root / "sys/devices/block"
+    write_tree(blocks, {"loop1/loop/backing_file": "/data/disk.img\n", "sda/queue/rotational": "1\n"})
+    write_tree(blocks, {"nvme0n1/queue/rotational": "0\n", "nvme0n1/device/model": "Amazon Elastic Block Store   \n"})
+    for name in ("nvme0n1/nvme0n1p1", "sda"):
+        (blocks / "dm-0/slaves").mkdir(exist_ok=True)
+        (blocks / "dm-0/slaves" / name.rpartition("/")[2]).symlink_to(blocks / name)
+    with (root / "proc/self/mountinfo").open("a") as mounts:
+        mounts.write("38 27 7:1 / /loop rw - ext4 /dev/loop1 rw\n")
+    volume, loop = mount_of("/data/x", root), mount_of("/loop/x", root)
+    assert volume is not None and loop is not None
+    assert (volume.disk, volume.below) == ("dm-0", ("nvme0n1", "sda"))
+    assert (volume.seeks, volume.model) == (False, "Amazon Elastic Block Store")
+    assert (loop.disk, loop.below) == ("loop1", ("nvme0n1", "sda"))
 
 
 def test_an_overlay_whose_layers_are_not_visible_is_unknown(tmp_path: Path) -> None:

@@ -132,6 +132,9 @@ def test_all_probes_on_the_real_machine_report_only_catalogued_samples() -> None
         "cgroup.oom_kills",
         "net.speed_mbps",
         "proc.private_bytes",  # of workers, and there are none
+        "data.files",  # this process may have none open
+        *(metric for metric in SAMPLES if metric.startswith(("mount.", "disk.limit_"))),  # no NFS, no limit
+        *("disk.volume_exceeded_s", "disk.instance_exceeded_s", "net.in_exceeded"),  # no provider that counts
     }
     assert {m for m in SAMPLES if not m.startswith("gpu.")} - told <= silent, "neither a value nor a gap"
 

@@ -16,9 +16,9 @@ from advisor.report import render
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
 WORDS = """html head meta title style body header main section footer div span p b i strong ul li dl dt dd h1 h2 h3 h4 pre code
-article details summary table thead tbody tfoot tr th td svg rect text line polygon polyline script"""
+article details summary table thead tbody tfoot tr th td svg rect text line polygon polyline circle script"""
 OWN_ELEMENTS = set(WORDS.split())
-SVG_LEAVES = {"line", "rect", "polygon", "polyline", "path"}
+SVG_LEAVES = {"line", "rect", "polygon", "polyline", "circle", "path"}
 
 
 class Page(HTMLParser):
@@ -125,8 +125,10 @@ def test_everything_that_matters_is_there_as_text() -> None:
         "num_workers=6, pin_memory=True",
         "input wait share 70 % 5.0 % of the steady step",
         "waiting for input 412 ms 70 % 412 ms 70 % 431 ms 72 %",
-        "preprocessing ▶ slowest 154 148–161",
+        "preprocessing ▶ bottleneck 154 148–161",
+        "compute ▷ caps the gain 424 410–440",
         "loader hand-over not measured",
+        "workers: 0 → 109 (measured), 1 → 140–160, 2 → 250–300, 3 → 330–390 (knee)",
         "Ranks wait for a straggler COM002 rank 1, since step 40 · costs 48.0 ms a step",
         "CPU002 could not look: needs cpu.steal_s",
         "cpu.steal_s host this kernel does not count stolen time run on the host to see it",
@@ -134,6 +136,17 @@ def test_everything_that_matters_is_there_as_text() -> None:
         "14.2 µs (<0.1 % of it)",
     ):
         assert said in words, said
+
+
+def test_the_curve_marks_the_measured_point_and_the_knee_where_they_are() -> None:
+    page = Page(render(samples.bottleneck(), "html"))
+    (dot,) = page.all("circle")
+    assert (dot["cx"], dot["class"]) == ("1.00%", "dot") and float(dot["cy"]) == pytest.approx(
+        132 * (1 - 109 / 500), abs=0.1
+    )
+    (knee,) = [line for line in page.all("line") if line["class"] == "knee"]
+    assert knee["x1"] == knee["x2"] == f"{1 + 94 * 3 / 8:.2f}%"
+    assert not Page(render(replace(samples.bottleneck(), worker_curve=None), "html")).all("circle")
 
 
 def test_the_evidence_of_the_verdict_is_open_and_the_rest_folded() -> None:
@@ -156,7 +169,7 @@ def test_the_rate_of_this_run_is_at_the_same_place_in_every_stage() -> None:
 
 
 def test_a_gap_in_the_timeline_breaks_the_line() -> None:
-    report = samples.bottleneck()
+    report = replace(samples.bottleneck(), worker_curve=None)
     holed = tuple(replace(p, samples_per_s=None) if 100 <= p.t_s <= 120 else p for p in report.timeline)
     count = [len(Page(render(r, "html")).all("polyline")) for r in (report, replace(report, timeline=holed))]
     assert count == [1, 2]

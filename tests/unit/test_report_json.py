@@ -13,7 +13,7 @@ from advisor.core.report import Throughput, from_json
 from advisor.report import render
 
 WORDS = """schema verdict job throughput step_time findings outcomes budget capacities segments timeline environment facts gaps
-overhead ranks host gpus"""
+overhead ranks host gpus worker_curve"""
 KEYS = WORDS.split()
 
 
@@ -54,3 +54,16 @@ def test_what_is_no_number_becomes_null_in_strict_json() -> None:
 
 def test_it_is_ascii_so_that_no_locale_can_break_it() -> None:
     assert render(samples.hostile(), "json").isascii()
+
+
+def test_the_forecast_over_workers_is_as_agreed() -> None:
+    curve = json.loads(render(samples.bottleneck(), "json"))["worker_curve"]
+    assert (curve["measured"], curve["knee"]) == (0, 3)
+    assert curve["points"][1] == {"workers": 1, "samples_per_s": [140.0, 160.0]}
+    assert json.loads(render(samples.healthy(), "json"))["worker_curve"] is None
+
+
+def test_a_report_from_before_the_forecast_can_be_read() -> None:
+    document = samples.bottleneck().as_json()
+    del document["worker_curve"]
+    assert from_json(document).worker_curve is None

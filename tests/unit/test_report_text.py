@@ -74,9 +74,21 @@ def test_the_budget_shows_every_phase_with_seconds_and_share_and_the_whole() -> 
 
 def test_the_slowest_measured_stage_is_the_bottleneck_and_others_say_not_measured() -> None:
     shown = render(samples.bottleneck(), "text")
-    assert re.search(r"preprocessing +154 samples/s \(148–161\) +◀ slowest", shown)
+    assert re.search(r"preprocessing +154 samples/s \(148–161\) +◀ bottleneck", shown)
     assert re.search(r"loader hand-over +not measured\n +no worker ran", shown)
     assert shown.count("◀") == 1
+
+
+def test_the_second_slowest_stage_caps_the_gain() -> None:
+    shown = render(samples.bottleneck(), "text")
+    assert re.search(r"compute +424 samples/s \(410–440\) +◁ caps the gain", shown)
+    assert shown.count("◁") == 1
+
+
+def test_the_forecast_over_workers_is_one_line_with_the_measured_point_and_the_knee() -> None:
+    shown = " ".join(render(samples.bottleneck(), "text").split())
+    assert "workers: 0 → 109 (measured), 1 → 140–160, 2 → 250–300, 3 → 330–390 (knee), 4 → 335–400, 8 →" in shown
+    assert "ANOTHER NUMBER" not in render(replace(samples.bottleneck(), worker_curve=None), "text")
 
 
 def test_stages_of_unknown_rate_alone_name_no_bottleneck() -> None:

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from store_rows import MS, T0_NS, batch_row, make_read_only, small_disk, step_row
+from store_rows import MS, T0_NS, batch_row, look_row, make_read_only, part_row, small_disk, step_row
 
 from advisor.core.errors import NotARun
 from advisor.core.metrics import Sample
 from advisor.store.reader import read_recording
 from advisor.store.schema import USER_VERSION
 from advisor.store.writer import RunWriter
-from probes.rank.layout import KIND_BATCH, KIND_STEP
+from probes.rank.layout import KIND_BATCH, KIND_LOOK, KIND_PART, KIND_STEP
 
 
 def finished_run(folder: Path, steps: int = 100) -> Path:
@@ -106,6 +106,27 @@ def test_tables_and_meta_of_a_newer_minor_version_are_passed_over(tmp_path: Path
     recording = read_recording(run)
     assert len(recording.steps[0]) == 100
     assert "tokens" not in (recording.steps[0].dtype.names or ())
+
+
+def test_looks_into_samples_come_back_with_the_names_of_their_parts(tmp_path: Path) -> None:
+    writer = RunWriter.create(tmp_path / "run", meta={})
+    writer.put_records(KIND_LOOK, 1, [look_row(0), look_row(1)])
+    writer.put_records(KIND_PART, 1, [part_row(0, 77), part_row(1, 77)])
+    writer.put_part_name(77, {"kind": "transform", "name": "Blur", "file": "/job/data.py", "line": 7})
+    writer.close()
+    made = read_recording(tmp_path / "run")
+    assert made.looks[1]["cpu_ns"].tolist() == [MS, MS]
+    assert made.part_names[int(made.parts[1]["part"][0])]["name"] == "Blur"
+    on_database("ALTER TABLE looks DROP COLUMN cpu_ns")(tmp_path / "run")
+    with pytest.raises(NotARun, match=r"damaged.*cpu_ns"):
+        read_recording(tmp_path / "run")
+
+
+def test_a_run_from_before_samples_were_looked_into_is_whole_without(tmp_path: Path) -> None:
+    run = finished_run(tmp_path / "run")
+    on_database("DROP TABLE looks; DROP TABLE parts; DROP TABLE part_names")(run)
+    made = read_recording(run)
+    assert (made.looks, made.parts, made.part_names) == ({}, {}, {}) and made.steps[0].size == 100
 
 
 def test_the_run_file_itself_may_be_named(tmp_path: Path) -> None:

@@ -1,0 +1,85 @@
+"""The steady steps of a run cut into stretches: what `compare` draws from again and again to learn how sure a mean is.
+
+Steps that follow each other resemble each other (caches, neighbours, clocks): single steps would promise far more certainty than there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.analysis.budget import OWN_PHASES, account, exposed_comm, phases_of
+from advisor.analysis.steady import RankSteps, all_steps, steady_steps
+from advisor.core.recording import Recording
+
+Array = NDArray[np.float64]
+
+_BLOCKS_MAX = 16  # long blocks know of slow moods; fewer than this and their own spread is guesswork
+_STEPS_MIN = 4  # of a block: fewer and it is hardly longer than what it shall average over
+
+
+@dataclass(frozen=True, slots=True)
+class StepBlocks:
+    """Of each block its steps, the seconds they took (mean over the ranks), and the seconds of each phase of the critical path."""
+
+    steps: Array
+    seconds: Array
+    phases: Mapping[str, Array]
+
+    @property
+    def step_s(self) -> float:
+        return float(self.seconds.sum() / self.steps.sum())
+
+
+def step_blocks(recording: Recording) -> StepBlocks | None:
+    """None where no step is steady."""
+    steady = steady_steps(all_steps(recording))
+    if not steady:
+        return None
+    first = next(iter(steady.values()))
+    blocks = int(np.clip(first.step.size // _STEPS_MIN, 1, _BLOCKS_MAX))
+    edges = first.step[np.linspace(0, first.step.size, blocks + 1).astype(np.int64)[1:-1]]
+    seconds, counts = np.zeros(blocks), np.zeros(blocks)
+    for steps in steady.values():
+        at = np.searchsorted(edges, steps.step, side="right")
+        np.add.at(seconds, at, steps.length)
+        np.add.at(counts, at, steps.count)
+    kept = counts > 0
+    per_step = _critical(recording, steady, edges, seconds / np.maximum(counts, 1.0))
+    counts = counts / len(steady)
+    return StepBlocks(
+        counts[kept],
+        (seconds / len(steady))[kept],
+        {phase: (values * counts)[kept] for phase, values in per_step.items()},
+    )
+
+
+def _critical(
+    recording: Recording, steady: Mapping[int, RankSteps], edges: NDArray[np.int64], step_s: Array
+) -> dict[str, Array]:
+    """Seconds per step of each phase in each block, of the rank that comes last in each step; a block without such rows has the mean."""
+    whole = account(steady, recording.gpu_steps, recording.comm)
+    ranks = sorted(whole.turns) or [max(steady, key=lambda rank: float(steady[rank].length.sum()))]
+    rows = whole.rows if whole.turns else {ranks[0]: np.arange(steady[ranks[0]].step.size)}
+    named = {rank: _phases(recording, steady[rank]) for rank in ranks}
+    last = np.stack([whole.turns[rank] for rank in ranks]).argmax(axis=0) if whole.turns else np.zeros(1, np.int64)
+    at = np.searchsorted(edges, steady[ranks[0]].step[rows[ranks[0]]], side="right")
+    counts = np.bincount(at, steady[ranks[0]].count[rows[ranks[0]]], minlength=step_s.size)
+    found: dict[str, Array] = {}
+    for phase in (*OWN_PHASES, "comm_exposed"):
+        each = np.stack([named[rank][phase][rows[rank]] for rank in ranks])
+        chosen = each[last, np.arange(each.shape[1])] if len(ranks) > 1 else each[0]
+        sums = np.bincount(at, chosen, minlength=step_s.size)
+        found[phase] = np.where(counts > 0, sums / np.maximum(counts, 1.0), sums.sum() / max(counts.sum(), 1.0))
+    found["unattributed"] = np.maximum(0.0, step_s - np.sum(list(found.values()), axis=0))
+    return found
+
+
+def _phases(recording: Recording, steps: RankSteps) -> dict[str, Array]:
+    phases = phases_of(steps, recording.gpu_steps.get(steps.rank))
+    exposed = exposed_comm(steps, recording.comm.get(steps.rank), phases["backward"])
+    comm = np.zeros(steps.step.size) if exposed is None else exposed[0]
+    return {**phases, "backward": phases["backward"] - comm, "comm_exposed": comm}

@@ -1,0 +1,70 @@
+"""Which file system the training data lies on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from advisor.analysis.host import Window
+from advisor.analysis.process_io import grown, readers_of
+from advisor.analysis.steady import RankSteps
+from advisor.core.analysis import LoaderFacts, training_loader
+from advisor.core.recording import Recording
+from advisor.core.storage import DataMount
+
+_FILES = 5  # seen open on a mount: more than a list of labels and a lock
+_ALIKE = 0.8  # one count of bytes to another
+_LEAST_BYTES = 1e6  # of less no likeness is worth telling
+
+
+def data_mount(
+    recording: Recording, steps: Mapping[int, RankSteps], loaders: Sequence[LoaderFacts]
+) -> DataMount | None:
+    """By the files that were seen open, by what the data set says of itself, else by the disk that read what the loaders read.
+
+    None where nothing tells.
+    """
+    known = {str(e.data.get("mount_point")): _mount(e.data) for e in recording.events if e.kind == "data_mount"}
+    files = {
+        scope.partition(":")[2]: float(series.value[-1])
+        for (metric, scope), series in recording.samples.items()
+        if metric == "data.files" and series.value.size
+    }
+    most = max(files, key=lambda point: files[point], default="")
+    if most in known and files[most] >= _FILES:
+        return known[most]
+    stated = [loader.mount for rank in steps if (loader := training_loader(loaders, rank)) and loader.mount]
+    if stated:
+        return _mount(stated[0])
+    return known.get(most) or _by_bytes(recording, steps, known.values())
+
+
+def _by_bytes(recording: Recording, steps: Mapping[int, RankSteps], mounts: Iterable[DataMount]) -> DataMount | None:
+    """The one mount whose disk read as much as the loaders did while the steps ran."""
+    if not steps:
+        return None
+    window = Window(
+        recording, min(int(s.start_ns[0]) for s in steps.values()), max(int(s.end_ns[-1]) for s in steps.values())
+    )
+    read = grown(recording, readers_of(recording, steps), "proc.read_bytes", window.start_ns, window.end_ns)
+    if read is None or read < _LEAST_BYTES:
+        return None
+    fits = []
+    for mount in mounts:
+        of_disk = window.growth("disk.read_bytes", f"disk:{mount.disk}")
+        if of_disk is not None and _ALIKE * read <= of_disk <= read / _ALIKE:
+            fits.append(mount)
+    return fits[0] if len(fits) == 1 else None
+
+
+def _mount(data: Mapping[str, Any]) -> DataMount:
+    return DataMount(
+        mount_point=str(data.get("mount_point", "")),
+        fs_type=str(data.get("fs_type", "")),
+        device=str(data.get("device", "")),
+        network=data.get("network"),
+        disk=data.get("disk"),
+        below=tuple(data.get("below") or ()),
+        seeks=data.get("seeks"),
+        model=str(data.get("model") or ""),
+    )

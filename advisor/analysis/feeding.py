@@ -1,0 +1,185 @@
+"""What the forecast over worker counts is made from: how each rank's batches are made and used, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.analysis.loading import Loading, making_of, training_batches
+from advisor.analysis.reading_limit import storage_ceiling
+from advisor.analysis.steady import RankSteps
+from advisor.core.analysis import JOB, LoaderFacts, training_loader
+from advisor.core.recording import Recording, Table
+from advisor.core.step_model import StepModel
+from advisor.core.worker_model import CROWDING, Feed, WorkerModel
+
+Array = NDArray[np.float64]
+
+_KEPT = 160  # batches of a run that are played through, as many as the model plays
+# A batch from a worker to the loop where no run has shown it. Measured on two cores, from tiny batches on: 1.6 to 2.2 ms, beside other
+# work; the best is what a pipe and two wake-ups take on cores that idle.
+_HAND_OVER_S = (0.0003, 0.0022)
+_HAND_OVER_BYTES_PER_S = (
+    20e9,
+    4e9,
+)  # and its bytes: their pages are mapped, touched for the first time, and given back
+_LEAST_BATCHES = 40  # to tell what a batch costs in company from what it costs alone
+_LEAST_CROWDING = 0.05  # that may stay undiscovered
+_COMPANY = 0.5  # lanes: batches that differ less in how many were made beside them tell nothing
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What is known of the job when its feeds are told."""
+
+    recording: Recording
+    model: StepModel
+    loaders: tuple[LoaderFacts, ...]
+    values: Mapping[tuple[str, str], float]
+
+    def of(self, name: str, rank: int | None = None) -> float | None:
+        return self.values.get((name, JOB if rank is None else f"rank:{rank}"))
+
+
+def worker_model(
+    recording: Recording,
+    steady: Mapping[int, RankSteps],
+    loading: Mapping[int, Loading | None],
+    *,
+    model: StepModel,
+    loaders: tuple[LoaderFacts, ...],
+    values: Mapping[tuple[str, str], float],
+) -> WorkerModel | None:
+    """None where nobody saw a batch being made."""
+    known = _Known(recording, model, loaders, values)
+    feeds = {
+        rank: _feed(known, steady[rank], made) for rank, made in loading.items() if made is not None and made.wall_s > 0
+    }
+    if not feeds:
+        return None
+    other = known.of("cpu.other_cores") or 0.0
+    busy = (known.of("cpu.job_cores") or 0.0) + other
+    measured = measured_crowding(recording, steady, loaders, model.allowed_cores)
+    return WorkerModel(model, feeds, max(1.0, busy), other, measured or CROWDING)
+
+
+def _feed(known: _Known, steps: RankSteps, made: Loading) -> Feed:
+    rank, model = steps.rank, known.model
+    own, loader = model.own[rank], training_loader(known.loaders, rank)
+    batches = max(steps.per_step("micro_batches"), 1e-3)
+    computing, waiting = _made(known, steps, made, loader)
+    busy_s = sum(own.values()) - own["input_wait"] + model.wire_s + model.jitter_s
+    delay_s = known.of("step.run_delay_s", rank) or 0.0
+    if not made.workers:  # the line at the cores in the making is not on the way from batch to batch
+        delay_s -= batches * made.delay_s
+    delay_s = min(max(0.0, delay_s), 0.5 * busy_s)
+    handed = known.of("fetch.hand_over_s", rank)
+    reads = made.reads or bool(known.of("data.network_mount", rank))
+    return Feed(
+        workers=made.workers,
+        computing_s=computing,
+        waiting_s=waiting,
+        rest_s=_rest(steps, (busy_s - delay_s) / batches),
+        batches=batches,
+        begin_s=known.of("step.epoch_start_s", rank) or 0.0,
+        delay_s=delay_s,
+        reading_s=made.blocked_s if reads else 0.0,
+        reading_full=reads and storage_ceiling(known.of, made)[0] is not None,
+        kernel_s=made.system_s or 0.0,
+        hand_over_s=_hand_over(loader) if handed is None else (0.8 * handed, 1.2 * handed),
+        prefetch=(loader.prefetch_factor if loader else None) or 2,
+        training_cores=_training_cores(model, made.cpu_s * batches, busy_s),
+    )
+
+
+def _hand_over(loader: LoaderFacts | None) -> tuple[float, float]:
+    """What taking a batch from a worker may cost the training thread, by its size, where no run has shown it."""
+    size = (loader.batch_bytes if loader else None) or 0
+    low, high = (fixed + size / rate for fixed, rate in zip(_HAND_OVER_S, _HAND_OVER_BYTES_PER_S, strict=True))
+    return low, high
+
+
+def _training_cores(model: StepModel, making_s: float, busy_s: float) -> float:
+    """Cores that one rank keeps busy from batch to batch, its workers left out; one where the job's CPU time is unknown."""
+    if model.job_cpu_s is None or busy_s <= 0:
+        return 1.0
+    return max(0.1, (model.job_cpu_s / len(model.own) - making_s) / busy_s)
+
+
+def _made(
+    known: _Known, steps: RankSteps, made: Loading, loader: LoaderFacts | None
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Of a sample of batches, seconds of computing and of waiting; their means are those of all batches."""
+    series = making_of(known.recording, steps, made, loader)
+    computing, waiting = (values[_sample(values.size)] for values in (series["computing"], series["waiting"]))
+    return _scaled(computing, made.cpu_s), _scaled(waiting, made.blocked_s)
+
+
+def _rest(steps: RankSteps, mean_s: float) -> tuple[float, ...]:
+    """What a rank does between its batches, of a sample of steps: as it varied, evaluation and checkpoints left out."""
+    single = (steps.count == 1) & ~steps.epoch_start
+    aside = steps.columns["evaluation"] + steps.columns["checkpoint"] + steps.columns["input_wait"]
+    rest = np.clip(steps.length - aside, 0.0, None)[single]
+    # half of the sample and a little more: it must not run in step with the batches
+    return _scaled(rest[_sample(rest.size)][: _KEPT * 2 // 3], mean_s) if rest.size else (mean_s,)
+
+
+def _sample(size: int) -> NDArray[np.int64]:
+    """The same for the same size: rows in a random order, so that every kind of batch comes in its share and none in a rhythm."""
+    return np.random.default_rng(0).permutation(size)[:_KEPT]
+
+
+def _scaled(series: Array, mean: float) -> tuple[float, ...]:
+    """The series with this mean. A few rows of a long run must not shift it."""
+    now = float(series.mean()) if series.size else 0.0
+    return tuple((series * (mean / now)).tolist()) if now > 0 else (mean,) * max(series.size, 1)
+
+
+def measured_crowding(
+    recording: Recording, steady: Mapping[int, RankSteps], loaders: tuple[LoaderFacts, ...], cores: float | None
+) -> tuple[float, float] | None:
+    """What computing costs more on busy cores than alone, from batches made in more and in less company; None: the run does not tell."""
+    if not cores or cores <= 1:
+        return None
+    tables = [training_batches(recording, steps, training_loader(loaders, rank)) for rank, steps in steady.items()]
+    tables = [table for table in tables if table.size]
+    if sum(table.size for table in tables) < _LEAST_BATCHES:
+        return None
+    rows = np.concatenate(tables)
+    company = _company(rows)
+    # each rank against itself: its samples may be dearer than another's
+    cost = np.concatenate([t["cpu_ns"] / max(float(t["cpu_ns"].mean()), 1.0) for t in tables])
+    few = company < np.quantile(company, (0.1, 0.9)).mean()
+    many = ~few
+    if min(few.sum(), many.sum()) < _LEAST_BATCHES / 4:
+        return None
+    apart = float(company[many].mean() - company[few].mean())
+    if apart < _COMPANY:
+        return None
+    ratio = float(cost[many].mean() / max(cost[few].mean(), 1e-9))
+    error = 2 * ratio * float(np.hypot(_relative_error(cost[many]), _relative_error(cost[few])))
+    slope = (cores - 1) / apart
+    lo, hi = (slope * (r - 1) for r in (ratio - error, ratio + error))
+    if hi - lo > CROWDING[1]:  # it tells less than is known beforehand
+        return None
+    return max(0.0, lo), max(_LEAST_CROWDING, hi)
+
+
+def _relative_error(values: Array) -> float:
+    return float(values.std() / max(np.sqrt(values.size) * values.mean(), 1e-9))
+
+
+def _company(rows: Table) -> Array:
+    """How many other batches were in the making while each one was, on average."""
+    start, end = rows["t_start_ns"].astype(np.float64), rows["t_end_ns"].astype(np.float64)
+    edges = np.concatenate([start, end])
+    order = np.argsort(edges, kind="stable")
+    level = np.cumsum(np.concatenate([np.ones(start.size), -np.ones(end.size)])[order])
+    times = edges[order]
+    # lanes x time up to each edge; between two of them the level stands
+    filled = np.concatenate([[0.0], np.cumsum(level[:-1] * np.diff(times))])
+    busy = np.interp(end, times, filled) - np.interp(start, times, filled)
+    return np.asarray(busy / np.maximum(end - start, 1.0) - 1.0)

@@ -1,0 +1,337 @@
+"""What the GPUs of the job did, as the driver told it: which rank runs on which, clocks, limits, links, errors, strangers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.analysis.host import Window, process_by_rank
+from advisor.core.analysis import JOB
+from advisor.core.gpus import PROGRAMS_XIDS, Gpu, GpuPath, Xid
+from advisor.core.recording import Recording, Series
+from advisor.core.stats import others_median
+from probes.host.gpu_devices import GpuDevice, MigInstance
+from probes.host.gpu_visibility import same_uuid, visible_devices
+from probes.host.procfs import parse_cpu_list
+
+Values = dict[tuple[str, str], float]
+
+# A reading counts as under load from here on: below, clocks and links rest.
+_LOADED_PCT = 10.0
+_LOADED_READINGS = 3  # one look at a link may meet it in the act of changing
+_MB = 1e6
+_THROTTLES = {
+    "gpu.sw_thermal_share": "gpu.sw_thermal_s",
+    "gpu.hw_thermal_share": "gpu.hw_thermal_s",
+    "gpu.power_brake_share": "gpu.power_brake_s",
+}
+_COUNTED = {"gpu.sm_active_share": "sm_active", "gpu.tensor_active_share": "tensor_active"} | {
+    "gpu.dram_active_share": "dram_active",
+    "gpu.util_share": "util",
+}
+# Why a value is missing is what the probe said of the readings that it is made of.
+_MADE_OF = {
+    "gpu.throttled_share": ("gpu.sw_thermal_s", "gpu.hw_thermal_s", "gpu.thermal_s"),
+    "gpu.power_capped_share": ("gpu.power_cap_s",),
+    "gpu.clock_mhz": ("gpu.sm_clock_mhz",),
+    "gpu.pcie_width": ("gpu.pcie_gen", "gpu.pcie_width"),
+    "gpu.errors_watched": ("gpu.xids",),
+    "gpu.foreign_processes": ("gpu.foreign_processes",),
+}
+_UNSEEN = {"gpu.foreign_processes": "the driver lists no process of this job: another PID namespace, or none is shown"}
+
+
+def gpus_of(recording: Recording) -> tuple[Gpu, ...]:
+    """The GPUs of this host with the ranks that run on them."""
+    told = [entry for entry in recording.meta.environment.get("gpus") or () if isinstance(entry, Mapping)]
+    devices = [_device(entry) for entry in told]
+    on = rank_devices(recording, devices)
+    found = [
+        _gpu(recording, device, tuple(sorted(r for r, i in on.items() if i == device.index))) for device in devices
+    ]
+    return tuple(_as_its_kind(gpu, found) for gpu in found)
+
+
+def paths_of(recording: Recording) -> tuple[GpuPath, ...]:
+    told = recording.meta.environment.get("gpu_paths") or ()
+    return tuple(GpuPath(int(p["a"]), int(p["b"]), str(p["path"]), str(p["p2p"])) for p in told)
+
+
+def rank_devices(recording: Recording, devices: Iterable[GpuDevice]) -> dict[int, int]:
+    """NVML's index of the GPU of each rank: by the UUID that CUDA told, else by CUDA_VISIBLE_DEVICES; ranks without GPU are absent."""
+    known, found = tuple(devices), {}
+    variables = recording.meta.environment.get("variables") or {}
+    for rank, process in process_by_rank(recording.processes).items():
+        cuda = recording.facts.get(process.pid, {}).get("cuda")
+        if not isinstance(cuda, Mapping):
+            continue
+        uuid = str(cuda.get("uuid") or "")
+        index = next((d.index for d in known if any(same_uuid(uuid, name) for name in (d.uuid, *d.mig_uuids))), None)
+        if index is None:
+            index = _by_environment(cuda, variables, known)
+        if index is not None:
+            found[rank] = index
+    return found
+
+
+def gpu_values(
+    window: Window, gpus: tuple[Gpu, ...], missing: dict[str, str], samples_per_s: float | None = None
+) -> Values:
+    """What the job's GPUs did in the steady steps; those of nobody are left out."""
+    values: Values = {}
+    used = tuple(gpu for gpu in gpus if gpu.ranks)
+    for gpu in used:
+        _time_values(window, gpu, values)
+        _link_values(window, gpu, values)
+        _foreign_values(window, gpu, values)
+    for gpu in used:
+        _peers_clock(gpu, used, values)
+        _near_cpus(window.recording, gpu, values)
+    watts = [rate for gpu in used if (rate := window.rate("gpu.energy_j", f"gpu:{gpu.index}")) is not None]
+    if used and len(watts) == len(used):
+        values["gpu.watts", JOB] = sum(watts)
+        if samples_per_s:
+            values["gpu.joules_per_sample", JOB] = sum(watts) / samples_per_s
+    _tell_missing(window.recording, used, values, missing)
+    return values
+
+
+def error_values(recording: Recording, gpus: tuple[Gpu, ...]) -> Values:
+    """Errors of the whole run, on all GPUs of the job."""
+    values: Values = {}
+    whole = Window(recording, 0, recording.meta.last_ns)
+    for gpu in gpus:
+        if not gpu.ranks:
+            continue
+        scope = f"gpu:{gpu.index}"
+        found: dict[str, float | None] = {
+            "gpu.uncorrected_errors": whole.growth("gpu.ecc_uncorrected", scope),
+            "gpu.row_remap_pending": _most(recording, "gpu.row_remap_pending", scope),
+            "gpu.row_remap_failed": _most(recording, "gpu.row_remap_failed", scope),
+            "gpu.recovery_action": _most(recording, "gpu.recovery_action", scope),
+            "gpu.lost": _most(recording, "gpu.lost", scope),
+            "gpu.hardware_xids": _hardware_xids(recording, gpu),
+        }
+        known = {name: value for name, value in found.items() if value is not None}
+        values.update({(name, scope): value for name, value in known.items()})
+        # that the GPU still answers is no error looked for
+        watched = [name for name in known if name != "gpu.lost" or known[name] > 0]
+        if watched:
+            values["gpu.errors_watched", scope] = float(len(watched))
+        if gpu.nvlinks is not None:
+            _nvlink_errors(whole, gpu, values)
+    return values
+
+
+def path_values(gpus: tuple[Gpu, ...], paths: tuple[GpuPath, ...]) -> Values:
+    """One GPU alone has no pairs, which is known; pairs of which nothing is told are not."""
+    used = {gpu.index for gpu in gpus if gpu.ranks}
+    known = [p for p in paths if p.a in used and p.b in used and p.path != "?"]
+    return {("gpu.pairs", JOB): float(len(known))} if known or len(used) == 1 else {}
+
+
+def _by_environment(
+    cuda: Mapping[str, Any], variables: Mapping[str, Any], devices: tuple[GpuDevice, ...]
+) -> int | None:
+    setting = {"CUDA_VISIBLE_DEVICES": cuda.get("visible"), "CUDA_DEVICE_ORDER": cuda.get("order") or variables.get("CUDA_DEVICE_ORDER")}
+    visible = visible_devices({name: str(value) for name, value in setting.items() if value is not None}, devices)
+    place = cuda.get("device")
+    return visible[place] if visible and isinstance(place, int) and 0 <= place < len(visible) else None
+
+
+def _device(entry: Mapping[str, Any]) -> GpuDevice:
+    """As the agent wrote it down; older recordings know less."""
+    names = {name: entry.get(name) for name in GpuDevice.__slots__ if name in entry and name != "mig_instances"}
+    instances = tuple(
+        MigInstance(str(i["uuid"]), str(i.get("name", "")), None) for i in entry.get("mig_instances") or ()
+    )
+    given: dict[str, Any] = {"name": "", "uuid": "", "pci_bus_id": "", "mem_total_bytes": None, **names}
+    return GpuDevice(**{**given, "mig_instances": instances})
+
+
+def _gpu(recording: Recording, device: GpuDevice, ranks: tuple[int, ...]) -> Gpu:
+    return Gpu(
+        index=device.index,
+        name=device.name,
+        uuid=device.uuid,
+        ranks=ranks,
+        mig=device.mig,
+        mem_total_bytes=device.mem_total_bytes,
+        power_limit_default_w=device.power_limit_default_w,
+        sm_clock_max_mhz=device.sm_clock_max_mhz,
+        pcie_gen_max=device.pcie_gen_max,
+        pcie_width_max=device.pcie_width_max,
+        nvlinks=device.nvlinks,
+        nvlink_switched=device.nvlink_switched,
+        numa_node=device.numa_node,
+        cpus=frozenset(parse_cpu_list(device.cpus or "")),
+        xids=_xids(recording, device.index),
+    )
+
+
+def _as_its_kind(gpu: Gpu, all_of_them: list[Gpu]) -> Gpu:
+    """A slot that is itself too slow hides behind its own maximum; another GPU of the same model on this host shows it."""
+    kind = [other for other in all_of_them if other.name == gpu.name]
+    gens = [other.pcie_gen_max for other in kind if other.pcie_gen_max]
+    widths = [other.pcie_width_max for other in kind if other.pcie_width_max]
+    return replace(gpu, pcie_gen_max=max(gens, default=None), pcie_width_max=max(widths, default=None))
+
+
+def _xids(recording: Recording, index: int) -> tuple[Xid, ...]:
+    series = recording.samples.get(("gpu.xid", f"gpu:{index}"))
+    if series is None:
+        return ()
+    started = recording.meta.started_ns
+    return tuple(Xid((int(t) - started) / 1e9, int(code)) for t, code in zip(series.t_ns, series.value, strict=True))
+
+
+def _hardware_xids(recording: Recording, gpu: Gpu) -> float | None:
+    if ("gpu.xids", f"gpu:{gpu.index}") not in recording.samples and not gpu.xids:
+        return None
+    return float(sum(xid.code not in PROGRAMS_XIDS for xid in gpu.xids))
+
+
+def _time_values(window: Window, gpu: Gpu, values: Values) -> None:
+    scope = f"gpu:{gpu.index}"
+    shares = {name: window.rate(metric, scope) for name, metric in _THROTTLES.items()}
+    split = [share for share in shares.values() if share is not None]
+    # The three overlap: the driver lowers clocks while the board has halved them.
+    whole = window.rate("gpu.thermal_s", scope)
+    thermal = [*split, whole] if whole is not None else split
+    found = {
+        **shares,
+        # the power brake alone is not enough to say that no heat held it back
+        "gpu.throttled_share": max(thermal) if thermal and (len(split) > 1 or whole is not None) else None,
+        "gpu.power_capped_share": window.rate("gpu.power_cap_s", scope),
+        "gpu.power_w": window.level("gpu.power_w", scope),
+        "gpu.power_limit_w": window.level("gpu.power_limit_w", scope),
+    }
+    for name, metric in _COUNTED.items():
+        percent = window.level(f"gpu.{metric}_pct", scope)
+        found[name] = None if percent is None else percent / 100
+    clock, temperature = _loaded(window, "gpu.sm_clock_mhz", scope), _loaded(window, "gpu.temp_c", scope)
+    if clock is not None and clock.size:
+        found["gpu.clock_mhz"] = float(clock.mean())
+    if temperature is not None and temperature.size:
+        found["gpu.temp_c"] = float(temperature.max())
+    values.update(
+        {(name, scope): min(value, 1.0) if name.endswith("_share") else value for name, value in _known(found)}
+    )
+
+
+def _link_values(window: Window, gpu: Gpu, values: Values) -> None:
+    """The link under load: while a GPU rests its link falls back to the first generation."""
+    scope = f"gpu:{gpu.index}"
+    for name in ("gpu.pcie_gen", "gpu.pcie_width"):
+        readings = _loaded(window, name, scope)
+        if readings is not None and readings.size >= _LOADED_READINGS:
+            values[name, scope] = float(np.median(readings))
+    received = window.rate("gpu.pcie_rx_bytes", scope)
+    if received is None:
+        received = window.level("gpu.pcie_rx_bytes_per_s", scope)
+    over_links = window.rate("gpu.nvlink_rx_bytes", scope)
+    if received is not None:
+        values["gpu.pcie_rx_mb_per_s", scope] = received / _MB
+    if over_links is not None:
+        values["gpu.nvlink_mb_per_s", scope] = over_links / _MB
+
+
+def _foreign_values(window: Window, gpu: Gpu, values: Values) -> None:
+    scope = f"gpu:{gpu.index}"
+    count, used = (window.recording.samples.get((f"gpu.foreign_{n}", scope)) for n in ("processes", "mem_bytes"))
+    if count is None or not count.value.size:
+        return
+    values["gpu.foreign_processes", scope] = float(np.median(count.value))
+    if used is not None and used.value.size:
+        values["gpu.foreign_mem_mb", scope] = float(used.value.max()) / _MB
+    share = window.level("gpu.foreign_sm_pct", scope)
+    if share is not None:
+        values["gpu.foreign_sm_share", scope] = share / 100
+
+
+def _peers_clock(gpu: Gpu, used: tuple[Gpu, ...], values: Values) -> None:
+    clocks = {
+        other.index: values["gpu.clock_mhz", f"gpu:{other.index}"]
+        for other in used
+        if other.name == gpu.name and ("gpu.clock_mhz", f"gpu:{other.index}") in values
+    }
+    if len(clocks) > 1 and gpu.index in clocks:
+        values["gpu.peers_clock_mhz", f"gpu:{gpu.index}"] = others_median(clocks, gpu.index)
+
+
+def _near_cpus(recording: Recording, gpu: Gpu, values: Values) -> None:
+    """On a host of one node everything is near; nothing where the host does not say what is."""
+    nodes = recording.meta.environment.get("numa_nodes") or {}
+    several = sum(bool(cpus) for cpus in nodes.values()) > 1
+    processes = process_by_rank(recording.processes)
+    for rank in gpu.ranks:
+        allowed = recording.facts.get(processes[rank].pid, {}).get("cpus_allowed")
+        if nodes and not several:
+            values["gpu.near_cpu_share", f"rank:{rank}"] = 1.0
+        elif allowed and gpu.cpus and several:
+            values["gpu.near_cpu_share", f"rank:{rank}"] = len(gpu.cpus & set(allowed)) / len(allowed)
+
+
+def _nvlink_errors(whole: Window, gpu: Gpu, values: Values) -> None:
+    scope = f"gpu:{gpu.index}"
+    if gpu.nvlinks == 0:
+        values["gpu.nvlinks_active", scope] = 0.0
+        return
+    active = whole.recording.samples.get(("gpu.nvlinks_active", scope))
+    found = {
+        "gpu.nvlinks_active": float(active.value.min()) if active is not None and active.value.size else None,
+        "gpu.nvlink_crc_per_s": whole.rate("gpu.nvlink_crc_errors", scope),
+        "gpu.nvlink_recoveries": whole.growth("gpu.nvlink_recoveries", scope),
+    }
+    values.update({(name, scope): value for name, value in _known(found)})
+
+
+def _loaded(window: Window, metric: str, scope: str) -> NDArray[np.float64] | None:
+    """Readings in the window at which the GPU had work; all of them where nobody knows (MIG)."""
+    series = _within(window, metric, scope)
+    if series is None:
+        return None
+    use = _within(window, "gpu.util_pct", scope)
+    if use is None:
+        return series.value
+    at = np.clip(np.searchsorted(use.t_ns, series.t_ns), 0, use.t_ns.size - 1)
+    return series.value[use.value[at] >= _LOADED_PCT]
+
+
+def _within(window: Window, metric: str, scope: str) -> Series | None:
+    series = window.recording.samples.get((metric, scope))
+    if series is None:
+        return None
+    inside = (series.t_ns >= window.start_ns) & (series.t_ns <= window.end_ns)
+    return Series(series.t_ns[inside], series.value[inside]) if inside.any() else None
+
+
+def _most(recording: Recording, metric: str, scope: str) -> float | None:
+    series = recording.samples.get((metric, scope))
+    return float(series.value.max()) if series is not None and series.value.size else None
+
+
+def _known(found: Mapping[str, float | None]) -> list[tuple[str, float]]:
+    return [(name, value) for name, value in found.items() if value is not None]
+
+
+def _tell_missing(recording: Recording, used: tuple[Gpu, ...], values: Values, missing: dict[str, str]) -> None:
+    for name, metrics in _MADE_OF.items():
+        if name == "gpu.errors_watched":
+            continue
+        without = [gpu.index for gpu in used if (name, f"gpu:{gpu.index}") not in values]
+        if without:
+            missing[name] = _why(recording, metrics, without) or _UNSEEN.get(name, "too few readings under load")
+
+
+def _why(recording: Recording, metrics: tuple[str, ...], gpus: list[int]) -> str | None:
+    scopes = {"host", *(f"gpu:{index}" for index in gpus)}
+    told = [gap for gap in recording.gaps if gap.metric in (*metrics, "gpu.*") and gap.scope in scopes]
+    if not told:
+        return None
+    where = sorted({gap.scope.removeprefix("gpu:") for gap in told if gap.scope != "host"}, key=int)
+    return f"GPU {', '.join(where)}: {told[0].reason}" if where else told[0].reason

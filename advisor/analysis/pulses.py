@@ -1,0 +1,155 @@
+"""Steps that stall again and again with a period, in steps or in seconds, and what coincides with them.
+
+A stall is a step far above the usual (median + 5 MAD, and by a third at least). They are periodic when most of the distances between
+them are the same, or multiples of it: chance scatters them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.analysis.budget import OWN_PHASES, exposed_comm, phases_of
+from advisor.analysis.steady import RankSteps
+from advisor.core.analysis import PeriodicStall
+from advisor.core.recording import Recording
+
+Array = NDArray[np.float64]
+
+_MADS = 5.0
+_LEAST = 1.33  # of the usual step: with a spread of nearly nothing, five times it is nothing either
+_EVENTS_MIN = 5
+_COVERED = 0.6  # of the stalls that the period would have had in the stretch: a hiccup at the start is no period
+_PERIOD_MIN = 3  # steps: what comes in every second step is two kinds of step
+_REGULAR = 0.75  # of the distances
+_TOLERANCE_S = 0.1  # of a period in seconds
+_MOST = 0.6  # of the stalls, to name what coincides
+_NOTED = 0.3  # of a stall's excess: the part that a garbage collection or an evaluation must make to be named
+
+
+def periodic_stalls(recording: Recording, steady: Mapping[int, RankSteps]) -> PeriodicStall | None:
+    """The stalls of the run's latest unbroken stretch of steps; None where there are none, or they follow no period."""
+    if not steady:
+        return None
+    longest = max(steady.values(), key=lambda steps: float(steps.length.sum()))
+    rows = unbroken(longest)
+    length = longest.length[rows]
+    if length.size < 2 * _EVENTS_MIN * _PERIOD_MIN:
+        return None
+    usual_s, heads, member = stalls_in(length)
+    if heads.size < _EVENTS_MIN:
+        return None
+    at = longest.step[rows][heads]
+    times_s = longest.start_ns[rows][heads] / 1e9
+    period = period_of(np.diff(at).astype(np.float64), tolerance=1.0, share=0.03)
+    seconds = period_of(np.diff(times_s), tolerance=0.0, share=_TOLERANCE_S)
+    if period is not None and (period < _PERIOD_MIN or heads.size < _COVERED * length.size / period):
+        period = None
+    span_s = float(longest.end_ns[rows][-1] - longest.start_ns[rows][0]) / 1e9
+    if seconds is not None and heads.size < _COVERED * span_s / seconds:
+        seconds = None
+    if period is None and seconds is None:
+        return None
+    excess = np.where(member, length - usual_s, 0.0).sum()
+    rank, phase = _where(recording, steady, at)
+    return PeriodicStall(
+        period_steps=period,
+        period_s=float(np.median(np.diff(times_s))) if period is not None else seconds,
+        events=int(heads.size),
+        steps=int(length.size),
+        usual_s=usual_s,
+        stall_s=float(excess / heads.size),
+        share=float(excess / length.sum()),
+        rank=rank,
+        phase=phase,
+        coincides=_coincides(longest.keep(_mask(longest, rows)), member, length - usual_s),
+        last_step=int(at[-1]),
+    )
+
+
+def unbroken(steps: RankSteps) -> NDArray[np.int64]:
+    """Rows of the longest stretch of single steps that follow each other: older ones are kept in windows only."""
+    single = steps.count == 1
+    follows = np.append(False, np.diff(steps.step) == 1) & single & np.append(False, single[:-1])
+    start = np.flatnonzero(~follows)
+    ends = np.append(start[1:], steps.step.size)
+    if start.size == 0:
+        return np.array([], dtype=np.int64)
+    best = int(np.argmax(ends - start))
+    return np.arange(start[best], ends[best])
+
+
+def stalls_in(length: Array) -> tuple[float, NDArray[np.int64], NDArray[np.bool_]]:
+    """(usual step, first step of each stall, which steps belong to one): neighbours of a stall are part of it."""
+    usual = float(np.median(length))
+    mad = float(np.median(np.abs(length - usual)))
+    long = length > max(usual + _MADS * mad, _LEAST * usual)
+    heads = np.flatnonzero(long & ~np.append(False, long[:-1]))
+    return usual, heads.astype(np.int64), long
+
+
+def period_of(distances: Array, *, tolerance: float, share: float) -> float | None:
+    """The distance that most of these are, or small multiples of it (a stall in between was too short to show); None without one."""
+    if distances.size < _EVENTS_MIN - 1:
+        return None
+    period = float(np.median(distances))
+    if period <= 0:
+        return None
+    room = max(tolerance, share * period)
+    multiples = np.maximum(1.0, np.round(distances / period))
+    near = np.abs(distances - multiples * period) <= room
+    regular = near & (multiples <= 3)
+    once = near & (multiples == 1)
+    return period if regular.mean() >= _REGULAR and once.mean() >= 0.5 else None
+
+
+def _mask(steps: RankSteps, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    mask = np.zeros(steps.step.size, dtype=np.bool_)
+    mask[rows] = True
+    return mask
+
+
+def _where(recording: Recording, steady: Mapping[int, RankSteps], at: NDArray[np.int64]) -> tuple[int | None, str]:
+    """(the rank that stalls, None where all or different ones do; the phase that most of the stall is in)."""
+    beyond: dict[int, dict[str, Array]] = {}
+    for rank, steps in steady.items():
+        phases = phases_of(steps, recording.gpu_steps.get(rank))
+        exposed = exposed_comm(steps, recording.comm.get(rank), phases["backward"])
+        if exposed is not None:
+            phases = {**phases, "backward": phases["backward"] - exposed[0]}
+        order = np.argsort(steps.step, kind="stable")
+        row = order[np.clip(np.searchsorted(steps.step[order], at), 0, order.size - 1)]
+        here = steps.step[row] == at
+        beyond[rank] = {
+            name: np.where(here, np.maximum(0.0, phases[name][row] - float(np.median(phases[name]))), 0.0)
+            for name in OWN_PHASES
+        }
+    totals = {rank: np.sum(list(named.values()), axis=0) for rank, named in beyond.items()}
+    ranks = sorted(totals)
+    each = np.stack([totals[rank] for rank in ranks])
+    first, share = Counter(each.argmax(axis=0).tolist()).most_common(1)[0]
+    worst = ranks[int(first)]
+    sums = each.sum(axis=1)
+    others = np.delete(sums, int(first))
+    alone = len(ranks) > 1 and share / at.size >= _MOST and float(np.median(others)) <= 0.5 * sums[int(first)]
+    phase = max(OWN_PHASES, key=lambda name: float(beyond[worst][name].sum()))
+    return (worst if alone else None), phase
+
+
+def _coincides(steps: RankSteps, member: NDArray[np.bool_], excess: Array) -> str:
+    """What happens in most of the stalls, and hardly elsewhere; empty where nothing does."""
+    c = steps.columns
+    signs = {
+        "an epoch begins": steps.epoch_start,
+        "a checkpoint": c["checkpoint"] >= _NOTED * excess,
+        "an evaluation": c["evaluation"] >= _NOTED * excess,
+        "a garbage collection": c["gc"] >= _NOTED * excess,
+        "waiting for a core": c["run_delay"] >= _NOTED * excess,
+    }
+    for name, sign in signs.items():
+        if sign[member].mean() >= _MOST and (sign & (excess > 0))[~member].mean() <= 0.1:
+            return name
+    return ""

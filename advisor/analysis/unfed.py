@@ -1,0 +1,155 @@
+"""Loops that no loader of torch feeds: who feeds them, and what stack samples and CPU clocks show of the time before the backward."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from advisor.analysis.budget import Account
+from advisor.analysis.host import process_by_rank
+from advisor.analysis.steady import RankSteps
+from advisor.core.analysis import LoaderFacts, training_loader
+from advisor.core.feed import Feed, Looks
+from advisor.core.findings import Where
+from advisor.core.recording import Event, Recording
+from probes.rank.layout import FLAG_CLOCKED
+
+# Fewer looks are an anecdote: a share of a half then reaches from a fifth to four fifths.
+_LOOKS_MIN = 8
+# A frame of one of these files makes batches, whatever it waits for.
+_LIBRARIES = {
+    "/nvidia/dali/": "nvidia.dali",
+    "/ffcv/": "ffcv",
+    "/webdataset/": "webdataset",
+    "/torchdata/": "torchdata",
+    "/torch/utils/data/": "torch.utils.data",
+    "/datasets/": "datasets",
+    "/streaming/": "streaming",
+    "/litdata/": "litdata",
+    "/tensorflow/": "tensorflow",
+    "/grain/": "grain",
+    "/prefetch_generator/": "prefetch_generator",
+    "/petastorm/": "petastorm",
+}
+_INSTALLED = ("site-packages/", "dist-packages/")
+_MODEL = ("/torch/nn/", "/torch/autograd/", "/torch/_dynamo/", "/torch/_inductor/", "/torch/amp/")
+# (end of the file's name, functions): where a thread stands that waits for another
+_WAITS = (
+    ("threading.py", ("wait", "acquire", "join", "_wait_for_tstate_lock")),
+    ("queue.py", ("get",)),
+    ("/queues.py", ("get",)),
+    ("connection.py", ("recv", "recv_bytes", "_recv", "_recv_bytes", "poll", "_poll", "wait")),
+    ("selectors.py", ("select",)),
+    ("_base.py", ("result",)),
+    ("subprocess.py", ("wait", "communicate", "_wait")),
+)
+# Calls into C leave no frame: the user's own line tells of them.
+_WAITING_LINE = re.compile(r"\.(get|wait|result|recv|recv_bytes|acquire|join|read)\(|\bsleep\(")
+
+
+def feed(
+    recording: Recording, steady: Mapping[int, RankSteps], accounts: Account, loaders: Sequence[LoaderFacts]
+) -> Feed | None:
+    """None where torch's loaders feed every rank."""
+    unfed = [rank for rank, steps in steady.items() if not steps.fed]
+    if not unfed:
+        return _timed(steady, loaders)
+    facts = _facts(recording, unfed)
+    libraries = tuple(dict.fromkeys(str(name) for f in facts for name in f.get("input_libraries") or ()))
+    worst = max(unfed, key=lambda rank: accounts.own[rank]["forward"])
+    on_gpu = any(f.get("cuda") for f in facts)
+    return Feed(
+        library="",
+        measured=False,
+        libraries=libraries,
+        chunk_s=accounts.own[worst]["forward"],
+        blocked_s=None if on_gpu else _blocked_s(steady[worst]),
+        looks=_looks(recording.events, frozenset(unfed)),
+    )
+
+
+def _timed(steady: Mapping[int, RankSteps], loaders: Sequence[LoaderFacts]) -> Feed | None:
+    """A library whose iterators the recorder knows."""
+    for rank in sorted(steady):
+        loader = training_loader(loaders, rank)
+        if loader is not None and loader.library:
+            return Feed(loader.library, True, Where(loader.file, loader.line) if loader.file else None)
+    return None
+
+
+def _facts(recording: Recording, ranks: Iterable[int]) -> list[Mapping[str, Any]]:
+    processes = process_by_rank(recording.processes)
+    return [recording.facts.get(processes[rank].pid, {}) for rank in ranks if rank in processes]
+
+
+def _blocked_s(steps: RankSteps) -> float | None:
+    """Of the time before the backward, per step: neither computing nor waiting for a core, by the steps whose clocks were read."""
+    clocked = (steps.count == 1) & ((steps.flags & FLAG_CLOCKED) != 0)
+    if not clocked.any():
+        return None
+    c = steps.columns
+    busy = c["forward_cpu"][clocked].sum() + c["run_delay"][clocked].sum()
+    return max(0.0, float(c["forward"][clocked].sum() - busy) / int(clocked.sum()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    kind: str  # fetching, waiting, model, elsewhere
+    library: str
+    line: tuple[str, int, str] | None
+
+
+def _looks(events: Sequence[Event], ranks: frozenset[int]) -> Looks | None:
+    """What the stack samples of these ranks found; None where there are too few."""
+    seen = [
+        _look(event.data)
+        for event in events
+        if event.kind == "stack"
+        and event.rank in ranks
+        and event.data.get("phase") in ("gap", "clip")
+        and int(event.data.get("step", 0)) >= 1
+    ]
+    if len(seen) < _LOOKS_MIN:
+        return None
+    kinds = Counter(look.kind for look in seen)
+    libraries = Counter(look.library for look in seen if look.library)
+    lines = Counter(look.line for look in seen if look.kind != "model" and look.line)
+    (file, line, function), _ = lines.most_common(1)[0] if lines else (("", 0, ""), 0)
+    return Looks(
+        count=len(seen),
+        fetching=kinds["fetching"] / len(seen),
+        waiting=kinds["waiting"] / len(seen),
+        model=kinds["model"] / len(seen),
+        library=libraries.most_common(1)[0][0] if libraries else "",
+        where=Where(file, line) if file else None,
+        function=function,
+    )
+
+
+def _look(data: Mapping[str, Any]) -> _Look:
+    frames = [(str(f.get("file")), str(f.get("function"))) for f in data.get("frames") or ()]
+    user = data.get("user") or {}
+    line = (str(user["file"]), int(user["line"]), str(user["function"])) if user else None
+    library = next((name for file, _ in frames if (name := _library(file))), "")
+    if library:
+        return _Look("fetching", library, line)
+    if any(part in file for file, _ in frames for part in _MODEL):
+        return _Look("model", "", line)
+    return _Look("waiting" if _waits(frames, user) else "elsewhere", "", line)
+
+
+def _library(file: str) -> str:
+    """Of an installed package; a folder of the user's may have the same name."""
+    place = next((file[file.rindex(part) + len(part) - 1 :] for part in _INSTALLED if part in file), "")
+    return next((name for part, name in _LIBRARIES.items() if place.startswith(part)), "")
+
+
+def _waits(frames: Sequence[tuple[str, str]], user: Mapping[str, Any]) -> bool:
+    innermost = frames[:3]
+    if any(file.endswith(end) and function in names for file, function in innermost for end, names in _WAITS):
+        return True
+    at_users_line = bool(frames) and frames[0] == (str(user.get("file")), str(user.get("function")))
+    return at_users_line and bool(_WAITING_LINE.search(str(user.get("text", ""))))

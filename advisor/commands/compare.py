@@ -1,0 +1,106 @@
+"""`compare`: several runs side by side, and a limit for CI."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from advisor.commands import options
+from advisor.core.errors import AdvisorError, NotComparable, Regressed, UsageError
+from advisor.report import FORMATS, SUFFIXES, format_of
+
+DEFAULT_NOISE_PCT = 3.0
+
+
+@click.command
+@click.argument("runs", nargs=-1, required=True, metavar="RUN RUN...")
+@click.option("--format", "format_", type=click.Choice(FORMATS), help="Default: by the name after -o, else text.")
+@click.option(
+    "--max-regression",
+    type=click.FloatRange(min=0, max=100),
+    metavar="PERCENT",
+    help="End with exit code 3 when a run is slower than the first by more than this, beyond doubt; with 4 when one cannot be compared.",
+)
+@click.option(
+    "--between-runs",
+    type=click.FloatRange(min=0, max=50),
+    default=DEFAULT_NOISE_PCT,
+    show_default=True,
+    metavar="PERCENT",
+    help="By how much two runs of one job differ on this machine (standard deviation).",
+)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file, not to stdout."
+)
+@options.run_dir
+@options.config
+def compare(
+    *,
+    runs: tuple[str, ...],
+    format_: str | None,
+    max_regression: float | None,
+    between_runs: float,
+    output: Path | None,
+    run_dir: Path,
+    config: Path | None,
+) -> None:
+    """Put runs side by side: before and after a change, or on 1, 2, ... ranks. Each is compared with the first.
+
+    Says improved, regressed or same, with an interval; what became faster and slower in a step; how throughput scales; and in what the
+    runs differ: arguments, versions, loader, environment, machine, findings. RUN is a folder, a bundle, a name, or `latest`.
+
+    \b
+    rn50-advisor compare before after
+    rn50-advisor compare one-rank two-ranks four-ranks -o scaling.html
+    rn50-advisor compare main branch --max-regression 5
+    """
+    from advisor.compare import compare as put_side_by_side
+    from advisor.compare import load
+    from advisor.config import load_config
+    from advisor.report.compared import render, wording
+    from advisor.store.reader import read_recording
+    from advisor.store.runs import resolve_run
+
+    if len(runs) < 2:
+        raise UsageError("compare needs two runs at least", "rn50-advisor compare BEFORE AFTER")
+    if format_ is None:
+        format_ = format_of(str(output)) if output is not None and output.suffix.lower() in SUFFIXES else "text"
+    settings = load_config(config)
+    paths = [resolve_run(run, run_dir) for run in runs]
+    loaded = [
+        load(name, read_recording(path), settings, place=place)
+        for place, (name, path) in enumerate(zip(_names(paths), paths, strict=True))
+    ]
+    limit = None if max_regression is None else max_regression / 100
+    made = put_side_by_side(loaded, between_runs=between_runs / 100, max_regression=limit)
+    if output is not None:
+        try:
+            output.write_text(render(made, format_), encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise AdvisorError(f"cannot write {output}: {error.strerror or error}") from error
+    elif format_ == "text":
+        from advisor.report import lines
+        from advisor.report.compared import text
+
+        lines.paint(text.document(made), sys.stdout)
+    else:
+        sys.stdout.write(render(made, format_))
+    if made.gate is not None and made.gate.failed:
+        raise Regressed(wording.gate(made))
+    if made.gate is not None and made.gate.unjudged:
+        raise NotComparable(wording.gate(made), "let the runs last longer, or compare runs of one job")
+
+
+def _names(paths: list[Path]) -> list[str]:
+    """The folder's name, or more of the path where two are alike."""
+    names = [path.stem if path.is_file() else path.resolve().name for path in paths]
+    return [
+        name
+        if names.count(name) == 1
+        else str(path)
+        if len(set(map(str, paths))) == len(paths)
+        else f"{name} ({place + 1})"
+        for place, (name, path) in enumerate(zip(names, paths, strict=True))
+    ]

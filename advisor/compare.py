@@ -1,0 +1,230 @@
+"""From several recordings to the one object that every output of `compare` shows. Pure: the same runs always compare alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from advisor.analysis.analyse import analyse
+from advisor.analysis.blocks import StepBlocks, step_blocks
+from advisor.analysis.circumstances import changes, circumstances, other_job
+from advisor.analysis.difference import CONFIDENCE, drawn, phase_delta, speed_ratio
+from advisor.core.analysis import Analysis
+from advisor.core.comparison import (
+    Change,
+    Comparison,
+    Estimate,
+    FindingChange,
+    Gate,
+    Measure,
+    Method,
+    Pair,
+    PhaseDelta,
+    RunColumn,
+)
+from advisor.core.config import Config
+from advisor.core.findings import SEVERITIES
+from advisor.core.format import number, percent
+from advisor.core.recording import Recording
+from advisor.core.report import PHASES, Report
+from advisor.diagnose import diagnose
+
+# By how much two runs of one job differ where nothing was changed, standard deviation of the mean step.
+BETWEEN_RUNS = 0.03
+_WORTH = 0.01  # less than a hundredth is nobody's regression, however sure it is
+_PHASE_SHOWN = 0.002  # of the step
+_WORTH_FIXING = SEVERITIES[:3]
+_OTHERS_CORES = 0.1  # that others keep busy: less is the kernel and the advisor
+_TOLD = 0.02  # of the step: a smaller part of chance need not be told
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run, ready to be compared."""
+
+    name: str
+    report: Report
+    analysis: Analysis
+    blocks: StepBlocks | None
+    draws: dict[str, Any]
+
+    @property
+    def work(self) -> float | None:
+        """Samples of one step, all ranks together."""
+        rate = self.report.throughput
+        return rate.batch_size * rate.world_size if rate.batch_size else None
+
+
+def load(name: str, recording: Recording, config: Config | None = None, *, place: int = 0) -> Run:
+    """`place` in the row of runs: equal runs shall not share their chance."""
+    blocks = step_blocks(recording)
+    draws = drawn(blocks, seed=place) if blocks is not None else {}
+    return Run(name, diagnose(recording, config), analyse(recording), blocks, draws)
+
+
+def compare(
+    runs: Sequence[Run], *, between_runs: float = BETWEEN_RUNS, max_regression: float | None = None
+) -> Comparison:
+    """The first run is the baseline. `between_runs` and `max_regression` are shares, not percent."""
+    fewest = min(runs, key=lambda run: run.report.throughput.world_size if run.work else 1 << 30)
+    columns = tuple(replace(_column(run), efficiency=_efficiency(fewest, run, between_runs)) for run in runs)
+    pairs = tuple(_pair(runs[0], run, place, between_runs) for place, run in enumerate(runs) if place)
+    blocks = tuple(run.blocks.steps.size if run.blocks else 0 for run in runs)
+    basis = (
+        f"{percent(100 * CONFIDENCE)} intervals: blocks of steps drawn again and again, and {percent(100 * between_runs)} by "
+        "which two runs of one job differ in any case"
+    )
+    method = Method(CONFIDENCE, between_runs, blocks, basis)
+    return Comparison(0, columns, pairs, method, _gate(pairs, max_regression))
+
+
+def _column(run: Run) -> RunColumn:
+    report = run.report
+    rate, step_s = report.throughput, run.blocks.step_s if run.blocks else None
+    samples = run.work / step_s if run.work and step_s else None
+    started = report.environment.get("started")
+    return RunColumn(
+        name=run.name,
+        started=float(started) if isinstance(started, (int, float)) else None,
+        argv=report.job.argv,
+        ranks=report.job.ranks,
+        samples_per_s=samples,
+        samples_per_s_per_rank=samples / rate.world_size if samples else None,
+        step_s=step_s,
+        steady_steps=report.step_time.steady_steps,
+        batch_size=rate.batch_size,
+        verdict=report.verdict.state,
+        rule=report.verdict.rule,
+        title=report.verdict.title,
+    )
+
+
+def _efficiency(fewest: Run, run: Run, between_runs: float) -> Estimate | None:
+    """Samples/s of one rank over those of one rank in the run with the fewest; None where both have as many."""
+    few, many = fewest.report.throughput.world_size, run.report.throughput.world_size
+    if few == many or not (fewest.work and run.work and fewest.blocks and run.blocks):
+        return None
+    scale = (run.work / many) / (fewest.work / few)
+    return speed_ratio(fewest.draws, run.draws, scale, between_runs=between_runs, spared_s=(0.0, 0.0))
+
+
+def _pair(base: Run, other: Run, place: int, between_runs: float) -> Pair:
+    facts = changes(circumstances(base.report), circumstances(other.report))
+    findings = _findings(base, other)
+    if base.blocks is None or other.blocks is None:
+        which = base.name if base.blocks is None else other.name
+        return Pair(0, place, "unknown", None, None, f"{which} has no steady step", (), facts, findings)
+    different = other_job(base.report, other.report)
+    measure, scale = _measure(base, other)
+    same_ranks = base.report.job.ranks == other.report.job.ranks
+    if measure is None or (different and measure == "steps/s"):
+        why = f"{different or 'the ranks are not as many'}, and samples were not counted"
+        return Pair(0, place, "unknown", None, None, why, (), facts, findings)
+    spared = (chance_s(base.analysis), chance_s(other.analysis)) if same_ranks and not different else (0.0, 0.0)
+    speed = speed_ratio(base.draws, other.draws, scale, between_runs=between_runs, spared_s=spared)
+    change = judge(speed)
+    notes = [
+        *([f"{different}; compared by samples/s"] if different else []),
+        *_disturbances(base),
+        *_disturbances(other),
+    ]
+    if abs(spared[1] - spared[0]) > _TOLD * base.blocks.step_s:
+        notes.append(_of_chance(spared))
+    phases = _phases(base, other, between_runs) if same_ranks and not different else ()
+    return Pair(
+        0, place, change, measure, speed, _why(change, speed), phases, facts, findings, tuple(dict.fromkeys(notes))
+    )
+
+
+def _measure(base: Run, other: Run) -> tuple[Measure | None, float]:
+    """What is compared, and the work of a step of the one over a step of the other."""
+    if base.work and other.work:
+        return "samples/s", other.work / base.work
+    return ("steps/s", 1.0) if base.report.job.ranks == other.report.job.ranks else (None, 1.0)
+
+
+def judge(speed: Estimate) -> Change:
+    """Improved or regressed only where the interval says so."""
+    if speed.lo > 1.0 and speed.value >= 1.0 + _WORTH:
+        return "improved"
+    return "regressed" if speed.hi < 1.0 and speed.value <= 1.0 - _WORTH else "same"
+
+
+def _why(change: Change, speed: Estimate) -> str:
+    span = f"between {number(round(speed.lo, 3))} and {number(round(speed.hi, 3))} times as fast"
+    if change != "same":
+        return span
+    unseen = max(1.0 - speed.lo, speed.hi - 1.0)
+    return f"{span}: no difference was found, one below {percent(100 * unseen)} might not be seen"
+
+
+def chance_s(a: Analysis) -> float:
+    """Seconds per step that chance brings to a run: the kernel's for a heap that shrinks and grows, and waiting for others' processes.
+
+    Whether malloc gives memory back in each step is decided by how the heap came to lie: runs of one job take 32 ms a step or 44 by it.
+    """
+    faults = max(a.by_rank("step.system_s").values(), default=0.0)
+    others, busy = a.get("cpu.other_cores") or 0.0, a.get("cpu.host_busy_cores") or 0.0
+    delay = max(a.by_rank("step.run_delay_s").values(), default=0.0)
+    return faults + (delay * min(1.0, others / busy) if others >= _OTHERS_CORES and busy > 0 else 0.0)
+
+
+def _of_chance(spared_s: tuple[float, float]) -> str:
+    part = f"{1000 * spared_s[0]:.3g} and {1000 * spared_s[1]:.3g} ms of the step"
+    return (
+        f"{part} are page faults of the heap and waits for other processes' cores, which chance brings and takes; both ways of "
+        "counting must agree (MALLOC_TRIM_THRESHOLD_=1000000000 keeps the heap)"
+    )
+
+
+def _disturbances(run: Run) -> list[str]:
+    others, steal = run.analysis.get("cpu.other_cores") or 0.0, run.analysis.get("cpu.steal_share") or 0.0
+    told = []
+    if others >= 2.5 * _OTHERS_CORES:
+        told.append(f"other processes kept {others:.2g} cores busy during {run.name}")
+    if steal >= _TOLD:
+        told.append(f"the hypervisor took {percent(100 * steal)} of the CPUs during {run.name}")
+    return told
+
+
+def _phases(base: Run, other: Run, between_runs: float) -> tuple[PhaseDelta, ...]:
+    assert base.blocks is not None and other.blocks is not None
+    found = []
+    for phase in PHASES:
+        if phase not in base.draws or phase not in other.draws:
+            continue
+        was, now = float(base.draws[phase].mean()), float(other.draws[phase].mean())
+        if max(was, now) >= _PHASE_SHOWN * base.blocks.step_s:
+            delta = phase_delta(base.draws[phase], other.draws[phase], between_runs=between_runs)
+            found.append(PhaseDelta(phase, was, now, delta))
+    return tuple(found)
+
+
+def _findings(base: Run, other: Run) -> tuple[FindingChange, ...]:
+    was = {f.rule: f for f in base.report.findings}
+    now = {f.rule: f for f in other.report.findings}
+    found = []
+    for rule in dict.fromkeys([*was, *now]):
+        old, new = was.get(rule), now.get(rule)
+        if not any(f is not None and (f.fatal or f.severity in _WORTH_FIXING) for f in (old, new)):
+            continue
+        shown = new or old
+        assert shown is not None
+        found.append(
+            FindingChange(
+                rule,
+                shown.title,
+                "stays" if old and new else "appeared" if new else "gone",
+                old.seconds_per_step if old else None,
+                new.seconds_per_step if new else None,
+            )
+        )
+    return tuple(found)
+
+
+def _gate(pairs: Sequence[Pair], max_regression: float | None) -> Gate | None:
+    if max_regression is None:
+        return None
+    slower = [p.other for p in pairs if p.change == "regressed" and p.speed and 1.0 - p.speed.value > max_regression]
+    return Gate(max_regression, tuple(slower), tuple(p.other for p in pairs if p.change == "unknown"))

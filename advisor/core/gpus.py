@@ -1,0 +1,128 @@
+"""The GPUs of a job's host as the analysis knows them, and the names of the numbers that belong to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# As advisor.core.analysis.VALUES. Of one GPU (scope "gpu:N") over the steady steps unless they say otherwise; N is NVML's index.
+GPU_VALUES: dict[str, tuple[str, str]] = {
+    "gpu.throttled_share": ("", "share of the time in which heat or a power brake held its clocks down"),
+    "gpu.sw_thermal_share": ("", "of it, lowered by the driver for the temperature"),
+    "gpu.hw_thermal_share": ("", "of it, at least halved by the board for the temperature"),
+    "gpu.power_brake_share": ("", "of it, at least halved by a signal of the power supply"),
+    "gpu.power_capped_share": ("", "share of the time in which the power limit held its clocks down"),
+    "gpu.clock_mhz": ("MHz", "SM clock while it had work"),
+    "gpu.peers_clock_mhz": ("MHz", "the same of the job's other GPUs of this model, median"),
+    "gpu.temp_c": ("°C", "the hottest it was"),
+    "gpu.power_w": ("W", "board power"),
+    "gpu.power_limit_w": ("W", "power limit in force"),
+    "gpu.util_share": ("", "time some kernel was resident; never evidence of a cause"),
+    "gpu.sm_active_share": ("", "SMs that had work, where the GPU counts it"),
+    "gpu.tensor_active_share": ("", "tensor cores at work, where the GPU counts it"),
+    "gpu.dram_active_share": ("", "device memory bandwidth in use, where the GPU counts it"),
+    "gpu.pcie_gen": ("", "PCIe generation of the link while it had work"),
+    "gpu.pcie_width": ("lanes", "PCIe lanes of the link while it had work"),
+    "gpu.pcie_rx_mb_per_s": ("MB/s", "received over PCIe"),
+    "gpu.nvlink_mb_per_s": ("MB/s", "received over all NVLinks"),
+    "gpu.nvlinks_active": ("links", "NVLinks that were up, the fewest over the whole run"),
+    "gpu.nvlink_crc_per_s": ("errors/s", "damaged packets on its NVLinks, over the whole run"),
+    "gpu.nvlink_recoveries": ("events", "replays and recoveries of its NVLinks, over the whole run"),
+    "gpu.errors_watched": ("kinds", "kinds of errors that could be looked for, of six"),
+    "gpu.uncorrected_errors": ("errors", "uncorrectable memory errors that came in the run"),
+    "gpu.row_remap_pending": ("", "1: a memory row waits for its replacement"),
+    "gpu.row_remap_failed": ("", "1: a memory row could not be replaced"),
+    "gpu.recovery_action": ("", "what the driver asks for: 0 nothing"),
+    "gpu.hardware_xids": ("reports", "Xids in the run that no program brings about by itself"),
+    "gpu.lost": ("", "1: the driver lost it, or asks for its reset"),
+    "gpu.foreign_processes": ("processes", "processes of others that computed on it"),
+    "gpu.foreign_mem_mb": ("MB", "their memory, the most"),
+    "gpu.foreign_sm_share": ("", "their share of its SM time"),
+    # Of a rank.
+    "gpu.near_cpu_share": ("", "of the CPUs this rank may run on, those near its GPU"),
+    "gpu.reserved_share": ("", "of the GPU's memory, what torch's allocator holds at most"),
+    "gpu.peak_share": ("", "of the GPU's memory, what tensors took at most"),
+    "gpu.alloc_retries": ("retries", "allocations in the steady steps that emptied torch's cache first"),
+    "gpu.memory_watched": ("readings", "looks at torch's allocator in the steady steps"),
+    # Of the job.
+    "gpu.watts": ("W", "power of the job's GPUs together, by their energy counters"),
+    "gpu.joules_per_sample": ("J", "energy of the job's GPUs for each sample"),
+    "gpu.pairs": ("pairs", "pairs of the job's GPUs whose path is known"),
+}
+
+# Xids that a program brings about by itself: a bad kernel or access (13, 31), a program that ended or was stopped (43, 45).
+PROGRAMS_XIDS = frozenset({13, 31, 43, 45})
+
+
+@dataclass(frozen=True, slots=True)
+class Xid:
+    t_s: float  # since the job's start
+    code: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """What does not change about one GPU; `ranks` run on it. None: not told."""
+
+    index: int
+    name: str
+    uuid: str = ""
+    ranks: tuple[int, ...] = ()
+    mig: bool = False
+    mem_total_bytes: float | None = None
+    power_limit_default_w: float | None = None
+    sm_clock_max_mhz: float | None = None
+    pcie_gen_max: int | None = None  # what GPU and slot can do; the best of its kind on this host counts
+    pcie_width_max: int | None = None
+    nvlinks: int | None = None
+    nvlink_switched: bool | None = None
+    numa_node: int | None = None
+    cpus: frozenset[int] = frozenset()
+    xids: tuple[Xid, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GpuPath:
+    """How two GPUs reach each other: NV12, PIX, PXB, PHB, NODE, SYS; and OK, or as nvidia-smi says why not. "?": unknown."""
+
+    a: int
+    b: int
+    path: str
+    p2p: str
+
+
+@dataclass(frozen=True, slots=True)
+class GpuMemoryTrend:
+    """What tensors of one rank hold on its GPU at the end of steps, after the warm-up."""
+
+    rank: int
+    gpu: int | None
+    steps: float
+    seconds: float
+    thirds_mb: tuple[float, float, float]  # median of each third of the time
+    mb_per_step: float
+    left_mb: float | None  # until the GPU is full
+
+    @property
+    def growth(self) -> float:
+        """Share by which it grew."""
+        return self.mb_per_step * self.steps / max(self.thirds_mb[0], 1e-9)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuView:
+    """All that is known of the GPUs of the job's host."""
+
+    devices: tuple[Gpu, ...] = ()
+    paths: tuple[GpuPath, ...] = ()
+    memory: tuple[GpuMemoryTrend, ...] = ()
+
+    @property
+    def used(self) -> tuple[Gpu, ...]:
+        """Those that ranks run on."""
+        return tuple(gpu for gpu in self.devices if gpu.ranks)
+
+    def get(self, index: int) -> Gpu | None:
+        return next((gpu for gpu in self.devices if gpu.index == index), None)
+
+    def path(self, one: int, other: int) -> GpuPath | None:
+        return next((p for p in self.paths if {p.a, p.b} == {one, other}), None)

@@ -1,0 +1,298 @@
+"""How long a step would take with another number of loader workers: the only source of predictions about worker counts.
+
+A DataLoader is played through batch by batch, for all counts at once: workers take turns, each makes its batches one after the other, and
+an index is sent when an earlier batch is taken, so workers run ahead by `prefetch` batches each and no further. Batch times vary as they
+did in the run: the loop waits for a slow one even where the mean rate suffices. What cores, caches and storage share comes on top, once
+taken kindly and once not: the truth lies between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.core.format import rate
+from advisor.core.step_model import StepModel
+
+Array = NDArray[np.float64]
+
+# What computing takes longer with all cores busy than with one, for memory, caches and clocks are common to them: parallel efficiency 0.7
+# to 1.0, until a run has measured it. (Per worker at four workers, decoding: 62-89 %.)
+CROWDING = (0.0, 0.43)
+_ROUNDS = 3  # in which step times and the cores' load settle on each other
+_PLAYED = 160  # batches: more would tell the same, and a live screen plays them every second
+_PLAYED_FROM = 0.3  # of them: before it, empty queues fill
+_HEADROOM = 1.15  # the loader should be a little faster than the step
+_MOST = 64  # workers per rank: beyond it nobody has measured how they share a machine
+_KNEE = 0.97  # of the best rate: two runs of one job differ by more than the rest
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """How one rank is fed, in seconds. The first two series belong together, batch by batch; they and `rest_s` repeat."""
+
+    workers: int  # there are; 0: the training process loads
+    computing_s: tuple[float, ...]
+    waiting_s: tuple[float, ...]  # neither computing nor in line for a core: reads, sleeps, locks
+    rest_s: tuple[
+        float, ...
+    ]  # from a batch's arrival until the next one is asked for, without standing in line for a core
+    batches: float = 1.0  # of a step
+    begin_s: float = 0.0  # begins of epochs, per step: no number of workers changes them
+    delay_s: float = 0.0  # per step: the training thread stood in line for a core, on its way from batch to batch
+    reading_s: float = 0.0  # mean of a batch, part of `waiting_s`: reads from what all workers share
+    reading_full: bool = False  # what they are read from gives no more
+    kernel_s: float = (
+        0.0  # mean of a batch, part of `computing_s`: taking shared memory, which a batch made in place does not need
+    )
+    hand_over_s: tuple[float, float] = (0.0, 0.0)  # from a worker's batch to the loop having it, at best and at worst
+    prefetch: int = 2
+    training_cores: float = 1.0  # that the rank keeps busy between its fetches
+
+    @property
+    def alone_s(self) -> float:
+        """Making a batch with a core to itself."""
+        return float(np.mean(self.computing_s) + np.mean(self.waiting_s))
+
+    @property
+    def computing_share(self) -> float:
+        """Of a core, what a worker takes that always has a batch to make."""
+        return float(np.mean(self.computing_s)) / max(self.alone_s, 1e-9)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerModel:
+    step: StepModel
+    feeds: Mapping[int, Feed]
+    busy_cores: float = 1.0  # on the host in this run, by anybody
+    other_cores: float = 0.0  # of these, by other jobs
+    crowding: tuple[float, float] = CROWDING
+
+    @property
+    def crowding_measured(self) -> bool:
+        return self.crowding != CROWDING
+
+    @property
+    def measured(self) -> int:
+        return max((feed.workers for feed in self.feeds.values()), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """Step time by the number of workers per rank, from 0 on: at best and at worst."""
+
+    measured: int
+    best_s: tuple[float, ...]
+    worst_s: tuple[float, ...]
+
+    @property
+    def most(self) -> int:
+        return len(self.best_s) - 1
+
+    def step_s(self, workers: int) -> tuple[float, float]:
+        """(best, worst); beyond the last count that was played, that one's."""
+        at = min(max(workers, 0), self.most)
+        return self.best_s[at], self.worst_s[at]
+
+    def knee(self, cap: int | None = None, *, least: int = 1) -> int:
+        """The fewest workers that come near the best that `least` to `cap` of them can do, even at worst."""
+        most = max(least, self.most if cap is None else min(self.most, cap))
+        pace = min(self.worst_s[least : most + 1])
+        return next(n for n in range(least, most + 1) if self.worst_s[n] * _KNEE <= pace)
+
+
+def forecast(model: WorkerModel) -> Forecast | None:
+    """Steps with any number of workers that is worth a look; None where no rank's batches were seen."""
+    feeds = {rank: feed for rank, feed in model.feeds.items() if feed.computing_s and rank in model.step.own}
+    if not feeds:
+        return None
+    most = _worth_a_look(model, feeds)
+    sides = [_Side(model, feeds, most, kind=kind).step_times() for kind in (True, False)]
+    best, worst = np.minimum(*sides), np.maximum(*sides)
+    measured = model.measured
+    if measured < best.size:
+        best[measured] = worst[measured] = model.step.step_s
+    return Forecast(measured, tuple(best.tolist()), tuple(worst.tolist()))
+
+
+def _worth_a_look(model: WorkerModel, feeds: Mapping[int, Feed]) -> int:
+    """Twice the workers there are, what keeps up with the step at the least efficiency, one for each core: the most of these."""
+    cores = (model.step.allowed_cores or 0.0) / max(len(model.step.own), 1)
+    efficiency = 1 / (1 + CROWDING[1])
+    wanted = [_HEADROOM * feed.alone_s / max(efficiency * float(np.mean(feed.rest_s)), 1e-6) for feed in feeds.values()]
+    return int(min(_MOST, max(2 * model.measured, np.ceil(max(wanted)), np.floor(cores), 2)))
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerPoint:
+    workers: int
+    samples_per_s: tuple[float, float]  # all ranks together
+
+    @property
+    def words(self) -> str:
+        """`70–82`; one number where both ends read alike."""
+        low, high = (rate(end, "") for end in self.samples_per_s)
+        return low if low == high else f"{low}–{high}"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerCurve:
+    """The forecast as reports show it: at `measured` workers per rank it is what the run made, from `knee` on more bring little."""
+
+    measured: int
+    knee: int
+    points: tuple[WorkerPoint, ...]
+
+    def shown(self, most: int = 6) -> tuple[WorkerPoint, ...]:
+        """The points that tell it in few: what is, the knee, its neighbours, one, twice the knee, the last."""
+        wanted = (self.measured, self.knee, 1, self.knee - 1, 2 * self.knee, self.knee + 1, self.points[-1].workers)
+        known = {point.workers for point in self.points}
+        chosen = [n for n in dict.fromkeys(wanted) if n in known][:most]
+        return tuple(point for point in self.points if point.workers in chosen)
+
+    @property
+    def words(self) -> str:
+        """`0 → 51.5 (measured), 1 → 70–82, 2 → 71–84 (knee) samples/s`."""
+        parts = []
+        for point in self.shown():
+            marks = [word for word, n in (("measured", self.measured), ("knee", self.knee)) if n == point.workers]
+            parts.append(f"{point.workers} → {point.words}" + (f" ({', '.join(marks)})" if marks else ""))
+        return ", ".join(parts) + " samples/s"
+
+
+def worker_curve(expected: Forecast, samples: float, knee: int) -> WorkerCurve:
+    """`samples`: of all ranks in a step. All counts to twelve, beyond that every fourth, then every eighth."""
+    always = (knee, expected.measured)
+    counts = [n for n in range(expected.most + 1) if n <= 12 or n % (4 if n < 32 else 8) == 0 or n in always]
+    points = tuple(WorkerPoint(n, (samples / expected.worst_s[n], samples / expected.best_s[n])) for n in counts)
+    return WorkerCurve(expected.measured, knee, points)
+
+
+class _Side:
+    """One bound of the forecast: `kind` is when cores never queue or crowd, storage has no ceiling and handing over is quick."""
+
+    def __init__(self, model: WorkerModel, feeds: Mapping[int, Feed], most: int, *, kind: bool) -> None:
+        self.model, self.feeds, self.kind = model, feeds, kind
+        self.slow = max(feeds, key=lambda rank: feeds[rank].batches * feeds[rank].alone_s)
+        self.feed = feeds[self.slow]
+        self.counts = np.arange(1, most + 1)
+        self.crowding = model.crowding[0 if kind else 1]
+        self.hand_over_s = self.feed.hand_over_s[0 if kind else 1]
+        allowed = model.step.allowed_cores or 0.0
+        self.cores = allowed if kind else max(0.5 * allowed, allowed - model.other_cores)
+
+    def step_times(self) -> Array:
+        """Step seconds by workers, from none on."""
+        ones = np.ones(self.counts.size)
+        worker, trainer, work = ones, ones, ones
+        times = self._times(worker, trainer, work)
+        for _ in range(_ROUNDS if self.cores > 0 and not (self.kind and self.crowding == 0) else 0):
+            work = self._crowded(times, work)
+            in_line = self._in_line(times, worker, trainer)
+            worker, trainer = (0.5 * (now + line * work) for now, line in zip((worker, trainer), in_line, strict=True))
+            times = self._times(worker, trainer, work)
+        return np.concatenate([[self._in_process()], times])
+
+    def _times(self, worker: Array, trainer: Array, work: Array) -> Array:
+        feed = self.feed
+        waits = feed.batches * _waits(feed, self.counts, worker, trainer, self.hand_over_s)
+        if (
+            not self.kind or feed.reading_full
+        ):  # reads that are as quick as they can be are shared by any number of workers
+            rest = float(np.mean(feed.rest_s)) * trainer
+            waits = np.maximum(waits, feed.batches * (feed.reading_s / max(feed.workers, 1) - rest))
+        return np.array(
+            [self._step_s(i, float(waits[i]), float(trainer[i]), float(work[i])) for i in range(waits.size)]
+        )
+
+    def _step_s(self, i: int, wait_s: float, trainer: float, work: float) -> float:
+        step, changes = self.model.step, {}
+        for rank, phases in step.own.items():
+            feed = self.feeds.get(rank, self.feed)
+            busy = sum(phases.values()) - phases["input_wait"]
+            relief = max(0.5, 1.0 - feed.delay_s / busy) if busy > 0 else 1.0
+            changes.update({(rank, phase): seconds * relief * trainer for phase, seconds in phases.items()})
+            lighter = self.feed.batches * self.feed.alone_s - feed.batches * feed.alone_s
+            changes[rank, "input_wait"] = feed.begin_s + max(0.0, wait_s - lighter / int(self.counts[i]))
+        floor_s = work * (step.job_cpu_s or 0.0) / self.cores if self.cores > 0 else 0.0
+        return step.step_if(changes, floor_s=floor_s)
+
+    def _in_process(self) -> float:
+        """Without workers: making and training take turns."""
+        step, changes = self.model.step, {}
+        for rank in step.own:
+            feed = self.feeds.get(rank, self.feed)
+            making = feed.alone_s - (feed.kernel_s if self.kind else 0.0)
+            changes[rank, "input_wait"] = feed.begin_s + feed.batches * max(0.0, making)
+        return step.step_if(changes)
+
+    def _crowded(self, times: Array, work: Array) -> Array:
+        """What work costs with the cores as busy as they would be, over what it cost with them as busy as they were."""
+        if self.cores <= 1 or not self.model.step.job_cpu_s:
+            return np.ones(times.size)
+        busy = work * self.model.step.job_cpu_s / times + self.model.other_cores
+        slope = self.crowding / (self.cores - 1)
+        then, now = (1 + slope * (np.clip(x, 1.0, self.cores) - 1) for x in (busy, self.model.busy_cores))
+        return np.asarray(then / now)
+
+    def _in_line(self, times: Array, worker: Array, trainer: Array) -> tuple[Array, Array]:
+        """How much longer a worker and a training thread take because others stand at the cores too."""
+        feed, ranks = self.feed, len(self.model.step.own)
+        if self.kind:
+            return np.ones(times.size), np.ones(times.size)
+        making, rest = (float(np.mean(series)) for series in (feed.computing_s, feed.rest_s))
+        share = min(1.0, feed.training_cores)  # what does not compute does not queue
+        crowd = _Crowd(
+            cores=self.cores,
+            threads=max(1.0, feed.training_cores),
+            making=np.minimum(1.0, feed.batches * making * worker / (self.counts * times)),
+            training=share * np.minimum(1.0, feed.batches * rest * trainer / times),
+        )
+        made = crowd.stretch(1.0, workers=ranks * self.counts - 1, trainers=ranks)
+        trained = crowd.stretch(crowd.threads, workers=ranks * self.counts, trainers=ranks - 1)
+        return made, 1.0 + share * (trained - 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Crowd:
+    """Who wants a core by chance: shares of the time in which one worker and one rank's training do."""
+
+    cores: float
+    threads: float  # of a rank's training
+    making: Array
+    training: Array
+
+    def stretch(self, own: float, *, workers: NDArray[np.int64], trainers: int) -> Array:
+        """Mean of max(1, threads that want a core / cores), for one who wants `own` of them besides these others."""
+        mean = (own + workers * self.making + trainers * self.threads * self.training) / self.cores
+        spread = workers * self.making * (1 - self.making)
+        spread = spread + trainers * self.threads**2 * self.training * (1 - self.training)
+        spread = np.sqrt(np.maximum(spread, 1e-12)) / self.cores
+        z = np.clip((mean - 1) / spread, -30, 30)
+        below = 0.5 * (1 + np.tanh(0.7978845608 * (z + 0.044715 * z**3)))  # the normal distribution, to 0.0004
+        return np.asarray(1 + (mean - 1) * below + spread * np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi))
+
+
+def _waits(feed: Feed, counts: NDArray[np.int64], worker: Array, trainer: Array, hand_over_s: float) -> Array:
+    """Mean wait for a batch by the number of workers: `worker` and `trainer` stretch their computing."""
+    computing, waiting, rest = (np.array(series) for series in (feed.computing_s, feed.waiting_s, feed.rest_s))
+    columns, first = np.arange(counts.size), int(_PLAYED_FROM * _PLAYED)
+    done, taken = np.zeros((_PLAYED, counts.size)), np.zeros((_PLAYED, counts.size))
+    asked = np.zeros(counts.size)
+    total = np.zeros(counts.size)
+    ahead = counts * feed.prefetch
+    for k in range(_PLAYED):
+        # what lies before the first batch is a row still zero
+        begun = done[np.maximum(k - counts, -1), columns]
+        sent = taken[np.maximum(k - ahead, -1), columns]
+        done[k] = np.maximum(begun, sent) + computing[k % computing.size] * worker + waiting[k % waiting.size]
+        taken[k] = np.maximum(asked, done[k]) + hand_over_s
+        if k >= first:
+            total += taken[k] - asked
+        asked = taken[k] + rest[k % rest.size] * trainer
+    # many workers' first batches are all there is to play: their mean rate bounds them still
+    slowest = (float(computing.mean()) * worker + float(waiting.mean())) / counts
+    return np.maximum(total / (_PLAYED - first), np.maximum(hand_over_s, slowest - float(rest.mean()) * trainer))

@@ -1,0 +1,82 @@
+"""Turns what a fix asks of a call into a diff of the job's own files, or into the option to pass; else the fix stays as it was."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from advisor.core.recording import Source
+from advisor.edits.calls import find_call
+from advisor.edits.code import Code, parse_code
+from advisor.edits.difference import shown_name, unified
+from advisor.edits.plan import UNSEEN, Plan
+from advisor.edits.request import Request, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is known besides the code: words of the command lines, and the folder the job was started in."""
+
+    argv: tuple[str, ...] = ()
+    folder: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """`words`: what to do where the diff does not do it, or instead of it."""
+
+    diff: str | None
+    words: tuple[str, ...] = ()
+
+
+def advise(
+    request: Request,
+    *,
+    file: str,
+    line: int,
+    known: Mapping[str, Value],
+    through_package: bool,
+    sources: Sequence[Source],
+    job: Job,
+) -> Advice | None:
+    """None where nothing better can be said than the fix already does. `known`: what the arguments were when the job ran."""
+    codes = [code for source in sources if not source.edited and (code := parse_code(source.path, source.text))]
+    code = next((c for c in codes if c.path == file), None)
+    if code is None:
+        return None
+    wanted = {name: value for name, value in request.arguments.items() if known.get(name, UNSEEN) != value}
+    call = find_call(code, line, request.call, through_package=through_package, wanted=wanted)
+    if call is None or not wanted or call.starred:
+        return None
+    if set(wanted) == {"persistent_workers"} and _in_a_loop(code, call.node):
+        return None  # the loader would still be made anew each time
+    plan = Plan(code, call, known=known, others=[c for c in codes if c is not code], argv=job.argv)
+    if not plan.make(wanted):
+        return Advice(None, tuple(plan.words)) if plan.words else None
+    return Advice(_diff(plan, codes, job.folder), tuple(plan.words))
+
+
+def _in_a_loop(code: Code, node: ast.AST) -> bool:
+    for around in code.around(node):
+        if isinstance(around, (ast.For, ast.AsyncFor, ast.While)):
+            return True
+        if isinstance(around, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
+            return False
+    return False
+
+
+def _diff(plan: Plan, codes: Sequence[Code], folder: str) -> str | None:
+    from advisor.edits.rewrite import rewritten  # libcst takes 0.2 s to import  # noqa: PLC0415
+
+    parts = []
+    for code in codes:
+        changes = plan.changes(code)
+        if not changes:
+            continue
+        after = rewritten(code.text, changes)
+        part = unified(code.text, after, shown_name(code.path, folder)) if after is not None else None
+        if part is None:
+            return None
+        parts.append(part)
+    return "".join(parts) or None

@@ -1,0 +1,93 @@
+"""Gives the fixes of findings their diffs, or the words for what no diff can do. A pure function of findings, facts and kept sources."""
+
+from __future__ import annotations
+
+import functools
+import posixpath
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from advisor.core.analysis import Analysis
+from advisor.core.findings import Finding, Fix
+from advisor.core.recording import Source
+from advisor.edits.advise import Advice, Job, advise
+from advisor.edits.request import Request, Value, request_of
+
+_FACTS_OF: Mapping[str, str] = {"DataLoader": "loaders", "DistributedDataParallel": "ddp"}
+
+
+def with_edits(findings: Iterable[Finding], analysis: Analysis, sources: Sequence[Source]) -> tuple[Finding, ...]:
+    """The same findings; a fix whose place or request is none that an edit could serve stays as it is."""
+    if not sources:
+        return tuple(findings)
+    kept = tuple(sources)
+    return tuple(replace(f, fixes=tuple(_edited(fix, analysis, kept) for fix in f.fixes)) for f in findings)
+
+
+def _edited(fix: Fix, analysis: Analysis, sources: tuple[Source, ...]) -> Fix:
+    request = request_of(fix.change) if fix.where is not None else None
+    if request is None or fix.where is None or request.call not in _FACTS_OF:
+        return fix
+    entry, rank = _entry(analysis, _FACTS_OF[request.call], fix.where.file, fix.where.line)
+    folder = str(rank.get("cwd") or analysis.meta.cwd)
+    argv = (*analysis.meta.argv, *(str(word) for word in rank.get("argv") or ()))
+    asked = _Asked(
+        call=request.call,
+        arguments=tuple(request.arguments.items()),
+        file=posixpath.normpath(posixpath.join(folder, fix.where.file)),
+        line=fix.where.line,
+        known=tuple((name, entry[name]) for name in request.arguments if _plain(entry, name)),
+        through_package="through" in entry,
+        sources=sources,
+        job=Job(argv, folder),
+    )
+    advice = _advice(asked)
+    if advice is None:
+        return fix
+    return replace(fix, change="\n".join([fix.change, *advice.words]), diff=advice.diff)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    call: str
+    arguments: tuple[tuple[str, Value], ...]
+    file: str
+    line: int
+    known: tuple[tuple[str, Value], ...]
+    through_package: bool
+    sources: tuple[Source, ...]
+    job: Job
+
+
+# The live screen asks every second, mostly for the same: parsing takes a tenth of a second.
+@functools.lru_cache(maxsize=64)
+def _advice(asked: _Asked) -> Advice | None:
+    try:
+        return advise(
+            Request(asked.call, dict(asked.arguments)),
+            file=asked.file,
+            line=asked.line,
+            known=dict(asked.known),
+            through_package=asked.through_package,
+            sources=asked.sources,
+            job=asked.job,
+        )
+    except Exception:  # noqa: BLE001 - code may be written in any way there is; the finding stands without a diff
+        return None
+
+
+def _entry(analysis: Analysis, kind: str, file: str, line: int) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """What a rank said of the object made at this line (the one that trains, if there are more), and the rank's facts."""
+    first: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
+    for facts in analysis.facts.values():
+        for entry in (facts.get(kind) or ()) if isinstance(facts, Mapping) else ():
+            if entry.get("file") == file and entry.get("line") == line:
+                if entry.get("training") or kind != "loaders":
+                    return entry, facts
+                first = first or (entry, facts)
+    return first or ({}, next((f for f in analysis.facts.values() if isinstance(f, Mapping)), {}))
+
+
+def _plain(entry: Mapping[str, Any], name: str) -> bool:
+    return name in entry and isinstance(entry[name], (int, float, bool, str, type(None)))

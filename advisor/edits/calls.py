@@ -1,0 +1,91 @@
+"""Finds the call that a recorded line stands for, and its arguments."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from advisor.edits.code import Code, last_name
+
+# "itself": its signature is known, keywords can be added. "kin": a factory or a subclass that may take other arguments; what it is given
+# by the same name can be changed.
+Kind = Literal["itself", "kin"]
+
+_SIGNATURES: Mapping[str, tuple[str, ...]] = {
+    "DataLoader": (
+        *("dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn", "pin_memory"),
+        *("drop_last", "timeout", "worker_init_fn", "multiprocessing_context", "generator"),
+    ),
+    "DistributedDataParallel": (
+        *("module", "device_ids", "output_device", "dim", "broadcast_buffers", "init_sync", "process_group"),
+        *("bucket_cap_mb", "find_unused_parameters"),
+    ),
+}
+_ALIASES: Mapping[str, tuple[str, ...]] = {
+    "num_workers": ("num_workers", "workers", "dataloader_num_workers"),
+    "prefetch_factor": ("prefetch_factor", "dataloader_prefetch_factor"),
+    "persistent_workers": ("persistent_workers", "dataloader_persistent_workers"),
+    "pin_memory": ("pin_memory", "pin_mem", "dataloader_pin_memory"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """Where a call has an argument: by keyword, or at a position."""
+
+    value: ast.expr
+    keyword: str | None
+    position: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCall:
+    node: ast.Call
+    kind: Kind
+    name: str
+
+    @property
+    def starred(self) -> bool:
+        """`*args` or `**kwargs` may hold any argument."""
+        return any(isinstance(a, ast.Starred) for a in self.node.args) or any(k.arg is None for k in self.node.keywords)
+
+    def argument(self, name: str) -> Argument | None:
+        names = (name,) if self.kind == "itself" else _ALIASES.get(name, (name,))
+        for keyword in self.node.keywords:
+            if keyword.arg in names:
+                return Argument(keyword.value, keyword.arg, None)
+        positions = _SIGNATURES.get(self.name, ()) if self.kind == "itself" else ()
+        if name in positions and positions.index(name) < len(self.node.args):
+            at = positions.index(name)
+            return Argument(self.node.args[at], None, at)
+        return None
+
+
+def find_call(code: Code, line: int, name: str, *, through_package: bool, wanted: Iterable[str]) -> FoundCall | None:
+    """The one call at this line that makes a `name`; None where there is none or more than one.
+
+    `through_package`: an installed package stands between this line and `name`, so that whatever is called here is another's.
+    """
+    here = [call for call in code.calls() if call.lineno == line]
+    if not here:
+        spans = [call for call in code.calls() if call.lineno <= line <= (call.end_lineno or call.lineno)]
+        here = [call for call in spans if _is(code, call, name)] or spans[-1:]
+    made = [call for call in here if _is(code, call, name)]
+    if made:
+        kind: Kind = "kin" if through_package else "itself"
+        return FoundCall(made[0], kind, name) if len(made) == 1 else None
+    others = [FoundCall(call, "kin", name) for call in here]
+    kin = [found for found in others if any(found.argument(argument) for argument in wanted)]
+    return kin[0] if len(kin) == 1 else None
+
+
+def _is(code: Code, call: ast.Call, name: str) -> bool:
+    called = last_name(call.func)
+    return called is not None and (called == name or called in _imported_as(code, name))
+
+
+def _imported_as(code: Code, name: str) -> set[str]:
+    imports = [node for node in ast.walk(code.tree) if isinstance(node, ast.ImportFrom)]
+    return {alias.asname for node in imports for alias in node.names if alias.asname and alias.name == name}

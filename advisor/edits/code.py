@@ -1,0 +1,87 @@
+"""One file of the job's code as a syntax tree that knows who stands around whom."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterator
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Scope = Function | ast.ClassDef | ast.Module
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+# Nobody nests code so deep; libcst's parser dies of a few thousand levels, and with it the process.
+_DEEPEST = 100
+
+
+class Code:
+    """A parsed file. Nodes are compared by identity and belong to this file alone."""
+
+    def __init__(self, path: str, text: str, tree: ast.Module) -> None:
+        """For `parse_code` only."""
+        self.path = path
+        self.text = text
+        self.tree = tree
+        self._parents = {id(child): node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+
+    def parent(self, node: ast.AST) -> ast.AST | None:
+        return self._parents.get(id(node))
+
+    def around(self, node: ast.AST) -> Iterator[ast.AST]:
+        """What stands around a node, the nearest first."""
+        found = self.parent(node)
+        while found is not None:
+            yield found
+            found = self.parent(found)
+
+    def functions_around(self, node: ast.AST) -> list[Function]:
+        return [n for n in self.around(node) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
+
+    def class_around(self, node: ast.AST) -> ast.ClassDef | None:
+        return next((n for n in self.around(node) if isinstance(n, ast.ClassDef)), None)
+
+    def calls(self) -> list[ast.Call]:
+        return [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
+
+    def words(self, node: ast.AST) -> str:
+        """A node as one would write it, on one line."""
+        text = " ".join(ast.unparse(node).split())
+        return text if len(text) <= 60 else text[:59] + "…"
+
+
+@functools.lru_cache(maxsize=32)
+def parse_code(path: str, text: str) -> Code | None:
+    """None for what is no Python of a kind that people write."""
+    plain = text.replace("\r\n", "\n")
+    if "\r" in plain or "\f" in plain or "\0" in plain:
+        return None  # lines would be counted otherwise here than there
+    try:
+        tree = ast.parse(text.removeprefix("\ufeff"))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    return Code(path, text, tree) if _depth_within(tree, _DEEPEST) else None
+
+
+def inside(scope: Scope) -> Iterator[ast.AST]:
+    """All nodes of a scope without those of the functions and classes in it."""
+    left: list[ast.AST] = list(scope.body)
+    while left:
+        node = left.pop()
+        yield node
+        if not isinstance(node, _SCOPES):
+            left.extend(ast.iter_child_nodes(node))
+
+
+def last_name(node: ast.expr) -> str | None:
+    """`DataLoader` of `torch.utils.data.DataLoader`."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else None
+
+
+def _depth_within(tree: ast.AST, most: int) -> bool:
+    level: list[ast.AST] = [tree]
+    for _ in range(most):
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+        if not level:
+            return True
+    return False

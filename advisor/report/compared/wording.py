@@ -1,0 +1,101 @@
+"""What every output of `compare` says in the same words."""
+
+from __future__ import annotations
+
+from advisor.core import format as fmt
+from advisor.core.comparison import Change, Comparison, Estimate, FactChange, FindingChange, Pair, PhaseDelta, RunColumn
+from advisor.report import phrases
+
+# glyph and word always go together, as in the report
+CHANGE_WORDS: dict[Change, tuple[str, str]] = {
+    "improved": ("▲", "improved"),
+    "regressed": ("▼", "regressed"),
+    "same": ("=", "same"),
+    "unknown": ("?", "not comparable"),
+}
+FINDING_WORDS = {"appeared": ("+", "appeared"), "gone": ("-", "gone"), "stays": ("=", "stays")}
+RUN_COLUMNS = ("run", "ranks", "samples/s", "a rank", "efficiency", "step", "verdict")
+
+
+def change_word(change: Change) -> str:
+    return " ".join(CHANGE_WORDS[change])
+
+
+def headline(comparison: Comparison, pair: Pair) -> str:
+    """`after against before: 1.48 times as fast (1.37–1.60)`."""
+    names = f"{comparison.runs[pair.other].name} against {comparison.runs[pair.base].name}"
+    return f"{names}: {ratio(pair.speed)} in {pair.measure}" if pair.speed else names
+
+
+def ratio(estimate: Estimate | None) -> str:
+    """`1.48× (1.37–1.60)`."""
+    if estimate is None:
+        return fmt.DASH
+    return f"{estimate.value:.2f}× ({estimate.lo:.2f}–{estimate.hi:.2f})"
+
+
+def share(estimate: Estimate | None) -> str:
+    """`87 % (84–90)`."""
+    if estimate is None:
+        return fmt.DASH
+    return f"{100 * estimate.value:.0f} % ({100 * estimate.lo:.0f}–{100 * estimate.hi:.0f})"
+
+
+def run_row(run: RunColumn) -> list[str]:
+    """One cell for each of RUN_COLUMNS."""
+    verdict = " ".join(part for part in (phrases.STATE_WORDS[run.verdict][0], run.rule or run.verdict) if part)
+    return [
+        run.name,
+        f"{run.ranks:,}",
+        fmt.number(run.samples_per_s),
+        fmt.number(run.samples_per_s_per_rank),
+        share(run.efficiency),
+        fmt.duration(run.step_s),
+        verdict,
+    ]
+
+
+def scaled(comparison: Comparison) -> bool:
+    """Whether efficiency says anything: the runs have different numbers of ranks."""
+    return any(run.efficiency is not None for run in comparison.runs)
+
+
+def signed(seconds: float) -> str:
+    return ("+" if seconds > 0 else "") + fmt.duration(seconds).replace("-", "−")
+
+
+def phase_row(delta: PhaseDelta) -> list[str]:
+    """Phase, before, after, difference, interval; a difference that may be none is marked as such."""
+    between = f"{signed(delta.delta_s.lo)} … {signed(delta.delta_s.hi)}"
+    sure = delta.delta_s.lo > 0 or delta.delta_s.hi < 0
+    return [
+        phrases.phase(delta.phase),
+        fmt.duration(delta.base_s),
+        fmt.duration(delta.other_s),
+        signed(delta.delta_s.value) if sure else f"({signed(delta.delta_s.value)})",
+        between,
+    ]
+
+
+def fact(change: FactChange) -> str:
+    """`--workers: 0 → 4`."""
+    return f"{change.name}: {change.base or 'not given'} → {change.other or 'not given'}"
+
+
+def finding(change: FindingChange) -> str:
+    costs = [fmt.duration(s) for s in (change.base_s, change.other_s) if s]
+    told = f", {' → '.join(costs)} a step" if costs else ""
+    return f"{' '.join(FINDING_WORDS[change.state])}: {change.title} ({change.rule}){told}"
+
+
+def gate(comparison: Comparison) -> str:
+    """What `--max-regression` found; empty where it was not asked for."""
+    asked = comparison.gate
+    if asked is None:
+        return ""
+    limit = fmt.percent(100 * asked.max_regression)
+    failed = ", ".join(comparison.runs[place].name for place in asked.failed)
+    if failed:
+        return f"slower than {limit} allows: {failed}"
+    unjudged = ", ".join(comparison.runs[place].name for place in asked.unjudged)
+    return f"could not be compared: {unjudged}" if unjudged else f"no run is proved to be more than {limit} slower"

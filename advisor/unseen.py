@@ -1,0 +1,103 @@
+"""The verdict on jobs whose input is out of sight: nothing is blamed, and nothing is called healthy, that was not seen."""
+
+from __future__ import annotations
+
+from advisor.core import format as fmt
+from advisor.core.analysis import Analysis
+from advisor.core.feed import Feed, Looks
+from advisor.core.findings import Where
+from advisor.core.report import Verdict
+
+# Of the step: what is worth fixing begins here, as with the rules on input.
+_WORTH = 0.05
+_EXHAUSTED = 0.85  # of the allowed cores, as DAT001 has it
+_DISK_BUSY_PCT = 80.0  # from here on requests queue behind each other
+_GPU_IDLE_PCT = 80.0
+
+
+def unseen_input(analysis: Analysis) -> Verdict | None:
+    """None where input was seen, or where what was seen is enough to say that it hardly matters."""
+    feed = analysis.feed
+    if feed is None or analysis.model is None:
+        return None
+    return _timed(analysis, feed) if feed.measured else _untimed(analysis, feed)
+
+
+def input_is_unknown(analysis: Analysis) -> str:
+    """What a verdict has to add that was reached without knowing the wait for input; empty where that is known."""
+    feed = analysis.feed
+    return "" if feed is None or feed.measured else f" How long it waits for input is not measured: {feed.why_unknown}."
+
+
+def _timed(a: Analysis, feed: Feed) -> Verdict | None:
+    step, waits = a.value("step.time_s"), a.by_rank("step.input_wait_s")
+    wait = max(waits.values(), default=0.0)
+    if wait < _WORTH * step:
+        return None
+    text = (
+        f"{fmt.share(wait / step)} of a {fmt.duration(step)} step waits for batches of {feed.library}{_at(feed.where)}"
+    )
+    summary = f"{text}; how it makes them is out of sight. {_host(a)}".strip()
+    return Verdict("inconclusive", None, f"The loop waits for {feed.library}", summary)
+
+
+def _untimed(a: Analysis, feed: Feed) -> Verdict | None:
+    step = a.value("step.time_s")
+    if feed.looks is not None:
+        share = feed.chunk_s / step
+        if (1.0 - feed.looks.model) * share < _WORTH:
+            return None
+        text = (
+            f"{fmt.share(share)} of a {fmt.duration(step)} step lies between the optimizer and the backward; "
+            f"{feed.looks.count} looks found it {_found(feed.looks)}"
+        )
+        summary = f"{text}.{input_is_unknown(a)} {_host(a)}".strip()
+        return Verdict("inconclusive", None, _title(feed.looks, share), summary)
+    if feed.blocked_s is not None and feed.blocked_s < _WORTH * step:
+        return None
+    blocked = ""
+    if feed.blocked_s is not None:
+        share = feed.blocked_s / step
+        blocked = f"{fmt.share(share)} of a {fmt.duration(step)} step is neither computing nor waiting for a core."
+    summary = f"{blocked}{input_is_unknown(a)} {_host(a)}".strip()
+    return Verdict("inconclusive", None, "How long the loop waits for input is unknown", summary)
+
+
+def _found(looks: Looks) -> str:
+    parts = (
+        (looks.fetching, f"in {looks.library}"),
+        (looks.waiting, "waiting for another thread, a process or a file"),
+        (looks.elsewhere, "elsewhere in the loop"),
+        (looks.model, "in the model"),
+    )
+    said = ", ".join(f"{fmt.share(part)} {what}" for part, what in parts if part > 0)
+    return f"{said}{', mostly' if looks.where else ''}{_at(looks.where)}"
+
+
+def _title(looks: Looks, share: float) -> str:
+    if looks.fetching * share >= _WORTH and looks.fetching >= looks.waiting:
+        return f"The loop spends its time in {looks.library}"
+    if looks.waiting * share >= _WORTH:
+        return "The loop waits for something that is not the model"
+    return "The loop does more than train before the backward"
+
+
+def _at(where: Where | None) -> str:
+    return f" at {where.file}:{where.line}" if where is not None else ""
+
+
+def _host(a: Analysis) -> str:
+    """What the machine did meanwhile, as far as it is known."""
+    found = []
+    job, allowed, busy = a.get("cpu.job_cores"), a.get("cpu.allowed_cores"), a.get("cpu.host_busy_cores")
+    if job is not None and allowed:
+        exhausted = max(job, min(busy or 0.0, allowed)) >= _EXHAUSTED * allowed
+        told = ": the CPUs are exhausted" if exhausted else ""
+        found.append(f"the job used {job:.1f} of {allowed:.3g} allowed cores{told}")
+    if a.host is not None and a.host.disk_busy_pct is not None and a.host.disk_busy_pct >= _DISK_BUSY_PCT:
+        found.append(f"a disk was busy {a.host.disk_busy_pct:.0f} % of the time")
+    idle = [gpu for gpu in a.gpus if gpu.util_pct is not None and gpu.util_pct < _GPU_IDLE_PCT]
+    if idle:
+        least = min(idle, key=lambda gpu: gpu.util_pct or 0.0)
+        found.append(f"GPU {least.index} was busy {least.util_pct:.0f} % of the time")
+    return f"Meanwhile {', '.join(found)}." if found else ""

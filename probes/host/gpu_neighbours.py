@@ -1,0 +1,52 @@
+"""Whose processes are on a GPU: this job's, or somebody else's as well."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from advisor.core.metrics import Sample
+from probes.host.procfs import read_text
+
+_NOT_AVAILABLE = (1 << 64) - 1
+# The server of MPS holds the contexts of its clients; the clients are listed themselves.
+_SERVERS = ("nvidia-cuda-mps", "nvidia-persiste")
+
+
+def neighbours(nvml: Any, index: int, handle: Any, own: Collection[int], root: Path) -> list[Sample]:
+    """Of a GPU that this job uses; nothing where none of its processes is listed. Raises NVMLError.
+
+    A container sees the ids of another namespace, or none: who is a stranger is only told where our own are known.
+    """
+    listed = nvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)
+    ours = [process for process in listed if process.pid in own]
+    if not ours:
+        return []
+    strangers = [process for process in listed if process.pid not in own and not _serves(process.pid, root)]
+    scope = f"gpu:{index}"
+    sizes = [process.usedGpuMemory or 0 for process in strangers if process.usedGpuMemory != _NOT_AVAILABLE]
+    return [
+        Sample("gpu.own_processes", scope, float(len(ours))),
+        Sample("gpu.foreign_processes", scope, float(len(strangers))),
+        Sample("gpu.foreign_mem_bytes", scope, float(sum(sizes))),
+    ]
+
+
+def foreign_sm(nvml: Any, index: int, handle: Any, own: Collection[int], since_us: int) -> tuple[list[Sample], int]:
+    """(SM time of strangers since `since_us`, time of the newest sample). Raises NVMLError."""
+    try:
+        told = nvml.nvmlDeviceGetProcessUtilization(handle, since_us)
+    except nvml.NVMLError_NotFound:
+        return [Sample("gpu.foreign_sm_pct", f"gpu:{index}", 0.0)], since_us  # nobody has used it
+    newest = max((int(sample.timeStamp) for sample in told), default=since_us)
+    by_pid: dict[int, list[int]] = {}
+    for sample in told:
+        if sample.pid not in own and sample.smUtil <= 100:
+            by_pid.setdefault(sample.pid, []).append(sample.smUtil)
+    share = sum(sum(used) / len(used) for used in by_pid.values())
+    return [Sample("gpu.foreign_sm_pct", f"gpu:{index}", min(100.0, share))], newest
+
+
+def _serves(pid: int, root: Path) -> bool:
+    return (read_text(root / f"proc/{pid}/comm") or "").startswith(_SERVERS)

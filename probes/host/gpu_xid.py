@@ -1,0 +1,121 @@
+"""Xids, the driver's error reports: by its events, or where it hands out none by the kernel's log."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from advisor.core.metrics import ProbeGap
+from probes.host.gaps import GapsOnce
+from probes.host.gpu_devices import GpuDevice
+from probes.host.nvml import error_name, gap_of
+
+METRICS = ("gpu.xids",)
+_LINE = re.compile(rb"NVRM: Xid \(PCI:([0-9a-fA-F:]+)(?:\.\d+)?\): (\d+)")
+_RECORD_BYTES = 8192
+_MOST = 256  # of one tick: a GPU that talks without end shall not hold the others up
+
+
+class XidWatch:
+    """Only what comes after it was made; what was reported before is nobody's news."""
+
+    def __init__(
+        self, nvml: Any, devices: Sequence[GpuDevice], handles: Mapping[int, Any], gaps: GapsOnce, root: Path
+    ) -> None:
+        self._nvml = nvml
+        self._gaps = gaps
+        self._buses = {_bus(device.pci_bus_id): device.index for device in devices}
+        self._set: Any = None
+        self._addresses: dict[int, int] = {}
+        refused = self._register(handles)
+        self._log = _open_log(root) if refused else None
+        for index, gap in refused.items():
+            if self._log is None:
+                gaps.add(gap.metric, gap.scope, gap.reason, "run as root, or see dmesg yourself for NVRM: Xid")
+            else:
+                self.watched.add(index)
+
+    def _register(self, handles: Mapping[int, Any]) -> dict[int, ProbeGap]:
+        """Why GPUs cannot be watched by events."""
+        self.watched: set[int] = set()
+        nvml, refused = self._nvml, {}
+        for index, handle in handles.items():
+            try:
+                self._set = self._set or nvml.nvmlEventSetCreate()
+                nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, self._set)
+            except nvml.NVMLError as error:
+                refused[index] = gap_of(error_name(nvml, error), METRICS[0], f"gpu:{index}")
+            else:
+                self.watched.add(index)
+                self._addresses[_address(handle)] = index
+        return refused
+
+    def take(self) -> list[tuple[int, int]]:
+        """(GPU, Xid) of all that was reported since the last call."""
+        return [*self._events(), *self._lines()]
+
+    def _events(self) -> list[tuple[int, int]]:
+        nvml = self._nvml
+        found: list[tuple[int, int]] = []
+        while self._set is not None and self._addresses and len(found) < _MOST:
+            try:
+                event = nvml.nvmlEventSetWait_v2(self._set, 0)
+            except nvml.NVMLError_Timeout:
+                break
+            except nvml.NVMLError as error:
+                self._blind(error_name(nvml, error))
+                break
+            index = self._addresses.get(_address(event.device))
+            if index is not None and event.eventType & nvml.nvmlEventTypeXidCriticalError:
+                found.append((index, int(event.eventData)))
+        return found
+
+    def _blind(self, name: str) -> None:
+        for index in self._addresses.values():
+            gap = gap_of(name, METRICS[0], f"gpu:{index}")
+            self._gaps.add(gap.metric, gap.scope, gap.reason, gap.hint)
+            self.watched.discard(index)
+        self._addresses.clear()
+
+    def _lines(self) -> list[tuple[int, int]]:
+        found: list[tuple[int, int]] = []
+        while self._log is not None and len(found) < _MOST:
+            try:
+                text = os.read(self._log, _RECORD_BYTES)
+            except BlockingIOError:
+                break
+            except BrokenPipeError:
+                continue  # the kernel overwrote what we were about to read; the next read goes on behind it
+            except OSError:
+                os.close(self._log)
+                self._log = None
+                break
+            if not text:
+                break
+            for bus, xid in _LINE.findall(text):
+                index = self._buses.get(_bus(bus.decode()))
+                if index is not None and index not in self._addresses.values():
+                    found.append((index, int(xid)))
+        return found
+
+
+def _open_log(root: Path) -> int | None:
+    try:
+        log = os.open(root / "dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
+    os.lseek(log, 0, os.SEEK_END)
+    return log
+
+
+def _bus(bus_id: str) -> tuple[int, ...]:
+    """Domain, bus, device: NVML writes the domain with eight digits, the kernel with four."""
+    return tuple(int(part, 16) for part in bus_id.partition(".")[0].split(":") if part)
+
+
+def _address(handle: Any) -> int:
+    return ctypes.cast(handle, ctypes.c_void_p).value or 0

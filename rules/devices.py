@@ -1,0 +1,69 @@
+"""What the rules on GPUs share: their names in words, whom they slow down, and what a slower clock costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from advisor.core.analysis import Analysis
+from advisor.core.gpus import Gpu
+from rules.reading import model_of
+
+COMPUTE = ("forward", "backward", "optimizer")
+# What x16 links of each generation were seen to carry, in MB/s; other widths in proportion.
+_X16_MB_PER_S = {1: 3000.0, 2: 6000.0, 3: 12000.0, 4: 26000.0, 5: 52000.0, 6: 104000.0}
+
+
+def of_gpu(a: Analysis, name: str, gpu: Gpu) -> float | None:
+    return a.values.get((name, f"gpu:{gpu.index}"))
+
+
+def named(gpu: Gpu) -> str:
+    """`GPU 3 (rank 3)`."""
+    if not gpu.ranks:
+        return f"GPU {gpu.index}"
+    return f"GPU {gpu.index} (rank{'s' if len(gpu.ranks) > 1 else ''} {', '.join(map(str, gpu.ranks))})"
+
+
+def listed(gpus: Iterable[Gpu]) -> str:
+    """`GPU 3`, `GPUs 3 and 5`."""
+    numbers = [str(gpu.index) for gpu in gpus]
+    if len(numbers) == 1:
+        return f"GPU {numbers[0]}"
+    return f"GPUs {', '.join(numbers[:-1])} and {numbers[-1]}"
+
+
+def ranks_on(a: Analysis, gpus: Iterable[Gpu]) -> tuple[int, ...]:
+    """The ranks on these GPUs; all of the job's ranks are written as none."""
+    ranks = sorted({rank for gpu in gpus for rank in gpu.ranks})
+    return () if len(ranks) == a.world_size > 1 else tuple(ranks)
+
+
+def clock_ratio(a: Analysis, gpu: Gpu, others: Iterable[Gpu]) -> tuple[float, float, bool] | None:
+    """(own clock over what it could be, that clock in MHz, whether sound GPUs of its model show it); else the board's highest stands in."""
+    clock = of_gpu(a, "gpu.clock_mhz", gpu)
+    peers = [
+        mhz
+        for other in others
+        if other.name == gpu.name and other is not gpu and (mhz := of_gpu(a, "gpu.clock_mhz", other)) is not None
+    ]
+    if clock is None or (not peers and not gpu.sm_clock_max_mhz):
+        return None
+    usual = sorted(peers)[len(peers) // 2] if peers else float(gpu.sm_clock_max_mhz or 0.0)
+    return min(1.0, clock / max(usual, 1e-9)), usual, bool(peers)
+
+
+def step_if_faster(a: Analysis, ratios: Iterable[tuple[Gpu, float]]) -> float:
+    """The step if the compute of these GPUs' ranks took only this share of its time."""
+    model = model_of(a)
+    changes = {
+        (rank, phase): model.own[rank][phase] * ratio
+        for gpu, ratio in ratios
+        for rank in gpu.ranks
+        if rank in model.own
+        for phase in COMPUTE
+    }
+    return model.step_if(changes)
+
+
+def link_mb_per_s(gen: float, width: float) -> float:
+    return _X16_MB_PER_S.get(round(gen), _X16_MB_PER_S[6]) * width / 16

@@ -1,0 +1,109 @@
+"""A power cap slows it more than its peers.
+
+What it does: finds GPUs that spend much of the time at their power limit and run at lower clocks for it than the job's other GPUs of the
+model, and GPUs whose limit somebody has lowered.
+
+Why it is slow: at the limit the driver lowers the clocks until the power fits. All ranks wait for the slowest GPU.
+
+Evidence: NVML's cumulative time of the software power cap as a share of the time; the SM clock under load beside that of the peers; the
+limit in force beside the board's own.
+
+Fix: raise the limit (`nvidia-smi -i N -pl WATTS`, needs root) or ask for another instance. A board that needs more power than its
+peers for the same clock has a bad day or a bad cooler.
+
+Estimate: compute of its ranks at the clock of the peers; where all limits are lowered alike, at most the board's highest clock.
+
+False alarms: full load at the full limit is what a GPU is for: as long as its peers are as fast, nothing is said.
+"""
+
+from __future__ import annotations
+
+from advisor.core.analysis import Analysis
+from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
+from advisor.core.gpus import Gpu
+from rules.devices import clock_ratio, listed, named, of_gpu, ranks_on, step_if_faster
+from rules.reading import model_of
+from rules.rule import Threshold, Thresholds, confidence, rule, severity
+
+_LEAST = 0.25  # of the gain
+
+
+def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+    used = a.gpu_view.used
+    capped = [gpu for gpu in used if (of_gpu(a, "gpu.power_capped_share", gpu) or 0.0) >= t["capped"]]
+    slower = [gpu for gpu in capped if _slower(a, gpu, used) >= t["clock"]]
+    lowered = [gpu for gpu in capped if _lowered(a, gpu) >= t["limit"]]
+    held = slower or lowered
+    if not held:
+        return Clear(RULE.id)
+    sound = [gpu for gpu in used if gpu not in held]
+    ratios = {gpu: found for gpu in held if (found := clock_ratio(a, gpu, sound)) is not None}
+    step, model = a.value("step.time_s"), model_of(a)
+    best = step_if_faster(a, ((gpu, ratio) for gpu, (ratio, _, _) in ratios.items()))
+    sure = bool(slower) and all(by_peers for _, _, by_peers in ratios.values())
+    saving = model.saving(best, step - _LEAST * (step - best) if sure else step, _basis(held, sure=sure))
+    lost = sum(saving.seconds_per_step) / 2
+    return Finding(
+        rule=RULE.id,
+        title=f"The power limit slows {listed(held)} down" + (": it was lowered" if held[0] in lowered else ""),
+        severity=severity(lost / step) or "low",
+        confidence=confidence(a, cap=0.9),
+        seconds_per_step=lost,
+        scope=Affected(ranks=ranks_on(a, held), gpus=tuple(gpu.index for gpu in held)),
+        evidence=tuple(e for gpu in held[:3] for e in _evidence(a, gpu, used, t)),
+        fixes=(_fix(a, held, lowered),),
+        saving=saving if lost > 0 else None,
+    )
+
+
+def _slower(a: Analysis, gpu: Gpu, used: tuple[Gpu, ...]) -> float:
+    """By which share its clock is below the peers'."""
+    found = clock_ratio(a, gpu, [other for other in used if other is not gpu])
+    return 1.0 - found[0] if found is not None and found[2] else 0.0
+
+
+def _lowered(a: Analysis, gpu: Gpu) -> float:
+    limit = of_gpu(a, "gpu.power_limit_w", gpu)
+    return 1.0 - limit / gpu.power_limit_default_w if limit is not None and gpu.power_limit_default_w else 0.0
+
+
+def _basis(held: list[Gpu], *, sure: bool) -> str:
+    return f"{listed(held)} at the clock of its peers" if sure else f"at most the highest clock of {listed(held)}"
+
+
+def _evidence(a: Analysis, gpu: Gpu, used: tuple[Gpu, ...], t: Thresholds) -> list[Evidence]:
+    share = of_gpu(a, "gpu.power_capped_share", gpu) or 0.0
+    note = f"{named(gpu)} at its power limit for {100 * share:.0f} % of the time"
+    found = [Evidence("gpu.power_capped_share", share, "", t["capped"], note)]
+    against = clock_ratio(a, gpu, [other for other in used if other is not gpu])
+    clock, limit = of_gpu(a, "gpu.clock_mhz", gpu), of_gpu(a, "gpu.power_limit_w", gpu)
+    if clock is not None and against is not None and against[2]:
+        note = f"{clock:.0f} MHz under load, its peers {against[1]:.0f} MHz"
+        found.append(Evidence("gpu.clock_mhz", clock, "MHz", (1 - t["clock"]) * against[1], note))
+    if limit is not None and gpu.power_limit_default_w:
+        note = f"in force {limit:.0f} W, by default {gpu.power_limit_default_w:.0f} W"
+        found.append(Evidence("gpu.power_limit_w", limit, "W", None, note))
+    return found
+
+
+def _fix(a: Analysis, held: list[Gpu], lowered: list[Gpu]) -> Fix:
+    if held[0] in lowered:
+        watts = held[0].power_limit_default_w or 0.0
+        numbers = ",".join(str(gpu.index) for gpu in held)
+        change = f"nvidia-smi -i {numbers} -pl {watts:.0f}"
+        return Fix(f"raise the power limit of {listed(held)} to {watts:.0f} W", change, None, "outside the code")
+    return Fix(f"look at the cooling of {listed(held)}, or ask for another instance", "", None, "outside the code")
+
+
+RULE = rule(
+    __name__,
+    "a power cap slows it more than its peers",
+    check,
+    needs=("step.time_s", "gpu.power_capped_share"),
+    explains=("CMP007", "COM002"),
+    thresholds={
+        "capped": Threshold(0.10, "of the time: below it the limit is touched, not met"),
+        "clock": Threshold(0.05, "below the peers: chips of one kind differ by a few percent at the same power"),
+        "limit": Threshold(0.05, "below the board's own limit: a lowered one, not a rounded one"),
+    },
+)

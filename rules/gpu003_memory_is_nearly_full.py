@@ -1,0 +1,75 @@
+"""Memory is nearly full.
+
+What it does: finds ranks whose allocations had to empty torch's cache before they fitted, and ranks whose tensors fill nearly all of
+their GPU.
+
+Why it is slow: an allocation that does not fit frees all cached blocks, which waits for the GPU, and asks the driver again. And a job
+that fits by a hair dies at the first larger batch, evaluation or library workspace.
+
+Evidence: torch's own count of retries in the steady steps; what its allocator reserved and what tensors took at most, as shares of the
+memory (of a MIG instance: of its part).
+
+Fix: AMP, a smaller batch with accumulation, activation checkpointing; against fragmentation
+`PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`.
+
+Estimate: none: what a retry takes is not measured.
+
+False alarms: the allocator keeps what it once got. A full reserve with tensors far below it is a cache and no trouble.
+"""
+
+from __future__ import annotations
+
+from advisor.core.analysis import Analysis
+from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
+from rules.rule import Threshold, Thresholds, confidence, rule
+
+
+def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+    retries, reserved, peak = (a.by_rank(f"gpu.{n}") for n in ("alloc_retries", "reserved_share", "peak_share"))
+    retrying = [rank for rank, count in retries.items() if count >= t["retries"]]
+    full = [r for r, share in reserved.items() if share >= t["reserved"] and peak.get(r, 0.0) >= t["peak"]]
+    ranks = sorted({*retrying, *full})
+    if not ranks:
+        return Clear(RULE.id)
+    evidence = []
+    if retrying:
+        rank = max(retrying, key=lambda r: retries[r])
+        note = f"rank {rank}: the cache was emptied {retries[rank]:.0f} times in the steady steps to make room"
+        evidence.append(Evidence("gpu.alloc_retries", retries[rank], "retries", t["retries"], note))
+    if full:
+        rank = max(full, key=lambda r: peak[r])
+        note = f"rank {rank}: reserved; tensors took up to {100 * peak[rank]:.0f} %"
+        evidence.append(Evidence("gpu.reserved_share", reserved[rank], "", t["reserved"], note))
+    often = bool(retrying) and max(retries.values()) >= t["often"] * a.step_time.steady_steps
+    return Finding(
+        rule=RULE.id,
+        title="GPU memory runs short: allocations empty the cache" if retrying else "GPU memory is nearly full",
+        severity="medium" if often else "low",
+        confidence=confidence(a, cap=0.9),
+        seconds_per_step=0.0,
+        scope=Affected(ranks=() if len(ranks) == a.world_size > 1 else tuple(ranks)),
+        evidence=tuple(evidence),
+        fixes=(
+            Fix(
+                "let the allocator grow its segments in place",
+                "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+                None,
+                "one line",
+            ),
+            Fix("AMP, a smaller batch with accumulation, or activation checkpointing", "", None, "small change"),
+        ),
+    )
+
+
+RULE = rule(
+    __name__,
+    "memory is nearly full",
+    check,
+    needs=("gpu.memory_watched",),
+    thresholds={
+        "retries": Threshold(1, "each one has emptied the cache and waited for the GPU"),
+        "reserved": Threshold(0.95, "of the memory: CUDA's own context and libraries need the rest"),
+        "peak": Threshold(0.90, "of the memory, by tensors: below it the reserve is a cache"),
+        "often": Threshold(0.01, "retries for each step: then it is no accident of a few shapes"),
+    },
+)

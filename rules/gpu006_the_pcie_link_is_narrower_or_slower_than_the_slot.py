@@ -1,0 +1,99 @@
+"""The PCIe link is narrower or slower than the slot.
+
+What it does: finds GPUs whose PCIe link, while they work, has fewer lanes or a lower generation than GPU and slot can do, or than
+another GPU of the model on this host has.
+
+Why it is slow: images travel to the GPU over it, and gradients where there is no NVLink. Four lanes of sixteen carry a quarter.
+
+Evidence: generation and lanes under load, the best they could be, and what the link carried.
+
+Fix: reseat the card or the riser, look at the firmware's slot settings; on a rented machine: hand it back.
+
+Estimate: from nothing, where all copies hide behind the compute, to the time that the link takes longer for what it carried. Where the
+link was busy all the time the latter is near.
+
+False alarms: an idle link falls back to the first generation; only readings under load count. Links that are slow for all GPUs of the
+host in the same way are how the machine was built.
+"""
+
+from __future__ import annotations
+
+from advisor.core.analysis import Analysis
+from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, Saving
+from advisor.core.gpus import Gpu
+from rules.devices import link_mb_per_s, listed, named, of_gpu, ranks_on
+from rules.reading import model_of
+from rules.rule import Threshold, Thresholds, confidence, rule, severity
+
+_SATURATED = 0.8  # of what the link can carry: then copies cannot hide
+
+
+def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+    slow = [gpu for gpu in a.gpu_view.used if _missing(a, gpu) >= t["missing"]]
+    if not slow:
+        return Clear(RULE.id)
+    saving = _saving(a, slow)
+    lost = 0.0 if saving is None else sum(saving.seconds_per_step) / 2
+    seen = any(of_gpu(a, "gpu.pcie_rx_mb_per_s", gpu) is not None for gpu in slow)
+    return Finding(
+        rule=RULE.id,
+        title=f"The PCIe link of {listed(slow)} is slower than it should be",
+        # where nobody saw what crossed the link nobody can say that it does not matter
+        severity=severity(lost / a.value("step.time_s")) or ("low" if seen else "medium"),
+        confidence=confidence(a, cap=0.9),
+        seconds_per_step=lost,
+        scope=Affected(ranks=ranks_on(a, slow), gpus=tuple(gpu.index for gpu in slow)),
+        evidence=tuple(e for gpu in slow[:3] for e in _evidence(a, gpu)),
+        fixes=(Fix(f"reseat {listed(slow)} or its riser, or hand the machine back", "", None, "outside the code"),),
+        saving=saving if lost > 0 else None,
+    )
+
+
+def _link(a: Analysis, gpu: Gpu) -> tuple[float, float] | None:
+    """(MB/s that the link can carry now, and could)."""
+    gen, width = of_gpu(a, "gpu.pcie_gen", gpu), of_gpu(a, "gpu.pcie_width", gpu)
+    if gen is None or width is None or not gpu.pcie_gen_max or not gpu.pcie_width_max:
+        return None
+    return link_mb_per_s(gen, width), link_mb_per_s(gpu.pcie_gen_max, gpu.pcie_width_max)
+
+
+def _missing(a: Analysis, gpu: Gpu) -> float:
+    link = _link(a, gpu)
+    return 0.0 if link is None else 1.0 - link[0] / link[1]
+
+
+def _saving(a: Analysis, slow: list[Gpu]) -> Saving | None:
+    """Of the GPU on whose link the most time is lost: the ranks wait for each other."""
+    model, step = model_of(a), a.value("step.time_s")
+    best = worst = step
+    for gpu in slow:
+        carried, link = of_gpu(a, "gpu.pcie_rx_mb_per_s", gpu), _link(a, gpu)
+        if carried is None or link is None:
+            continue
+        busy = min(1.0, carried / link[0])
+        after = step * (1.0 - busy * (1.0 - link[0] / link[1]))
+        if after < best:
+            best, worst = after, after if busy >= _SATURATED else step
+    return model.saving(best, worst, f"{listed(slow)} with its full link") if best < step else None
+
+
+def _evidence(a: Analysis, gpu: Gpu) -> list[Evidence]:
+    gen, width = of_gpu(a, "gpu.pcie_gen", gpu) or 0.0, of_gpu(a, "gpu.pcie_width", gpu) or 0.0
+    could = f"{gpu.pcie_width_max} lanes of generation {gpu.pcie_gen_max}"
+    note = f"{named(gpu)}: {width:.0f} lanes of generation {gen:.0f} under load, could be {could}"
+    found = [Evidence("gpu.pcie_width", width, "lanes", float(gpu.pcie_width_max or 0), note)]
+    carried, link = of_gpu(a, "gpu.pcie_rx_mb_per_s", gpu), _link(a, gpu)
+    if carried is not None and link is not None:
+        note = f"{100 * min(1.0, carried / link[0]):.0f} % of what the link carries now"
+        found.append(Evidence("gpu.pcie_rx_mb_per_s", carried, "MB/s", None, note))
+    return found
+
+
+RULE = rule(
+    __name__,
+    "the PCIe link is narrower or slower than the slot",
+    check,
+    needs=("step.time_s", "gpu.pcie_width"),
+    explains=("CMP007", "COM001", "COM002"),
+    thresholds={"missing": Threshold(0.25, "of the bandwidth: one generation or half of the lanes less is a half")},
+)

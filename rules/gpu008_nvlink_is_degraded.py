@@ -1,0 +1,110 @@
+"""NVLink is degraded.
+
+What it does: finds GPUs of the job with NVLinks that are down while those of their peers are up, or with links that lose packets and
+recover again and again.
+
+Why it is slow: all-reduce goes around a ring or through a switch at the pace of the weakest GPU. Without any link the way leads over
+PCIe, ten times slower.
+
+Evidence: links up, against all that a board on an NVLink switch has, or else against the best of its peers; replays, recoveries and
+damaged packets in the run.
+
+Fix: reset the GPUs and the fabric manager; hand the machine back.
+
+Estimate: of the exposed time on the wire the share of links that are missing, between half of it and all.
+
+False alarms: boards without bridge have all their links down, and so have their peers. Damaged packets are repeated by the link; below a
+hundred a second they mean nothing (DCGM's own limit).
+"""
+
+from __future__ import annotations
+
+from advisor.core.analysis import Analysis
+from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, Saving
+from advisor.core.gpus import Gpu
+from rules.devices import listed, named, of_gpu
+from rules.reading import model_of
+from rules.rule import Threshold, Thresholds, confidence, rule, severity
+
+_OFTEN, _OFTEN_PER_S = 3.0, 1 / 60  # recoveries: three, and once a minute, are more than a hiccup
+
+
+def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+    used = a.gpu_view.used
+    down = [gpu for gpu in used if _should(a, gpu, used) - (of_gpu(a, "gpu.nvlinks_active", gpu) or 0.0) >= t["links"]]
+    noisy = [gpu for gpu in used if gpu not in down and _noisy(a, gpu, t)]
+    if not down and not noisy:
+        return Clear(RULE.id)
+    gpus = sorted([*down, *noisy], key=lambda gpu: gpu.index)
+    saving = _saving(a, down, used)
+    lost = 0.0 if saving is None else sum(saving.seconds_per_step) / 2
+    many = max(_OFTEN, _OFTEN_PER_S * a.duration_s)
+    often = any((of_gpu(a, "gpu.nvlink_recoveries", gpu) or 0.0) >= many for gpu in noisy)
+    return Finding(
+        rule=RULE.id,
+        title=f"NVLinks of {listed(down)} are down" if down else f"NVLinks of {listed(noisy)} lose packets",
+        severity=severity(lost / a.value("step.time_s")) or ("medium" if down or often else "low"),
+        confidence=confidence(a, cap=0.9),
+        seconds_per_step=lost,
+        scope=Affected(gpus=tuple(gpu.index for gpu in gpus)),
+        evidence=tuple(e for gpu in gpus[:3] for e in _evidence(a, gpu, used, t)),
+        fixes=(
+            Fix(f"reset {listed(gpus)} and the fabric manager, or hand the machine back", "", None, "outside the code"),
+        ),
+        saving=saving if lost > 0 else None,
+    )
+
+
+def _should(a: Analysis, gpu: Gpu, used: tuple[Gpu, ...]) -> float:
+    """Links that should be up; as many as are where nobody knows."""
+    own = of_gpu(a, "gpu.nvlinks_active", gpu)
+    if own is None:
+        return 0.0
+    if gpu.nvlink_switched and gpu.nvlinks:
+        return float(gpu.nvlinks)
+    return max((of_gpu(a, "gpu.nvlinks_active", other) or 0.0 for other in used if other.name == gpu.name), default=own)
+
+
+def _noisy(a: Analysis, gpu: Gpu, t: Thresholds) -> bool:
+    recovered, damaged = of_gpu(a, "gpu.nvlink_recoveries", gpu), of_gpu(a, "gpu.nvlink_crc_per_s", gpu)
+    return (recovered or 0.0) >= t["recoveries"] or (damaged or 0.0) >= t["damaged"]
+
+
+def _saving(a: Analysis, down: list[Gpu], used: tuple[Gpu, ...]) -> Saving | None:
+    wire, step = a.get("comm.wire_s"), a.value("step.time_s")
+    if not down or not wire:
+        return None
+    share = max(1.0 - (of_gpu(a, "gpu.nvlinks_active", g) or 0.0) / max(_should(a, g, used), 1.0) for g in down)
+    model = model_of(a)
+    best, worst = (model.step_if({}, wire_s=wire * (1.0 - part * share)) for part in (1.0, 0.5))
+    return model.saving(best, worst, f"all links of {listed(down)} up") if best < step else None
+
+
+def _evidence(a: Analysis, gpu: Gpu, used: tuple[Gpu, ...], t: Thresholds) -> list[Evidence]:
+    active, should = of_gpu(a, "gpu.nvlinks_active", gpu) or 0.0, _should(a, gpu, used)
+    found = []
+    if should - active >= t["links"]:
+        note = f"{named(gpu)}: {active:.0f} of {should:.0f} links up"
+        found.append(Evidence("gpu.nvlinks_active", active, "links", should, note))
+    recovered, damaged = of_gpu(a, "gpu.nvlink_recoveries", gpu), of_gpu(a, "gpu.nvlink_crc_per_s", gpu)
+    if recovered is not None and recovered >= t["recoveries"]:
+        note = f"{named(gpu)}: replays and recoveries in the run"
+        found.append(Evidence("gpu.nvlink_recoveries", recovered, "events", t["recoveries"], note))
+    if damaged is not None and damaged >= t["damaged"]:
+        note = f"{named(gpu)}: damaged packets a second"
+        found.append(Evidence("gpu.nvlink_crc_per_s", damaged, "errors/s", t["damaged"], note))
+    return found
+
+
+RULE = rule(
+    __name__,
+    "NVLink is degraded",
+    check,
+    needs=("step.time_s", "gpu.nvlinks_active"),
+    explains=("COM001",),
+    thresholds={
+        "links": Threshold(1, "of the links that should be up: a sound board has them all"),
+        "recoveries": Threshold(1, "event: a sound link needs none (DCGM fails a GPU from the first on)"),
+        "damaged": Threshold(100, "packets a second: DCGM's limit; the link repeats what is damaged"),
+    },
+)

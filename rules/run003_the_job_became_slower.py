@@ -1,0 +1,148 @@
+"""The job became slower.
+
+What it does: finds a step from which on the typical step takes at least a tenth longer, for good or for long, and says when that was, on
+which rank, in which phase, and what else changed then: cores that others keep busy, a quota, clocks of the GPU, disks.
+
+Why it matters: a mean over the whole run hides it, and what is wrong now is not what was wrong then.
+
+Evidence: the median step of the stretch before against the stretch after, where almost every part of the one is slower than almost every
+part of the other; the phase that grew most; readings of the host before and after.
+
+Fix: what coincides with the change, or what the program begins to do at that step.
+
+Estimate: steps as short as before the change; at least half of that.
+
+False alarms: evaluations, checkpoints and first batches of epochs are left out; warm caches make jobs faster, not slower. On a shared
+machine forward and backward of all ranks grow together now and then, by up to a third for half a minute, and nothing shows why: such a
+change must be larger. Short stretches say nothing. What has a cause of its own (a quota, neighbours, a slow rank) is told as that, and this
+beside it.
+"""
+
+from __future__ import annotations
+
+from advisor.core.analysis import Analysis, Coincidence, SpeedChange
+from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
+from advisor.core.format import clock, quantity
+from rules.reading import model_of
+from rules.rule import Threshold, Thresholds, confidence, rule, severity
+
+# Whatever phase they hit: where one of these fires too, it is the reason.
+_HOST_CAUSES = (
+    "CPU001",
+    "CPU002",
+    "CPU003",
+    "CPU005",
+    "CPU006",
+    "MEM001",
+    "MEM002",
+    "GPU001",
+    "GPU002",
+    "GPU005",
+    "CMP007",
+)
+_CAUSES = {
+    "input_wait": ("DAT001", "DAT002", "DAT003", "DAT004", "DAT005", "DAT008", "DAT009", "DAT010", "DSK001", "DSK002"),
+    "comm_exposed": ("COM001", "COM002", "COM009", "DAT008"),
+    "gap": ("LOP002", "LOP004"),
+}
+# Of the readings of the host: what makes jobs slower when it rises, and when it falls.
+_RISE = ("cpu.other_cores", "cpu.steal_share", "quota.throttled_s_per_s", "disk.busy_share", "gpu.temp_c")
+_FALL = ("gpu.sm_clock_mhz", "mem.available_gb")
+_ADVICE = {
+    "input_wait": "look at what the data loading began to read or compute at step {step}",
+    "comm_exposed": "look at what else uses the network since then",
+    "gap": "look at what the loop does after each step since step {step}",
+}
+
+
+def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+    found = [change for change in a.changes if _counts(change, t)]
+    if not found:
+        return Clear(RULE.id)
+    change = max(found, key=_share)
+    level = severity(_share(change))
+    if level is None:
+        return Clear(RULE.id)
+    model = model_of(a)
+    lost_s = change.lost_share * model.step_s
+    slower = change.after_s / change.before_s
+    return Finding(
+        rule=RULE.id,
+        title=f"The job became {slower:.2g}× slower at step {change.step}" + _on_rank(change),
+        severity=level,
+        confidence=confidence(a, cap=0.9),
+        seconds_per_step=lost_s,
+        scope=Affected(ranks=() if change.rank is None else (change.rank,), since_step=change.step),
+        evidence=(
+            Evidence("step time", change.after_s, "s", t["ratio"] * change.before_s, _when(change)),
+            Evidence("phase that grew most", change.phase, "", None, f"by {quantity(change.phase_s, 's')} a step"),
+            *(_coincidence(seen) for seen in change.coincidences[:4]),
+        ),
+        fixes=(Fix(_advice(change), "", None, "small change"),),
+        saving=model.saving(model.step_s - lost_s, model.step_s - 0.5 * lost_s, "steps as short as before the change"),
+        explains=() if change.rank is None else ("COM002",),
+        causes=(*_HOST_CAUSES, *_CAUSES.get(change.phase, ())),
+    )
+
+
+def _counts(change: SpeedChange, t: Thresholds) -> bool:
+    like_a_machine = change.alike and not any(_explains(seen) for seen in change.coincidences)
+    enough = change.after_s >= (t["alike"] if like_a_machine else t["ratio"]) * change.before_s
+    long = min(change.steps_before, change.steps_after) >= t["steps"] and change.lasted_s >= t["seconds"]
+    return enough and long
+
+
+def _explains(seen: Coincidence) -> bool:
+    """What moved for the worse, and not because the job is slower."""
+    return seen.after > seen.before if seen.metric in _RISE else seen.after < seen.before and seen.metric in _FALL
+
+
+def _share(change: SpeedChange) -> float:
+    """Of the time: as long as it lasts of what each step takes now, afterwards of the whole run."""
+    return 1.0 - change.before_s / change.after_s if change.until_s is None else change.lost_share
+
+
+def _on_rank(change: SpeedChange) -> str:
+    return f", on rank {change.rank}" if change.rank is not None else ""
+
+
+def _when(change: SpeedChange) -> str:
+    until = f" until {clock(change.until_s)}" if change.until_s is not None else ""
+    return f"since {clock(change.t_s)}{until} ({quantity(change.before_s, 's')} before, over {change.steps_before:.0f} steps)"
+
+
+def _coincidence(seen: Coincidence) -> Evidence:
+    scope = "" if seen.scope in ("job", "host") else f", {seen.scope.replace(':', ' ')}"
+    return Evidence(seen.metric, seen.after, seen.unit, None, f"{quantity(seen.before, seen.unit)} before{scope}")
+
+
+def _advice(change: SpeedChange) -> str:
+    moved = {seen.metric: seen for seen in change.coincidences}
+    if "quota.throttled_s_per_s" in moved:
+        return "raise the CPU quota that holds the rank back since then"
+    others = moved.get("cpu.other_cores")
+    if others is not None and others.after > others.before:
+        return f"find the processes that keep {others.after:.2g} cores busy since then, and move them"
+    gpu = moved.get("gpu.sm_clock_mhz")
+    if gpu is not None and gpu.after < gpu.before:
+        return f"find out why the clock of {gpu.scope.replace(':', ' ').upper()} fell then: temperature, power limit"
+    generic = "look at what {who} does since step {step} that it did not do before"
+    who = "the program" if change.rank is None else f"rank {change.rank}"
+    return _ADVICE.get(change.phase, generic).format(step=change.step, who=who)
+
+
+RULE = rule(
+    __name__,
+    "the job became slower",
+    check,
+    needs=("step.time_s",),
+    thresholds={
+        "ratio": Threshold(1.10, "smaller changes come and go on any machine"),
+        "alike": Threshold(
+            1.40,
+            "forward and backward together grew by up to 1.35 in sound jobs on a shared machine, for half a minute",
+        ),
+        "steps": Threshold(40, "on both sides: fewer are a mood, not a level"),
+        "seconds": Threshold(8, "a neighbour's burst is over by then"),
+    },
+)

@@ -1,0 +1,121 @@
+"""What the rules on storage share: when storage is what a job waits for, what it did meanwhile, and what faster reads would bring."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from advisor.core.analysis import Analysis
+from advisor.core.findings import Evidence, Saving
+from rules.reading import begin_of_epochs, common, mean, model_of, training_loader
+from rules.rule import Threshold, Thresholds
+
+# What must hold before any of them speaks: then, and only then, do reads cost time.
+NEEDS = ("step.time_s", "step.input_wait_s", "fetch.blocked_share", "fetch.read_mb", "fetch.wall_s")
+STARVED: Mapping[str, Threshold] = {
+    "input_wait": Threshold(0.05, "severity 'medium' begins at 5 % of the step"),
+    "blocked": Threshold(0.50, "more than half of making a batch is waiting: reading is the larger part"),
+    "bytes_per_sample": Threshold(
+        512.0, "one block of a device per sample: below it the page cache or memory serves the data"
+    ),
+}
+OWN_PART = 0.5  # of the disk's traffic: with less, others take more than the job
+_ALL_OF_IT = 0.9  # the file system reads beside the files, and somebody always writes a little
+
+
+def starved(a: Analysis, t: Thresholds) -> bool:
+    """The job waits for input, and whoever makes it is blocked on reads from a device or a network mount."""
+    waits, blocked = a.by_rank("step.input_wait_s"), a.by_rank("fetch.blocked_share")
+    samples = a.get("step.samples") or 1.0
+    reading = common(a.by_rank("fetch.read_mb")) * 1e6 / samples >= t["bytes_per_sample"] or over_network(a)
+    return common(waits) >= t["input_wait"] * a.value("step.time_s") and common(blocked) >= t["blocked"] and reading
+
+
+def over_network(a: Analysis) -> bool:
+    return any(value > 0 for value in a.by_rank("data.network_mount").values()) or bool(a.storage and a.storage.network)
+
+
+def place_of(a: Analysis) -> str:
+    """`/data (ext4 on sda)`; what the data set says of itself where nothing was seen open."""
+    if a.storage is not None:
+        return a.storage.words
+    loader = training_loader(a, a.by_rank("step.input_wait_s"))
+    mount = (loader.mount or {}) if loader else {}
+    return f"{mount.get('mount_point')} ({mount.get('fs_type')})" if mount else "the data's device"
+
+
+def traffic(a: Analysis) -> tuple[Evidence, ...]:
+    """MB/s, reads and their size, mean file, page cache: what was measured of them."""
+    found = []
+    rate, reads, request = a.get("storage.read_mb_s"), a.get("storage.reads_s"), a.get("storage.request_kb")
+    if rate is not None:
+        note = f"from {place_of(a)}"
+        if reads and request:
+            note += f": {reads:.0f} reads/s of {request:.0f} KB"
+        own = a.get("storage.job_share")
+        if own is not None and own < _ALL_OF_IT:
+            note += f", {100 * own:.0f} % of it for this job"
+        found.append(Evidence("storage.read_mb_s", rate, "MB/s", None, note))
+    sample = a.get("storage.sample_kb")
+    if sample is not None:
+        found.append(Evidence("storage.sample_kb", sample, "KB", None, "read for each sample: the mean file"))
+    hit = a.get("storage.cache_hit_share")
+    if hit is not None:
+        found.append(Evidence("storage.cache_hit_share", hit, "share", None, "of these bytes came from the page cache"))
+    return tuple(found)
+
+
+def step_with_reads(a: Analysis, keep: float) -> float:
+    """Step time if this share of the time that loaders are blocked remained."""
+    model, blocked, walls = model_of(a), a.by_rank("fetch.blocked_share"), a.by_rank("fetch.wall_s")
+    workers, batches = a.by_rank("loader.workers"), a.by_rank("step.batches")
+    changes = {}
+    for rank, share in blocked.items():
+        begin = begin_of_epochs(a, rank)
+        wait, gone = max(0.0, model.own[rank]["input_wait"] - begin), share * (1.0 - keep)
+        if workers.get(rank):  # workers take turns: of what a batch takes less, the step feels its share
+            gone *= batches.get(rank, 1.0) * walls.get(rank, mean(walls)) / workers[rank]
+        else:
+            gone *= wait
+        changes[rank, "input_wait"] = begin + max(0.0, wait - gone)
+    return model.step_if(changes)
+
+
+def saving_of_reads(a: Analysis, best_keep: float, worst_keep: float, basis: str) -> Saving:
+    return model_of(a).saving(step_with_reads(a, best_keep), step_with_reads(a, worst_keep), basis)
+
+
+def saving_of_faster_storage(a: Analysis) -> Saving:
+    """From half of the wait for reads gone to all of it."""
+    model, waits, workers = model_of(a), a.by_rank("step.input_wait_s"), a.by_rank("loader.workers")
+    # in the training process the computing part of loading stays; workers hide theirs behind the step
+    share = mean(a.by_rank("fetch.blocked_share"))
+    stays = {r: model.own[r]["input_wait"] * (0.0 if workers.get(r) else 1 - share) for r in waits}
+    ceiling = {(r, "input_wait"): stays[r] for r in waits}
+    half = {(r, "input_wait"): 0.5 * (stays[r] + model.own[r]["input_wait"]) for r in waits}
+    return model.saving(model.step_if(ceiling), model.step_if(half), "reads twice as fast or better")
+
+
+def own_rates(a: Analysis) -> tuple[float | None, float | None]:
+    """MB/s and reads/s of the job in a usual second; the run's ends, where little is read, do not count."""
+    share = a.get("storage.job_share")
+    found = []
+    for name in ("mb_s", "reads_s"):
+        mean_rate, usual = (
+            a.get("storage.read_mb_s" if name == "mb_s" else "storage.reads_s"),
+            a.get(f"storage.usual_{name}"),
+        )
+        rates = [rate for rate in (mean_rate, usual) if rate is not None]
+        found.append(max(rates) * (1.0 if share is None else share) if rates else None)
+    return found[0], found[1]
+
+
+def only_memory_is_short(a: Analysis) -> bool:
+    """The host could hold what an epoch reads and the job's control group may not: the limit is the cause, not the disk."""
+    epoch, host, group = (a.get(f"storage.{name}") for name in ("epoch_mb", "host_room_mb", "group_room_mb"))
+    return epoch is not None and host is not None and group is not None and group < epoch < host
+
+
+def others_use_the_disk(a: Analysis) -> bool:
+    """The most of it."""
+    share = a.get("storage.job_share")
+    return share is not None and share < OWN_PART

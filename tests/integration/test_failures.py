@@ -1,0 +1,43 @@
+"""Jobs that fail before they train, or behind the screen: the reason is in the report."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from cli_process import advisor
+from launcher_harness import DEADLINE_S, python
+from test_launcher_supervised import supervised
+
+from advisor.diagnose import diagnose
+from advisor.store.reader import read_recording
+
+
+@pytest.mark.torch
+def test_an_exception_before_the_first_step_is_told_of_without_any_output(tmp_path: Path) -> None:
+    text = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.65 GiB"
+    job = f"import torch\nraise torch.OutOfMemoryError({text!r})"
+    done = advisor("run", "--no-tui", "--", sys.executable, "-c", job, cwd=tmp_path)
+    assert done.returncode == 1
+    report = json.loads(advisor("report", "--format", "json", cwd=tmp_path).stdout)
+    assert (report["verdict"]["state"], report["verdict"]["rule"]) == ("failed", "RUN002")
+    assert "the GPU's memory ran out (asked for 2.00 GiB)" in report["verdict"]["title"]
+
+
+def test_a_job_behind_the_screen_is_told_of_by_what_it_printed(run_folder: Path) -> None:
+    lines = "[W socket.cpp:401] [c10d] The server socket has failed to listen on [::]:29500 (errno: 98 - Address already in use)."
+    code = f"import sys; print('begin'); print({lines!r}, file=sys.stderr); sys.exit(3)"
+    with supervised(run_folder, python(code)) as handle:
+        assert handle.wait(DEADLINE_S).exit_code == 3
+    recording = read_recording(run_folder / "r")
+    (kept,) = [event.data["lines"] for event in recording.events if event.kind == "output"]
+    assert kept == ["begin", lines]
+    assert "the port for the rendezvous is taken" in diagnose(recording).verdict.title
+
+
+def test_what_a_job_prints_that_ends_well_is_not_kept_in_the_run(run_folder: Path) -> None:
+    with supervised(run_folder, python("print('error: none')")) as handle:
+        assert handle.wait(DEADLINE_S).exit_code == 0
+    assert not [event for event in read_recording(run_folder / "r").events if event.kind == "output"]

@@ -1,0 +1,261 @@
+"""Tables of the rules on GPUs. Not a test."""
+
+from __future__ import annotations
+
+import gpu_rule_cases as jobs
+from gpu_rule_cases import FAR, gpu, trend
+from rule_cases import death, stands
+from rule_table import Table
+
+from advisor.core.analysis import Stall
+from advisor.core.gpus import GpuPath
+
+ALONE = (gpu(0, ranks=(0, 1)),)
+GEFORCE = (GpuPath(0, 1, "PHB", "GNS"),)
+HANGS = (Stall(50.0, 40.0, False, 1.0, 1.2, (stands(1, culprit=True),)),)
+NOTHING: dict[str, str] = {}
+
+GPU_TABLES: dict[str, Table] = {
+    "GPU001": Table(
+        jobs.gpu001,
+        lines={"share": ({"share": 0.02}, {"share": 0.0199})},
+        false_alarms={
+            "reasons that flash up while clocks change": {"share": 0.005},
+            "a GPU at work at its highest clock": {"share": 0.0, "clock": 1410.0},
+        },
+        severities=(
+            ({"clock": 548.0, "slow": 0.1}, "critical"),
+            ({"clock": 900.0}, "high"),
+            ({"clock": 1233.0}, "medium"),
+            ({"clock": 1370.0}, "low"),  # as fast as its peer: worth a word, not a verdict
+            ({"clock": None}, "low"),
+        ),
+        ranks=(1,),
+        best=({"clock": 548.0}, 1 / 0.6),
+        also_fires={
+            "by the driver alone": {"kind": "sw_thermal"},
+            "by the power brake": {"kind": "power_brake"},
+            "a machine of one GPU": {"gpus": (gpu(0, ranks=(0,)), gpu(1)), "peer": None},
+            "by a driver that does not say by what": {"kind": "thermal"},
+        },
+    ),
+    "GPU002": Table(
+        jobs.gpu002,
+        lines={
+            "capped": ({"capped": 0.10}, {"capped": 0.0999}),
+            "clock": ({"clock": 1330.0}, {"clock": 1330.1}),
+            "limit": ({"clock": 1400.0, "limit": 380.0}, {"clock": 1400.0, "limit": 380.1}),
+        },
+        false_alarms={
+            "full load at the full limit, all alike": {"other": 0.9, "clock": 1400.0},
+            "a lower clock without a limit met": {"capped": 0.0},
+            "a lowered limit that is never met": {"capped": 0.0, "limit": 300.0},
+        },
+        severities=(
+            ({"clock": 560.0, "slow": 0.1}, "critical"),
+            ({"clock": 1000.0}, "high"),
+            ({"clock": 1260.0}, "medium"),
+            ({"clock": 1330.0}, "low"),
+        ),
+        ranks=(1,),
+        best=({"clock": 1000.0}, 1.4),
+        also_fires={"somebody lowered the limit": {"clock": 1400.0, "limit": 300.0}},
+    ),
+    "GPU003": Table(
+        jobs.gpu003,
+        lines={
+            "retries": ({"retries": 1}, {"retries": 0}),
+            "reserved": (
+                {"retries": 0, "reserved": 0.95, "peak": 0.93},
+                {"retries": 0, "reserved": 0.9499, "peak": 0.93},
+            ),
+            "peak": (
+                {"retries": 0, "reserved": 0.97, "peak": 0.90},
+                {"retries": 0, "reserved": 0.97, "peak": 0.8999},
+            ),
+            "often": ({"retries": 2}, {"retries": 0}),
+        },
+        false_alarms={"a cache that keeps what it got": {"retries": 0, "reserved": 0.99, "peak": 0.6}},
+        severities=(
+            ({"retries": 2}, "medium"),  # of two hundred steps
+            ({"retries": 1}, "low"),
+            ({"retries": 0, "reserved": 0.98, "peak": 0.95}, "low"),
+        ),
+        ranks=(1,),
+    ),
+    "GPU004": Table(
+        jobs.gpu004,
+        lines={
+            "growth": ({"per_step": 5 / 3}, {"per_step": 1.66}),
+            "steps": (
+                {"per_step": 20.0, "steps": 50.0},
+                {"per_step": 20.0, "steps": 49.0},
+            ),
+            "lasting": ({"bend": 0.7}, {"bend": 0.701}),
+        },
+        false_alarms={
+            "nothing moves": {"per_step": 0.0},
+            "caches that settle": {"bend": 0.9},
+            "one jump, at an evaluation": {"bend": 0.0},
+            "memory that is given back": {"per_step": -2.0},
+            "too few looks for a trend": {"trends": ()},
+        },
+        severities=(
+            ({"left": 1198.0}, "critical"),  # 2 MB a second
+            ({"left": 1202.0}, "high"),
+            ({"left": 7202.0}, "medium"),
+            ({"left": 86402.0}, "low"),
+            ({"left": None}, "low"),
+            ({"deaths": (death(1, exception="torch.OutOfMemoryError: CUDA out of memory. Tried …"),)}, "critical"),
+        ),
+        ranks=(1,),
+        also_fires={"two ranks": {"trends": (trend(), trend(per_step=5.0))}},
+    ),
+    "GPU005": Table(
+        jobs.gpu005,
+        lines={
+            "processes": ({"count": 1.0}, {"count": 0.0}),
+            "sm": ({"sm": 0.02, "held_mb": 0.0}, {"sm": 0.0199, "held_mb": 0.0}),
+            "memory": ({"sm": 0.0, "held_mb": 2148.0}, {"sm": 0.0, "held_mb": 2147.0}),
+        },
+        false_alarms={
+            "an idle context": {"sm": 0.0, "held_mb": 400.0},
+            "who only came by": {"count": 0.0, "sm": 0.1},
+        },
+        severities=(
+            ({"sm": 0.30}, "critical"),
+            ({"sm": 0.29}, "high"),
+            ({"sm": 0.10}, "medium"),
+            ({"sm": 0.0}, "low"),
+            ({"sm": None}, "low"),
+        ),
+        ranks=(1,),
+        best=({"sm": 0.25}, 1 / 0.75),
+        also_fires={"whose time is not told": {"sm": None, "held_mb": 0.0}},
+    ),
+    "GPU006": Table(
+        jobs.gpu006,
+        lines={"missing": ({"width": 12}, {"width": 12.1})},
+        false_alarms={
+            "a full link": {"width": 16},
+            "a board that knows no more": {"gpus": (gpu(0), gpu(1, pcie_gen_max=4, pcie_width_max=4))},
+            "a bound that is not told": {"gpus": (gpu(0), gpu(1, pcie_gen_max=None))},
+        },
+        severities=(
+            ({"carried": 6500.0}, "critical"),  # the link is busy all the time: three quarters of it are lost
+            ({"carried": 3000.0}, "high"),
+            ({"carried": 1000.0}, "medium"),
+            ({"carried": 10.0}, "low"),
+            ({"carried": None}, "medium"),
+        ),
+        ranks=(1,),
+        best=({"carried": 3250.0}, 1 / (1 - 0.5 * 0.75)),
+        also_fires={"a generation less": {"width": 16, "gen": 3}, "the first generation": {"width": 16, "gen": 1}},
+    ),
+    "GPU007": Table(
+        jobs.gpu007,
+        lines={},
+        false_alarms={
+            "a program that went wrong": {"xids": (13, 31, 43, 45)},
+            "nothing": {"xids": (), "uncorrected_errors": 0, "row_remap_pending": 0, "recovery_action": 0, "lost": 0},
+        },
+        severities=(
+            ({}, "high"),
+            ({"lost": 1}, "critical"),
+            ({"xids": (63,)}, "medium"),
+            ({"xids": (), "row_remap_pending": 1}, "medium"),
+            ({"xids": (), "row_remap_failed": 1}, "high"),
+            ({"xids": (), "uncorrected_errors": 2}, "high"),
+            ({"xids": (), "recovery_action": 1}, "high"),
+            ({"deaths": (death(1),)}, "critical"),
+        ),
+        ranks=(1,),
+        also_fires={
+            "an Xid that nobody has listed": {"xids": (160,)},
+            "and the job hangs": {"stalls": HANGS},
+            "before any step": {"steady": 0},
+        },
+    ),
+    "GPU008": Table(
+        jobs.gpu008,
+        lines={
+            "links": ({"active": 11}, {"active": 12}),
+            "recoveries": ({"active": 12, "recoveries": 1}, {"active": 12, "recoveries": 0}),
+            "damaged": ({"active": 12, "damaged": 100}, {"active": 12, "damaged": 99.9}),
+        },
+        false_alarms={
+            "boards without bridge": {
+                "active": 0,
+                "peer": 0,
+                "gpus": (gpu(0, nvlink_switched=False), gpu(1, nvlink_switched=False)),
+            },
+            "no NVLink at all": {"active": 0, "peer": 0, "gpus": (gpu(0, nvlinks=0), gpu(1, nvlinks=0))},
+            "packets that the link repeats": {"active": 12, "damaged": 3.0},
+            "another model beside it": {
+                "active": 4,
+                "gpus": (gpu(0, name="NVIDIA H100", nvlink_switched=False), gpu(1, nvlink_switched=False)),
+            },
+        },
+        severities=(
+            ({"active": 0, "wire_s": 0.6}, "critical"),
+            ({"active": 0}, "high"),
+            ({"active": 9}, "medium"),
+            ({"active": 11, "wire_s": 0.0}, "medium"),  # nobody waits for it, yet it is down
+            ({"active": 12, "recoveries": 1}, "low"),
+            ({"active": 12, "recoveries": 30}, "medium"),
+        ),
+        best=({"active": 6}, 1 / 0.85),
+        also_fires={
+            "a link less than its peer": {
+                "active": 3,
+                "peer": 4,
+                "gpus": (gpu(0, nvlink_switched=False, nvlinks=4), gpu(1, nvlink_switched=False, nvlinks=4)),
+            }
+        },
+    ),
+    "COM008": Table(
+        jobs.com008,
+        lines={"wire": ({"wire": 0.02}, {"wire": 0.0199})},
+        false_alarms={
+            "nothing is wrong": {"variables": NOTHING},
+            "a GeForce refuses by itself": {"variables": NOTHING, "paths": GEFORCE},
+            "switched off where it does not exist": {"paths": GEFORCE},
+            "two sockets, and no other GPUs": {"variables": NOTHING, "paths": FAR[:1]},
+            "all others are as far": {
+                "variables": NOTHING,
+                "devices": 3,
+                "paths": tuple(GpuPath(a, b, "SYS", "OK") for a, b in ((0, 1), (0, 2), (1, 2))),
+            },
+            "near ones were chosen": {
+                "variables": NOTHING,
+                "devices": 3,
+                "paths": (GpuPath(0, 1, "PIX", "OK"), *FAR[1:]),
+            },
+        },
+        severities=(
+            ({"wire": 0.5}, "critical"),
+            ({"wire": 0.3}, "high"),
+            ({"wire": 0.1}, "medium"),
+            ({"wire": 0.02}, "low"),
+            ({"wire": None}, "medium"),
+        ),
+        best=({"wire": 0.3}, 1 / 0.73),
+        also_fires={
+            "far GPUs while near ones stand idle": {"variables": NOTHING, "devices": 3, "paths": FAR},
+            "switched off in the driver": {"variables": NOTHING, "paths": (GpuPath(0, 1, "PHB", "DR"),)},
+            "a virtual machine that hides": {"variables": NOTHING, "paths": (GpuPath(0, 1, "PHB", "NS"),)},
+            "held to one socket's worth": {"variables": {"NCCL_P2P_LEVEL": "LOC"}},
+        },
+    ),
+    "CPU004": Table(
+        jobs.cpu004,
+        lines={"far": ({"near": 0.1}, {"near": 0.101})},
+        false_alarms={
+            "one node": {"near": 1.0},
+            "not bound, two nodes": {"near": 0.5},
+            "not bound, eight nodes": {"near": 0.125},
+        },
+        severities=(({}, "low"),),
+        ranks=(1,),
+    ),
+}

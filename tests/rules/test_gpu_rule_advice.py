@@ -1,0 +1,158 @@
+"""What the rules on GPUs say once they fired."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gpu_rule_cases as jobs
+import pytest
+from gpu_rule_cases import FAR, gpu, trend
+from gpu_rule_tables import GPU_TABLES
+
+from advisor.core.analysis import Analysis
+from advisor.core.config import Config
+from advisor.core.findings import Clear, Finding
+from advisor.core.gpus import GpuPath
+from advisor.engine import run_rule
+from rules.registry import all_rules
+
+RULES = {rule.id: rule for rule in all_rules()}
+
+
+def found(rule: str, analysis: Analysis | None = None, **given: Any) -> Finding:
+    result = run_rule(RULES[rule], analysis or GPU_TABLES[rule].job(**given), Config())
+    assert isinstance(result, Finding), result
+    return result
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "fix"),
+    [
+        ("hw_thermal", "halved by the board for the temperature", "cool GPU 1"),
+        ("sw_thermal", "lowered by the driver for the temperature", "cool GPU 1"),
+        ("power_brake", "halved by the power brake", "power supply of GPU 1"),
+    ],
+)
+def test_gpu001_says_what_held_the_clocks_down(kind: str, words: str, fix: str) -> None:
+    finding = found("GPU001", kind=kind)
+    assert words in finding.title and fix in finding.fixes[0].title
+    assert "60 % of the time" in finding.evidence[0].note
+    assert "900 MHz under load, its peers 1370 MHz, 91 °C" in finding.evidence[1].note
+
+
+def test_gpu001_promises_nothing_for_sure_without_a_sound_peer() -> None:
+    alone = found("GPU001", gpus=(gpu(0, ranks=()), gpu(1)), peer=None, slow=0.0)
+    assert alone.saving is not None and alone.saving.speedup[0] == 1.0
+    assert alone.saving.speedup[1] == pytest.approx(1 / (900 / 1410))
+    assert "at most" in alone.saving.basis
+    by_peers = found("GPU001", slow=0.0).saving
+    assert by_peers is not None and by_peers.speedup[0] > 1.0
+
+
+def test_gpu001_does_not_take_a_hot_gpu_for_a_peer() -> None:
+    both = jobs.on_gpus({"gpu.throttled_share": {0: 0.5, 1: 0.5}, "gpu.clock_mhz": {0: 705.0, 1: 705.0}}, slow=1.0)
+    finding = found("GPU001", both)
+    assert finding.scope.gpus == (0, 1) and finding.scope.ranks == ()
+    assert finding.saving is not None and finding.saving.speedup == pytest.approx((1.0, 2.0))
+
+
+def test_gpu002_gives_the_command_where_the_limit_was_lowered() -> None:
+    lowered = found("GPU002", limit=250.0)
+    assert "it was lowered" in lowered.title and lowered.fixes[0].change == "nvidia-smi -i 1 -pl 400"
+    assert "cooling" in found("GPU002").fixes[0].title
+
+
+def test_gpu002_with_all_limits_lowered_alike_knows_only_the_most() -> None:
+    values = {
+        "gpu.power_capped_share": {0: 0.9, 1: 0.9},
+        "gpu.clock_mhz": {0: 1128.0, 1: 1128.0},
+        "gpu.power_limit_w": {0: 250.0, 1: 250.0},
+    }
+    finding = found("GPU002", jobs.on_gpus(values, slow=1.0))
+    assert finding.scope.gpus == (0, 1)
+    assert finding.saving is not None and finding.saving.speedup == pytest.approx((1.0, 1.25))
+
+
+def test_gpu004_tells_how_long_memory_lasts() -> None:
+    finding = found("GPU004", left=600.0)
+    assert "used up in 5m 00s" in finding.title and finding.urgent and finding.scope.gpus == (1,)
+    assert "2 MB a step" in finding.evidence[0].note
+    both = found("GPU004", jobs.gpu004((trend(left=9000.0), trend(per_step=50.0, left=9000.0))))
+    assert "used up in 3m 00s" in both.title  # by the faster of the two
+
+
+def test_gpu005_names_who_and_how_to_see_them() -> None:
+    finding = found("GPU005")
+    assert "GPU 1 (rank 1)" in finding.evidence[0].note and "nvidia-smi -i 1" in finding.fixes[0].change
+
+
+def test_gpu006_promises_for_sure_only_where_the_link_is_busy_all_the_time() -> None:
+    idle, busy = found("GPU006", carried=1000.0).saving, found("GPU006", carried=6500.0).saving
+    assert idle is not None and busy is not None
+    assert idle.speedup[0] == 1.0 and busy.speedup[0] == pytest.approx(4.0)
+    note = found("GPU006").evidence[0].note
+    assert "4 lanes of generation 4 under load, could be 16 lanes of generation 4" in note
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ({"xids": (48,)}, "double-bit memory error"),
+        ({"xids": (160,)}, "catalogue"),
+        ({"xids": (), "recovery_action": 4}, "drain and reset"),
+        ({"xids": (), "row_remap_failed": 1}, "could not be replaced"),
+        ({"xids": (), "uncorrected_errors": 3}, "memory errors in the run"),
+    ],
+)
+def test_gpu007_says_what_the_driver_reported(told: dict[str, Any], words: str) -> None:
+    said = [f"{e.value} {e.note}" for e in found("GPU007", **told).evidence]
+    assert any(words in text for text in said)
+
+
+def test_gpu007_names_the_lost_gpu_and_does_not_advise_to_reset_it() -> None:
+    finding = found("GPU007", xids=(79,), lost=1)
+    assert finding.title == "GPU 1 is lost" and finding.urgent
+    assert "reboot" in finding.fixes[0].title
+
+
+def test_gpu007_leaves_a_job_that_was_stopped_to_its_user() -> None:
+    from rule_cases import death
+
+    stopped = tuple(death(n, exit_code=None, signal=2, first=n == 0) for n in (0, 1))
+    assert not found("GPU007", deaths=stopped).fatal
+
+
+def test_gpu008_tells_links_that_are_down_from_links_that_are_noisy() -> None:
+    assert found("GPU008").title == "NVLinks of GPU 1 are down"
+    assert "9 of 12 links up" in found("GPU008").evidence[0].note
+    noisy = found("GPU008", active=12, damaged=400.0, recoveries=7)
+    assert "lose packets" in noisy.title and [e.value for e in noisy.evidence] == [7.0, 400.0]
+
+
+def test_gpu008_sees_that_a_switch_is_missing_where_all_are_alike() -> None:
+    assert found("GPU008", active=10, peer=10).scope.gpus == (0, 1)
+
+
+def test_com008_gives_the_line_that_mends_it() -> None:
+    assert found("COM008").fixes[0].change == "unset NCCL_P2P_DISABLE"
+    far = found("COM008", variables={}, devices=3, paths=FAR)
+    assert far.fixes[0].change == "CUDA_VISIBLE_DEVICES=0,2"
+    assert "meet at SYS" in far.evidence[0].note
+
+
+def test_com008_knows_a_bridge_that_stands_idle() -> None:
+    paths = (GpuPath(0, 1, "SYS", "OK"), GpuPath(0, 2, "NV4", "OK"), GpuPath(1, 2, "SYS", "OK"))
+    saving = found("COM008", variables={}, devices=3, paths=paths).saving
+    assert saving is not None and saving.speedup[1] == pytest.approx(1 / 0.73)
+
+
+def test_com008_says_what_refuses() -> None:
+    held = found("COM008", variables={}, paths=(GpuPath(0, 1, "PHB", "DR"),))
+    assert "driver's settings" in held.evidence[0].note
+    by_link = jobs.com008(variables={}, paths=(GpuPath(0, 1, "NV12", "NS"),))
+    assert run_rule(RULES["COM008"], by_link, Config()) == Clear("COM008")  # NVLink does not ask PCIe
+
+
+def test_cpu004_says_which_gpu_and_node() -> None:
+    finding = found("CPU004")
+    assert "near its GPU 1 on node 0" in finding.evidence[0].note and finding.scope.gpus == (1,)

@@ -1,0 +1,458 @@
+"""Source files as people write them, what a fix asks of them, and what the edited file or the words shall be. Not a test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+MORE = "DataLoader(..., num_workers=6, persistent_workers=True)"
+ONLY_MORE = "DataLoader(..., num_workers=6)"
+
+
+@dataclass(frozen=True)
+class Snippet:
+    """`after`: the file with the diff applied (None: no diff). `at`: what the line of the call contains."""
+
+    name: str
+    before: str
+    after: str | None
+    words: tuple[str, ...] | None = ()  # None: nothing better can be said than the fix does
+    change: str = MORE
+    known: dict[str, Any] = field(default_factory=lambda: {"num_workers": 2, "persistent_workers": False})
+    at: str = "DataLoader("
+    argv: tuple[str, ...] = ("python", "train.py")
+    through: bool = False
+
+
+def _replaced(text: str, *pairs: tuple[str, str]) -> str:
+    for old, new in pairs:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    return text
+
+
+def _case(name: str, before: str, *pairs: tuple[str, str], **more: Any) -> Snippet:
+    return Snippet(name, before, _replaced(before, *pairs), **more)
+
+
+IN_PROCESS = {"num_workers": 0, "persistent_workers": False, "pin_memory": False}
+
+PLAIN = "loader = DataLoader(data, batch_size=8, num_workers=2)\n"
+
+ONE_A_LINE = """\
+from torch.utils import data
+
+def loaders(train):
+    return data.DataLoader(
+        train,
+        batch_size=64,  # what fits
+        num_workers=2,  # see the wiki
+    )
+"""
+
+HANGING = """\
+loader = torch.utils.data.DataLoader(train,
+                                     batch_size=64,
+                                     num_workers=2)  # as always
+"""
+
+COMMENT_LAST = """\
+loader = DataLoader(
+    train,
+    num_workers=2  # the machine is small
+)
+"""
+
+WRAPPED_LONG = """\
+train_loader = torch.utils.data.DataLoader(
+    train_dataset, batch_size=batch_size_of_this_rank, shuffle=(train_sampler is None),
+    num_workers=2, pin_memory=True, sampler=train_sampler, collate_fn=collate_on_this_rank)
+"""
+
+NESTED = (
+    "model, loader = accelerator.prepare(model, DataLoader(ImageFolder(root, transform=Compose([A(1), B(2)])), 32))\n"
+)
+
+TUTORIAL = """\
+dataloaders = {x: torch.utils.data.DataLoader(image_datasets[x], batch_size=4,
+                                             shuffle=True, num_workers=2)
+              for x in ['train', 'val']}
+"""
+
+IMAGENET = """\
+import argparse
+
+parser = argparse.ArgumentParser(description='PyTorch ImageNet Training')
+parser.add_argument('data', metavar='DIR', nargs='?', default='imagenet')
+parser.add_argument('-j', '--workers', default=2, type=int, metavar='N',
+                    help='number of data loading workers (default: 2)')
+parser.add_argument('-b', '--batch-size', default=256, type=int)
+
+
+def main():
+    args = parser.parse_args()
+    main_worker(args)
+
+
+def main_worker(args):
+    train_loader = torch.utils.data.DataLoader(
+        train_dataset, batch_size=args.batch_size, shuffle=(train_sampler is None),
+        num_workers=args.workers, pin_memory=True, sampler=train_sampler)
+"""
+
+IMAGENET_SPAWNING = IMAGENET.replace(
+    "    train_loader =", "    args.workers = int((args.workers + gpus - 1) / gpus)\n    train_loader ="
+)
+
+REFERENCES = """\
+def get_args_parser(add_help=True):
+    import argparse
+    parser = argparse.ArgumentParser(description="PyTorch Classification Training", add_help=add_help)
+    parser.add_argument(
+        "-j", "--workers", default=2, type=int, metavar="N", help="number of data loading workers (default: 16)"
+    )
+    return parser
+
+
+def main(args):
+    data_loader = torch.utils.data.DataLoader(
+        dataset,
+        batch_size=args.batch_size,
+        sampler=train_sampler,
+        num_workers=args.workers,
+        pin_memory=True,
+        collate_fn=collate_fn,
+    )
+"""
+
+TIMM = """\
+parser.add_argument('-j', '--workers', type=int, default=2, metavar='N')
+loader_train = create_loader(
+    dataset_train,
+    input_size=data_config['input_size'],
+    num_workers=args.workers,
+    pin_memory=args.pin_mem,
+)
+"""
+
+FACTORY = """\
+def make_loader(data, size, workers=2):
+    return DataLoader(data, size, num_workers=workers)
+
+
+def main():
+    args = get_args()
+    train = make_loader(load("train"), 32{passed})
+    test = make_loader(load("test"), 64{passed})
+"""
+
+LIGHTNING = """\
+class MNISTDataModule(pl.LightningDataModule):
+    def __init__(self, data_dir: str = "./data", batch_size: int = 64, num_workers: int = 2):
+        super().__init__()
+        self.num_workers = num_workers
+
+    def train_dataloader(self):
+        return DataLoader(self.mnist_train, batch_size=self.batch_size, num_workers=self.num_workers)
+
+
+trainer.fit(model, datamodule=MNISTDataModule(batch_size=32))
+"""
+
+HPARAMS = LIGHTNING.replace(
+    "        self.num_workers = num_workers\n", "        self.save_hyperparameters()\n"
+).replace("num_workers=self.num_workers", "num_workers=self.hparams.num_workers")
+
+DATACLASS = """\
+@dataclass
+class Config:
+    data: str = "."
+    num_workers: int = 2
+
+
+def main(cfg: Config):
+    loader = DataLoader(Images(cfg.data), num_workers=cfg.num_workers)
+
+
+main(Config({made}))
+"""
+
+CONSTANT = """\
+NUM_WORKERS = 2  # of this machine
+
+def train():
+    return DataLoader(data, num_workers=NUM_WORKERS)
+"""
+
+CONFIG_DICT = """\
+config = {"data": {"root": "/data", "num_workers": 2}, "epochs": 3}
+loader = DataLoader(data, num_workers=config["data"]["num_workers"])
+"""
+
+CLICK = """\
+@click.command()
+@click.option("--num-workers", default=2)
+def main(num_workers):
+    loader = DataLoader(data, num_workers=num_workers)
+"""
+
+ABSL = 'flags.DEFINE_integer("workers", 2, "loader processes")\nloader = DataLoader(data, num_workers=FLAGS.workers)\n'
+
+SUBCLASS = """\
+class Loader(torch.utils.data.DataLoader):
+    def __init__(self, data):
+        super().__init__(data, num_workers=2)
+"""
+
+FLAGS = """\
+parser.add_argument("--workers", type=int, default=2)
+parser.add_argument("--persistent", action="store_true")
+loader = DataLoader(data, num_workers=args.workers, persistent_workers=args.persistent)
+"""
+
+FULL = """\
+loader = DataLoader(
+    data,
+    num_workers=2,
+    prefetch_factor=4,
+    persistent_workers=True,
+    multiprocessing_context="spawn",
+)
+"""
+
+NOT_EDITED = (
+    ("a star may hold anything", "loader = DataLoader(data, num_workers=2, **options)\n"),
+    ("so may arguments", "loader = DataLoader(*arguments, num_workers=2)\n"),
+    ("the literal is not what ran", "loader = DataLoader(data, num_workers=4)\n"),
+    ("two calls on one line", "a, b = DataLoader(data, num_workers=2), DataLoader(other, num_workers=2)\n"),
+    ("a factory that is not told", "loader = make_loader(data)  # a DataLoader(\n"),
+    ("no Python", "loader = DataLoader(data, num_workers=2\n"),
+    ("nested like nothing a person writes", "x = " + "-" * 3000 + "1\nloader = DataLoader(data, num_workers=2)\n"),
+    ("lines that are counted in two ways", "x = 1\rloader = DataLoader(data, num_workers=2)\n"),
+)
+
+SNIPPETS = (
+    _case("one line", PLAIN, ("num_workers=2)", "num_workers=6, persistent_workers=True)")),
+    _case(
+        "a loader without the argument",
+        "loader = DataLoader(data)\n",
+        ("(data)", "(data, num_workers=6, persistent_workers=True)"),
+        known=IN_PROCESS,
+    ),
+    _case(
+        "one argument a line",
+        ONE_A_LINE,
+        (
+            "num_workers=2,  # see the wiki\n",
+            "num_workers=6,  # see the wiki\n        persistent_workers=True,\n",
+        ),
+    ),
+    _case(
+        "hanging arguments",
+        HANGING,
+        ("num_workers=2)", "num_workers=6,\n" + " " * 37 + "persistent_workers=True)"),
+    ),
+    _case(
+        "a comment on the last one",
+        COMMENT_LAST,
+        ("num_workers=2  #", "num_workers=6,  #"),
+        ("small\n)", "small\n    persistent_workers=True\n)"),
+    ),
+    _case(
+        "no room on the line",
+        WRAPPED_LONG,
+        ("num_workers=2", "num_workers=6"),
+        ("collate_on_this_rank)", "collate_on_this_rank,\n    persistent_workers=True)"),
+    ),
+    _case("a call in a call", NESTED, (", 32))", ", 32, num_workers=6, persistent_workers=True))"), known=IN_PROCESS),
+    _case("a comprehension", TUTORIAL, ("num_workers=2)", "num_workers=6, persistent_workers=True)")),
+    _case(
+        "by position",
+        "loader = DataLoader(data, 8, True, None, None, 2, collate)\n",
+        (" 2, collate)", " 6, collate, persistent_workers=True)"),
+    ),
+    _case(
+        "tabs", "def f():\n\treturn DataLoader(\n\t\tdata,\n\t\tnum_workers=2,\n\t)\n", ("=2", "=6"), change=ONLY_MORE
+    ),
+    _case(
+        "carriage returns",
+        "def f():\r\n    return DataLoader(\r\n        data,\r\n        num_workers=2,\r\n    )\r\n",
+        ("num_workers=2,\r\n", "num_workers=6,\r\n        persistent_workers=True,\r\n"),
+    ),
+    _case("no end of line", PLAIN.rstrip(), ("=2)", "=6)"), change=ONLY_MORE),
+    _case(
+        "other alphabets", 'größe = "日本"; loader = DataLoader(data, num_workers=2)\n', ("=2", "=6"), change=ONLY_MORE
+    ),
+    _case("a mark of the byte order", "\ufeff" + PLAIN, ("=2)", "=6)"), change=ONLY_MORE),
+    _case(
+        "another name",
+        "from torch.utils.data import DataLoader as Loader\nloader = Loader(data)\n",
+        ("(data)", "(data, num_workers=6)"),
+        change=ONLY_MORE,
+        known=IN_PROCESS,
+        at=" Loader(data)",
+    ),
+    _case(
+        "what is so already is left",
+        "loader = DataLoader(data, num_workers=2, persistent_workers=True)\n",
+        ("=2", "=6"),
+        known={"num_workers": 2, "persistent_workers": True},
+    ),
+    _case(
+        "false becomes true",
+        "loader = DataLoader(data, num_workers=2, persistent_workers=False)\n",
+        ("=2", "=6"),
+        ("=False", "=True"),
+    ),
+    _case(
+        "the order of arrival",
+        PLAIN,
+        ("=2)", "=2, in_order=False)"),
+        change="DataLoader(..., num_workers=2, in_order=False); the order of samples then differs from run to run",
+        known={"num_workers": 2, "in_order": True},
+    ),
+    _case(
+        "no workers: what needs them goes too",
+        FULL,
+        ("    num_workers=2,\n    prefetch_factor=4,\n", "    num_workers=0,\n"),
+        ('    persistent_workers=True,\n    multiprocessing_context="spawn",\n', ""),
+        change="DataLoader(..., num_workers=0)",
+    ),
+    Snippet(
+        "persistent workers made anew in each epoch",
+        "for epoch in range(3):\n    loader = DataLoader(data, num_workers=2)\n",
+        None,
+        None,
+        change="DataLoader(..., num_workers=2, persistent_workers=True), made once before the loop over epochs",
+    ),
+    _case(
+        "pytorch/examples",
+        IMAGENET,
+        ("default=2, type=int, metavar='N',", "default=6, type=int, metavar='N',"),
+        ("sampler=train_sampler)", "sampler=train_sampler,\n        persistent_workers=args.workers > 0)"),
+        words=("pass --workers 6",),
+    ),
+    _case(
+        "pytorch/examples, told on the command line",
+        IMAGENET,
+        ("sampler=train_sampler)", "sampler=train_sampler,\n        persistent_workers=args.workers > 0)"),
+        words=("pass --workers 6 instead of --workers 2",),
+        argv=("python", "main.py", "-j", "2", "imagenet"),
+    ),
+    _case(
+        "pytorch/examples, which shares workers among GPUs",
+        IMAGENET_SPAWNING,
+        ("sampler=train_sampler)", "sampler=train_sampler,\n        persistent_workers=args.workers > 0)"),
+        words=("pass --workers 6 (line 16 may change it)",),
+    ),
+    Snippet(
+        "pytorch/examples, which did share them",
+        IMAGENET_SPAWNING,
+        None,
+        ("num_workers is `args.workers` there",),
+        known={"num_workers": 1, "persistent_workers": False},
+    ),
+    _case(
+        "torchvision's references",
+        REFERENCES,
+        ("default=2", "default=6"),
+        (
+            "        collate_fn=collate_fn,\n",
+            "        collate_fn=collate_fn,\n        persistent_workers=args.workers > 0,\n",
+        ),
+        words=("pass --workers 6",),
+    ),
+    _case(
+        "timm",
+        TIMM,
+        ("default=2", "default=6"),
+        words=("pass --workers 6", "persistent_workers=True where the loader itself is made"),
+        at="create_loader(",
+        through=True,
+    ),
+    _case(
+        "a factory of the user's, its default",
+        FACTORY.format(passed=""),
+        ("workers=2", "workers=6"),
+        ("num_workers=workers)", "num_workers=workers, persistent_workers=workers > 0)"),
+    ),
+    _case(
+        "a factory of the user's, an option",
+        'p.add_argument("--nw", default="2", type=int)\n' + FACTORY.format(passed=", args.nw"),
+        ('default="2"', "default='6'"),
+        words=("pass --nw 6",),
+        change=ONLY_MORE,
+    ),
+    Snippet(
+        "a factory of the user's, called in two ways",
+        FACTORY.format(passed=", 2").replace('load("test"), 64, 2', 'load("test"), 64, 1'),
+        None,
+        ("num_workers is `workers` there",),
+    ),
+    _case("Lightning", LIGHTNING, ("num_workers: int = 2", "num_workers: int = 6"), change=ONLY_MORE),
+    _case("Lightning's hyperparameters", HPARAMS, ("num_workers: int = 2", "num_workers: int = 6"), change=ONLY_MORE),
+    _case("a dataclass", DATACLASS.format(made=""), ("int = 2", "int = 6"), change=ONLY_MORE),
+    _case(
+        "a dataclass made with it",
+        DATACLASS.format(made="num_workers=2").replace("int = 2", "int = 4"),
+        ("Config(num_workers=2)", "Config(num_workers=6)"),
+        change=ONLY_MORE,
+    ),
+    _case(
+        "a constant",
+        CONSTANT,
+        ("NUM_WORKERS = 2 ", "NUM_WORKERS = 6 "),
+        ("num_workers=NUM_WORKERS)", "num_workers=NUM_WORKERS, persistent_workers=NUM_WORKERS > 0)"),
+    ),
+    _case("a dict", CONFIG_DICT, ('"num_workers": 2', '"num_workers": 6'), change=ONLY_MORE),
+    _case("click", CLICK, ("default=2", "default=6"), change=ONLY_MORE, words=("pass --num-workers 6",)),
+    _case("absl", ABSL, ("2,", "6,"), change=ONLY_MORE, words=("pass --workers 6",)),
+    Snippet(
+        "the environment",
+        'loader = DataLoader(data, num_workers=int(os.environ.get("WORKERS", "2")))\n',
+        None,
+        ("set WORKERS=6",),
+        change=ONLY_MORE,
+    ),
+    _case("a subclass", SUBCLASS, ("num_workers=2", "num_workers=6"), change=ONLY_MORE, at="super().__init__(data"),
+    _case(
+        "a switch of the command line",
+        FLAGS,
+        ("default=2", "default=6"),
+        words=("pass --workers 6", "pass --persistent"),
+    ),
+    _case(
+        "prefetching by a variable number of workers",
+        CONSTANT,
+        ("num_workers=NUM_WORKERS)", "num_workers=NUM_WORKERS, prefetch_factor=4 if NUM_WORKERS else None)"),
+        change="DataLoader(..., num_workers=2, prefetch_factor=4): more lies ready while a slow batch is made",
+        known={"num_workers": 2, "prefetch_factor": 2},
+    ),
+    Snippet(
+        "computed",
+        "workers = min(8, os.cpu_count())\nloader = DataLoader(data, num_workers=workers)\n",
+        None,
+        ("num_workers is `workers` there",),
+    ),
+    Snippet(
+        "set in two places",
+        "workers = 2\nif fast:\n    workers = 8\nloader = DataLoader(data, num_workers=workers)\n",
+        None,
+        ("num_workers is `workers` there",),
+    ),
+    Snippet(
+        "a loop's",
+        "for workers in (1, 2):\n    loader = DataLoader(data, num_workers=workers)\n",
+        None,
+        ("num_workers is `workers` there",),
+    ),
+    _case(
+        "DDP's search",
+        "from torch.nn.parallel import DistributedDataParallel as DDP\nnet = DDP(net, find_unused_parameters=True)\n",
+        ("=True", "=False"),
+        change="DistributedDataParallel(..., find_unused_parameters=False), then compare the steps",
+        known={"find_unused_parameters": True},
+        at="= DDP(",
+    ),
+    *(Snippet(name, text, None, None) for name, text in NOT_EDITED),
+)

@@ -1,0 +1,194 @@
+"""Failures by what PyTorch, NCCL, gloo and torchrun of several versions print of them; causes are told from what follows them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recordings import FIRST_STEP_NS, SECOND, plan, rank_process, recording
+
+from advisor.analysis.analyse import analyse
+from advisor.analysis.failures import is_consequence, recognised
+from advisor.core.analysis import Failure
+from advisor.core.recording import Event, Recording
+
+MISMATCH = (
+    "RuntimeError: Detected mismatch between collectives on ranks. Rank 1 is running collective: CollectiveFingerPrint("
+    "SequenceNumber=3104, OpType=ALLREDUCE, TensorShape=[195812480], TensorDtypes=BFloat16), but Rank 0 is running collective: "
+    "CollectiveFingerPrint(SequenceNumber=3104, OpType=ALLREDUCE, TensorShape=[51123456], TensorDtypes=BFloat16).Collectives "
+    "differ in the following aspects:   Tensor Tensor shapes: 195812480vs 51123456"
+)
+# What it is, and its text as some version printed it.
+KNOWN = [line.split(" | ", 1) for line in Path(__file__).with_name("failure_texts.txt").read_text().splitlines()]
+FOLLOWING = [
+    "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:598] Connection closed by peer [172.28.0.12]:14004",
+    "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:589] Read error [192.168.70.92]:25266: Connection reset by peer",
+    "torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.hpp:268, remote process exited "
+    "or there was a network error, NCCL version 2.21.5",
+    "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.",
+    "[E ProcessGroupNCCL.cpp:460] To avoid data inconsistency, we are taking the entire process down.",
+    "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
+    "torch.distributed.elastic.multiprocessing.api.SignalException: Process 4711 got signal: 15",
+    "W0612 torch/distributed/elastic/multiprocessing/api.py:863] Sending process 99 closing signal SIGTERM",
+    "torch.distributed.DistBackendError: NCCL communicator was aborted on rank 1.",
+]
+
+
+@pytest.mark.parametrize(("kind", "text"), KNOWN)
+def test_a_known_failure_is_recognised_and_comes_with_advice(kind: str, text: str) -> None:
+    found = recognised(text)
+    assert found is not None and found.kind == kind
+    assert found.title and found.advice and "{" not in found.title and "()" not in found.title
+    assert not is_consequence(text)
+
+
+@pytest.mark.parametrize("text", FOLLOWING)
+def test_what_follows_from_another_ranks_end_is_no_cause(text: str) -> None:
+    assert is_consequence(text) and recognised(text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "step 100: loss 0.31, error 12.5 %",
+        "ValueError: no such class",
+        "timeout set to 600 s",
+        "memory 3.1 GB, time 12 s",
+        "",
+    ],
+)
+def test_other_lines_are_neither(text: str) -> None:
+    assert recognised(text) is None and not is_consequence(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (KNOWN[2][1], "rank 1, 3 never came to the barrier"),
+        (KNOWN[4][1], "the NCCL watchdog gave up on a collective (ALLREDUCE)"),
+        (KNOWN[6][1], "rank 1 and rank 0 use the same GPU"),
+        (KNOWN[8][1], "asked for 55.57 GiB"),
+        (KNOWN[19][1], "the ranks did not find each other (1/3 came)"),
+        (KNOWN[20][1], "the ranks did not find each other"),
+        ("CUDA out of memory.", "the GPU's memory ran out"),
+    ],
+)
+def test_numbers_in_the_text_are_kept(text: str, said: str) -> None:
+    found = recognised(text)
+    assert found is not None and said in found.title
+
+
+def failed(
+    *exceptions: tuple[int, str, str],
+    lines: tuple[str, ...] = (),
+    steps: int = 30,
+    signals: dict[int, int] | None = None,
+) -> Recording:
+    """Ranks that ended one second after the other, each by this exception (type, message); and what the job printed."""
+    ranks = {rank: plan(steps) for rank in (0, 1)} if steps else {}
+    order = [rank for rank, *_ in exceptions] or sorted(signals or {})
+    processes = [
+        rank_process(
+            rank,
+            ended_ns=FIRST_STEP_NS + (20 + order.index(rank)) * SECOND,
+            exit_code=None if (signals or {}).get(rank) else 1,
+            exit_signal=(signals or {}).get(rank),
+            **({} if steps else {"role": "other"}),
+        )
+        for rank in order
+    ]
+    facts: dict[int, Any] = {100 + r: {"rank": r, "exception": {"type": t, "message": m}} for r, t, m in exceptions}
+    event = Event(FIRST_STEP_NS, "output", None, None, {"lines": list(lines)})
+    made = recording(ranks, meta={"exit_code": 1}, facts=facts, events=(event,) if lines else ())
+    return replace(made, processes=tuple(processes))
+
+
+def failure(made: Recording) -> Failure:
+    found = analyse(made).failure
+    assert found is not None
+    return found
+
+
+def test_the_rank_whose_exception_is_a_cause_is_named_whoever_ended_first() -> None:
+    gone = (0, "RuntimeError", "[pair.cc:598] Connection closed by peer [127.0.0.1]:10895")
+    cause = (1, "OutOfMemoryError", "CUDA out of memory. Tried to allocate 2.00 GiB.")
+    made = failed(gone, cause)
+    assert (failure(made).kind, failure(made).rank) == ("GPU memory", 1)
+    assert [(d.rank, d.follows) for d in analyse(made).deaths] == [(0, True), (1, False)]
+
+
+def test_any_exception_of_the_first_rank_is_the_failure() -> None:
+    found = failure(failed((1, "ValueError", "record 40 is damaged\nsecond line")))
+    assert (found.kind, found.title, found.rank) == ("exception", "ValueError: record 40 is damaged", 1)
+
+
+def test_a_job_that_never_trained_is_told_of_by_whoever_raised() -> None:
+    taken = "The server socket has failed to listen on any local network address. port: 29500, name: EADDRINUSE"
+    made = failed((0, "DistNetworkError", taken), steps=0)
+    assert (failure(made).kind, failure(made).rank) == ("address in use", 0)
+    launcher = {200: {"rank": -1, "exception": {"type": "ChildFailedError", "message": "\n====\ntrain.py FAILED"}}}
+    assert analyse(replace(made, facts=launcher)).failure is None, "the launcher only passes it on"
+
+
+TORCHRUN_END = (
+    "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
+    "train.py FAILED",
+    "Failures:",
+    "[1]:",
+    "  time      : 2025-07-10_21:46:37",
+    "  rank      : 1 (local_rank: 1)",
+    "  exitcode  : -6 (pid: 32051)",
+    "Root Cause (first observed failure):",
+    "[0]:",
+    "  time      : 2025-07-10_21:46:37",
+    "  host      : node",
+    "  rank      : 3 (local_rank: 3)",
+    "  exitcode  : -6 (pid: 32050)",
+)
+
+
+@pytest.mark.parametrize(
+    ("lines", "kind", "rank"),
+    [
+        ((f"[rank1]: {MISMATCH}",), "mismatched collectives", 1),
+        (("[default5]:RuntimeError: CUDA error: device-side assert triggered",), "device assertion", 5),
+        (("RuntimeError: CUDA error: device-side assert triggered", *TORCHRUN_END), "device assertion", 3),
+        (("Traceback (most recent call last):", "KeyError: 'label'", *TORCHRUN_END), "exception", 3),
+        ((*FOLLOWING[:3], "[rank0]: mypackage.errors.BadShard: shard 3"), None, None),
+        ((*FOLLOWING[:3], "[rank0]: mypackage.errors.BadShardError: shard 3", *FOLLOWING[3:]), "exception", 0),
+    ],
+)
+def test_kept_output_tells_what_and_who_was_first(lines: tuple[str, ...], kind: str | None, rank: int | None) -> None:
+    found = analyse(failed(lines=lines, signals={1: 6})).failure
+    assert (found.kind, found.rank) == (kind, rank) if found else (kind, rank) == (None, None)
+
+
+def watchdogs(*enqueued: int) -> tuple[str, ...]:
+    """Each rank gives up on collective 1580 at about the same time, and says what it has called since."""
+    gave_up = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1580, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600060 ms"
+    seen = "Exception (either an error or timeout) detected by watchdog at work: 1580, last enqueued NCCL work:"
+    lines = [f"[rank{rank}]:[E321 ProcessGroupNCCL.cpp:607] [Rank {rank}] {gave_up}" for rank in range(len(enqueued))]
+    lines += [
+        f"[rank{r}]:[E321 ProcessGroupNCCL.cpp:1664] [PG 1 Rank {r}] {seen} {n}, last completed NCCL work: 1579."
+        for r, n in enumerate(enqueued)
+    ]
+    return tuple(lines)
+
+
+@pytest.mark.parametrize(
+    ("enqueued", "rank"), [((1582, 1582, 1580, 1582), 2), ((1582, 1582, 1582), None), ((1580, 1580, 1582), None)]
+)
+def test_the_rank_that_is_behind_is_named_and_not_the_first_to_give_up(
+    enqueued: tuple[int, ...], rank: int | None
+) -> None:
+    found = failure(failed(lines=watchdogs(*enqueued), signals={0: 6}))
+    assert (found.kind, found.rank) == ("watchdog", rank)
+
+
+def test_a_job_that_ended_well_has_not_failed() -> None:
+    made = recording(
+        {0: plan(30)}, facts={100: {"exception": {"type": "ValueError", "message": "caught, and retried"}}}
+    )
+    assert analyse(made).failure is None

@@ -1,0 +1,76 @@
+"""What `compare` shows: eighty columns, tables that hold, and no string of a job that acts."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from noisy_runs import noisy_run
+from report_samples import HOSTILE
+from test_report_hostile import DANGEROUS
+
+from advisor.compare import compare
+from advisor.core.comparison import Comparison, FactChange, FindingChange
+from advisor.report import FORMATS
+from advisor.report.compared import render
+
+
+def compared(**given: Any) -> Comparison:
+    runs = noisy_run("before", 1), noisy_run("after-the-change", 2, scale=1.4), noisy_run("two-ranks", 3, ranks=2)
+    return compare(runs, max_regression=0.05, **given)
+
+
+def hostile() -> Comparison:
+    made = compared()
+    facts = tuple(FactChange("arguments", text, text, text) for text in HOSTILE)
+    findings = tuple(FindingChange("X", text, "appeared", None, 0.1) for text in HOSTILE)
+    pairs = tuple(replace(pair, facts=facts, findings=findings, notes=HOSTILE, why=HOSTILE[0]) for pair in made.pairs)
+    runs = tuple(replace(run, name=HOSTILE[place], title=HOSTILE[0]) for place, run in enumerate(made.runs))
+    return replace(made, pairs=pairs, runs=runs)
+
+
+def test_the_text_fits_eighty_columns_and_begins_with_the_verdict() -> None:
+    text = render(compared(), "text")
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.startswith("▼ regressed: after-the-change against before: 0.7")
+    for part in ("limit  ", "WHERE A STEP'S TIME WENT", "efficiency", "ranks"):
+        assert part in text
+    assert "two-ranks against before" in text
+
+
+def test_a_change_that_may_be_none_stands_in_brackets() -> None:
+    text = render(compared(), "text")
+    rows = {line.split("  ")[1].strip(): line for line in text.splitlines() if line.startswith("  ")}
+    assert re.search(r"  \+\d", rows["forward"]) and "(" not in rows["forward"]
+    same = render(compare((noisy_run("a", 1), noisy_run("b", 2))), "text")
+    assert re.search(r"^  forward .*\([+−].*\)", same, re.M)
+
+
+def test_the_efficiency_column_is_there_only_where_it_says_something() -> None:
+    assert "efficiency" not in render(compare((noisy_run("a", 1), noisy_run("b", 2))), "text")
+    assert "efficiency" in render(compared(), "text")
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_no_string_of_the_job_acts(format: str) -> None:
+    shown = render(hostile(), format)
+    assert not DANGEROUS.search(shown)
+    if format in ("md", "html"):
+        assert "<script>alert" not in shown and "<img src" not in shown
+
+
+def test_the_page_holds_its_own_data_and_loads_nothing() -> None:
+    page = render(compared(), "html")
+    data = re.search(r'<script type="application/json" id="comparison-data">(.*?)</script>', page, re.S)
+    assert data and json.loads(data[1])["schema"] == "rn50-advisor/compare/1"
+    assert not re.search(r"(src|href)=", page) and "default-src 'none'" in page
+    assert len(page) < 400_000
+
+
+def test_markdown_tables_have_as_many_cells_in_each_row() -> None:
+    for block in re.findall(r"(?:^\|.*\|$\n?)+", render(hostile(), "md"), re.M):
+        rows = block.strip().splitlines()
+        assert len({len(re.split(r"(?<!\\)\|", row)) for row in rows}) == 1, rows[:3]

@@ -1,0 +1,94 @@
+"""Fixes of findings get their diffs from the kept sources and what the recorder said of the loader."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from advisor.core.analysis import Analysis
+from advisor.core.findings import Finding, Fix, Where
+from advisor.core.recording import Meta, Source
+from advisor.core.report import StepTime, Throughput
+from advisor.edits import attach
+from advisor.edits.attach import with_edits
+
+TEXT = "train = DataLoader(data, num_workers=2)\ntest = DataLoader(other, num_workers=0)\n"
+SOURCE = Source("/work/src/train.py", "", TEXT)
+
+
+def analysis(*loaders: dict[str, Any], cwd: str | None = "/work") -> Analysis:
+    meta = Meta("", ("torchrun", "src/train.py"), "/elsewhere", "", 0.0, 0, 0)
+    facts = {"0": {"loaders": list(loaders), "cwd": cwd, "argv": ["src/train.py"]}}
+    return Analysis(meta, 1, StepTime(None, None, 0, 0), Throughput(None, None, None, 1), facts=facts)
+
+
+def loader(**more: Any) -> dict[str, Any]:
+    told = {"file": "src/train.py", "line": 1, "training": True, "num_workers": 2, "persistent_workers": False}
+    return {**told, **more}
+
+
+def edited(fix: Fix, of: Analysis, *sources: Source) -> Fix:
+    finding = Finding("DAT004", "", "high", 1.0, 0.1, fixes=(fix,))
+    return with_edits([finding], of, sources)[0].fixes[0]
+
+
+FIX = Fix("num_workers=2 → 6", "DataLoader(..., num_workers=6)", Where("src/train.py", 1), "one line")
+
+
+def test_a_fix_gets_the_diff_of_the_file_it_names():
+    fix = edited(FIX, analysis(loader()), SOURCE)
+    assert fix.diff is not None
+    assert fix.diff.startswith("--- a/src/train.py\n+++ b/src/train.py\n")
+    assert "-train = DataLoader(data, num_workers=2)\n+train = DataLoader(data, num_workers=6)\n" in fix.diff
+    assert fix.change == FIX.change and fix.title == FIX.title
+
+
+def test_without_a_folder_of_the_rank_the_jobs_counts():
+    assert edited(FIX, analysis(loader(), cwd=None), SOURCE).diff is None
+    assert edited(FIX, analysis(loader(), cwd=None), Source("/elsewhere/src/train.py", "", TEXT)).diff is not None
+
+
+@pytest.mark.parametrize(
+    "fix",
+    [
+        Fix("less", "larger machine", Where("src/train.py", 1)),
+        Fix("nowhere", FIX.change, None),
+        Fix("elsewhere", FIX.change, Where("other.py", 1)),
+        Fix("another call", "gc.freeze(..., generation=2)", Where("src/train.py", 1)),
+        Fix("what is so already", "DataLoader(..., num_workers=2)", Where("src/train.py", 1)),
+    ],
+    ids=lambda fix: fix.title,
+)
+def test_what_no_edit_serves_stays_as_it_was(fix):
+    assert edited(fix, analysis(loader()), SOURCE) == fix
+
+
+def test_of_several_loaders_made_at_one_line_the_one_that_trains_counts():
+    of = analysis(loader(num_workers=0, training=False), loader())
+    assert edited(FIX, of, SOURCE).diff is not None
+
+
+def test_words_stand_under_the_change():
+    text = 'p.add_argument("--workers", type=int, default=2)\ntrain = DataLoader(data, num_workers=args.workers)\n'
+    of = analysis(loader(line=2))
+    fix = edited(Fix(FIX.title, FIX.change, Where("src/train.py", 2)), of, Source("/work/src/train.py", "", text))
+    assert fix.change == "DataLoader(..., num_workers=6)\npass --workers 6"
+    assert fix.diff is not None and "default=6" in fix.diff
+
+
+def test_a_failure_inside_costs_the_diff_and_nothing_else(monkeypatch):
+    def fails(*_args, **_kwargs):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(attach, "advise", fails)
+    attach._advice.cache_clear()
+    assert edited(FIX, analysis(loader()), SOURCE) == FIX
+    attach._advice.cache_clear()
+
+
+def test_libcst_is_imported_for_a_diff_only():
+    code = "import sys, advisor.diagnose; sys.exit('libcst' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

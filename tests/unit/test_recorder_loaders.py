@@ -1,0 +1,245 @@
+"""What is told of a DataLoader and its data set: much, by name, and without running any code of the user's."""
+
+from __future__ import annotations
+
+import gc
+import json
+import weakref
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transforms = pytest.importorskip("torchvision.transforms")
+
+from torch.utils.data import (  # noqa: E402
+    BatchSampler,
+    ConcatDataset,
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    Subset,
+    TensorDataset,
+)
+
+from probes.rank import loaders  # noqa: E402
+from probes.rank.loaders import batch_bytes, describe_dataset, describe_loader, own  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+
+class Pictures(Dataset):
+    def __init__(self, root="pictures", length=10, transform=None):
+        self.root, self.length, self.transform = root, length, transform
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, index):
+        raise AssertionError("data was touched")
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        raise AssertionError("data was touched")
+
+
+class Own:
+    """A transform of the user's, whose repr must stay unasked."""
+
+    def __repr__(self):
+        raise AssertionError("the user's repr was run")
+
+
+def first_words(worker):
+    pass
+
+
+def collate(batch):
+    raise AssertionError("data was touched")
+
+
+def test_all_arguments_that_matter_are_told():
+    loader = DataLoader(
+        Pictures(),
+        batch_size=4,
+        shuffle=True,
+        num_workers=2,
+        collate_fn=collate,
+        drop_last=True,
+        timeout=30,
+        worker_init_fn=first_words,
+        multiprocessing_context="spawn",
+        generator=torch.Generator(),
+        prefetch_factor=3,
+        persistent_workers=True,
+        in_order=False,
+    )
+    told = describe_loader(loader)
+    expected = {
+        "class": "DataLoader",
+        "batch_size": 4,
+        "shuffle": True,
+        "num_workers": 2,
+        "collate": "collate",
+        "drop_last": True,
+        "timeout": 30,
+        "worker_init": "first_words",
+        "context": "spawn",
+        "generator": True,
+        "prefetch_factor": 3,
+        "persistent_workers": True,
+        "in_order": False,
+        "sampler": "RandomSampler",
+        "batch_sampler": None,
+    }
+    assert {name: told[name] for name in expected} == expected
+    assert told["dataset"]["length"] == 10
+    json.dumps(told)
+
+
+def test_the_place_is_the_call_of_the_users():
+    told = describe_loader(DataLoader(Pictures()))
+    assert Path(told["file"]).name == Path(__file__).name
+    assert "DataLoader(Pictures())" in Path(__file__).read_text().splitlines()[told["line"] - 1]
+    assert "through" not in told
+
+
+def test_a_package_between_the_user_and_the_loader_is_named(tmp_path):
+    code = compile("def make(describe):\n    return describe(None)\n", "/env/site-packages/pack/factory.py", "exec")
+    scope = {"__name__": "pack.factory"}
+    exec(code, scope)
+    told = scope["make"](describe_loader)
+    assert told["through"] == "pack.factory.make"
+    assert Path(told["file"]).name == Path(__file__).name
+
+
+@pytest.mark.parametrize(
+    ("sampler", "shuffles"),
+    [
+        (RandomSampler, True),
+        (lambda data: DistributedSampler(data, num_replicas=2, rank=0), True),
+        (lambda data: DistributedSampler(data, num_replicas=2, rank=0, shuffle=False), False),
+        (lambda data: list(range(10)), None),
+        (lambda data: None, False),
+    ],
+)
+def test_whether_the_order_is_shuffled_is_read_off_the_sampler(sampler, shuffles):
+    data = Pictures()
+    assert describe_loader(DataLoader(data, sampler=sampler(data)))["shuffle"] is shuffles
+
+
+def test_a_batch_sampler_of_the_users_is_named():
+    class Buckets(BatchSampler):
+        pass
+
+    data = Pictures()
+    told = describe_loader(DataLoader(data, batch_sampler=Buckets(RandomSampler(data), 4, False)))
+    assert told["batch_sampler"].endswith("Buckets") and told["batch_size"] is None
+
+
+@pytest.mark.parametrize(
+    ("wrapped", "lengths"),
+    [
+        (lambda: Subset(Pictures(), range(3)), (3, 10)),
+        (lambda: Subset(Subset(Pictures(), range(5)), range(2)), (2, 5, 10)),
+        (lambda: ConcatDataset([Pictures(length=3), Pictures(length=4)]), (7, 3)),
+    ],
+)
+def test_wrappers_are_unwrapped(wrapped, lengths):
+    told, seen = describe_dataset(wrapped()), []
+    root = told["root"]
+    while told:
+        seen.append(told["length"])
+        told = told.get("inner") or (told.get("parts") or [None])[0]
+    assert tuple(seen) == lengths
+    assert root == str(Path("pictures").resolve())
+
+
+def test_a_data_set_without_length_has_none():
+    assert describe_dataset(Stream())["length"] is None
+
+
+def test_a_length_that_raises_is_none():
+    class Raising(Pictures):
+        def __len__(self):
+            raise RuntimeError("not yet")
+
+    assert describe_dataset(Raising())["length"] is None
+
+
+def test_a_slow_length_is_asked_for_once(monkeypatch):
+    calls = []
+
+    class Slow(Pictures):
+        def __len__(self):
+            calls.append(1)
+            return 5
+
+    clock = iter(range(0, 10**12, loaders._SLOW_NS + 1))
+    monkeypatch.setattr(loaders, "perf_counter_ns", lambda: next(clock))
+    monkeypatch.setattr(loaders, "_slow_lengths", set())
+    assert [describe_dataset(Slow())["length"] for _ in range(3)] == [5, None, None]
+    assert len(calls) == 1
+
+
+def test_transforms_are_named_and_known_ones_show_their_settings():
+    chain = transforms.Compose([transforms.RandomCrop(24), Own(), transforms.Lambda(collate)])
+    told = describe_dataset(Pictures(transform=chain))
+    assert told["transforms"] == ["RandomCrop", "Own", "Lambda"]
+    assert told["transform_settings"][0].startswith("RandomCrop(size=(24, 24)")
+    assert told["transform_settings"][1] is None
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        lambda: torch.nn.Sequential(transforms.RandomCrop(24), transforms.RandomHorizontalFlip()),
+        lambda: pytest.importorskip("torchvision.transforms.v2").Compose(
+            [transforms.RandomCrop(24), transforms.RandomHorizontalFlip()]
+        ),
+    ],
+)
+def test_chains_of_every_kind_are_taken_apart(transform):
+    assert describe_dataset(Pictures(transform=transform()))["transforms"] == ["RandomCrop", "RandomHorizontalFlip"]
+
+
+def test_no_property_and_no_getattr_of_the_users_runs():
+    class Lazy(Pictures):
+        @property
+        def data_dir(self):
+            raise AssertionError("a property was run")
+
+        def __getattr__(self, name):
+            raise AssertionError(f"__getattr__({name!r}) was run")
+
+    lazy = Lazy()
+    del lazy.__dict__["root"]
+    assert "root" not in describe_dataset(lazy)
+    assert own(lazy, "data_dir") is None
+
+
+def test_tensors_are_told_by_shape():
+    told = describe_dataset(TensorDataset(torch.zeros(8, 3), torch.zeros(8, dtype=torch.int64)))
+    assert told["tensors"] == ["float32[8, 3]", "int64[8]"]
+
+
+def test_nothing_is_kept_alive():
+    loader = DataLoader(Pictures(transform=transforms.RandomCrop(24)))
+    told, dead = describe_loader(loader), weakref.ref(loader.dataset)
+    del loader
+    gc.collect()
+    assert dead() is None and told["dataset"]["length"] == 10
+
+
+def test_the_bytes_of_a_batch_are_those_of_its_tensors():
+    batch = [torch.zeros(4, 3, 8, 8), {"label": torch.zeros(4, dtype=torch.int64), "names": ["a"] * 4}]
+    assert batch_bytes(batch) == 4 * 3 * 8 * 8 * 4 + 4 * 8
+    assert batch_bytes("text") == 0
+
+
+def test_of_a_long_concatenation_a_few_parts_are_described():
+    told = describe_dataset(ConcatDataset([Pictures() for _ in range(1000)]))
+    assert len(told["parts"]) < 10 and told["parts_count"] == 1000

@@ -1,0 +1,246 @@
+"""Looks into the making of a batch: each part is told by name, and the job's objects, order, errors and random numbers stay its own."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+import traceback
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from advisor.run.rings import RingReader
+from probes.rank.layout import KIND_LOOK, KIND_PART, LOOK_FIELDS, PART_FIELDS
+from probes.rank.parts import Names
+
+torch = pytest.importorskip("torch", reason="torch not installed: pip install '.[train]'")
+pytestmark = pytest.mark.torch
+
+from time import perf_counter_ns, thread_time_ns  # noqa: E402
+
+from torch.utils.data._utils.fetch import _IterableDatasetFetcher, _MapDatasetFetcher  # noqa: E402
+
+from probes.rank.looks import FIRST_EVERY_NS, LAST_EVERY_NS, Look, Looks  # noqa: E402
+from probes.rank.ring import Ring  # noqa: E402
+
+BATCH = [3, 1, 2, 0]
+
+
+def burn(ms: float) -> None:
+    end_ns = thread_time_ns() + ms * 1e6
+    while thread_time_ns() < end_ns:
+        pass
+
+
+class Short:
+    def __call__(self, x: Any) -> Any:
+        return x
+
+
+class Long:
+    def __call__(self, x: Any) -> Any:
+        burn(3)
+        return x
+
+
+class Failing:
+    def __call__(self, x: Any) -> Any:
+        raise ValueError(f"cannot transform {x}")
+
+
+class Chain:
+    def __init__(self, *steps: Any, kind: Callable[[Any], Any] = list) -> None:
+        self.transforms = kind(steps)
+
+    def __call__(self, x: Any) -> Any:
+        for step in self.transforms:
+            x = step(x)
+        return x
+
+
+class Shrinking(Chain):
+    """A container that changes its own list while it is walked."""
+
+    def __call__(self, x: Any) -> Any:
+        x = super().__call__(x)
+        self.transforms.append(Short())
+        return x
+
+
+class Numbers(torch.utils.data.Dataset):  # type: ignore[misc, name-defined]
+    def __init__(self, transform: Any) -> None:
+        self.transform = transform
+
+    def __len__(self) -> int:
+        return 100
+
+    def __getitem__(self, index: int) -> Any:
+        return self.transform(index)
+
+
+class Together(Numbers):
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        assert type(indices) is list
+        return [self[index] for index in indices]
+
+
+class Stream(torch.utils.data.IterableDataset):  # type: ignore[misc, name-defined]
+    def __init__(self, transform: Any) -> None:
+        self.transform = transform
+
+    def __iter__(self) -> Any:
+        return (self.transform(n) for n in range(4))
+
+
+def collate(batch: list[Any]) -> Any:
+    burn(2)
+    return torch.tensor(batch)
+
+
+def look_into(
+    folder: Path, dataset: Any, *, fetcher: Any = _MapDatasetFetcher
+) -> tuple[Any, dict[str, int], dict[str, float]]:
+    """The batch, the look's record, and CPU milliseconds by the parts' names."""
+    ring = Ring(str(folder / "worker-1.ring"), slots=64, role=2)
+    look = Look(Names(str(folder)), dataset, BATCH, 7)
+    look.begin()
+    began = perf_counter_ns()
+    batch = fetcher(dataset, True, collate, False).fetch(look.index)
+    look.finish(ring, began, len(BATCH), batch, worker=0, loader=5)
+    rows = RingReader(folder / "worker-1.ring").drain().rows
+    [(_, values)] = rows[KIND_LOOK]
+    parts = [dict(zip(PART_FIELDS, part, strict=True)) for _, part in rows[KIND_PART]]
+    named = {part["part"]: json.loads((folder / f"part-{part['part']}.json").read_text())["name"] for part in parts}
+    return batch, dict(zip(LOOK_FIELDS, values, strict=True)), {named[p["part"]]: p["cpu_ns"] / 1e6 for p in parts}
+
+
+CHAINS = {
+    "list": lambda: Chain(Short(), Long()),
+    "tuple": lambda: Chain(Short(), Long(), kind=tuple),
+    "nested": lambda: Chain(Short(), Chain(Long())),
+    "sequential": lambda: torch.nn.Sequential(*map(Module, (Short(), Long()))),
+    "single": Long,
+}
+
+
+class Module(torch.nn.Module):  # type: ignore[misc, name-defined]
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Any) -> Any:
+        return self.inner(x)
+
+
+@pytest.mark.parametrize("style", CHAINS)
+def test_the_long_transform_is_told_by_name_and_the_order_is_kept(tmp_path: Path, style: str) -> None:
+    transform = CHAINS[style]()
+    classes = {owner: dict(vars(owner)) for owner in (type(transform), Chain, Numbers, torch.nn.Sequential)}
+    held = [id(step) for step in getattr(transform, "transforms", ())]
+    batch, look, parts = look_into(tmp_path, Numbers(transform))
+    assert batch.tolist() == BATCH
+    name = "Module" if style == "sequential" else "Long"
+    assert max(parts, key=lambda part: parts[part]) == name and parts[name] >= 3
+    assert (look["loader"], look["samples"], look["covered"]) == (5, 4, 1)
+    assert look["collate_cpu_ns"] >= 2e6 and look["batch_bytes"] == 32
+    assert {owner: dict(vars(owner)) for owner in classes} == classes
+    assert held == [id(step) for step in getattr(transform, "transforms", ())]
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda d: torch.utils.data.Subset(d, range(50)), lambda d: torch.utils.data.ConcatDataset([d, d])]
+)
+def test_transforms_are_found_in_data_sets_inside_data_sets(tmp_path: Path, wrap: Callable[[Any], Any]) -> None:
+    batch, look, parts = look_into(tmp_path, wrap(Numbers(Chain(Short(), Long()))))
+    assert batch.tolist() == BATCH and look["covered"] == 1
+    assert set(parts) == {"Numbers.__getitem__", "Short", "Long"}
+
+
+def test_a_data_set_that_makes_its_batch_at_once_is_looked_into_as_a_whole(tmp_path: Path) -> None:
+    batch, look, parts = look_into(tmp_path, Together(Chain(Short(), Long())))
+    assert batch.tolist() == BATCH
+    assert (look["covered"], look["collate_ns"]) == (4, -1) and parts["Long"] >= 12
+
+
+def test_a_stream_is_looked_into_as_well(tmp_path: Path) -> None:
+    batch, look, parts = look_into(tmp_path, Stream(Chain(Short(), Long())), fetcher=_IterableDatasetFetcher)
+    assert batch.tolist() == [0, 1, 2, 3] and look["covered"] == 1
+    assert parts["Long"] >= 3 and "Stream.__iter__" in parts
+
+
+def test_the_users_own_transform_is_told_with_its_place(tmp_path: Path) -> None:
+    look_into(tmp_path, Numbers(Chain(Long(), burn_nothing)))
+    told = {part["name"]: part for part in (json.loads(path.read_text()) for path in tmp_path.glob("part-*.json"))}
+    lines = Path(__file__).read_text().splitlines()
+    assert told["Long"]["file"] == told["burn_nothing"]["file"] == __file__
+    assert lines[told["Long"]["line"] - 1].strip().startswith("def __call__")
+    assert lines[told["burn_nothing"]["line"] - 1].startswith("def burn_nothing")
+
+
+def burn_nothing(x: Any) -> Any:
+    return x
+
+
+@pytest.mark.parametrize("style", ["list", "tuple", "nested", "single"])
+def test_a_failing_transform_shows_the_traceback_it_would_have_shown(tmp_path: Path, style: str) -> None:
+    failing = {
+        "list": Chain(Short(), Failing()),
+        "tuple": Chain(Failing(), kind=tuple),
+        "nested": Chain(Chain(Failing())),
+        "single": Failing(),
+    }
+    dataset = Numbers(failing[style])
+    before = {owner: dict(vars(owner)) for owner in (Chain, Failing)}
+    look = Look(Names(str(tmp_path)), dataset, [9], 0)
+    texts = []
+    for index in ([9], look.index):
+        try:
+            _MapDatasetFetcher(dataset, True, collate, False).fetch(index)
+        except ValueError:
+            texts.append(traceback.format_exc())
+    look.abandon()
+    assert texts[0] == texts[1] and "cannot transform 9" in texts[0]
+    assert {owner: dict(vars(owner)) for owner in before} == before
+
+
+def test_a_container_that_changes_its_own_list_has_changed_it(tmp_path: Path) -> None:
+    transform = Shrinking(Short())
+    look_into(tmp_path, Numbers(transform))
+    assert len(transform.transforms) == 1 + len(BATCH) and type(transform.transforms) is list
+
+
+class Curious:
+    """A step that looks at the container it is in."""
+
+    def __init__(self) -> None:
+        self.chain: Any = None
+        self.seen: list[Any] = []
+
+    def __call__(self, x: Any) -> Any:
+        copied, pickled = copy.deepcopy(self.chain.transforms[:1]), pickle.loads(pickle.dumps(self.chain.transforms))
+        self.seen.append(
+            (type(copied), type(pickled), isinstance(self.chain.transforms, list), "transforms" in vars(self.chain))
+        )
+        return x
+
+
+def test_a_step_that_copies_its_container_gets_plain_lists(tmp_path: Path) -> None:
+    curious = Curious()
+    curious.chain = Chain(Short(), Short())
+    look_into(tmp_path, Numbers(Chain(curious)))
+    assert set(curious.seen) == {(list, list, True, True)}
+
+
+def test_looks_are_far_between_and_farther_in_long_jobs(tmp_path: Path) -> None:
+    looks, dataset, times = Looks(str(tmp_path)), Numbers(Short()), []
+    for now in range(0, 3_600_000_000_000, 20_000_000):
+        if looks.due(now):
+            looks.take(now, dataset, BATCH)
+            times.append(now)
+    gaps = [b - a for a, b in pairwise(times)]
+    assert gaps[0] == FIRST_EVERY_NS and gaps[-1] == LAST_EVERY_NS and gaps == sorted(gaps)
+    assert len(times) < 1200

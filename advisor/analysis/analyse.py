@@ -12,6 +12,7 @@ from advisor.analysis.budget import Account, account
 from advisor.analysis.capacities import Seen, capacities
 from advisor.analysis.collecting import collecting_values
 from advisor.analysis.data_mount import data_mount
+from advisor.analysis.copying import copy_values
 from advisor.analysis.delivery import delivery_values
 from advisor.analysis.epochs import epoch_values
 from advisor.analysis.failures import failure_of, mark_followers
@@ -82,6 +83,7 @@ def analyse(recording: Recording) -> Analysis:
         _comm_values(recording, accounts, values, missing)
         values.update(thread_values(window))
         values.update(collecting_values(recording, steady, accounts))
+        values.update(copy_values(recording, steady, missing))
         made = _throughput(accounts, steady, values.get(("step.samples", JOB))).samples_per_s
         values.update(gpu_values(window, devices, missing, made))
         held, creeps = gpu_memory(recording, steady, devices)

@@ -18,11 +18,12 @@ from advisor.analysis.epochs import epoch_values
 from advisor.analysis.failures import failure_of, mark_followers
 from advisor.analysis.feeding import worker_model
 from advisor.analysis.gpu_memory import gpu_memory
-from advisor.analysis.gpus import error_values, gpu_values, gpus_of, path_values, paths_of
+from advisor.analysis.gpu_ranks import gpus_of, paths_of
+from advisor.analysis.gpu_strips import gpu_strips
+from advisor.analysis.gpus import error_values, gpu_values, path_values
 from advisor.analysis.host import (
     Window,
     cpu_values,
-    gpu_strips,
     host_strip,
     process_by_rank,
     quota_values,

@@ -11,7 +11,7 @@ import rules
 from rules.rule import Rule
 
 ENTRY_POINT = "rn50_advisor.rules"
-_MODULE = re.compile(r"[a-z]{3}\d{3}_\w+")
+_MODULE = re.compile(r"[a-z][a-z0-9]{2}\d{3}_\w+")
 
 
 def all_rules() -> tuple[Rule, ...]:

@@ -12,16 +12,18 @@ from advisor.analysis.budget import Account, account
 from advisor.analysis.capacities import Seen, capacities
 from advisor.analysis.collecting import collecting_values
 from advisor.analysis.data_mount import data_mount
+from advisor.analysis.copying import copy_values
 from advisor.analysis.delivery import delivery_values
 from advisor.analysis.epochs import epoch_values
 from advisor.analysis.failures import failure_of, mark_followers
 from advisor.analysis.feeding import worker_model
 from advisor.analysis.gpu_memory import gpu_memory
-from advisor.analysis.gpus import error_values, gpu_values, gpus_of, path_values, paths_of
+from advisor.analysis.gpu_ranks import gpus_of, paths_of
+from advisor.analysis.gpu_strips import gpu_strips
+from advisor.analysis.gpus import error_values, gpu_values, path_values
 from advisor.analysis.host import (
     Window,
     cpu_values,
-    gpu_strips,
     host_strip,
     process_by_rank,
     quota_values,
@@ -82,6 +84,7 @@ def analyse(recording: Recording) -> Analysis:
         _comm_values(recording, accounts, values, missing)
         values.update(thread_values(window))
         values.update(collecting_values(recording, steady, accounts))
+        values.update(copy_values(recording, steady, missing))
         made = _throughput(accounts, steady, values.get(("step.samples", JOB))).samples_per_s
         values.update(gpu_values(window, devices, missing, made))
         held, creeps = gpu_memory(recording, steady, devices)

@@ -5,6 +5,7 @@ Steps that follow each other resemble each other (caches, neighbours, clocks): s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -12,12 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.analysis.budget import OWN_PHASES, account, exposed_comm, phases_of
+from advisor.analysis.pulses import periodic_stalls
 from advisor.analysis.steady import RankSteps, all_steps, steady_steps
 from advisor.core.recording import Recording
 
 Array = NDArray[np.float64]
 
 _BLOCKS_MAX = 16  # long blocks know of slow moods; fewer than this and their own spread is guesswork
+_PERIODS_MIN = 4  # blocks: with fewer of a period each, their spread says less than that of many short ones
 _STEPS_MIN = 4  # of a block: fewer and it is hardly longer than what it shall average over
 
 
@@ -39,9 +42,8 @@ def step_blocks(recording: Recording) -> StepBlocks | None:
     steady = steady_steps(all_steps(recording))
     if not steady:
         return None
-    first = next(iter(steady.values()))
-    blocks = int(np.clip(first.step.size // _STEPS_MIN, 1, _BLOCKS_MAX))
-    edges = first.step[np.linspace(0, first.step.size, blocks + 1).astype(np.int64)[1:-1]]
+    edges = _edges(recording, steady)
+    blocks = edges.size + 1
     seconds, counts = np.zeros(blocks), np.zeros(blocks)
     for steps in steady.values():
         at = np.searchsorted(edges, steps.step, side="right")
@@ -55,6 +57,20 @@ def step_blocks(recording: Recording) -> StepBlocks | None:
         (seconds / len(steady))[kept],
         {phase: (values * counts)[kept] for phase, values in per_step.items()},
     )
+
+
+def _edges(recording: Recording, steady: Mapping[int, RankSteps]) -> NDArray[np.int64]:
+    """First steps of all blocks but the first. What comes with a period (checkpoints) comes equally often in each block then."""
+    step = next(iter(steady.values())).step
+    blocks = int(np.clip(step.size // _STEPS_MIN, 1, _BLOCKS_MAX))
+    stall = periodic_stalls(recording, steady)
+    if stall is not None and stall.period_steps is not None:
+        period = max(1, round(stall.period_steps))
+        length = period * math.ceil((int(step[-1]) - int(step[0])) / blocks / period)
+        regular = np.arange(int(step[0]) + length, int(step[-1]) + 1, length)
+        if regular.size + 1 >= _PERIODS_MIN:
+            return regular
+    return step[np.linspace(0, step.size, blocks + 1).astype(np.int64)[1:-1]]
 
 
 def _critical(

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from advisor.analysis.host import Window, process_by_rank
 from advisor.core.analysis import JOB
-from advisor.core.gpus import PROGRAMS_XIDS, Gpu, GpuPath, Xid
+from advisor.core.gpus import PROGRAMS_XIDS, Gpu, GpuPath
 from advisor.core.recording import Recording, Series
 from advisor.core.stats import others_median
-from probes.host.gpu_devices import GpuDevice, MigInstance
-from probes.host.gpu_visibility import same_uuid, visible_devices
-from probes.host.procfs import parse_cpu_list
 
 Values = dict[tuple[str, str], float]
 
@@ -29,9 +24,11 @@ _THROTTLES = {
     "gpu.hw_thermal_share": "gpu.hw_thermal_s",
     "gpu.power_brake_share": "gpu.power_brake_s",
 }
-_COUNTED = {"gpu.sm_active_share": "sm_active", "gpu.tensor_active_share": "tensor_active"} | {
-    "gpu.dram_active_share": "dram_active",
-    "gpu.util_share": "util",
+_COUNTED = {
+    "gpu.sm_active_share": "gpu.sm_active_pct",
+    "gpu.tensor_active_share": "gpu.tensor_active_pct",
+    "gpu.dram_active_share": "gpu.dram_active_pct",
+    "gpu.util_share": "gpu.util_pct",
 }
 # Why a value is missing is what the probe said of the readings that it is made of.
 _MADE_OF = {
@@ -43,39 +40,6 @@ _MADE_OF = {
     "gpu.foreign_processes": ("gpu.foreign_processes",),
 }
 _UNSEEN = {"gpu.foreign_processes": "the driver lists no process of this job: another PID namespace, or none is shown"}
-
-
-def gpus_of(recording: Recording) -> tuple[Gpu, ...]:
-    """The GPUs of this host with the ranks that run on them."""
-    told = [entry for entry in recording.meta.environment.get("gpus") or () if isinstance(entry, Mapping)]
-    devices = [_device(entry) for entry in told]
-    on = rank_devices(recording, devices)
-    found = [
-        _gpu(recording, device, tuple(sorted(r for r, i in on.items() if i == device.index))) for device in devices
-    ]
-    return tuple(_as_its_kind(gpu, found) for gpu in found)
-
-
-def paths_of(recording: Recording) -> tuple[GpuPath, ...]:
-    told = recording.meta.environment.get("gpu_paths") or ()
-    return tuple(GpuPath(int(p["a"]), int(p["b"]), str(p["path"]), str(p["p2p"])) for p in told)
-
-
-def rank_devices(recording: Recording, devices: Iterable[GpuDevice]) -> dict[int, int]:
-    """NVML's index of the GPU of each rank: by the UUID that CUDA told, else by CUDA_VISIBLE_DEVICES; ranks without GPU are absent."""
-    known, found = tuple(devices), {}
-    variables = recording.meta.environment.get("variables") or {}
-    for rank, process in process_by_rank(recording.processes).items():
-        cuda = recording.facts.get(process.pid, {}).get("cuda")
-        if not isinstance(cuda, Mapping):
-            continue
-        uuid = str(cuda.get("uuid") or "")
-        index = next((d.index for d in known if any(same_uuid(uuid, name) for name in (d.uuid, *d.mig_uuids))), None)
-        if index is None:
-            index = _by_environment(cuda, variables, known)
-        if index is not None:
-            found[rank] = index
-    return found
 
 
 def gpu_values(
@@ -134,61 +98,6 @@ def path_values(gpus: tuple[Gpu, ...], paths: tuple[GpuPath, ...]) -> Values:
     return {("gpu.pairs", JOB): float(len(known))} if known or len(used) == 1 else {}
 
 
-def _by_environment(
-    cuda: Mapping[str, Any], variables: Mapping[str, Any], devices: tuple[GpuDevice, ...]
-) -> int | None:
-    setting = {"CUDA_VISIBLE_DEVICES": cuda.get("visible"), "CUDA_DEVICE_ORDER": cuda.get("order") or variables.get("CUDA_DEVICE_ORDER")}
-    visible = visible_devices({name: str(value) for name, value in setting.items() if value is not None}, devices)
-    place = cuda.get("device")
-    return visible[place] if visible and isinstance(place, int) and 0 <= place < len(visible) else None
-
-
-def _device(entry: Mapping[str, Any]) -> GpuDevice:
-    """As the agent wrote it down; older recordings know less."""
-    names = {name: entry.get(name) for name in GpuDevice.__slots__ if name in entry and name != "mig_instances"}
-    instances = tuple(
-        MigInstance(str(i["uuid"]), str(i.get("name", "")), None) for i in entry.get("mig_instances") or ()
-    )
-    given: dict[str, Any] = {"name": "", "uuid": "", "pci_bus_id": "", "mem_total_bytes": None, **names}
-    return GpuDevice(**{**given, "mig_instances": instances})
-
-
-def _gpu(recording: Recording, device: GpuDevice, ranks: tuple[int, ...]) -> Gpu:
-    return Gpu(
-        index=device.index,
-        name=device.name,
-        uuid=device.uuid,
-        ranks=ranks,
-        mig=device.mig,
-        mem_total_bytes=device.mem_total_bytes,
-        power_limit_default_w=device.power_limit_default_w,
-        sm_clock_max_mhz=device.sm_clock_max_mhz,
-        pcie_gen_max=device.pcie_gen_max,
-        pcie_width_max=device.pcie_width_max,
-        nvlinks=device.nvlinks,
-        nvlink_switched=device.nvlink_switched,
-        numa_node=device.numa_node,
-        cpus=frozenset(parse_cpu_list(device.cpus or "")),
-        xids=_xids(recording, device.index),
-    )
-
-
-def _as_its_kind(gpu: Gpu, all_of_them: list[Gpu]) -> Gpu:
-    """A slot that is itself too slow hides behind its own maximum; another GPU of the same model on this host shows it."""
-    kind = [other for other in all_of_them if other.name == gpu.name]
-    gens = [other.pcie_gen_max for other in kind if other.pcie_gen_max]
-    widths = [other.pcie_width_max for other in kind if other.pcie_width_max]
-    return replace(gpu, pcie_gen_max=max(gens, default=None), pcie_width_max=max(widths, default=None))
-
-
-def _xids(recording: Recording, index: int) -> tuple[Xid, ...]:
-    series = recording.samples.get(("gpu.xid", f"gpu:{index}"))
-    if series is None:
-        return ()
-    started = recording.meta.started_ns
-    return tuple(Xid((int(t) - started) / 1e9, int(code)) for t, code in zip(series.t_ns, series.value, strict=True))
-
-
 def _hardware_xids(recording: Recording, gpu: Gpu) -> float | None:
     if ("gpu.xids", f"gpu:{gpu.index}") not in recording.samples and not gpu.xids:
         return None
@@ -211,7 +120,7 @@ def _time_values(window: Window, gpu: Gpu, values: Values) -> None:
         "gpu.power_limit_w": window.level("gpu.power_limit_w", scope),
     }
     for name, metric in _COUNTED.items():
-        percent = window.level(f"gpu.{metric}_pct", scope)
+        percent = window.level(metric, scope)
         found[name] = None if percent is None else percent / 100
     clock, temperature = _loaded(window, "gpu.sm_clock_mhz", scope), _loaded(window, "gpu.temp_c", scope)
     if clock is not None and clock.size:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.core.recording import Process, Recording, Series
-from advisor.core.report import GpuStrip, HostStrip
+from advisor.core.report import HostStrip
 from advisor.core.stats import increase
 
 _RECENT_NS = 5_000_000_000  # the strips show the last five seconds
@@ -126,31 +126,6 @@ def host_strip(recording: Recording) -> HostStrip | None:
         disk_busy_pct=_percent(_most(busy)),
         net_mb_s=_mega(_sum(sent)),
     )
-
-
-def gpu_strips(recording: Recording) -> tuple[GpuStrip, ...]:
-    """Every GPU over the last seconds recorded; names come from the environment that the agent noted."""
-    end = recording.meta.last_ns
-    now = Window(recording, end - _RECENT_NS, end)
-    names = {str(gpu.get("index")): str(gpu.get("name", "")) for gpu in recording.meta.environment.get("gpus") or ()}
-    indices = {scope.partition(":")[2] for metric, scope in recording.samples if metric.startswith("gpu.")}
-    strips = []
-    for index in sorted(indices | set(names), key=lambda i: (len(i), i)):
-        levels = {
-            field: now.level(f"gpu.{field}", f"gpu:{index}")
-            for field in (
-                "util_pct",
-                "mem_used_bytes",
-                "mem_total_bytes",
-                "power_w",
-                "power_limit_w",
-                "sm_clock_mhz",
-                "sm_clock_max_mhz",
-                "temp_c",
-            )
-        }
-        strips.append(GpuStrip(index=int(index) if index.isdigit() else 0, name=names.get(index, ""), **levels))
-    return tuple(strips)
 
 
 def _sum(values: list[float | None]) -> float | None:

@@ -74,6 +74,7 @@ VALUES: dict[str, tuple[str, str]] = {
     ),
     "epoch.first_batch_s": ("s", "a new worker's first batch"),
     "epoch.index_s": ("s", "making the iterator after its workers stood: the order of the samples"),
+    "copy.float_pictures_mb": ("MB", "pictures that cross to the device as floating-point numbers though they are bytes"),
     "fetch.read_mb": ("MB", "read from a device per batch"),
     "fetch.read_mb_per_s": ("MB/s", "read from a device while making batches, per worker"),
     "data.network_mount": ("", "1 when the data lies on a network file system"),

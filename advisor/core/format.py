@@ -9,6 +9,7 @@ from typing import TypeGuard
 DASH = "–"
 _SI = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"))
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_UNIT_SUFFIXES = ("_mb_per_s", "_per_s", "_mb_s", "_s", "_bytes", "_mb", "_kb", "_pct", "_mhz")  # the longer ones first
 _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
@@ -121,9 +122,8 @@ def quantity(value: float | str | None, unit: str = "") -> str:
 
 def metric_words(name: str) -> str:
     """`step.input_wait_s` as one would say it: `step input wait`; the value beside it carries the unit."""
-    for suffix in ("_s", "_bytes", "_pct", "_mhz", "_per_s"):
-        name = name.removesuffix(suffix)
-    return name.replace(".", " ").replace("_", " ")
+    suffix = next((suffix for suffix in _UNIT_SUFFIXES if name.endswith(suffix)), "")
+    return name.removesuffix(suffix).replace(".", " ").replace("_", " ")
 
 
 def amount(value: float | str | None, unit: str, metric: str) -> str:

@@ -129,6 +129,13 @@ class GpuStrip:
     sm_clock_mhz: float | None = None
     sm_clock_max_mhz: float | None = None
     temp_c: float | None = None
+    ranks: str = ""  # that run on it, as "0, 1"
+    pcie_gen: float | None = None
+    pcie_width: float | None = None
+    sm_active_pct: float | None = None  # where the GPU counts it (Hopper and later)
+    tensor_active_pct: float | None = None
+    throttled_pct: float | None = None  # time held down by heat or a power brake
+    trouble: str = ""  # in a few words; empty: none known
 
 
 @dataclass(frozen=True, slots=True)

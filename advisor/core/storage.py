@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from advisor.core.format import metric_words, quantity, share
+from advisor.core.format import quantity, share
 
 # Values of the whole job (as advisor.core.analysis.VALUES): over the steady steps unless they say otherwise.
 STORAGE_VALUES: dict[str, tuple[str, str]] = {
@@ -39,10 +40,7 @@ STORAGE_VALUES: dict[str, tuple[str, str]] = {
     "storage.link_exceeded_s": ("packets/s", "packets beyond what the provider lets this machine receive"),
 }
 
-_NOT_SHOWN = frozenset(
-    f"storage.{name}"
-    for name in ("seconds", "mb_spread", "reads_spread", "queue_spread", "usual_mb_s", "usual_reads_s")
-)
+_MB = 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +71,55 @@ class DataMount:
 
 def storage_facts(mount: DataMount | None, values: Mapping[tuple[str, str], float]) -> dict[str, dict[str, str]]:
     """For the report: what the data lies on and what it did, in words; empty where nothing is known."""
-    written = {
-        "mount": mount.words if mount else "",
-        "network": {True: "yes", False: "no", None: "cannot be told from here"}[mount.network] if mount else "",
-        "device": mount.model if mount else "",
+
+    def told(name: str, unit: str, words: str) -> str:
+        value = values.get((f"storage.{name}", "job"))
+        if value is None:
+            return ""
+        value *= _MB if unit == "bytes" else 1.0
+        return words.format(share(value) if unit == "share" else quantity(value, unit))
+
+    lines = {
+        "lies on": (_place(mount),),
+        "reads": (
+            told("read_mb_s", "MB/s", "{}"),
+            told("reads_s", "reads/s", "{}"),
+            told("request_kb", "KB", "{} each"),
+            told("read_s", "s", "in {}"),
+        ),
+        "disk": (
+            told("busy_share", "share", "{} busy"),
+            told("queue", "requests", "{} in flight"),
+            told("job_share", "share", "{} of its traffic is this job's"),
+            told("limit_mb_s", "MB/s", "a control group allows {}"),
+            told("limit_reads_s", "reads/s", "a control group allows {}"),
+            told("volume_exceeded_share", "share", "held back by the provider {} of the time"),
+        ),
+        "page cache": (
+            told("cache_hit_share", "share", "{} of the bytes asked for"),
+            told("reread_share", "share", "later epochs read {} again"),
+        ),
+        "data": (told("sample_kb", "KB", "{} a sample"), told("epoch_mb", "bytes", "{} an epoch")),
+        "room for files": (
+            told("host_room_mb", "bytes", "{} on this host"),
+            told("group_room_mb", "bytes", "{} in its control group"),
+        ),
     }
-    for name, (unit, _) in STORAGE_VALUES.items():
-        value = values.get((name, "job"))
-        if value is not None and name not in _NOT_SHOWN:
-            words = share(value) if name.endswith("_share") else quantity(value, unit)
-            written[metric_words(name).removeprefix("storage ")] = words
-    found = {key: text for key, text in written.items() if text}
-    return {"storage": found} if found else {}
+    found = {label: ", ".join(part for part in parts if part) for label, parts in lines.items()}
+    found = {label: text for label, text in found.items() if text}
+    return {"storage": found} if set(found) - {"room for files"} else {}
+
+
+def _place(mount: DataMount | None) -> str:
+    if mount is None:
+        return ""
+    network = {True: ", over a network", False: "", None: ", which may be another machine's or this host's"}[
+        mount.network
+    ]
+    return mount.words + network + (f", {mount.model}" if mount.model else "")
+
+
+def storage_rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Label and text from the facts of a report; whatever is not of the expected shape is passed over."""
+    told = facts.get("storage")
+    return [(str(label), str(text)) for label, text in told.items()] if isinstance(told, Mapping) else []

@@ -12,9 +12,10 @@ from advisor.core.report import GpuStrip, HostStrip, Report
 
 
 def pairs(report: Report) -> list[tuple[str, str]]:
-    """Environment and facts as flat pairs; the start and the loaders, told elsewhere, left out."""
+    """Environment and facts as flat pairs; the start, the loaders and the storage, told elsewhere, left out."""
     rest = {key: value for key, value in report.environment.items() if key != "started"}
-    return [*flat(rest), *flat(without_loaders(report.facts), "job.")]
+    facts = {key: told for key, told in without_loaders(report.facts).items() if key != "storage"}
+    return [*flat(rest), *flat(facts, "job.")]
 
 
 def host(strip: HostStrip) -> list[tuple[str, str]]:

@@ -41,7 +41,8 @@ class GpusPanel(Panel):
         if not report.gpus:
             return [line(muted("not measured: no GPU seen")), *why_not(report, ("gpu",), width)]
         named = len({gpu.name for gpu in report.gpus}) > 1
-        return [self._row(gpu, width, named) for gpu in report.gpus]
+        troubles = [_trouble(gpu, width) for gpu in report.gpus if gpu.trouble]
+        return [*(self._row(gpu, width, named) for gpu in report.gpus), *troubles]
 
     def _row(self, gpu: GpuStrip, width: int, named: bool) -> Content:
         """The bars take what the numbers leave; names only where GPUs differ and there is room."""
@@ -53,10 +54,27 @@ class GpusPanel(Panel):
         tail = f"  {power:>9}  {number(_whole(gpu.temp_c)):>3} °C"
         if width >= 100:
             tail += f"  {_mhz(gpu.sm_clock_mhz):>4}/{_mhz(gpu.sm_clock_max_mhz):<4} MHz"
+        if width >= 120:
+            tail += f"  {_link(gpu):>7}"
+        if width >= 140 and gpu.sm_active_pct is not None:
+            tail += f"  SM {percent(gpu.sm_active_pct):>5}  tensor {percent(gpu.tensor_active_pct):>5}"
         used = f" {percent(gpu.util_pct):>6}  "
         bar = max(min((width - 3 - len(name) - len(used) - len(occupied) - len(tail) - 1) // 2, 30), 0)
         parts: list[Part] = [(f"{gpu.index:>2} ", "bold"), name, meter(fraction(gpu.util_pct, 100.0), bar), used]
         return line(*parts, meter(memory, bar, "$success"), " ", occupied, tail)
+
+
+def _trouble(gpu: GpuStrip, width: int) -> Content:
+    """A line of its own: what is wrong must not hide in a column."""
+    whose = f" ({'ranks' if ',' in gpu.ranks else 'rank'} {gpu.ranks})" if gpu.ranks else ""
+    return line((fit(f" ▲ GPU {gpu.index}{whose}: {gpu.trouble}", width), "bold $warning"))
+
+
+def _link(gpu: GpuStrip) -> str:
+    """`g4 x16`: generation and lanes."""
+    if gpu.pcie_gen is None or gpu.pcie_width is None:
+        return DASH
+    return f"g{gpu.pcie_gen:.0f} x{gpu.pcie_width:.0f}"
 
 
 def _whole(value: float | None) -> float | None:

@@ -21,6 +21,7 @@ from .gpu import GpuTimes
 from .layout import RANK_SLOTS, ROLE_RANK
 from .loaders import batch_bytes, describe_loader
 from .phases import BACKWARD, FORWARD, OPTIMIZER, TRAINING, Account
+from .pictures import LOOK_AT, describe_pictures
 from .ring import Ring
 from .tape import COLLECTED, NOTED_NS, Tape
 from .workers import InProcess, WorkerLog
@@ -64,6 +65,7 @@ class Recorder:
         self.loaders: dict[int, dict[str, Any]] = {}  # id -> what describes it
         self.loader_ids: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self.batch_bytes: dict[int, int] = {}  # of each loader's first batch
+        self.looks = list(LOOK_AT)  # steps from which on a batch's pictures are looked at, until it is known what they are
         self.saves: dict[tuple[str, int], dict[str, Any]] = {}
         self.saved_at = 0
         self.gc_began = 0
@@ -259,9 +261,19 @@ class Recorder:
         account.fetch_end(training, count_samples(batch, known and known["batch_size"]) if training else 0)
         if known and loader not in self.batch_bytes:
             self.batch_bytes[loader] = batch_bytes(batch)
+        if training and self.looks and account.step >= self.looks[0]:
+            self._look_at(batch)
         if training and self.gpu is not None:
             self.gpu.mark("input_wait")
         account.self_ns += perf_counter_ns() - began
+
+    def _look_at(self, batch: Any) -> None:
+        self.looks.pop(0)
+        found = describe_pictures(batch)
+        if found is None or found["from_bytes"] is not None or found["device"] != "cpu" or found["dtype"] == "uint8":
+            self.looks.clear()  # no pictures, or all that can be known of them
+        if found is not None:
+            self.facts.set("pictures", found)
 
     def fetch_failed(self, token: tuple[Account, bool, int]) -> None:
         """The loader is exhausted, or it raised."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import rule_cases as jobs
+from copy_rule_tables import COPY_TABLES
 from gpu_rule_tables import GPU_TABLES
 from host_rule_tables import HOST_TABLES
 from input_rule_tables import INPUT_TABLES
@@ -28,6 +29,7 @@ def warm(speedup: float) -> float:
 
 
 TABLES: dict[str, Table] = {
+    **COPY_TABLES,
     **GPU_TABLES,
     **HOST_TABLES,
     **INPUT_TABLES,

@@ -22,7 +22,9 @@ from recordings import (
 from advisor.analysis.analyse import analyse
 from advisor.core.analysis import Analysis
 from advisor.core.recording import Event, Process, Series
-from advisor.core.storage import DataMount
+from advisor.core.storage import DataMount, storage_rows
+from advisor.diagnose import diagnose
+from advisor.report import html, markdown, text
 
 Samples = dict[tuple[str, str], Series]
 LONG = {0: plan(100)}  # ten seconds of steps of 100 ms
@@ -67,8 +69,23 @@ def test_a_disk_is_told_by_its_rates_sizes_and_times() -> None:
     assert {name: found.get(f"storage.{name}") for name in wanted} == pytest.approx(wanted)
     assert found.storage == DataMount("/data", "ext4", "/dev/dm-0", False, "dm-0", ("sda",))
     assert found.storage.words == "/data (ext4 on dm-0 over sda)"
-    assert found.facts["storage"]["mount"] == "/data (ext4 on dm-0 over sda)"
-    assert found.facts["storage"]["read mb"] == "50 MB/s"
+    told = storage_rows(found.facts)
+    assert ("lies on", "/data (ext4 on dm-0 over sda)") in told
+    assert ("reads", "50 MB/s, 400 reads/s, 125 KB each, in 2.00 ms") in told
+
+
+def test_reports_tell_what_the_data_lies_on() -> None:
+    made = recording(LONG, samples={**disk(), ("data.files", "mount:/data"): series((0, 9))}, events=mounted(DISK))
+    report = diagnose(made)
+    for told in (text.render(report), markdown.render(report), html.render(report)):
+        assert "/data (ext4 on dm-0 over sda)" in told and "400 reads/s" in told
+    nothing = diagnose(recording(LONG))
+    assert "## What the data lies on" not in markdown.render(nothing)
+
+
+@pytest.mark.parametrize("facts", [{}, {"storage": None}, {"storage": [1]}, {"0": {}}])
+def test_facts_of_another_shape_are_passed_over(facts: dict[str, Any]) -> None:
+    assert storage_rows(facts) == []
 
 
 def test_what_comes_out_of_the_page_cache_is_what_was_asked_for_and_not_read() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from noisy_runs import noisy_recording, noisy_run
+from noisy_runs import noisy_plan, noisy_recording, noisy_run
 from recordings import recording, running, series, step
 
 from advisor.analysis.circumstances import options
@@ -50,6 +50,19 @@ def test_slow_noise_widens_the_interval() -> None:
     moody = pair_of(noisy_run("a", 1, slow_noise=0.3), noisy_run("b", 2, slow_noise=0.3), between_runs=0.0)
     assert calm.speed is not None and moody.speed is not None
     assert moody.speed.hi - moody.speed.lo > 3 * (calm.speed.hi - calm.speed.lo)
+
+
+def test_what_comes_with_a_period_is_no_noise() -> None:
+    """Checkpoints every tenth step: blocks of whole periods all hold as many."""
+
+    def run(name: str, seed: int, period: int) -> Any:
+        plan = noisy_plan(seed, 200)
+        saving = [{**s, "checkpoint": 200.0} if n % period == 3 else s for n, s in enumerate(plan)]
+        return load(name, recording({0: saving}), place=seed)
+
+    pair = pair_of(run("a", 1, 10), run("b", 2, 20), between_runs=0.005)
+    assert pair.change == "improved" and pair.speed is not None
+    assert pair.speed.lo < 120 / 110 < pair.speed.hi and pair.speed.hi - pair.speed.lo < 0.12
 
 
 def test_what_runs_differ_by_in_any_case_widens_it_too() -> None:

@@ -12,9 +12,9 @@ from probe_trees import missing, values, write_tree
 
 from probes.host import allowances
 from probes.host.allowances import AllowancesProbe, parse_ebs_log
-from probes.host.data_files import DataFilesProbe
+from probes.host.data_files import ENOUGH_FILES, SLOW_PERIOD_NS, DataFilesProbe
 from probes.host.io_limits import PERIOD_NS, IoLimitsProbe
-from probes.host.nfs import NfsProbe
+from probes.host.nfs import RECHECK_PERIOD_NS, NfsProbe
 from probes.host.target import Target
 
 MOUNTSTATS = """\
@@ -50,6 +50,15 @@ def test_an_nfs_mount_tells_what_it_fetched_and_what_was_asked_of_it(tmp_path: P
     }
     assert found["mount.reads", "mount:/more"] == 1
     assert {scope for _, scope in found} == {"mount:/data/team a", "mount:/more"}
+
+
+def test_an_nfs_mount_that_comes_later_is_found(tmp_path: Path) -> None:
+    root = write_tree(tmp_path, {"proc/self/mountstats": ""})
+    probe = NfsProbe(root)
+    probe.sample(0, [])
+    write_tree(root, {"proc/self/mountstats": MOUNTSTATS})
+    assert not probe.sample(RECHECK_PERIOD_NS - 1, []).samples
+    assert probe.sample(RECHECK_PERIOD_NS, []).samples and probe.sample(RECHECK_PERIOD_NS + 1, []).samples
 
 
 def test_a_machine_without_nfs_is_no_gap_and_one_without_mountstats_is(tmp_path: Path) -> None:
@@ -227,6 +236,20 @@ def test_what_workers_read_tells_where_the_data_lies(tmp_path: Path) -> None:
     opens(root, 21, ("/data/b.jpg", READ), ("/data/a.jpg", READ))
     assert values(probe.sample(1, targets))["data.files", "mount:/data"] == 2
     assert not probe.take_mounts()
+
+
+def test_with_files_enough_looks_become_rare(tmp_path: Path) -> None:
+    root = write_tree(tmp_path, {"proc/7/mountinfo": MOUNTS})
+    opens(root, 7, *((f"/data/{n}.jpg", READ) for n in range(ENOUGH_FILES)))
+    probe, targets = DataFilesProbe(root), [Target(7, "rank", 0)]
+
+    def seen(now_ns: int) -> float:
+        return values(probe.sample(now_ns, targets))["data.files", "mount:/data"]
+
+    assert (seen(0), seen(1)) == (ENOUGH_FILES, ENOUGH_FILES)
+    opens(root, 7, ("/data/more.jpg", READ))
+    assert (seen(2), seen(SLOW_PERIOD_NS)) == (ENOUGH_FILES, ENOUGH_FILES)
+    assert seen(SLOW_PERIOD_NS + 1) == ENOUGH_FILES + 1
 
 
 def test_a_rank_without_workers_is_looked_into(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_a_rule_is_one_file_named_after_its_id(rule: Rule) -> None:
 
 def test_every_file_of_that_kind_is_registered() -> None:
     files = [path.name for folder in rules.__path__ for path in Path(folder).glob("*.py")]
-    ids = {name.split("_")[0].upper() for name in files if re.fullmatch(r"[a-z]{3}\d{3}_\w+\.py", name)}
+    ids = {name.split("_")[0].upper() for name in files if re.fullmatch(r"[a-z][a-z0-9]{2}\d{3}_\w+\.py", name)}
     assert ids == set(RULES)
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from advisor.run.rings import RingReader
 from probes.rank.layout import BATCH_FIELDS, FLAG_FIRST_BATCH, KIND_BATCH
-from probes.rank.workers import WorkerLog
+from probes.rank.phases import Account
+from probes.rank.workers import InProcess, WorkerLog
 
 
 def test_batches_are_numbered_from_the_workers_start(tmp_path: Path) -> None:
@@ -18,3 +21,51 @@ def test_batches_are_numbered_from_the_workers_start(tmp_path: Path) -> None:
     assert [(row["number"], row["samples"], row["worker"]) for row in made] == [(0, 8, 3), (1, 8, 3), (2, 5, 3)]
     assert all(row["system_ns"] >= 0 and row["cpu_ns"] > 0 for row in made)
     assert [flags for flags, _ in rows] == [FLAG_FIRST_BATCH, 0, 0]
+
+
+class Fetcher:
+    """As torch's: a class with a `fetch` that makes a batch."""
+
+    dataset = ()
+
+    def fetch(self, index: list[int]) -> list[int]:
+        if not index:
+            raise StopIteration
+        return [2 * i for i in index]
+
+
+def in_process(tmp_path: Path) -> tuple[InProcess, Account, list[str]]:
+    account, failures = Account(thread=1), []
+    return InProcess(account, str(tmp_path), lambda: failures.append("failed")), account, failures
+
+
+def test_in_the_training_process_a_watched_fetcher_is_timed_once_and_is_then_as_it_was(tmp_path: Path) -> None:
+    clock, account, failures = in_process(tmp_path)
+    fetcher, nested = Fetcher(), Fetcher()
+    clock.watch(fetcher)
+    clock.watch(nested)  # a dataset that iterates over a loader of its own
+    assert (fetcher.fetch([1, 2]), nested.fetch([3])) == ([2, 4], [6])
+    assert account.fetching.batches == 1 and account.fetching.wall_ns > 0
+    clock.release()
+    clock.release()
+    assert vars(fetcher) == vars(nested) == {}
+    fetcher.fetch([1])
+    assert account.fetching.batches == 1 and not failures
+
+
+def test_what_a_watched_fetch_raises_passes_through_and_counts_as_no_batch(tmp_path: Path) -> None:
+    clock, account, failures = in_process(tmp_path)
+    fetcher = Fetcher()
+    clock.watch(fetcher)
+    with pytest.raises(StopIteration):
+        fetcher.fetch([])
+    assert account.fetching.batches == 0 and not failures
+
+
+def test_a_clock_that_fails_costs_the_job_no_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, account, failures = in_process(tmp_path)
+    monkeypatch.setattr(clock, "begin", lambda: 1 / 0)
+    fetcher = Fetcher()
+    clock.watch(fetcher)
+    assert fetcher.fetch([4]) == [8]
+    assert failures and account.fetching.batches == 0

@@ -1,0 +1,56 @@
+"""Several threads that train: only one is accounted for, and its marks are noted on no tape that the others might write to."""
+
+from __future__ import annotations
+
+import threading
+import types
+from pathlib import Path
+
+import pytest
+from test_recorder_phases import Loop
+
+from probes.rank.recorder import Recorder
+
+torch = types.SimpleNamespace(is_grad_enabled=lambda: True)
+
+
+class Training(Loop):
+    """The recorder's account is this loop's, in the calling thread, where every mark may be noted."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.account.thread = threading.get_ident()
+        self.account.ring.words = [0] * 32
+        self.recorder = Recorder(torch, str(folder))
+        self.recorder.account = self.account
+
+    def noted(self) -> bool:
+        account = self.account
+        account.clocked, account.clocked_at, account.last_step_ns, account.fewest_marks = False, account.step, 1_000_000, 6
+        self.recorder._note_or_mark(account)
+        on = self.recorder.tape.on
+        self.recorder.tape.forget()
+        return on
+
+
+def in_another_thread(call: object, *args: object) -> None:
+    thread = threading.Thread(target=call, args=args)  # type: ignore[arg-type]
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.parametrize("mark", ["backward", "optimizer"])
+def test_where_another_thread_trains_too_nothing_is_noted(tmp_path: Path, mark: str) -> None:
+    training = Training(tmp_path)
+    assert training.noted()
+    if mark == "backward":
+        in_another_thread(training.recorder.backward_begin)
+    else:
+        in_another_thread(training.recorder.optimizer_begin, object())
+    assert not training.noted()
+
+
+def test_another_thread_that_fetches_is_nothing_to_it(tmp_path: Path) -> None:
+    training = Training(tmp_path)
+    in_another_thread(training.recorder.fetch_begin, types.SimpleNamespace(_num_yielded=3))
+    assert training.noted()

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from advisor.analysis.budget import Account, account
+from advisor.analysis.budget import Account, account, comm_span_s
 from advisor.analysis.capacities import Seen, capacities
 from advisor.analysis.collecting import collecting_values
 from advisor.analysis.data_mount import data_mount
@@ -81,7 +81,7 @@ def analyse(recording: Recording) -> Analysis:
         values.update(epoch_values(recording, steady, loaders))
         values.update(delivery_values(recording, everything, steady, loaders, missing))
         _drop_unclocked(recording, values, missing)
-        _comm_values(recording, accounts, values, missing)
+        _comm_values(recording, steady, accounts, values, missing)
         values.update(thread_values(window))
         values.update(collecting_values(recording, steady, accounts))
         values.update(copy_values(recording, steady, missing))
@@ -253,7 +253,13 @@ def _drop_unclocked(recording: Recording, values: Values, missing: dict[str, str
             )
 
 
-def _comm_values(recording: Recording, accounts: Account, values: Values, missing: dict[str, str]) -> None:
+def _comm_values(
+    recording: Recording,
+    steady: Mapping[int, RankSteps],
+    accounts: Account,
+    values: Values,
+    missing: dict[str, str],
+) -> None:
     ranks = len(accounts.own)
     if ranks < 2:
         missing["comm.wire_s"] = missing["comm.skew_s"] = "one rank: nothing to communicate"
@@ -263,6 +269,9 @@ def _comm_values(recording: Recording, accounts: Account, values: Values, missin
         return
     values["comm.wire_s", JOB] = accounts.wire_s
     values["comm.skew_s", JOB] = accounts.skew_s
+    span_s = comm_span_s(steady, recording.comm)
+    if span_s is not None:
+        values["comm.span_s", JOB] = span_s
     totals = {rank: sum(phases.values()) for rank, phases in accounts.own.items()}
     for rank, share in accounts.late_share.items():
         values["comm.late_share", f"rank:{rank}"] = share

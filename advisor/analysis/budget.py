@@ -101,6 +101,21 @@ def exposed_comm(steps: RankSteps, comm: Table | None, backward: Array) -> tuple
     return np.where(stamped, exposed, guessed), stamped
 
 
+def comm_span_s(steady: Mapping[int, RankSteps], comm: Mapping[int, Table]) -> float | None:
+    """Seconds from the first all-reduce of a backward pass to the end of its last, hidden part included; None where DDP stamped nothing.
+
+    Of the rank with the shortest one, as it waits for no other.
+    """
+    spans = []
+    for rank, steps in steady.items():
+        table = comm.get(rank)
+        if table is not None and table.size:
+            rows = table[(table["step"] >= int(steps.step[0])) & (table["step"] <= int(steps.step[-1]))]
+            if rows.size:
+                spans.append(float(np.median(rows["comm_ns"])) / 1e9)
+    return min(spans, default=None)
+
+
 def account(steady: Mapping[int, RankSteps], gpu: Mapping[int, Table], comm: Mapping[int, Table]) -> Account:
     """The account of the steady steps. Raises ValueError when there are none."""
     phases = {rank: phases_of(steps, gpu.get(rank)) for rank, steps in steady.items()}

@@ -52,6 +52,7 @@ VALUES: dict[str, tuple[str, str]] = {
     "run.evaluation_share": ("", "evaluation's share of the run since the first step"),
     "run.duration_s": ("s", "since the job's start"),
     "comm.wire_s": ("s", "exposed communication of the rank that arrives last: the wire itself"),
+    "comm.span_s": ("s", "from the first all-reduce of a backward pass to the end of the last, what backward hides included"),
     "comm.skew_s": ("s", "how much earlier the other ranks were done than the last one, mean over steps"),
     "comm.late_share": ("", "share of steps in which this rank arrived last by a clear margin"),
     "comm.excess_s": ("s", "own work of this rank beyond the median of the others"),

@@ -445,3 +445,12 @@ def test_what_workers_that_start_take_is_no_preprocessing() -> None:
     finding = found("DAT001", replace(several, values=values))
     assert finding.seconds_per_step == pytest.approx(0.1)
     assert best_step_s(finding) == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize(("span", "best"), [(0.2, 1 / 0.88), (0.3, 1 / 0.85), (0.5, 1 / 0.8)])
+def test_of_an_exchange_that_backward_partly_hides_half_the_bytes_save_more_than_half_of_what_shows(
+    span: float, best: float
+) -> None:
+    finding = found("COM001", jobs.com001(values={"comm.megabytes": 100.0, "comm.span_s": span}))
+    assert finding.saving is not None
+    assert finding.saving.speedup == pytest.approx((1 / 0.92, best))

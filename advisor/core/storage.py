@@ -41,6 +41,7 @@ STORAGE_VALUES: dict[str, tuple[str, str]] = {
 }
 
 _MB = 1e6
+_EPOCHS_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,7 @@ def storage_facts(mount: DataMount | None, values: Mapping[tuple[str, str], floa
         "page cache": (
             told("cache_hit_share", "share", "{} of the bytes asked for"),
             told("reread_share", "share", "later epochs read {} again"),
+            _by_epoch(values),
         ),
         "data": (told("sample_kb", "KB", "{} a sample"), told("epoch_mb", "bytes", "{} an epoch")),
         "room for files": (
@@ -108,6 +110,13 @@ def storage_facts(mount: DataMount | None, values: Mapping[tuple[str, str], floa
     found = {label: ", ".join(part for part in parts if part) for label, parts in lines.items()}
     found = {label: text for label, text in found.items() if text}
     return {"storage": found} if set(found) - {"room for files"} else {}
+
+
+def _by_epoch(values: Mapping[tuple[str, str], float]) -> str:
+    """The first epochs one by one, where there are several."""
+    hits = [values.get(("storage.cache_hit_share", f"epoch:{number}")) for number in range(_EPOCHS_SHOWN)]
+    known = [share(hit) for hit in hits if hit is not None]
+    return f"by epoch {', '.join(known)}" if len(known) > 1 else ""
 
 
 def _place(mount: DataMount | None) -> str:

@@ -175,7 +175,7 @@ def test_another_network_file_system_says_that_it_does_not_count() -> None:
     assert found.get("storage.asked_mb_s") == pytest.approx(40)
 
 
-@pytest.mark.parametrize(("again", "share"), [(0.0, 0.0), (20.0, 0.5), (44.0, 1.0)])
+@pytest.mark.parametrize(("again", "share"), [(0.0, 0.0), (20.0, 0.5), (40.0, 1.0)])
 def test_what_later_epochs_read_again(again: float, share: float) -> None:
     """The first four seconds are the first epoch, of 160 MB; the rest is one and a half epochs more."""
     plans = {0: epoch_starts(plan(100), 40)}
@@ -186,6 +186,8 @@ def test_what_later_epochs_read_again(again: float, share: float) -> None:
     assert found.get("storage.epoch_mb") == pytest.approx(160)
     assert found.get("storage.later_epochs") == pytest.approx(1.5)
     assert found.get("storage.reread_share") == pytest.approx(share)
+    first, second, third = (found.values["storage.cache_hit_share", f"epoch:{number}"] for number in range(3))
+    assert (first, second, third) == pytest.approx((0.0, 1 - again / 40, 1 - again / 40), abs=0.01)
     assert found.get("storage.later_read_share") == pytest.approx(again * 6 / (again * 6 + 40 * 3.7), abs=0.02)
 
 

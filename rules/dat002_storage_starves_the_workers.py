@@ -17,7 +17,8 @@ Closer looks: DAT010 where later epochs read the same files again, DSK001 where 
 are listed under this one, unless they are its reason: a memory limit too small for the data set, or somebody else on the disk.
 
 False alarms: a cold first epoch heals by itself once the page cache holds the data. Reads through FUSE or NFS show no blocks: the mount's
-type stands in. A `sleep` or lock in the dataset blocks without any read and is not storage.
+type stands in. A `sleep` or lock in the dataset is not storage: it blocks without reads, or with few, and the kernel sees nobody wait for a
+disk (PSI).
 """
 
 from __future__ import annotations

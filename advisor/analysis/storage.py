@@ -48,7 +48,7 @@ def storage_values(
         )
     elif mount.disk is not None:
         found.update(_disk(window, mount.disk, missing))
-        found.update(_device_share(found, values))
+        found.update(_blocked(window, found, values))
     else:
         found.update(_network_mount(window, mount, missing))
     if mount is None or mount.network is not False:
@@ -57,17 +57,21 @@ def storage_values(
     return {**{(name, JOB): value for name, value in found.items()}, **by_epoch}
 
 
-def _device_share(found: Found, values: Values) -> Found:
-    """Of the time that loaders were blocked, what the disk took for reads: the rest they waited elsewhere, before the disk."""
+def _blocked(window: Window, found: Found, values: Values) -> Found:
+    """How long loaders are blocked, and how much of it the disk and any disk accounts for: the rest they wait for something else."""
     reads_s, read_s, step_s = found.get("storage.reads_s"), found.get("storage.read_s"), values["step.time_s", JOB]
     blocked = sum(
         values.get(("fetch.blocked_share", scope), 0.0) * value * values.get(("step.batches", scope), 1.0) / step_s
         for (name, scope), value in values.items()
         if name == "fetch.wall_s"
     )
-    if reads_s is None or read_s is None or blocked <= 0:
-        return {}
-    return {"storage.device_share": reads_s * read_s / blocked}
+    more = {"storage.blocked": blocked} if blocked > 0 else {}
+    if reads_s is not None and read_s is not None and blocked > 0:
+        more["storage.device_share"] = reads_s * read_s / blocked
+    waiting = window.rate("psi.io_some_s", "host")
+    if waiting is not None:
+        more["storage.io_wait_share"] = waiting
+    return more
 
 
 def _asked(

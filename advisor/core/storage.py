@@ -20,6 +20,8 @@ STORAGE_VALUES: dict[str, tuple[str, str]] = {
     "storage.busy_share": ("", "share of the time with a request in flight"),
     "storage.job_share": ("", "share of the disk's traffic that the job caused"),
     "storage.device_share": ("", "of the time that loaders were blocked, what the disk took for their reads"),
+    "storage.blocked": ("processes", "loaders that are blocked at any time, on average"),
+    "storage.io_wait_share": ("", "share of the time in which anybody on the host waits for a disk (PSI)"),
     "storage.asked_mb_s": ("MB/s", "asked for by whoever makes batches, the page cache included"),
     "storage.sample_kb": ("KB", "asked for per sample: the mean file, where each sample is one"),
     "storage.cache_hit_share": ("", "share of what was asked for that the page cache held"),

@@ -231,8 +231,12 @@ def test_an_even_rate_has_no_spread_and_a_ragged_one_has() -> None:
 
 
 def test_time_that_loaders_are_blocked_and_the_disk_does_not_work_is_seen() -> None:
-    """Two batches of 100 ms a step are blocked for 90 ms each, 1.8 s a second, of which the disk takes 0.45."""
+    """A batch of 100 ms a step is blocked for 90 ms, 0.9 s a second, of which the disk takes 0.45."""
     made = [{"start": n / 10, "wall": 100, "cpu": 10, "pid": 200 + n % 2, "worker": n % 2} for n in range(1, 99)]
     samples = {**disk(wait=0.45), ("data.files", "mount:/data"): series((0, 9))}
+    samples["psi.io_some_s", "host"] = steady_counter(0.7)
     known = recording(LONG, samples=samples, events=mounted(DISK), batches={0: batches(made)})
-    assert analyse(known).get("storage.device_share") == pytest.approx(0.45 / 0.9, rel=0.05)
+    found = analyse(known)
+    assert found.get("storage.blocked") == pytest.approx(0.9, rel=0.05)
+    assert found.get("storage.device_share") == pytest.approx(0.45 / 0.9, rel=0.05)
+    assert found.get("storage.io_wait_share") == pytest.approx(0.7)

@@ -36,7 +36,7 @@ from advisor.analysis.moments import deaths, hot_lines, stalls
 from advisor.analysis.own_cost import own_cost
 from advisor.analysis.pulses import periodic_stalls
 from advisor.analysis.searching import search_values
-from advisor.analysis.shifts import speed_changes
+from advisor.analysis.shifts import change_segments, speed_changes
 from advisor.analysis.steady import RankSteps, all_steps, steady_steps, tails
 from advisor.analysis.storage import storage_values
 from advisor.analysis.threads import thread_values
@@ -107,7 +107,7 @@ def analyse(recording: Recording) -> Analysis:
     memory = memory_trends(recording, everything)
     values.update(memory_values(recording, everything, memory))
     time = _step_time(everything, steady)
-    dead = mark_followers(deaths(recording))
+    dead, changed = mark_followers(deaths(recording)), speed_changes(recording, steady)
     stalled = stalls(recording, time.median_s or 0.0, _p99(everything))
     samples = values.get(("step.samples", JOB))
     return Analysis(
@@ -130,11 +130,11 @@ def analyse(recording: Recording) -> Analysis:
         failure=failure_of(recording, dead) if dead or recording.meta.exit_code or recording.meta.exit_signal else None,
         stalls=stalled,
         memory=memory,
-        changes=speed_changes(recording, steady),
+        changes=changed,
         pulse=periodic_stalls(recording, steady),
         storage=mount,
         capacities=stages,
-        segments=segments(recording, everything, stalled),
+        segments=(*segments(recording, everything, stalled), *change_segments(changed, _duration_s(recording))),
         timeline=timeline(recording, everything),
         facts=_facts(recording) | storage_facts(mount, values),
         overhead=own_cost(recording, everything),

@@ -254,6 +254,13 @@ def test_run001_sends_nobody_to_a_rank_that_only_waits() -> None:
     assert "only wait for it" not in finding.fixes[0].title
 
 
+def test_run001_adds_what_the_watchdog_said_in_the_end() -> None:
+    gave_up = Failure("watchdog", "the NCCL watchdog gave up on a collective", "", 3, "[Rank 0] Watchdog caught …")
+    told = found("RUN001", jobs.unjudged(stalls=jobs.run001(ended=True).stalls, failure=gave_up)).evidence[-1]
+    assert told.value == "watchdog" and told.note.startswith("rank 3: the NCCL watchdog gave up")
+    assert found("RUN001", jobs.unjudged(stalls=jobs.run001().stalls, failure=OOM)).evidence[-1].metric == "rank 1"
+
+
 @pytest.mark.parametrize(
     ("how", "said"),
     [

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,9 +31,17 @@ from advisor.core.recording import Recording
 from advisor.core.report import PHASES, Report
 from advisor.diagnose import diagnose
 
-# By how much two runs of one job differ where nothing was changed, standard deviation of the mean step.
-BETWEEN_RUNS = 0.03
+# By how much the mean step of runs of one job differs where nothing was changed, standard deviation. On two shared CPU cores 0.05 to 0.09
+# were measured over hours, page faults taken off; on GPUs it is smaller, and 0.02 is an assumption.
+BETWEEN_RUNS = 0.05
+BETWEEN_RUNS_GPU = 0.02
+# What is assumed weighs as much as this many repeated runs, where some are given.
+_ASSUMED_RUNS = 3
+# Besides waiting for a core, neighbours take caches, memory bandwidth and the core's other thread. Of the step, if they kept all
+# cores busy: jobs beside 1.3 busy cores of two took 1.4 to 1.8 times as long, their waits for a core and page faults taken off.
+_NEIGHBOURS = 0.6
 _WORTH = 0.01  # less than a hundredth is nobody's regression, however sure it is
+_STEPS_MIN = 10  # steady ones: the mean of fewer is an anecdote
 _PHASE_SHOWN = 0.002  # of the step
 _WORTH_FIXING = SEVERITIES[:3]
 _OTHERS_CORES = 0.1  # that others keep busy: less is the kernel and the advisor
@@ -64,19 +73,48 @@ def load(name: str, recording: Recording, config: Config | None = None, *, place
 
 
 def compare(
-    runs: Sequence[Run], *, between_runs: float = BETWEEN_RUNS, max_regression: float | None = None
+    runs: Sequence[Run],
+    *,
+    repeated: Sequence[Run] = (),
+    between_runs: float | None = None,
+    max_regression: float | None = None,
 ) -> Comparison:
-    """The first run is the baseline. `between_runs` and `max_regression` are shares, not percent."""
-    fewest = min(runs, key=lambda run: run.report.throughput.world_size if run.work else 1 << 30)
-    columns = tuple(replace(_column(run), efficiency=_efficiency(fewest, run, between_runs)) for run in runs)
-    pairs = tuple(_pair(runs[0], run, place, between_runs) for place, run in enumerate(runs) if place)
+    """The first run is the baseline, `repeated` are more runs of its job. `between_runs` and `max_regression` are shares, not percent."""
+    usual, source = _between_runs(runs[0], repeated) if between_runs is None else (between_runs, "as given")
+    noise = {id(run): math.hypot(usual, _NEIGHBOURS * _neighbours(run)) for run in runs}
+    fewest = min(runs, key=lambda run: 1 << 30 if _unfit(run) or not run.work else run.report.throughput.world_size)
+
+    def between(one: Run, other: Run) -> tuple[float, float]:
+        return noise[id(one)], noise[id(other)]
+
+    columns = tuple(replace(_column(r), efficiency=_efficiency(fewest, r, between(fewest, r))) for r in runs)
+    pairs = tuple(_pair(runs[0], run, place, between(runs[0], run)) for place, run in enumerate(runs) if place)
     blocks = tuple(run.blocks.steps.size if run.blocks else 0 for run in runs)
     basis = (
-        f"{percent(100 * CONFIDENCE)} intervals: blocks of steps drawn again and again, and {percent(100 * between_runs)} by "
-        "which two runs of one job differ in any case"
+        f"{percent(100 * CONFIDENCE)} intervals: blocks of steps drawn again and again, and {percent(100 * usual)} by "
+        f"which runs of one job differ in any case ({source}), more where others kept cores busy"
     )
-    method = Method(CONFIDENCE, between_runs, blocks, basis)
+    method = Method(CONFIDENCE, tuple(noise[id(run)] for run in runs), blocks, basis)
     return Comparison(0, columns, pairs, method, _gate(pairs, max_regression))
+
+
+def _between_runs(base: Run, repeated: Sequence[Run]) -> tuple[float, str]:
+    """By how much runs of this job differ, and how that is known: assumed, or measured where the job was run again."""
+    about: Mapping[str, Any] = next(iter(base.report.facts.values()), {})
+    assumed = BETWEEN_RUNS_GPU if about.get("cuda") else BETWEEN_RUNS
+    steps = [math.log(run.blocks.step_s) for run in (base, *repeated) if run.blocks]
+    if len(steps) < 2:
+        return assumed, "assumed"
+    mean = sum(steps) / len(steps)
+    spread = sum((value - mean) ** 2 for value in steps)
+    share = math.sqrt((_ASSUMED_RUNS * assumed**2 + spread) / (_ASSUMED_RUNS + len(steps) - 1))
+    return share, f"measured on {len(steps)} of them"
+
+
+def _neighbours(run: Run) -> float:
+    """The share of the cores that others kept busy."""
+    others, cores = run.analysis.get("cpu.other_cores") or 0.0, run.analysis.get("cpu.allowed_cores") or 0.0
+    return min(1.0, others / cores) if others >= _OTHERS_CORES and cores > 0 else 0.0
 
 
 def _column(run: Run) -> RunColumn:
@@ -100,21 +138,21 @@ def _column(run: Run) -> RunColumn:
     )
 
 
-def _efficiency(fewest: Run, run: Run, between_runs: float) -> Estimate | None:
+def _efficiency(fewest: Run, run: Run, between_runs: tuple[float, float]) -> Estimate | None:
     """Samples/s of one rank over those of one rank in the run with the fewest; None where both have as many."""
     few, many = fewest.report.throughput.world_size, run.report.throughput.world_size
-    if few == many or not (fewest.work and run.work and fewest.blocks and run.blocks):
+    if few == many or _unfit(fewest) or _unfit(run) or not (fewest.work and run.work and fewest.blocks and run.blocks):
         return None
     scale = (run.work / many) / (fewest.work / few)
     return speed_ratio(fewest.draws, run.draws, scale, between_runs=between_runs, spared_s=(0.0, 0.0))
 
 
-def _pair(base: Run, other: Run, place: int, between_runs: float) -> Pair:
+def _pair(base: Run, other: Run, place: int, between_runs: tuple[float, float]) -> Pair:
     facts = changes(circumstances(base.report), circumstances(other.report))
     findings = _findings(base, other)
-    if base.blocks is None or other.blocks is None:
-        which = base.name if base.blocks is None else other.name
-        return Pair(0, place, "unknown", None, None, f"{which} has no steady step", (), facts, findings)
+    if unfit := _unfit(base) or _unfit(other):
+        return Pair(0, place, "unknown", None, None, unfit, (), facts, findings)
+    assert base.blocks is not None and other.blocks is not None
     different = other_job(base.report, other.report)
     measure, scale = _measure(base, other)
     same_ranks = base.report.job.ranks == other.report.job.ranks
@@ -135,6 +173,14 @@ def _pair(base: Run, other: Run, place: int, between_runs: float) -> Pair:
     return Pair(
         0, place, change, measure, speed, _why(change, speed), phases, facts, findings, tuple(dict.fromkeys(notes))
     )
+
+
+def _unfit(run: Run) -> str:
+    """Why this run's mean says nothing; empty where it does."""
+    steady, ranks, seen = run.report.step_time.steady_steps, run.report.job.ranks, run.report.throughput.world_size
+    if run.blocks is None or steady < _STEPS_MIN:
+        return f"{run.name} has {steady or 'no'} steady step{'s' if steady > 1 else ''}: too few to compare"
+    return f"of {run.name} only {seen} of {ranks} ranks were recorded" if seen < ranks else ""
 
 
 def _measure(base: Run, other: Run) -> tuple[Measure | None, float]:
@@ -188,7 +234,7 @@ def _disturbances(run: Run) -> list[str]:
     return told
 
 
-def _phases(base: Run, other: Run, between_runs: float) -> tuple[PhaseDelta, ...]:
+def _phases(base: Run, other: Run, between_runs: tuple[float, float]) -> tuple[PhaseDelta, ...]:
     assert base.blocks is not None and other.blocks is not None
     found = []
     for phase in PHASES:

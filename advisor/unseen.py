@@ -90,10 +90,11 @@ def _host(a: Analysis) -> str:
     """What the machine did meanwhile, as far as it is known."""
     found = []
     job, allowed, busy = a.get("cpu.job_cores"), a.get("cpu.allowed_cores"), a.get("cpu.host_busy_cores")
-    if job is not None and allowed:
-        exhausted = max(job, min(busy or 0.0, allowed)) >= _EXHAUSTED * allowed
-        told = ": the CPUs are exhausted" if exhausted else ""
-        found.append(f"the job used {job:.1f} of {allowed:.3g} allowed cores{told}")
+    if allowed and (job is not None or busy is not None):
+        most = max(job or 0.0, min(busy or 0.0, allowed))
+        told = ": the CPUs are exhausted" if most >= _EXHAUSTED * allowed else ""
+        own = "" if job is None else f", {job:.1f} by this job"
+        found.append(f"{most:.1f} of {allowed:.3g} allowed cores were busy{own}{told}")
     if a.host is not None and a.host.disk_busy_pct is not None and a.host.disk_busy_pct >= _DISK_BUSY_PCT:
         found.append(f"a disk was busy {a.host.disk_busy_pct:.0f} % of the time")
     idle = [gpu for gpu in a.gpus if gpu.util_pct is not None and gpu.util_pct < _GPU_IDLE_PCT]

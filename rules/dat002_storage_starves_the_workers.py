@@ -16,8 +16,10 @@ Estimate: the step without input wait is the ceiling, the next capacity caps it.
 Closer looks: DAT010 where later epochs read the same files again, DSK001 where the disk is saturated, DSK002 where a limit holds it. They
 are listed under this one, unless they are its reason: a memory limit too small for the data set, or somebody else on the disk.
 
-False alarms: a cold first epoch heals by itself once the page cache holds the data. Reads through FUSE or NFS show no blocks: the mount's
-type stands in. A `sleep` or lock in the dataset blocks without any read and is not storage.
+False alarms: a cold first epoch heals by itself once the page cache holds the data. While it lasts the title says so; afterwards only
+later epochs count, and that the first one had to wait is a note. Reads through FUSE or NFS show no blocks: the mount's
+type stands in. A `sleep` or lock in the dataset is not storage: it blocks without reads, or with few, and the kernel sees nobody wait for a
+disk (PSI).
 """
 
 from __future__ import annotations
@@ -36,17 +38,21 @@ from rules.storing import (
     traffic,
 )
 
+_WARM_SHARE = 0.5  # of the first epoch's bytes: what reads more again is not warm
+
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     waits, blocked, read = a.by_rank("step.input_wait_s"), a.by_rank("fetch.blocked_share"), a.by_rank("fetch.read_mb")
     step, wait = a.value("step.time_s"), common(waits)
     level = severity(wait / step)
     if not starved(a, t) or level is None:
-        return Clear(RULE.id)
+        return _first_epoch_only(a, t) or Clear(RULE.id)
     loader = training_loader(a, waits)
+    # one that began within the steady steps is the second one at least
+    so_far = ", in the first epoch so far" if not any(a.by_rank("epoch.starts").values()) and _repeats(a) else ""
     return Finding(
         rule=RULE.id,
-        title=f"Storage cannot deliver the samples: {place_of(a)}",
+        title=f"Storage cannot deliver the samples: {place_of(a)}{so_far}",
         severity=level,
         confidence=confidence(a),
         seconds_per_step=lost_to_input(a),
@@ -70,6 +76,47 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         ),
         saving=saving_of_faster_storage(a),
         explains=_details(a),
+    )
+
+
+def _repeats(a: Analysis) -> bool:
+    """Later epochs may come, and find the files in memory."""
+    loader = training_loader(a, a.by_rank("step.input_wait_s"))
+    return loader is not None and a.has("epoch.starts")
+
+
+def _first_epoch_only(a: Analysis, t: Thresholds) -> Finding | None:
+    """Steady steps are those of warm epochs: that the first one waited for the disk is worth a word, no more."""
+    wait, later, step = (a.get(f"epoch.cold_{name}") for name in ("wait_s", "later_wait_s", "step_s"))
+    read, read_later = a.get("epoch.cold_read_mb"), a.get("epoch.cold_later_read_mb")
+    if wait is None or later is None or step is None or read is None or wait < t["input_wait"] * step:
+        return None
+    per_batch = (
+        t["bytes_per_sample"] * (a.get("step.samples") or 1.0) / max(mean(a.by_rank("step.batches") or {0: 1}), 1)
+    )
+    if read * 1e6 < per_batch or (read_later or 0.0) > _WARM_SHARE * read:
+        return None
+    loader = training_loader(a, a.by_rank("step.input_wait_s"))
+    text = f"{1000 * wait:.0f} ms a step in the first epoch, {1000 * later:.0f} ms since"
+    return Finding(
+        rule=RULE.id,
+        title=f"Storage starved the loader in the first epoch only: {place_of(a)}",
+        severity="info",
+        confidence=confidence(a),
+        seconds_per_step=0.0,
+        evidence=(
+            Evidence("epoch.cold_wait_s", wait, "s", t["input_wait"] * step, text),
+            Evidence("epoch.cold_read_mb", read, "MB", per_batch / 1e6, "read from the device per batch in that epoch"),
+        ),
+        fixes=(
+            Fix(
+                "read the files once before training, or keep them on local NVMe",
+                "",
+                where_of(loader),
+                "outside the code",
+            ),
+        ),
+        saving=None,
     )
 
 

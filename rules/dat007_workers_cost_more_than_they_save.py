@@ -9,9 +9,9 @@ Evidence: waiting for input against the time in which a batch is made; of the wa
 
 Fix: `num_workers=0` at file and line; or no DataLoader at all: index the tensors by whole batches.
 
-Estimate: the wait for input replaced by making the batch in the training process. At best nobody waits for a core any more, and the time
-inside the kernel goes as well, which shared memory took in workers and steps. Reality gave more, for caches stay warm: measured 1.9 to 0.75
-and 2.5 to 0.9 ms with one rank, 7.3 to 4.5 and 8.8 to 4.4 ms with two ranks on two cores.
+Estimate: the forecast over worker counts at none: the batch made in the training process. At worst as fast as in a worker, without most of
+what the kernel did there for shared memory. At best without all of that, with warm caches, and nobody in line for a core. Measured 1.9 to
+0.75 and 2.5 to 0.9 ms with one rank, 7.3 to 4.5 and 8.8 to 4.4 ms with two ranks on two cores.
 
 False alarms: workers that are too slow never make the loop wait longer than one batch takes to make; only the hand-over does.
 """
@@ -20,19 +20,17 @@ from __future__ import annotations
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix
-from rules.reading import common, input_evidence, mean, model_of, training_loader, where_of
+from rules.reading import common, forecast_of, input_evidence, mean, model_of, training_loader, where_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     waits, step, model = a.by_rank("step.input_wait_s"), a.value("step.time_s"), model_of(a)
-    batches = a.by_rank("step.batches")
-    work = {rank: wall * batches.get(rank, 1.0) for rank, wall in a.by_rank("fetch.wall_s").items()}
-    ranks = [rank for rank in work if rank in model.own]
-    wait, making = common(waits), mean(work)
-    best = model.step_if({key: seconds for r in ranks for key, seconds in _alone(a, r, work[r]).items()})
-    worst = model.step_if({(r, "input_wait"): work[r] for r in ranks})
-    level = severity((step - worst) / step)  # by what is sure: the kernel's part is a guess
+    feeds = a.workers.feeds if a.workers else {}
+    wait, making = common(waits), mean({rank: 0.5 * f.batches * sum(f.in_place_s) for rank, f in feeds.items()})
+    best, worst = forecast_of(a).step_s(0)
+    lost = step - 0.5 * (best + worst)
+    level = severity(lost / step)
     if (
         min(a.by_rank("loader.workers").values()) < 1
         or wait < t["input_wait"] * step
@@ -46,7 +44,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     evidence = [
         input_evidence(a, wait, t["input_wait"]),
         Evidence(
-            "fetch.wall_s", making, "s", wait / t["hand_over"], "to make what a step is fed: less than the wait for it"
+            "fetch.wall_s", making, "s", wait / t["hand_over"], "to make what a step is fed in the training process"
         ),
     ]
     if after:
@@ -58,34 +56,14 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         title="Handing a batch over takes longer than making it",
         severity=level,
         confidence=confidence(a, cap=0.9),
-        seconds_per_step=step - 0.5 * (best + worst),
+        seconds_per_step=lost,
         evidence=tuple(evidence),
         fixes=(
             Fix(f"num_workers={present} → 0", "DataLoader(..., num_workers=0)", where_of(loader), "one line"),
             Fix("index the tensors by whole batches, without a DataLoader", "", where_of(loader), "small change"),
         ),
-        saving=model.saving(best, worst, "the batch made in the training process, in the time a worker takes for it"),
+        saving=model.saving(best, worst, "the batch made in the training process, played through with those of this run"),
     )
-
-
-def _alone(a: Analysis, rank: int, work_s: float) -> dict[tuple[int, str], float]:
-    """The rank's phases without workers beside it, at best.
-
-    Nobody waits for a core, neither in the making nor in the step; and what the making spends inside the kernel was for the pages of shared
-    memory.
-    """
-    phases, others, job = model_of(a).own[rank], a.get("cpu.other_cores") or 0.0, a.get("cpu.job_cores") or 1.0
-    gone = (a.get("fetch.delay_share", rank) or 0.0) + (a.get("fetch.system_share", rank) or 0.0)
-    waited = (a.get("step.run_delay_s", rank) or 0.0) * job / (job + others)
-    keep = max(0.0, 1.0 - waited / max(sum(phases.values()), 1e-9))
-    changes = {(rank, phase): seconds * keep for phase, seconds in phases.items()}
-    changes[rank, "input_wait"] = work_s * max(0.0, 1.0 - gone)
-    # the step maps and unmaps the pages that the worker took: no more of the kernel's time is theirs
-    system = min(a.get("step.system_s", rank) or 0.0, work_s * (a.get("fetch.system_share", rank) or 0.0))
-    for phase in ("forward", "backward"):
-        part = phases[phase] / max(phases["forward"] + phases["backward"], 1e-9)
-        changes[rank, phase] = max(0.0, changes[rank, phase] - system * part)
-    return changes
 
 
 RULE = rule(

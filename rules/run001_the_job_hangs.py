@@ -6,7 +6,8 @@ the rank that keeps the others.
 Why it matters: a hung job pays for every accelerator it holds until somebody looks, or until a watchdog kills it half an hour later.
 
 Evidence: how long nothing has moved against the longest usual step; for each rank its phase, step and Python stack. The culprit is the
-rank that is not waiting in a collective: the others wait for it.
+rank that is not waiting in a collective: the others wait for it. Where a watchdog ended the job, what it said, and the rank
+that it shows to be behind.
 
 Fix: look at the culprit's line. A rank that left the loop early, an uneven number of batches, a lock, a read that never returns, or a
 collective that not all ranks call are the usual ones.
@@ -19,6 +20,8 @@ from __future__ import annotations
 from advisor.core.analysis import Analysis, Stall, StalledRank
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, Where
 from rules.rule import Threshold, Thresholds, rule
+
+_OF_HANGS = ("watchdog", "late rank", "mismatched collectives")
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
@@ -52,6 +55,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 f"nothing moved; a step usually takes {stall.typical_step_s:.3g} s",
             ),
             *(_row(rank) for rank in stall.ranks),
+            *_told(a),
         ),
         fixes=(
             Fix(
@@ -63,6 +67,15 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         ),
         fatal=not stall.ended,
     )
+
+
+def _told(a: Analysis) -> tuple[Evidence, ...]:
+    """What the job itself said of it in the end: a watchdog, a barrier that was monitored, collectives that do not match."""
+    failure = a.failure
+    if failure is None or failure.kind not in _OF_HANGS:
+        return ()
+    who = "" if failure.rank is None else f"rank {failure.rank}: "
+    return (Evidence("failure", failure.kind, "", None, f"{who}{failure.title}; {failure.line}"),)
 
 
 def _advice(culprit: StalledRank, waiting: list[int]) -> str:

@@ -11,10 +11,10 @@ import numpy as np
 from advisor.analysis.budget import Account, account, comm_span_s
 from advisor.analysis.capacities import Seen, capacities
 from advisor.analysis.collecting import collecting_values
-from advisor.analysis.data_mount import data_mount
 from advisor.analysis.copying import copy_values
+from advisor.analysis.data_mount import data_mount
 from advisor.analysis.delivery import delivery_values
-from advisor.analysis.epochs import epoch_values
+from advisor.analysis.epochs import cold_values, epoch_values
 from advisor.analysis.failures import failure_of, mark_followers
 from advisor.analysis.feeding import worker_model
 from advisor.analysis.gpu_memory import gpu_memory
@@ -36,13 +36,13 @@ from advisor.analysis.moments import deaths, hot_lines, stalls
 from advisor.analysis.own_cost import own_cost
 from advisor.analysis.pulses import periodic_stalls
 from advisor.analysis.searching import search_values
-from advisor.analysis.shifts import speed_changes
+from advisor.analysis.shifts import change_segments, speed_changes
 from advisor.analysis.steady import RankSteps, all_steps, steady_steps, tails
 from advisor.analysis.storage import storage_values
 from advisor.analysis.threads import thread_values
 from advisor.analysis.timeline import segments, timeline
 from advisor.analysis.unfed import feed
-from advisor.core.analysis import JOB, Analysis, LoaderFacts, training_loader
+from advisor.core.analysis import JOB, Analysis, HotLine, LoaderFacts, training_loader
 from advisor.core.gpus import GpuMemoryTrend, GpuView
 from advisor.core.recording import Recording
 from advisor.core.report import Budget, Capacity, RankStrip, StepTime, Throughput
@@ -78,13 +78,12 @@ def analyse(recording: Recording) -> Analysis:
         loading = {rank: loading_of(recording, steps, training_loader(loaders, rank)) for rank, steps in steady.items()}
         _step_values(steady, accounts, values)
         _loading_values(loading, loaders, values, missing)
-        values.update(epoch_values(recording, steady, loaders))
+        values.update(epoch_values(recording, steady, loaders) | cold_values(recording, everything))
         values.update(delivery_values(recording, everything, steady, loaders, missing))
         _drop_unclocked(recording, values, missing)
         _comm_values(recording, steady, accounts, values, missing)
         values.update(thread_values(window))
-        values.update(collecting_values(recording, steady, accounts))
-        values.update(copy_values(recording, steady, missing))
+        values.update(collecting_values(recording, steady, accounts) | copy_values(recording, steady, missing))
         made = _throughput(accounts, steady, values.get(("step.samples", JOB))).samples_per_s
         values.update(gpu_values(window, devices, missing, made))
         held, creeps = gpu_memory(recording, steady, devices)
@@ -93,12 +92,8 @@ def analyse(recording: Recording) -> Analysis:
         seen = Seen(recording, steady, loading, accounts, model, loaders, values, missing, workers)
         stages = capacities(seen, values.get(("step.samples", JOB)))
         values.update(storage_values(window, everything, mount, values, missing))
-    fed_by = feed(recording, steady, accounts, loaders) if accounts else None
-    if fed_by is not None and not fed_by.measured:
-        missing["step.input_wait_s"] = missing["step.gap_s"] = fed_by.why_unknown
-    lines = hot_lines(recording)
-    if lines:
-        values["gap.io_share", JOB] = sum(line.share for line in lines if line.io)
+    fed_by = feed(recording, steady, accounts, loaders, missing) if accounts else None
+    lines = _hot_lines(recording, values)
     _run_values(recording, everything, values)
     values.update(shared_memory_values(recording))
     values.update(search_values(recording, missing))
@@ -107,7 +102,7 @@ def analyse(recording: Recording) -> Analysis:
     memory = memory_trends(recording, everything)
     values.update(memory_values(recording, everything, memory))
     time = _step_time(everything, steady)
-    dead = mark_followers(deaths(recording))
+    dead, changed = mark_followers(deaths(recording)), speed_changes(recording, steady)
     stalled = stalls(recording, time.median_s or 0.0, _p99(everything))
     samples = values.get(("step.samples", JOB))
     return Analysis(
@@ -130,11 +125,11 @@ def analyse(recording: Recording) -> Analysis:
         failure=failure_of(recording, dead) if dead or recording.meta.exit_code or recording.meta.exit_signal else None,
         stalls=stalled,
         memory=memory,
-        changes=speed_changes(recording, steady),
+        changes=changed,
         pulse=periodic_stalls(recording, steady),
         storage=mount,
         capacities=stages,
-        segments=segments(recording, everything, stalled),
+        segments=(*segments(recording, everything, stalled), *change_segments(changed, _duration_s(recording))),
         timeline=timeline(recording, everything),
         facts=_facts(recording) | storage_facts(mount, values),
         overhead=own_cost(recording, everything),
@@ -200,6 +195,13 @@ def _step_values(steady: Mapping[int, RankSteps], accounts: Account, values: Val
 
 def _by_rank(values: Values, name: str) -> dict[int, float]:
     return {int(scope[5:]): value for (n, scope), value in values.items() if n == name and scope.startswith("rank:")}
+
+
+def _hot_lines(recording: Recording, values: Values) -> tuple[HotLine, ...]:
+    lines = hot_lines(recording)
+    if lines:
+        values["gap.io_share", JOB] = sum(line.share for line in lines if line.io)
+    return lines
 
 
 def _epoch_start_s(steps: RankSteps) -> float:

@@ -42,7 +42,9 @@ def _widened(draws: Array, values: Array, steps: Array) -> Array:
     if freedom < 1:
         return np.full(draws.size, centre)
     factor = math.sqrt(values.size / freedom) * student(freedom) / _Z
-    return np.asarray(centre + factor * (draws - centre))
+    if draws.min() <= 0.0:  # a phase that most blocks do without
+        return np.asarray(centre + factor * (draws - centre))
+    return np.asarray(centre * np.exp(factor * np.log(draws / centre)))  # nothing becomes shorter than nothing
 
 
 def student(freedom: int) -> float:
@@ -54,13 +56,19 @@ def student(freedom: int) -> float:
 
 
 def speed_ratio(
-    base: dict[str, Array], other: dict[str, Array], scale: float, *, between_runs: float, spared_s: tuple[float, float]
+    base: dict[str, Array],
+    other: dict[str, Array],
+    scale: float,
+    *,
+    between_runs: tuple[float, float],
+    spared_s: tuple[float, float],
 ) -> Estimate:
     """Speed of `other` over `base`; `scale`: work of a step of `other` over one of `base`.
 
-    `spared_s`: seconds per step of each run that chance has brought and that may as well not be there. The interval covers both.
+    `between_runs`: share of the step by which each run may differ from its like, standard deviation. `spared_s`: seconds per
+    step of each run that chance has brought and that may as well not be there. The interval covers both.
     """
-    noise = np.random.default_rng(_SEED).normal(0.0, between_runs * math.sqrt(2.0), _DRAWS)
+    noise = np.random.default_rng(_SEED).normal(0.0, math.hypot(*between_runs), _DRAWS)
     raw = np.log(base["step"] / other["step"])
     without = np.log(_less(base["step"], spared_s[0]) / _less(other["step"], spared_s[1]))
     ends = [np.percentile(values + noise, _ends()) for values in (raw, without)]
@@ -73,9 +81,9 @@ def _less(step_s: Array, spared_s: float) -> Array:
     return np.maximum(step_s - spared_s, 0.1 * step_s)
 
 
-def phase_delta(base: Array, other: Array, *, between_runs: float) -> Estimate:
+def phase_delta(base: Array, other: Array, *, between_runs: tuple[float, float]) -> Estimate:
     """Seconds per step that a phase of `other` takes more; what runs differ by in any case goes by the phase's own length."""
-    width = between_runs * math.hypot(float(base.mean()), float(other.mean()))
+    width = math.hypot(between_runs[0] * float(base.mean()), between_runs[1] * float(other.mean()))
     noise = np.random.default_rng(_SEED).normal(0.0, 1.0, _DRAWS) * width
     lo, hi = np.percentile(other - base + noise, _ends())
     return Estimate(float(other.mean() - base.mean()), float(lo), float(hi))

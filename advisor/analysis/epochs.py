@@ -1,4 +1,4 @@
-"""What the begin of an epoch costs: ending the workers, starting new ones, and their first batch."""
+"""What the begin of an epoch costs (ending the workers, starting new ones, their first batch), and what the first epoch did alone."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from advisor.analysis.beginnings import cold_epoch
 from advisor.analysis.steady import RankSteps
-from advisor.core.analysis import LoaderFacts, training_loader
+from advisor.core.analysis import JOB, LoaderFacts, training_loader
 from advisor.core.recording import Recording, Table
 from probes.rank.layout import FLAG_FIRST_BATCH, SPAN_CODE
+
+_BLOCK_BYTES = 512
 
 
 def epoch_values(
@@ -63,3 +66,35 @@ def _index_s(spans: Table | None, starts: RankSteps, first: Table, loader: Loade
         if made.size and workers.size:
             total += max(0, int(made["t_end_ns"].max()) - int(workers.max()))
     return total / 1e9 / starts.step.size
+
+
+def cold_values(recording: Recording, everything: Mapping[int, RankSteps]) -> dict[tuple[str, str], float]:
+    """`epoch.cold_*`: the first epoch, where its steps waited much longer than later ones do; empty where they did not."""
+    cold = cold_epoch(everything)
+    if cold is None:
+        return {}
+    found = {
+        "epoch.cold_steps": cold.steps,
+        "epoch.cold_wait_s": cold.wait_s,
+        "epoch.cold_later_wait_s": cold.later_wait_s,
+        "epoch.cold_step_s": cold.step_s,
+    }
+    reads = [_reads(recording.batches.get(rank), steps, cold.next_ns) for rank, steps in everything.items()]
+    for name, values in zip(("epoch.cold_read_mb", "epoch.cold_later_read_mb"), zip(*reads, strict=True), strict=True):
+        known = [value for value in values if value is not None]
+        if len(known) == len(reads):
+            found[name] = sum(known) / len(known)
+    return {(name, JOB): value for name, value in found.items()}
+
+
+def _reads(table: Table | None, steps: RankSteps, next_ns: int) -> tuple[float | None, float | None]:
+    """MB read from a device per batch in the first epoch and after it."""
+    if table is not None and table.size:
+        rows = table[table["evaluation"] != 1]
+        ends, blocks, batches = rows["t_end_ns"], rows["blocks"], np.ones(rows.size)
+    else:
+        ends, blocks, batches = steps.end_ns, steps.columns["fetch_blocks"], steps.columns["fetches"]
+    first = ends <= next_ns
+    made = [(float(blocks[part].sum()), float(batches[part].sum())) for part in (first, ~first)]
+    before, after = (read * _BLOCK_BYTES / count / 1e6 if count else None for read, count in made)
+    return before, after

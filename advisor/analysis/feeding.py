@@ -89,10 +89,16 @@ def _feed(known: _Known, steps: RankSteps, made: Loading) -> Feed:
         reading_s=made.blocked_s if reads else 0.0,
         reading_full=reads and storage_ceiling(known.of, made)[0] is not None,
         kernel_s=made.system_s or 0.0,
+        faults_s=_faults_s(known, rank, made),
         hand_over_s=_hand_over(loader) if handed is None else (0.8 * handed, 1.2 * handed),
         prefetch=(loader.prefetch_factor if loader else None) or 2,
         training_cores=_training_cores(model, made.cpu_s * batches, busy_s),
     )
+
+
+def _faults_s(known: _Known, rank: int, made: Loading) -> float:
+    """No more of the kernel's time in the step than in the making: it maps and unmaps the pages that the worker took."""
+    return min(known.of("step.system_s", rank) or 0.0, made.system_s or 0.0) if made.workers else 0.0
 
 
 def _hand_over(loader: LoaderFacts | None) -> tuple[float, float]:

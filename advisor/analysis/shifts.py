@@ -17,6 +17,7 @@ from advisor.analysis.host import Window, cpu_values, process_by_rank, quota_val
 from advisor.analysis.steady import RankSteps
 from advisor.core.analysis import Coincidence, SpeedChange
 from advisor.core.recording import Recording
+from advisor.core.report import Segment
 
 Array = NDArray[np.float64]
 
@@ -27,6 +28,7 @@ _LEVELS = 4  # a bump, and a change besides
 _LEAST = 1.05  # what is smaller is nobody's change; the rule asks for more
 # A stretch after the change is slower than one before it so often. FACTS: belief above 90 %.
 _SEPARATION = 0.9
+_SHOWN, _SHOWN_SHARE = 1.1, 0.03  # what a plot of the run marks
 _ALIKE = (0.25, 2.5)  # of the growth of the whole step
 
 
@@ -55,6 +57,22 @@ def speed_changes(recording: Recording, steady: Mapping[int, RankSteps]) -> tupl
         span = (rows[first], rows[n + 1], rows[last])
         found.append(_change(recording, steady, longest, span, levels_s=(usual_s, now), ended=last < len(levels)))
     return tuple(found)
+
+
+def change_segments(changes: tuple[SpeedChange, ...], end_s: float) -> tuple[Segment, ...]:
+    """The slower stretches, for plots of the run."""
+    return tuple(
+        Segment(
+            "change",
+            c.t_s,
+            end_s if c.until_s is None else c.until_s,
+            c.step,
+            None,
+            f"{c.after_s / c.before_s:.2g}× slower",
+        )
+        for c in changes
+        if c.after_s >= _SHOWN * c.before_s and c.lost_share >= _SHOWN_SHARE
+    )
 
 
 def usual_rows(steps: RankSteps) -> NDArray[np.bool_]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.analysis.beginnings import cold_epoch, run_ahead_rows
 from advisor.core.recording import Recording, Table
 from probes.rank.layout import FLAG_EPOCH_START, FLAG_NO_LOADER, FLAG_TAIL
 
@@ -118,10 +119,15 @@ def tails(recording: Recording) -> dict[int, RankSteps]:
 
 
 def steady_steps(everything: Mapping[int, RankSteps]) -> dict[int, RankSteps]:
-    """The steps after every rank's warm-up that all ranks have made; empty when there are none."""
+    """The steps that all ranks have made after every rank's warm-up and a first epoch with cold caches; empty when there are none."""
     if not everything:
         return {}
-    first = max(int(steps.step[min(warm_up_rows(steps), steps.step.size - 1)]) for steps in everything.values())
+    warm_up = {rank: warm_up_rows(steps) for rank, steps in everything.items()}
+    started = {rank: rows + run_ahead_rows(everything[rank], rows) for rank, rows in warm_up.items()}
+    first = max(int(steps.step[min(started[rank], steps.step.size - 1)]) for rank, steps in everything.items())
+    cold = cold_epoch(everything)
+    if cold is not None:
+        first = max(first, cold.next_step)
     last = min(int(steps.step[-1]) for steps in everything.values())
     kept = {}
     for rank, steps in everything.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -21,6 +22,7 @@ Found = dict[str, float]
 _LEAST_BYTES = 1e6  # asked for in all: of less no share is worth telling
 _UNMAPPED = 0.5  # bytes asked for over bytes read: with less, files are mapped into memory and nothing is asked
 _USUAL, _SECONDS = 3, 6  # readings: for a median, and for a spread; of fewer they are chance
+_EPOCHS = 50  # told one by one
 _MB = 1e6
 
 
@@ -46,25 +48,30 @@ def storage_values(
         )
     elif mount.disk is not None:
         found.update(_disk(window, mount.disk, missing))
-        found.update(_device_share(found, values))
+        found.update(_blocked(window, found, values))
     else:
         found.update(_network_mount(window, mount, missing))
     if mount is None or mount.network is not False:
         found.update(_link(window))
-    return {(name, JOB): value for name, value in found.items()}
+    by_epoch = _hits_by_epoch(window, readers, everything)
+    return {**{(name, JOB): value for name, value in found.items()}, **by_epoch}
 
 
-def _device_share(found: Found, values: Values) -> Found:
-    """Of the time that loaders were blocked, what the disk took for reads: the rest they waited elsewhere, before the disk."""
+def _blocked(window: Window, found: Found, values: Values) -> Found:
+    """How long loaders are blocked, and how much of it the disk and any disk accounts for: the rest they wait for something else."""
     reads_s, read_s, step_s = found.get("storage.reads_s"), found.get("storage.read_s"), values["step.time_s", JOB]
     blocked = sum(
         values.get(("fetch.blocked_share", scope), 0.0) * value * values.get(("step.batches", scope), 1.0) / step_s
         for (name, scope), value in values.items()
         if name == "fetch.wall_s"
     )
-    if reads_s is None or read_s is None or blocked <= 0:
-        return {}
-    return {"storage.device_share": reads_s * read_s / blocked}
+    more = {"storage.blocked": blocked} if blocked > 0 else {}
+    if reads_s is not None and read_s is not None and blocked > 0:
+        more["storage.device_share"] = reads_s * read_s / blocked
+    waiting = window.rate("psi.io_some_s", "host")
+    if waiting is not None:
+        more["storage.io_wait_share"] = waiting
+    return more
 
 
 def _asked(
@@ -116,6 +123,21 @@ def _epochs(
         "storage.reread_share": min(1.0, read / again),
         **_later_reads(window, readers, second, last),
     }
+
+
+def _hits_by_epoch(window: Window, readers: Sequence[Process], everything: Mapping[int, RankSteps]) -> Values:
+    """`storage.cache_hit_share` of scope `epoch:N`, whole epochs and the last one so far; cold and warm ones differ."""
+    begun = [s.start_ns[s.epoch_start] for s in everything.values()]
+    count = min((starts.size for starts in begun), default=0)
+    edges = [max(int(starts[number]) for starts in begun) for number in range(min(count, _EPOCHS))]
+    edges += [max(int(s.end_ns[-1]) for s in everything.values())] if count and count <= _EPOCHS else []
+    found: Values = {}
+    for number, (start_ns, end_ns) in enumerate(itertools.pairwise(edges)):
+        asked = grown(window.recording, readers, "proc.rchar_bytes", start_ns, end_ns)
+        read = grown(window.recording, readers, "proc.read_bytes", start_ns, end_ns)
+        if asked is not None and read is not None and asked >= max(_LEAST_BYTES, _UNMAPPED * read):
+            found["storage.cache_hit_share", f"epoch:{number}"] = max(0.0, 1.0 - read / asked)
+    return found
 
 
 def _later_reads(window: Window, readers: Sequence[Process], second_ns: int, last_ns: int) -> Found:

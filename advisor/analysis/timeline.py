@@ -6,13 +6,17 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from advisor.analysis.beginnings import ColdEpoch, cold_epoch, run_ahead_rows
 from advisor.analysis.steady import RankSteps, warm_up_rows
 from advisor.core.analysis import Stall
+from advisor.core.format import duration
 from advisor.core.recording import Recording
 from advisor.core.report import Segment, TimelinePoint
 from probes.rank.layout import SPAN_CODE
 
 _SLICES = 240
+# Of a usual step: a first fetch that waits less longer than a usual one does not show on a line that is as long as the run.
+_EPOCH_START_SHARE = 0.5
 _SEGMENTS_MAX = 200  # of each kind: a checkpoint every five steps is a rule's business, not a list's
 
 
@@ -52,49 +56,74 @@ def timeline(recording: Recording, steps: Mapping[int, RankSteps]) -> tuple[Time
 
 
 def segments(recording: Recording, steps: Mapping[int, RankSteps], stalls: tuple[Stall, ...]) -> tuple[Segment, ...]:
-    """Warm-up, epochs, evaluations, checkpoints and stalls of the first rank, in order of time."""
+    """Warm-up, what was fetched ahead, epochs and their begins, evaluations, checkpoints and stalls of the first rank, by time."""
     if not steps:
         return ()
     rank = min(steps)
     own = steps[rank]
     origin = recording.meta.started_ns
-    found = [*_warm_up(own, origin), *_epochs(own, origin), *_spans(recording, rank, origin)]
+    cold = cold_epoch(steps)
+    begun = own.keep(own.step < cold.next_step) if cold is not None else own  # a cold epoch is no warm-up
+    found = [*_warm_up(begun, origin), *_epochs(own, origin, cold), *_epoch_starts(own, origin)]
+    found += _spans(recording, rank, origin)
     found += [Segment("stall", s.t_s - s.stalled_s, s.t_s, label="no rank moved") for s in stalls]
     return tuple(sorted(found, key=lambda segment: (segment.start_s, segment.end_s)))
+
+
+def _stretch(own: RankSteps, origin: int, first: int, last: int) -> tuple[float, float, int, int]:
+    """Begin, end, first and last step of these rows."""
+    return (
+        (int(own.start_ns[first]) - origin) / 1e9,
+        (int(own.end_ns[last]) - origin) / 1e9,
+        int(own.step[first]),
+        int(own.step[last]),
+    )
 
 
 def _warm_up(own: RankSteps, origin: int) -> list[Segment]:
     rows = min(warm_up_rows(own), own.step.size)
     if rows == 0:
         return []
-    first, last = own.start_ns[0], own.end_ns[rows - 1]
-    return [
-        Segment(
-            "warm-up",
-            (int(first) - origin) / 1e9,
-            (int(last) - origin) / 1e9,
-            int(own.step[0]),
-            int(own.step[rows - 1]),
-        )
-    ]
+    found = [Segment("warm-up", *_stretch(own, origin, 0, rows - 1))]
+    ahead = run_ahead_rows(own, rows)
+    if ahead:
+        label = f"{ahead} steps on batches made during the warm-up"
+        found.append(Segment("run-ahead", *_stretch(own, origin, rows, rows + ahead - 1), label))
+    return found
 
 
-def _epochs(own: RankSteps, origin: int) -> list[Segment]:
+def _epochs(own: RankSteps, origin: int, cold: ColdEpoch | None) -> list[Segment]:
     starts = np.flatnonzero(own.epoch_start)
     if starts.size < 2:
         return []
     ends = np.append(starts[1:], own.step.size)
+    labels = [f"epoch {number}" for number in range(starts.size)]
+    if cold is not None:
+        waits = f"{duration(cold.wait_s)} of waiting for input a step, later {duration(cold.later_wait_s)}"
+        labels[0] += f", cold: {waits}"
     return [
-        Segment(
-            "epoch",
-            (int(own.start_ns[a]) - origin) / 1e9,
-            (int(own.end_ns[b - 1]) - origin) / 1e9,
-            int(own.step[a]),
-            int(own.step[b - 1]),
-            f"epoch {number}",
-        )
-        for number, (a, b) in enumerate(zip(starts, ends, strict=True))
+        Segment("epoch", *_stretch(own, origin, a, b - 1), label)
+        for label, a, b in zip(labels, starts.tolist(), ends.tolist(), strict=True)
     ][-_SEGMENTS_MAX:]
+
+
+def _epoch_starts(own: RankSteps, origin: int) -> list[Segment]:
+    """The first fetch of each epoch, where it waits noticeably longer than a usual one."""
+    first = own.epoch_start & (own.count == 1)
+    if not first.any() or first.all():
+        return []
+    waits = own.columns["input_wait"]
+    usual = float(np.median((waits / own.count)[~own.epoch_start])) if (~own.epoch_start).any() else 0.0
+    least = usual + _EPOCH_START_SHARE * float(np.median(own.length / own.count))
+    found = []
+    for row in np.flatnonzero(first & (waits >= least)).tolist():
+        begin_s, _, number, _ = _stretch(own, origin, row, row)
+        wait_s, start_s = float(waits[row]), float(own.columns["loader_start"][row])
+        label = f"first fetch of an epoch: {duration(wait_s)}"
+        if start_s > 0:
+            label += f", {duration(start_s)} of it to start the loader"
+        found.append(Segment("epoch start", begin_s, begin_s + wait_s, number, number, label))
+    return found[-_SEGMENTS_MAX:]
 
 
 def _spans(recording: Recording, rank: int, origin: int) -> list[Segment]:

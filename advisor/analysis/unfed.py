@@ -51,7 +51,11 @@ _WAITING_LINE = re.compile(r"\.(get|wait|result|recv|recv_bytes|acquire|join|rea
 
 
 def feed(
-    recording: Recording, steady: Mapping[int, RankSteps], accounts: Account, loaders: Sequence[LoaderFacts]
+    recording: Recording,
+    steady: Mapping[int, RankSteps],
+    accounts: Account,
+    loaders: Sequence[LoaderFacts],
+    missing: dict[str, str],
 ) -> Feed | None:
     """None where torch's loaders feed every rank."""
     unfed = [rank for rank, steps in steady.items() if not steps.fed]
@@ -61,7 +65,7 @@ def feed(
     libraries = tuple(dict.fromkeys(str(name) for f in facts for name in f.get("input_libraries") or ()))
     worst = max(unfed, key=lambda rank: accounts.own[rank]["forward"])
     on_gpu = any(f.get("cuda") for f in facts)
-    return Feed(
+    found = Feed(
         library="",
         measured=False,
         libraries=libraries,
@@ -69,6 +73,8 @@ def feed(
         blocked_s=None if on_gpu else _blocked_s(steady[worst]),
         looks=_looks(recording.events, frozenset(unfed)),
     )
+    missing["step.input_wait_s"] = missing["step.gap_s"] = found.why_unknown
+    return found
 
 
 def _timed(steady: Mapping[int, RankSteps], loaders: Sequence[LoaderFacts]) -> Feed | None:

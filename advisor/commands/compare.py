@@ -11,8 +11,6 @@ from advisor.commands import options
 from advisor.core.errors import AdvisorError, NotComparable, Regressed, UsageError
 from advisor.report import FORMATS, SUFFIXES, format_of
 
-DEFAULT_NOISE_PCT = 3.0
-
 
 @click.command
 @click.argument("runs", nargs=-1, required=True, metavar="RUN RUN...")
@@ -26,10 +24,14 @@ DEFAULT_NOISE_PCT = 3.0
 @click.option(
     "--between-runs",
     type=click.FloatRange(min=0, max=50),
-    default=DEFAULT_NOISE_PCT,
-    show_default=True,
     metavar="PERCENT",
-    help="By how much two runs of one job differ on this machine (standard deviation).",
+    help="By how much runs of one job differ on this machine (standard deviation). Default: 5, and 2 for jobs on GPUs.",
+)
+@click.option(
+    "--repeated",
+    multiple=True,
+    metavar="RUN",
+    help="One more run of the first one's job, to measure that instead; may be given several times.",
 )
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file, not to stdout."
@@ -41,7 +43,8 @@ def compare(
     runs: tuple[str, ...],
     format_: str | None,
     max_regression: float | None,
-    between_runs: float,
+    between_runs: float | None,
+    repeated: tuple[str, ...],
     output: Path | None,
     run_dir: Path,
     config: Path | None,
@@ -68,13 +71,17 @@ def compare(
     if format_ is None:
         format_ = format_of(str(output)) if output is not None and output.suffix.lower() in SUFFIXES else "text"
     settings = load_config(config)
-    paths = [resolve_run(run, run_dir) for run in runs]
+    paths = [resolve_run(run, run_dir) for run in (*runs, *repeated)]
     loaded = [
         load(name, read_recording(path), settings, place=place)
         for place, (name, path) in enumerate(zip(_names(paths), paths, strict=True))
     ]
-    limit = None if max_regression is None else max_regression / 100
-    made = put_side_by_side(loaded, between_runs=between_runs / 100, max_regression=limit)
+    made = put_side_by_side(
+        loaded[: len(runs)],
+        repeated=loaded[len(runs) :],
+        between_runs=None if between_runs is None else between_runs / 100,
+        max_regression=None if max_regression is None else max_regression / 100,
+    )
     if output is not None:
         try:
             output.write_text(render(made, format_), encoding="utf-8", errors="replace")
@@ -95,12 +102,13 @@ def compare(
 
 def _names(paths: list[Path]) -> list[str]:
     """The folder's name, or more of the path where two are alike."""
-    names = [path.stem if path.is_file() else path.resolve().name for path in paths]
+    paths = [path.resolve() for path in paths]
+    names = [path.stem if path.is_file() else path.name for path in paths]
     return [
         name
         if names.count(name) == 1
-        else str(path)
-        if len(set(map(str, paths))) == len(paths)
+        else f"{path.parent.name}/{name}"
+        if len({path.parent.name for path in paths}) == len(paths)
         else f"{name} ({place + 1})"
         for place, (name, path) in enumerate(zip(names, paths, strict=True))
     ]

@@ -7,7 +7,8 @@ runs[]       {name, started, argv, ranks, samples_per_s, samples_per_s_per_rank,
 pairs[]      {base, other, change: improved|regressed|same|unknown, measure: "samples/s"|"steps/s"|null, speed: ratio|null, why,
               phases: [{phase, base_s, other_s, delta_s: {value, lo, hi}}], facts: [{group, name, base, other}],
               findings: [{rule, title, state: appeared|gone|stays, base_s, other_s}], notes: []}
-method       {confidence, between_runs, blocks, basis}      how the intervals were made; `between_runs` is a share of the step
+method       {confidence, between_runs, blocks, basis}      how the intervals were made. Of each run: the share of the step by which it
+             may differ from another run of the same job (standard deviation), and the number of blocks of its steps
 gate         {max_regression, failed: [indices of pairs], unjudged: [indices of pairs]}|null
 ```
 A ratio is {value, lo, hi}: the run over its baseline, with the ends of its interval. Seconds are of one step.
@@ -102,8 +103,8 @@ class Pair:
 @dataclass(frozen=True, slots=True)
 class Method:
     confidence: float
-    between_runs: float
-    blocks: tuple[int, ...]  # of each run
+    between_runs: tuple[float, ...]
+    blocks: tuple[int, ...]
     basis: str
 
 

@@ -20,6 +20,8 @@ STORAGE_VALUES: dict[str, tuple[str, str]] = {
     "storage.busy_share": ("", "share of the time with a request in flight"),
     "storage.job_share": ("", "share of the disk's traffic that the job caused"),
     "storage.device_share": ("", "of the time that loaders were blocked, what the disk took for their reads"),
+    "storage.blocked": ("processes", "loaders that are blocked at any time, on average"),
+    "storage.io_wait_share": ("", "share of the time in which anybody on the host waits for a disk (PSI)"),
     "storage.asked_mb_s": ("MB/s", "asked for by whoever makes batches, the page cache included"),
     "storage.sample_kb": ("KB", "asked for per sample: the mean file, where each sample is one"),
     "storage.cache_hit_share": ("", "share of what was asked for that the page cache held"),
@@ -41,6 +43,7 @@ STORAGE_VALUES: dict[str, tuple[str, str]] = {
 }
 
 _MB = 1e6
+_EPOCHS_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,7 @@ def storage_facts(mount: DataMount | None, values: Mapping[tuple[str, str], floa
         "page cache": (
             told("cache_hit_share", "share", "{} of the bytes asked for"),
             told("reread_share", "share", "later epochs read {} again"),
+            _by_epoch(values),
         ),
         "data": (told("sample_kb", "KB", "{} a sample"), told("epoch_mb", "bytes", "{} an epoch")),
         "room for files": (
@@ -108,6 +112,13 @@ def storage_facts(mount: DataMount | None, values: Mapping[tuple[str, str], floa
     found = {label: ", ".join(part for part in parts if part) for label, parts in lines.items()}
     found = {label: text for label, text in found.items() if text}
     return {"storage": found} if set(found) - {"room for files"} else {}
+
+
+def _by_epoch(values: Mapping[tuple[str, str], float]) -> str:
+    """The first epochs one by one, where there are several."""
+    hits = [values.get(("storage.cache_hit_share", f"epoch:{number}")) for number in range(_EPOCHS_SHOWN)]
+    known = [share(hit) for hit in hits if hit is not None]
+    return f"by epoch {', '.join(known)}" if len(known) > 1 else ""
 
 
 def _place(mount: DataMount | None) -> str:

@@ -51,7 +51,7 @@ class CapacitiesPanel(Panel):
             lo, hi = point.samples_per_s
             known, knee = point.workers == curve.measured, point.workers == curve.knee
             mark = "◀ measured" if known else "◁ knee" if knee else ""
-            label = f"{point.workers} workers" + (" (knee)" if known and knee else "")
+            label = f"{point.workers} worker{'' if point.workers == 1 else 's'}" + (" (knee)" if known and knee else "")
             bounds = None if known else Capacity("", None, lo, hi, "")
             colour = "$foreground" if known else "$success"
             lines.append(self._row(label, (lo + hi) / 2, bounds, top, width, mark=mark, colour=colour))

@@ -16,7 +16,10 @@ from advisor.tui.draw import Part, chart, fit, line, muted
 from advisor.tui.panel import Panel
 from advisor.tui.phases import place
 
-_SEGMENT_MARKS = {"warm-up": "w", "epoch": "e", "evaluation": "v", "checkpoint": "k", "change": "!", "stall": "!"}
+_SEGMENT_MARKS = {
+    "warm-up": "w", "run-ahead": "w", "epoch": "e", "epoch start": "s", "evaluation": "v", "checkpoint": "k",
+    "change": "!", "stall": "!",
+}  # fmt: skip
 
 
 def waiting_lines(report: Report, width: int) -> list[Content]:

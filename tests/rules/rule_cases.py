@@ -88,6 +88,8 @@ def played(analysis: Analysis) -> Analysis:
     """With the forecast over worker counts that its values give: all batches alike, handed over in no time."""
     walls, workers = analysis.by_rank("fetch.wall_s"), analysis.by_rank("loader.workers")
     shares, delays = analysis.by_rank("fetch.cpu_share"), analysis.by_rank("fetch.delay_share")
+    batches, lines = analysis.by_rank("step.batches"), analysis.by_rank("step.run_delay_s")
+    kernels, faults = analysis.by_rank("fetch.system_share"), analysis.by_rank("step.system_s")
     model = analysis.model
     if not walls or not workers or model is None:
         return analysis
@@ -101,6 +103,10 @@ def played(analysis: Analysis) -> Analysis:
             computing_s=(share * wall,),
             waiting_s=(max(0.0, 1 - share - delay) * wall,),
             rest_s=(busy,),
+            batches=batches.get(number, 1.0),
+            delay_s=lines.get(number, 0.0),
+            kernel_s=kernels.get(number, 0.0) * wall,
+            faults_s=min(faults.get(number, 0.0), kernels.get(number, 0.0) * wall),
             training_cores=0.5,
         )
     known = WorkerModel(model, feeds, busy_cores=analysis.get("cpu.job_cores") or 1.0)

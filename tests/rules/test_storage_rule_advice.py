@@ -148,6 +148,26 @@ def test_a_provider_that_holds_back_is_named() -> None:
     assert "machine receives" in found("DSK002", jobs.dsk002(limit=None, storage=jobs.NFS, link_exceeded_s=9.0)).title
 
 
+@pytest.mark.parametrize(
+    ("seen", "fires"),
+    [
+        ({"device_share": 0.05, "io_wait_share": 0.05, "blocked": 2.0}, False),
+        ({"device_share": 0.05, "io_wait_share": 0.30, "blocked": 2.0}, True),  # a limit before the disk
+        ({"device_share": 0.05, "io_wait_share": 0.05, "blocked": 0.4}, True),
+        ({"device_share": 0.50, "io_wait_share": 0.05, "blocked": 2.0}, True),
+        ({"device_share": 0.05, "blocked": 2.0}, True),  # a kernel without PSI
+    ],
+)
+def test_loaders_that_sleep_between_small_reads_do_not_wait_for_storage(seen: dict[str, float], fires: bool) -> None:
+    outcome = run_rule(RULES["DAT002"], plus(dat002(storage=jobs.DATA), **seen), Config())
+    assert isinstance(outcome, Finding) is fires
+
+
+def test_a_network_mount_shows_neither_disk_nor_waiting_and_is_storage_all_the_same() -> None:
+    seen = {"device_share": 0.05, "io_wait_share": 0.05, "blocked": 2.0}
+    assert isinstance(run_rule(RULES["DAT002"], plus(dat002(storage=jobs.NFS), **seen), Config()), Finding)
+
+
 def test_one_ranks_slow_data_is_not_the_disk_of_all() -> None:
     own = {0: rank(input_wait=0.0), 1: rank(input_wait=0.4)}
     waits = {("step.input_wait_s", f"rank:{n}"): phases["input_wait"] for n, phases in own.items()}

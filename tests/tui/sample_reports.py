@@ -36,8 +36,8 @@ CURVE = WorkerCurve(
     knee=3,
     points=(
         WorkerPoint(0, (231.9, 231.9)),
-        WorkerPoint(1, (140.0, 160.0)),
-        WorkerPoint(2, (250.0, 300.0)),
+        WorkerPoint(1, (240.0, 262.0)),
+        WorkerPoint(2, (290.0, 322.0)),
         WorkerPoint(3, (330.0, 390.0)),
         WorkerPoint(4, (335.0, 400.0)),
         WorkerPoint(8, (335.0, 402.0)),

@@ -76,7 +76,7 @@ async def test_the_forecast_over_workers_is_drawn_where_there_is_room_and_told_e
         assert any("3 workers" in row and "━" in row and "◁ knee" in row and "330–390" in row for row in rows)
         assert any("0 workers" in row and "232" in row and "◀ measured" in row for row in rows)
     async with shown(Reports(samples.input_bound()), (140, 30)) as (app, _):
-        assert "workers: 0 → 232 (measured), 1 → 140–160" in " ".join(screen_text(app).split())
+        assert "workers: 0 → 232 (measured), 1 → 240–262" in " ".join(screen_text(app).split())
 
 
 async def test_the_large_digits_are_there_where_the_terminal_is_high():

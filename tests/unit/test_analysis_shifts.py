@@ -75,6 +75,16 @@ def test_a_bump_has_an_end() -> None:
     assert change.steps_after == pytest.approx(80, abs=6)
 
 
+def test_the_slower_stretch_is_marked_in_the_course_of_the_run() -> None:
+    for steps, ends in (
+        ([*noisy_plan(1, 120), *noisy_plan(2, 80, forward=80), *noisy_plan(3, 120)], 26.0),
+        ([*noisy_plan(1, 120), *noisy_plan(2, 120, forward=80)], 32.0),
+    ):
+        (part,) = [s for s in analyse(recording({0: steps})).segments if s.kind == "change"]
+        assert part.start_s == pytest.approx(14.0, abs=0.7) and part.end_s == pytest.approx(ends, abs=1.0)
+        assert part.first_step == pytest.approx(120, abs=3) and "× slower" in part.label
+
+
 def test_two_steps_down_are_two_changes() -> None:
     stairs = [*noisy_plan(1, 120), *noisy_plan(2, 120, forward=60), *noisy_plan(3, 120, forward=120)]
     assert [round(change.step, -1) for change in changes(recording({0: stairs}))] == [120, 240]

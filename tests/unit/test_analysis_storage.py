@@ -175,7 +175,7 @@ def test_another_network_file_system_says_that_it_does_not_count() -> None:
     assert found.get("storage.asked_mb_s") == pytest.approx(40)
 
 
-@pytest.mark.parametrize(("again", "share"), [(0.0, 0.0), (20.0, 0.5), (44.0, 1.0)])
+@pytest.mark.parametrize(("again", "share"), [(0.0, 0.0), (20.0, 0.5), (40.0, 1.0)])
 def test_what_later_epochs_read_again(again: float, share: float) -> None:
     """The first four seconds are the first epoch, of 160 MB; the rest is one and a half epochs more."""
     plans = {0: epoch_starts(plan(100), 40)}
@@ -186,6 +186,8 @@ def test_what_later_epochs_read_again(again: float, share: float) -> None:
     assert found.get("storage.epoch_mb") == pytest.approx(160)
     assert found.get("storage.later_epochs") == pytest.approx(1.5)
     assert found.get("storage.reread_share") == pytest.approx(share)
+    first, second, third = (found.values["storage.cache_hit_share", f"epoch:{number}"] for number in range(3))
+    assert (first, second, third) == pytest.approx((0.0, 1 - again / 40, 1 - again / 40), abs=0.01)
     assert found.get("storage.later_read_share") == pytest.approx(again * 6 / (again * 6 + 40 * 3.7), abs=0.02)
 
 
@@ -229,8 +231,12 @@ def test_an_even_rate_has_no_spread_and_a_ragged_one_has() -> None:
 
 
 def test_time_that_loaders_are_blocked_and_the_disk_does_not_work_is_seen() -> None:
-    """Two batches of 100 ms a step are blocked for 90 ms each, 1.8 s a second, of which the disk takes 0.45."""
+    """A batch of 100 ms a step is blocked for 90 ms, 0.9 s a second, of which the disk takes 0.45."""
     made = [{"start": n / 10, "wall": 100, "cpu": 10, "pid": 200 + n % 2, "worker": n % 2} for n in range(1, 99)]
     samples = {**disk(wait=0.45), ("data.files", "mount:/data"): series((0, 9))}
+    samples["psi.io_some_s", "host"] = steady_counter(0.7)
     known = recording(LONG, samples=samples, events=mounted(DISK), batches={0: batches(made)})
-    assert analyse(known).get("storage.device_share") == pytest.approx(0.45 / 0.9, rel=0.05)
+    found = analyse(known)
+    assert found.get("storage.blocked") == pytest.approx(0.9, rel=0.05)
+    assert found.get("storage.device_share") == pytest.approx(0.45 / 0.9, rel=0.05)
+    assert found.get("storage.io_wait_share") == pytest.approx(0.7)

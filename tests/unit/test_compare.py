@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from noisy_runs import noisy_plan, noisy_recording, noisy_run
-from recordings import recording, running, series, step
+from recordings import plan, recording, running, series, step
 
 from advisor.analysis.circumstances import options
 from advisor.compare import compare, judge, load
@@ -38,7 +38,7 @@ def test_two_runs_of_one_job_are_the_same_in_nineteen_of_twenty() -> None:
     """Runs that differ from each other by as much as was measured, on top of steps that remember their neighbours."""
     changes = [
         pair_of(
-            noisy_run("a", 2 * seed, steps=80, own_noise=0.03), noisy_run("b", 2 * seed + 1, steps=80, own_noise=0.03)
+            noisy_run("a", 2 * seed, steps=80, own_noise=0.05), noisy_run("b", 2 * seed + 1, steps=80, own_noise=0.05)
         ).change
         for seed in range(60)
     ]
@@ -134,9 +134,32 @@ def test_another_model_is_warned_of(facts: dict[str, Any], argv: tuple[str, ...]
 def test_what_cannot_be_compared_is_said_and_not_guessed() -> None:
     short = load("short", recording({0: [step()]}))
     assert pair_of(noisy_run("a", 1), short).change == "unknown"
-    assert "short has no steady step" in pair_of(noisy_run("a", 1), short).why
+    assert "short has no steady step: too few" in pair_of(noisy_run("a", 1), short).why
     uncounted = noisy_run("b", 2, ranks=2, samples=0), noisy_run("a", 1, samples=0)
     assert pair_of(*uncounted).change == "unknown" and pair_of(*uncounted).speed is None
+
+
+def test_a_few_steps_are_no_mean_and_missing_ranks_no_run() -> None:
+    few, enough = load("few", recording({0: plan(10)})), load("enough", recording({0: plan(11)}))
+    assert pair_of(noisy_run("a", 1), few).why == "few has 9 steady steps: too few to compare"
+    assert pair_of(noisy_run("a", 1), enough).change != "unknown"
+    whole = noisy_recording(2, ranks=2)
+    half = load("half", replace(whole, steps={0: whole.steps[0]}))
+    pair = pair_of(noisy_run("a", 1, ranks=2), half)
+    assert (pair.change, pair.why) == ("unknown", "of half only 1 of 2 ranks were recorded")
+    assert compare((noisy_run("a", 1), half)).runs[1].efficiency is None
+
+
+def test_runs_of_the_same_job_measure_how_far_apart_they_lie() -> None:
+    base, other = noisy_run("a", 1), noisy_run("b", 2, scale=1.15)
+    steady = [noisy_run(f"r{seed}", seed) for seed in (3, 4, 5, 6, 7)]
+    moody = [noisy_run(f"r{seed}", seed, own_noise=0.15) for seed in (3, 4, 5, 6, 7)]
+    assert compare((base, other)).pairs[0].change == "same"
+    assert "assumed" in compare((base, other)).method.basis
+    measured = compare((base, other), repeated=steady)
+    assert measured.pairs[0].change == "regressed" and "measured on 6 of them" in measured.method.basis
+    assert compare((base, other), repeated=moody).method.between_runs[0] > 0.07
+    assert len(measured.runs) == 2
 
 
 def test_without_counted_samples_steps_are_compared_where_the_job_is_the_same() -> None:
@@ -220,14 +243,16 @@ def test_the_kernels_part_of_chance_must_not_decide() -> None:
     assert excused.change == "same" and any("page faults" in note for note in excused.notes)
 
 
-def test_others_on_the_machine_are_told() -> None:
+def test_others_on_the_machine_are_told_and_widen_the_interval() -> None:
     samples = {
+        ("cpu.allowed_cores", "job"): series((0, 2.0), (20, 2.0)),
         ("cpu.busy_s", "host"): series((0, 0.0), (20, 30.0)),
         ("job.cpu_s", "job"): series((0, 0.0), (20, 10.0)),
     }
     beside = load("b", replace(noisy_recording(2), samples=samples), place=1)
     pair = pair_of(noisy_run("a", 1), beside)
     assert any("other processes kept 1 cores busy during b" in note for note in pair.notes)
+    assert pair.speed is not None and pair.speed.lo < 0.5
 
 
 def test_the_document_is_plain_and_names_its_schema() -> None:

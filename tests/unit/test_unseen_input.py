@@ -118,7 +118,7 @@ def test_what_the_host_shows_is_said() -> None:
         ("gpu.util_pct", "gpu:0"): series((0, 35.0), (4, 35.0)),
     }
     text = verdict_of(recording_with(made, samples)).summary
-    assert "1.9 of 2 allowed cores: the CPUs are exhausted" in text
+    assert "1.9 of 2 allowed cores were busy, 1.9 by this job: the CPUs are exhausted" in text
     assert "a disk was busy 97 % of the time" in text and "GPU 0 was busy 35 % of the time" in text
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from advisor.core import format as fmt
 from advisor.core.comparison import Change, Comparison, Pair
 from advisor.report import inert, lines
 from advisor.report.compared import wording
@@ -9,7 +10,7 @@ from advisor.report.lines import Line, Style
 
 WIDTH = 80
 FACTS_SHOWN = 30
-_NAME_MAX = 22
+_NAME_MIN = 12
 _STYLE: dict[Change, Style] = {"improved": "good", "regressed": "bad", "same": "", "unknown": "warn"}
 
 
@@ -45,13 +46,13 @@ def _verdict(comparison: Comparison, pair: Pair) -> list[Line]:
 
 def _runs(comparison: Comparison) -> list[Line]:
     hidden = () if wording.scaled(comparison) else (wording.RUN_COLUMNS.index("efficiency"),)
-    rows = [[*map(_cell, wording.run_row(run))] for run in comparison.runs]
-    table = [[cell for place, cell in enumerate(row) if place not in hidden] for row in [[*wording.RUN_COLUMNS], *rows]]
+    rows = [[*wording.RUN_COLUMNS], *(wording.run_row(run) for run in comparison.runs)]
+    table = [[inert.one_line(cell, WIDTH) for place, cell in enumerate(row) if place not in hidden] for row in rows]
+    others = [max(map(len, column)) + 2 for column in list(zip(*table, strict=True))[1:]]
+    room = max(_NAME_MIN, WIDTH - 2 - sum(others))
+    # names begin with a time and mostly differ at their end
+    table = [[fmt.shorten_path(name, room), *cells] for name, *cells in table]
     return lines.table(table[0], table[1:])
-
-
-def _cell(text: str) -> str:
-    return inert.one_line(text, _NAME_MAX)
 
 
 def _details(comparison: Comparison, pair: Pair) -> list[Line]:

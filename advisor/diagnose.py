@@ -12,7 +12,7 @@ from advisor.core.config import Config
 from advisor.core.metrics import ProbeGap
 from advisor.core.recording import Recording
 from advisor.core.report import Job, Report
-from advisor.core.worker_model import WorkerCurve, worker_curve
+from advisor.core.worker_curve import WorkerCurve, worker_curve
 from advisor.edits.attach import with_edits
 from advisor.engine import judge
 from rules.reading import room_for_workers

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import PurePath
 from typing import Any
 
 from advisor.core.comparison import FactChange
@@ -81,7 +80,7 @@ def options(argv: Sequence[str]) -> dict[str, str]:
             if not given:
                 value = words.pop(0) if words and not words[0].startswith("-") else "yes"
         else:
-            name, value = ("program", PurePath(word).name) if places == 0 else (f"argument {places}", word)
+            name, value = ("program", word.rpartition("/")[2]) if places == 0 else (f"argument {places}", word)
             places += 1
         found.setdefault(name, []).append(value)
     return {name: ", ".join(values) for name, values in found.items()}

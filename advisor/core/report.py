@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from advisor.core.findings import Affected, Evidence, Finding, Fix, Saving, Where
 from advisor.core.metrics import ProbeGap
-from advisor.core.worker_model import WorkerCurve, WorkerPoint
+from advisor.core.worker_curve import WorkerCurve, WorkerPoint
 
 SCHEMA = "rn50-advisor/report/1"
 

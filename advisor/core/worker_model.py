@@ -9,12 +9,11 @@ taken kindly and once not: the truth lies between.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.core.format import rate
 from advisor.core.step_model import StepModel
 
 Array = NDArray[np.float64]
@@ -131,57 +130,34 @@ def forecast(model: WorkerModel) -> Forecast | None:
     return Forecast(measured, tuple(best.tolist()), tuple(worst.tolist()))
 
 
+def step_with_cheaper_batches(model: WorkerModel, remaining: float) -> tuple[float, float] | None:
+    """(best, worst) step time, with the workers there are, if a batch took `remaining` of its computing; None where none was seen.
+
+    Both jobs are played through, today's and the other: what the forecast gets wrong of today's cancels out.
+    """
+    feeds = {rank: feed for rank, feed in model.feeds.items() if feed.computing_s and rank in model.step.own}
+    if not feeds:
+        return None
+    lighter = {
+        rank: replace(feed, computing_s=tuple(s * remaining for s in feed.computing_s)) for rank, feed in feeds.items()
+    }
+    saved_s = sum((1 - remaining) * feed.batches * float(np.mean(feed.computing_s)) for feed in feeds.values())
+    left_s = max(0.0, (model.step.job_cpu_s or 0.0) - saved_s)
+    step = replace(model.step, job_cpu_s=None if model.step.job_cpu_s is None else left_s)
+    times = []
+    for kind in (True, False):
+        now = _Side(model, feeds, max(1, model.measured), kind=kind).step_times()[model.measured]
+        then = _Side(replace(model, step=step), lighter, max(1, model.measured), kind=kind).step_times()[model.measured]
+        times.append(model.step.step_s * min(1.0, float(then / now)))
+    return min(times), max(times)
+
+
 def _worth_a_look(model: WorkerModel, feeds: Mapping[int, Feed]) -> int:
     """Twice the workers there are, what keeps up with the step at the least efficiency, one for each core: the most of these."""
     cores = (model.step.allowed_cores or 0.0) / max(len(model.step.own), 1)
     efficiency = 1 / (1 + CROWDING[1])
     wanted = [_HEADROOM * feed.alone_s / max(efficiency * float(np.mean(feed.rest_s)), 1e-6) for feed in feeds.values()]
     return int(min(_MOST, max(2 * model.measured, np.ceil(max(wanted)), np.floor(cores), 2)))
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerPoint:
-    workers: int
-    samples_per_s: tuple[float, float]  # all ranks together
-
-    @property
-    def words(self) -> str:
-        """`70–82`; one number where both ends read alike."""
-        low, high = (rate(end, "") for end in self.samples_per_s)
-        return low if low == high else f"{low}–{high}"
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerCurve:
-    """The forecast as reports show it: at `measured` workers per rank it is what the run made, from `knee` on more bring little."""
-
-    measured: int
-    knee: int
-    points: tuple[WorkerPoint, ...]
-
-    def shown(self, most: int = 6) -> tuple[WorkerPoint, ...]:
-        """The points that tell it in few: what is, the knee, its neighbours, one, twice the knee, the last."""
-        wanted = (self.measured, self.knee, 1, self.knee - 1, 2 * self.knee, self.knee + 1, self.points[-1].workers)
-        known = {point.workers for point in self.points}
-        chosen = [n for n in dict.fromkeys(wanted) if n in known][:most]
-        return tuple(point for point in self.points if point.workers in chosen)
-
-    @property
-    def words(self) -> str:
-        """`0 → 51.5 (measured), 1 → 70–82, 2 → 71–84 (knee) samples/s`."""
-        parts = []
-        for point in self.shown():
-            marks = [word for word, n in (("measured", self.measured), ("knee", self.knee)) if n == point.workers]
-            parts.append(f"{point.workers} → {point.words}" + (f" ({', '.join(marks)})" if marks else ""))
-        return ", ".join(parts) + " samples/s"
-
-
-def worker_curve(expected: Forecast, samples: float, knee: int) -> WorkerCurve:
-    """`samples`: of all ranks in a step. All counts to twelve, beyond that every fourth, then every eighth."""
-    always = (knee, expected.measured)
-    counts = [n for n in range(expected.most + 1) if n <= 12 or n % (4 if n < 32 else 8) == 0 or n in always]
-    points = tuple(WorkerPoint(n, (samples / expected.worst_s[n], samples / expected.best_s[n])) for n in counts)
-    return WorkerCurve(expected.measured, knee, points)
 
 
 class _Side:
@@ -216,21 +192,22 @@ class _Side:
             # reads that are as quick as they can be are shared by any number of workers
             rest = float(np.mean(feed.rest_s)) * trainer
             waits = np.maximum(waits, feed.batches * (feed.reading_s / max(feed.workers, 1) - rest))
-        return np.array(
-            [self._step_s(i, float(waits[i]), float(trainer[i]), float(work[i])) for i in range(waits.size)]
-        )
+        return self._step_s(waits, trainer, work)
 
-    def _step_s(self, i: int, wait_s: float, trainer: float, work: float) -> float:
-        step, changes = self.model.step, {}
+    def _step_s(self, waits: Array, trainer: Array, work: Array) -> Array:
+        """As StepModel.step_if, for all counts at once: each rank's own time with this wait, and the slowest of them."""
+        step, slowest = self.model.step, np.zeros(waits.size)
         for rank, phases in step.own.items():
             feed = self.feeds.get(rank, self.feed)
             busy = sum(phases.values()) - phases["input_wait"]
             relief = max(0.5, 1.0 - feed.delay_s / busy) if busy > 0 else 1.0
-            changes.update({(rank, phase): seconds * relief * trainer for phase, seconds in phases.items()})
             lighter = self.feed.batches * self.feed.alone_s - feed.batches * feed.alone_s
-            changes[rank, "input_wait"] = feed.begin_s + max(0.0, wait_s - lighter / int(self.counts[i]))
-        floor_s = work * (step.job_cpu_s or 0.0) / self.cores if self.cores > 0 else 0.0
-        return step.step_if(changes, floor_s=floor_s)
+            wait = feed.begin_s + np.maximum(0.0, waits - lighter / self.counts)
+            slowest = np.maximum(slowest, busy * relief * trainer + wait)
+        now = step.slowest_s
+        scale = np.minimum(1.0, slowest / now) if now > 0 else 1.0
+        floor = work * (step.job_cpu_s or 0.0) / self.cores if self.cores > 0 else 0.0
+        return np.asarray(np.maximum(np.maximum(slowest + step.wire_s + step.jitter_s * scale, floor), 1e-9))
 
     def _in_process(self) -> float:
         """Without workers: making and training take turns, on a core of their own and without shared memory."""

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from advisor.core import format as fmt
 from advisor.core.report import PHASES, Capacity, Segment
-from advisor.core.worker_model import WorkerCurve
+from advisor.core.worker_curve import WorkerCurve
 from advisor.report import inert, phrases
 
 BAR_HEIGHT = 26

@@ -6,7 +6,7 @@ from textual.content import Content
 
 from advisor.core.format import DASH, number
 from advisor.core.report import Capacity, Report
-from advisor.core.worker_model import WorkerCurve
+from advisor.core.worker_curve import WorkerCurve
 from advisor.tui.draw import Part, fit, interval, line, muted, prose
 from advisor.tui.panel import Panel
 

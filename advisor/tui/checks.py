@@ -12,6 +12,7 @@ from textual.content import Content
 from advisor.core.format import DASH, bytes_, duration, number, share
 from advisor.core.loader_words import without_loaders
 from advisor.core.report import Report
+from advisor.core.storage import storage_rows
 from advisor.tui.draw import fit, line, muted, prose
 from advisor.tui.panel import Panel
 from advisor.tui.severity import OUTCOME
@@ -88,10 +89,12 @@ class RunPanel(Panel):
     TITLE = "Run"
 
     def draw(self, report: Report, width: int) -> list[Content]:
-        facts = without_loaders(dict(list(report.facts.items())[:_FACTS_OF]))
-        rows = [("command", shlex.join(report.job.argv)), *_flat(report.environment), *_flat(facts)]
-        if len(report.facts) > _FACTS_OF:
-            rows.append(("…", f"and the facts of {len(report.facts) - _FACTS_OF} more, in the saved report"))
+        ranks = {rank: told for rank, told in without_loaders(report.facts).items() if rank != "storage"}
+        storage = [(f"data: {label}", text) for label, text in storage_rows(report.facts)]
+        rows = [("command", shlex.join(report.job.argv)), *storage, *_flat(report.environment)]
+        rows += _flat(dict(list(ranks.items())[:_FACTS_OF]))
+        if len(ranks) > _FACTS_OF:
+            rows.append(("…", f"and the facts of {len(ranks) - _FACTS_OF} more, in the saved report"))
         label = min(max((len(name) for name, _ in rows), default=8), max(width // 3, 8))
         lines = []
         for name, value in rows:

@@ -25,7 +25,7 @@ from advisor.core.report import (
     Verdict,
     from_json,
 )
-from advisor.core.worker_model import WorkerCurve, WorkerPoint
+from advisor.core.worker_curve import WorkerCurve, WorkerPoint
 
 GIB = 2.0**30
 TORCHRUN = ("torchrun", "--nproc_per_node=2", "samples/train.py", "--workers", "0", "--amp", "bf16")

@@ -22,7 +22,7 @@ from advisor.core.report import (
     TimelinePoint,
     Verdict,
 )
-from advisor.core.worker_model import WorkerCurve, WorkerPoint
+from advisor.core.worker_curve import WorkerCurve, WorkerPoint
 
 HOSTILE = (
     "</script><script>alert(1)</script>",

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from advisor.core.step_model import StepModel
-from advisor.core.worker_model import Feed, Forecast, WorkerModel, forecast, worker_curve
+from advisor.core.worker_curve import worker_curve
+from advisor.core.worker_model import Feed, Forecast, WorkerModel, forecast
 
 # rank 0 computes 100 ms from batch to batch and waits 60 ms for what takes 160 ms to make
 FEED = Feed(workers=1, computing_s=(0.16,), waiting_s=(0.0,), rest_s=(0.1,))

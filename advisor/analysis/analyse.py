@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from advisor.analysis.budget import Account, account, comm_span_s
+from advisor.analysis.budget import Account, account
 from advisor.analysis.capacities import Seen, capacities
 from advisor.analysis.collecting import collecting_values
 from advisor.analysis.copying import copy_values
@@ -81,7 +81,7 @@ def analyse(recording: Recording) -> Analysis:
         values.update(epoch_values(recording, steady, loaders) | cold_values(recording, everything))
         values.update(delivery_values(recording, everything, steady, loaders, missing))
         _drop_unclocked(recording, values, missing)
-        _comm_values(recording, steady, accounts, values, missing)
+        _comm_values(recording, accounts, values, missing)
         values.update(thread_values(window))
         values.update(collecting_values(recording, steady, accounts) | copy_values(recording, steady, missing))
         made = _throughput(accounts, steady, values.get(("step.samples", JOB))).samples_per_s
@@ -255,13 +255,7 @@ def _drop_unclocked(recording: Recording, values: Values, missing: dict[str, str
             )
 
 
-def _comm_values(
-    recording: Recording,
-    steady: Mapping[int, RankSteps],
-    accounts: Account,
-    values: Values,
-    missing: dict[str, str],
-) -> None:
+def _comm_values(recording: Recording, accounts: Account, values: Values, missing: dict[str, str]) -> None:
     ranks = len(accounts.own)
     if ranks < 2:
         missing["comm.wire_s"] = missing["comm.skew_s"] = "one rank: nothing to communicate"
@@ -271,9 +265,8 @@ def _comm_values(
         return
     values["comm.wire_s", JOB] = accounts.wire_s
     values["comm.skew_s", JOB] = accounts.skew_s
-    span_s = comm_span_s(steady, recording.comm)
-    if span_s is not None:
-        values["comm.span_s", JOB] = span_s
+    if accounts.span_s is not None:
+        values["comm.span_s", JOB] = accounts.span_s
     totals = {rank: sum(phases.values()) for rank, phases in accounts.own.items()}
     for rank, share in accounts.late_share.items():
         values["comm.late_share", f"rank:{rank}"] = share

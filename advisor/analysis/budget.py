@@ -9,7 +9,7 @@ sampled backward; with rank 1 made 100 ms late, its bucket took 5 ms and rank 0'
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,7 @@ class Account:
     budget: Budget
     sampled_steps: int
     wire_error: float = 0.0  # two standard errors of `wire_s`, relative
+    span_s: float | None = None  # of the exchange, what backward hides included
     # by rank, of the steps that all ranks have: row numbers, and seconds of each turn; empty where ranks cannot be laid side by side
     rows: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
     turns: Mapping[int, Array] = field(default_factory=dict)
@@ -101,21 +102,6 @@ def exposed_comm(steps: RankSteps, comm: Table | None, backward: Array) -> tuple
     return np.where(stamped, exposed, guessed), stamped
 
 
-def comm_span_s(steady: Mapping[int, RankSteps], comm: Mapping[int, Table]) -> float | None:
-    """Seconds from the first all-reduce of a backward pass to the end of its last, hidden part included; None where DDP stamped nothing.
-
-    Of the rank with the shortest one, as it waits for no other.
-    """
-    spans = []
-    for rank, steps in steady.items():
-        table = comm.get(rank)
-        if table is not None and table.size:
-            rows = table[(table["step"] >= int(steps.step[0])) & (table["step"] <= int(steps.step[-1]))]
-            if rows.size:
-                spans.append(float(np.median(rows["comm_ns"])) / 1e9)
-    return min(spans, default=None)
-
-
 def account(steady: Mapping[int, RankSteps], gpu: Mapping[int, Table], comm: Mapping[int, Table]) -> Account:
     """The account of the steady steps. Raises ValueError when there are none."""
     phases = {rank: phases_of(steps, gpu.get(rank)) for rank, steps in steady.items()}
@@ -134,7 +120,23 @@ def account(steady: Mapping[int, RankSteps], gpu: Mapping[int, Table], comm: Map
     together = len(steady) > 1 and len(exposed) == len(steady) and min(rows.size for rows in common.values()) > 1
     if not together:
         return _apart(means, exposed_mean, step_s, lengths, stamps)
-    return _together(common, phases, exposed, stamps, (means, exposed_mean, step_s, lengths))
+    made = _together(common, phases, exposed, stamps, (means, exposed_mean, step_s, lengths))
+    return replace(made, span_s=_span_s(steady, comm))
+
+
+def _span_s(steady: Mapping[int, RankSteps], comm: Mapping[int, Table]) -> float | None:
+    """Seconds from the first all-reduce of a backward pass to the end of its last, hidden part included; None where DDP stamped nothing.
+
+    Of the rank with the shortest one, as it waits for no other.
+    """
+    spans = []
+    for rank, steps in steady.items():
+        table = comm.get(rank)
+        if table is not None and table.size:
+            rows = table[(table["step"] >= int(steps.step[0])) & (table["step"] <= int(steps.step[-1]))]
+            if rows.size:
+                spans.append(float(np.median(rows["comm_ns"])) / 1e9)
+    return min(spans, default=None)
 
 
 def _per_rank(

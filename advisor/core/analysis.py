@@ -52,7 +52,10 @@ VALUES: dict[str, tuple[str, str]] = {
     "run.evaluation_share": ("", "evaluation's share of the run since the first step"),
     "run.duration_s": ("s", "since the job's start"),
     "comm.wire_s": ("s", "exposed communication of the rank that arrives last: the wire itself"),
-    "comm.span_s": ("s", "from the first all-reduce of a backward pass to the end of the last, what backward hides included"),
+    "comm.span_s": (
+        "s",
+        "from the first all-reduce of a backward pass to the end of the last, what backward hides included",
+    ),
     "comm.skew_s": ("s", "how much earlier the other ranks were done than the last one, mean over steps"),
     "comm.late_share": ("", "share of steps in which this rank arrived last by a clear margin"),
     "comm.excess_s": ("s", "own work of this rank beyond the median of the others"),
@@ -81,7 +84,10 @@ VALUES: dict[str, tuple[str, str]] = {
     "epoch.cold_read_mb": ("MB", "read from a device per batch in that epoch"),
     "epoch.cold_later_read_mb": ("MB", "the same in later epochs"),
     "epoch.index_s": ("s", "making the iterator after its workers stood: the order of the samples"),
-    "copy.float_pictures_mb": ("MB", "pictures that cross to the device as floating-point numbers though they are bytes"),
+    "copy.float_pictures_mb": (
+        "MB",
+        "pictures that cross to the device as floating-point numbers though they are bytes",
+    ),
     "fetch.read_mb": ("MB", "read from a device per batch"),
     "fetch.read_mb_per_s": ("MB/s", "read from a device while making batches, per worker"),
     "data.network_mount": ("", "1 when the data lies on a network file system"),

@@ -211,6 +211,7 @@ def test_a_healthy_job_gives_no_finding() -> None:
         "fetch.slow_ratio": {0: 1.3, 1: 1.3},
         "shm.used_share": 0.2,
     }
+        "sample.transform_share": 0.3,
     on_gpus = replace(jobs.job(own, values={**fine, **SOUND_RANKS}), gpu_view=gpu_jobs.sound_view())
     judgement = judged(replace(on_gpus, values={**on_gpus.values, **gpu_jobs.sound_values()}))
     assert {row.state for row in judgement.outcomes} == {"clear"}

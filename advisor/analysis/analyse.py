@@ -18,7 +18,7 @@ from advisor.analysis.epochs import cold_values, epoch_values
 from advisor.analysis.failures import failure_of, mark_followers
 from advisor.analysis.feeding import worker_model
 from advisor.analysis.gpu_memory import gpu_memory
-from advisor.analysis.gpu_ranks import gpus_of, paths_of
+from advisor.analysis.gpu_ranks import gpus_of, paths_of, unseen_ranks
 from advisor.analysis.gpu_strips import gpu_strips
 from advisor.analysis.gpus import error_values, gpu_values, path_values
 from advisor.analysis.host import (
@@ -141,7 +141,7 @@ def analyse(recording: Recording) -> Analysis:
         ranks=_rank_strips(recording, everything, accounts),
         host=host_strip(recording),
         gpus=gpu_strips(recording),
-        gpu_view=GpuView(devices, paths, creeps),
+        gpu_view=GpuView(devices, paths, creeps, *unseen_ranks(recording, devices)),
         duration_s=_duration_s(recording),
         running=recording.meta.ended_ns is None and recording.meta.recording_stopped_ns is None,
     )

@@ -193,6 +193,11 @@ def _no_bottleneck(analysis: Analysis, outcomes: list[Outcome]) -> Verdict:
             "inconclusive", None, "No cause was found", f"{text}; not measured: {', '.join(blind) or 'nothing'}."
         )
     text = f"{100 * share:.0f} % of a {1000 * step:.3g} ms step is forward, backward and optimizer; nothing worth fixing was found"
+    view = analysis.gpu_view
+    if view.unseen:
+        who = f"rank{'s' if len(view.unseen) > 1 else ''} {', '.join(map(str, view.unseen[:8]))}"
+        why = f"whether the GPU of {who} is sound is not known: {view.why_unseen}"
+        return Verdict("inconclusive", None, "The GPUs could not be watched", f"{text}; {why}.")
     return Verdict(
         "healthy",
         None,

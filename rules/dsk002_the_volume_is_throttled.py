@@ -7,19 +7,21 @@ Why it is slow: a limit gives the same number of bytes or reads in each second, 
 more.
 
 Evidence: the limit of the job's control group and how near to it the job reads; the time in which the provider held back the volume or the
-machine (EBS, ENA); or second after second the same rate, though the number of waiting reads varies, or at a number that volumes are sold
-with, or while the disk itself has little to do.
+machine (EBS, ENA); or second after second the same rate, at a number that volumes are sold with, evener than chance leaves so many reads,
+or while the disk itself has little to do.
 
 Fix: another class or size of volume (gp3 throughput and IOPS can be bought apart), a larger machine where its limit is the one; lift the
 control group's limit; local NVMe; where reads are counted, larger ones.
 
 Estimate: as DAT002's: reads twice as fast or better.
 
-False alarms: a job that needs no more reads as evenly: therefore only while its loaders are blocked on reads.
+False alarms: a job that needs no more reads as evenly, therefore only while its loaders are blocked on reads. Readers that take turns at a
+disk do so too, though not as evenly as a limit.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from advisor.core.analysis import Analysis
@@ -136,13 +138,13 @@ def _flat(a: Analysis, t: Thresholds) -> _Limit | None:
 
 def _why_a_limit(a: Analysis, t: Thresholds, rate: float, sold: tuple[float, ...], spread: float) -> str:
     """What tells an even rate from readers that take turns at an even disk; empty where nothing does."""
-    device, queue = a.get("storage.device_share"), a.get("storage.queue_spread")
+    device, reads = a.get("storage.device_share"), a.get("storage.usual_reads_s")
     if device is not None and device <= t["device"]:
         return f"while the disk itself takes {100 * device:.0f} % of the time that loaders are blocked"
     if any(abs(rate - number) <= t["round"] * number for number in sold):
         return "at a number that volumes are sold with"
-    if queue is not None and queue >= t["queue"]:
-        return f"though the reads in flight vary by {100 * queue:.0f} %"
+    if reads and spread * math.sqrt(reads) <= t["chance"]:
+        return f"evener than {reads:.0f} reads a second are by themselves"
     return ""
 
 
@@ -170,6 +172,9 @@ RULE = rule(
         "flat": Threshold(0.03, "measured: 0.4 % under a limit; 10 % and more at a disk that nobody holds back"),
         "device": Threshold(0.50, "the larger part of the waiting is before the disk, where limits are"),
         "round": Threshold(0.015, "of a number: what file systems read beside the files"),
-        "queue": Threshold(0.30, "ten times what the rate varies: it would follow, if nothing held it"),
+        "chance": Threshold(
+            0.2,
+            "times 1/√(reads a second): reads that take their time by chance, give or take a third, come to 0.5; a limit to 0.1",
+        ),
     },
 )

@@ -9,8 +9,8 @@ Evidence: generation and lanes under load, the best they could be, and what the 
 
 Fix: reseat the card or the riser, look at the firmware's slot settings; on a rented machine: hand it back.
 
-Estimate: from nothing, where all copies hide behind the compute, to the time that the link takes longer for what it carried. Where the
-link was busy all the time the latter is near.
+Estimate: from nothing, where all copies hide behind the compute, to the time that the link takes longer for what it carried, and to no
+less than the other ranks need. Where the link was busy all the time the latter is near.
 
 False alarms: an idle link falls back to the first generation; only readings under load count. Links that are slow for all GPUs of the
 host in the same way are how the machine was built.
@@ -18,10 +18,12 @@ host in the same way are how the machine was built.
 
 from __future__ import annotations
 
+from statistics import median
+
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, Saving
 from advisor.core.gpus import Gpu
-from rules.devices import link_mb_per_s, listed, named, of_gpu, ranks_on
+from rules.devices import COMPUTE, link_mb_per_s, listed, named, of_gpu, ranks_on
 from rules.reading import model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
@@ -71,10 +73,26 @@ def _saving(a: Analysis, slow: list[Gpu]) -> Saving | None:
         if carried is None or link is None:
             continue
         busy = min(1.0, carried / link[0])
-        after = step * (1.0 - busy * (1.0 - link[0] / link[1]))
+        after = max(step * (1.0 - busy * (1.0 - link[0] / link[1])), _with_the_others(a, gpu))
         if after < best:
             best, worst = after, after if busy >= _SATURATED else step
     return model.saving(best, worst, f"{listed(slow)} with its full link") if best < step else None
+
+
+def _with_the_others(a: Analysis, gpu: Gpu) -> float:
+    """The step with the ranks on this GPU as fast as the others': a sound link makes them no faster than that."""
+    model = model_of(a)
+    others = [rank for rank in model.own if rank not in gpu.ranks]
+    if not others:
+        return 0.0
+    usual = {p: median([model.own[rank][p] for rank in others]) for p in ("input_wait", *COMPUTE)}
+    changes = {
+        (rank, p): min(model.own[rank][p], seconds)
+        for rank in gpu.ranks
+        if rank in model.own
+        for p, seconds in usual.items()
+    }
+    return model.step_if(changes)
 
 
 def _evidence(a: Analysis, gpu: Gpu) -> list[Evidence]:

@@ -95,8 +95,9 @@ def _grave(a: Analysis, gpu: Gpu) -> bool:
 def _said(a: Analysis, gpu: Gpu) -> list[Evidence]:
     name, found = named(gpu), []
     for xid in [xid for xid in gpu.xids if xid.code not in PROGRAMS_XIDS][:2]:
-        meaning = _XIDS.get(xid.code, "see NVIDIA's catalogue of Xids")
-        found.append(Evidence(f"Xid {xid.code}", meaning, "", None, f"{name}, {xid.t_s:.0f} s after the start"))
+        meaning = _XIDS.get(xid.code, "see NVIDIA's catalogue")
+        note = f"{name}: Xid {xid.code} ({meaning}) {xid.t_s:.0f} s after the start"
+        found.append(Evidence("gpu.xid", float(xid.code), "", None, note))
     errors = of_gpu(a, "gpu.uncorrected_errors", gpu)
     if errors:
         found.append(Evidence("gpu.uncorrected_errors", errors, "errors", 0.0, f"{name}: memory errors in the run"))

@@ -18,7 +18,7 @@ from advisor.analysis.epochs import cold_values, epoch_values
 from advisor.analysis.failures import failure_of, mark_followers
 from advisor.analysis.feeding import worker_model
 from advisor.analysis.gpu_memory import gpu_memory
-from advisor.analysis.gpu_ranks import gpus_of, paths_of
+from advisor.analysis.gpu_ranks import gpus_of, paths_of, unseen_ranks
 from advisor.analysis.gpu_strips import gpu_strips
 from advisor.analysis.gpus import error_values, gpu_values, path_values
 from advisor.analysis.host import (
@@ -41,11 +41,13 @@ from advisor.analysis.steady import RankSteps, all_steps, steady_steps, tails
 from advisor.analysis.storage import storage_values
 from advisor.analysis.threads import thread_values
 from advisor.analysis.timeline import segments, timeline
+from advisor.analysis.transforms import sample_cost
 from advisor.analysis.unfed import feed
 from advisor.core.analysis import JOB, Analysis, HotLine, LoaderFacts, training_loader
 from advisor.core.gpus import GpuMemoryTrend, GpuView
 from advisor.core.recording import Recording
 from advisor.core.report import Budget, Capacity, RankStrip, StepTime, Throughput
+from advisor.core.sample_cost import SampleCost, sample_facts
 from advisor.core.stats import others_median
 from advisor.core.step_model import StepModel
 from advisor.core.storage import storage_facts
@@ -71,6 +73,7 @@ def analyse(recording: Recording) -> Analysis:
     mount = data_mount(recording, everything, loaders)
     devices, paths = gpus_of(recording), paths_of(recording)
     creeps: tuple[GpuMemoryTrend, ...] = ()
+    cost: SampleCost | None = None
     if accounts is not None:
         window = _window(recording, steady)
         _host_values(recording, window, values)
@@ -81,6 +84,7 @@ def analyse(recording: Recording) -> Analysis:
         values.update(epoch_values(recording, steady, loaders) | cold_values(recording, everything))
         values.update(delivery_values(recording, everything, steady, loaders, missing))
         _drop_unclocked(recording, values, missing)
+        cost = sample_cost(recording, steady, loaders, values, missing)
         _comm_values(recording, accounts, values, missing)
         values.update(thread_values(window))
         values.update(collecting_values(recording, steady, accounts) | copy_values(recording, steady, missing))
@@ -119,6 +123,7 @@ def analyse(recording: Recording) -> Analysis:
         excess=_excess(accounts) if accounts else {},
         loaders=loaders,
         feed=fed_by,
+        sample=cost,
         hot_lines=lines,
         save_sites=_save_sites(recording),
         deaths=dead,
@@ -131,12 +136,12 @@ def analyse(recording: Recording) -> Analysis:
         capacities=stages,
         segments=(*segments(recording, everything, stalled), *change_segments(changed, _duration_s(recording))),
         timeline=timeline(recording, everything),
-        facts=_facts(recording) | storage_facts(mount, values),
+        facts=_facts(recording) | storage_facts(mount, values) | sample_facts(cost),
         overhead=own_cost(recording, everything),
         ranks=_rank_strips(recording, everything, accounts),
         host=host_strip(recording),
         gpus=gpu_strips(recording),
-        gpu_view=GpuView(devices, paths, creeps),
+        gpu_view=GpuView(devices, paths, creeps, *unseen_ranks(recording, devices)),
         duration_s=_duration_s(recording),
         running=recording.meta.ended_ns is None and recording.meta.recording_stopped_ns is None,
     )

@@ -13,6 +13,9 @@ from probes.host.gpu_devices import GpuDevice, MigInstance
 from probes.host.gpu_visibility import same_uuid, visible_devices
 from probes.host.procfs import parse_cpu_list
 
+# Any driver tells one of these.
+_BASICS = frozenset({"gpu.sm_clock_mhz", "gpu.power_w", "gpu.mem_used_bytes", "gpu.temp_c"})
+
 
 def gpus_of(recording: Recording) -> tuple[Gpu, ...]:
     """The GPUs of this host with the ranks that run on them."""
@@ -28,6 +31,16 @@ def gpus_of(recording: Recording) -> tuple[Gpu, ...]:
 def paths_of(recording: Recording) -> tuple[GpuPath, ...]:
     told = recording.meta.environment.get("gpu_paths") or ()
     return tuple(GpuPath(int(p["a"]), int(p["b"]), str(p["path"]), str(p["p2p"])) for p in told)
+
+
+def unseen_ranks(recording: Recording, gpus: tuple[Gpu, ...]) -> tuple[tuple[int, ...], str]:
+    """(ranks that train on a GPU of which nothing was read, why)."""
+    read = {scope for metric, scope in recording.samples if metric in _BASICS}
+    seen = {rank for gpu in gpus if f"gpu:{gpu.index}" in read for rank in gpu.ranks}
+    facts = {rank: recording.facts.get(p.pid, {}) for rank, p in process_by_rank(recording.processes).items()}
+    unseen = tuple(sorted(rank for rank, told in facts.items() if told.get("cuda") and rank not in seen))
+    why = next((gap.reason for gap in recording.gaps if gap.metric == "gpu.*"), "which GPU is theirs is not known")
+    return unseen, why if unseen else ""
 
 
 def rank_devices(recording: Recording, devices: Iterable[GpuDevice]) -> dict[int, int]:

@@ -221,8 +221,7 @@ def _requests(found: Found, waited_s: float | None, reads: float | None) -> Foun
 def _seconds(window: Window, scope: str) -> Found:
     """The median second, and how even they are: a limit holds each of them to the same."""
     rates = {
-        name: _rates(window, metric, scope)
-        for name, metric in (("mb", "disk.read_bytes"), ("reads", "disk.reads"), ("queue", "disk.queue_s"))
+        name: _rates(window, metric, scope) for name, metric in (("mb", "disk.read_bytes"), ("reads", "disk.reads"))
     }
     size = min(values.size for values in rates.values())
     if size < _USUAL:

@@ -22,6 +22,7 @@ from advisor.core.report import (
     Throughput,
     TimelinePoint,
 )
+from advisor.core.sample_cost import SAMPLE_VALUES, SampleCost
 from advisor.core.step_model import StepModel
 from advisor.core.storage import STORAGE_VALUES, DataMount
 from advisor.core.worker_model import Forecast, WorkerModel
@@ -110,6 +111,7 @@ VALUES: dict[str, tuple[str, str]] = {
     "quota.throttled_share": ("", "share of quota periods in which this rank's cgroup was held back"),
     "quota.throttled_s_per_s": ("s/s", "time held back per second of wall time"),
     **STORAGE_VALUES,
+    **SAMPLE_VALUES,
     **GPU_VALUES,
 }
 
@@ -284,6 +286,7 @@ class Analysis:
     )  # by rank and phase: own beyond the others' median
     loaders: tuple[LoaderFacts, ...] = ()
     feed: Feed | None = None  # None: torch's loaders feed every rank
+    sample: SampleCost | None = None  # None: no sample was looked into while it was made
     hot_lines: tuple[HotLine, ...] = ()
     save_sites: tuple[Mapping[str, Any], ...] = ()
     deaths: tuple[Death, ...] = ()

@@ -115,6 +115,8 @@ class GpuView:
     devices: tuple[Gpu, ...] = ()
     paths: tuple[GpuPath, ...] = ()
     memory: tuple[GpuMemoryTrend, ...] = ()
+    unseen: tuple[int, ...] = ()  # ranks that train on a GPU of which the driver told nothing
+    why_unseen: str = ""
 
     @property
     def used(self) -> tuple[Gpu, ...]:

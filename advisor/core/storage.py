@@ -36,7 +36,6 @@ STORAGE_VALUES: dict[str, tuple[str, str]] = {
     "storage.seconds": ("readings", "readings of the disk's counters, about one a second"),
     "storage.mb_spread": ("", "from the slow fifth of these seconds to the fast fifth, in bytes read, over the median"),
     "storage.reads_spread": ("", "the same in reads"),
-    "storage.queue_spread": ("", "the same in requests in flight"),
     "storage.volume_exceeded_share": ("", "share of the time in which the provider held back this volume"),
     "storage.instance_exceeded_share": ("", "share of the time in which the provider held back the machine's disks"),
     "storage.link_exceeded_s": ("packets/s", "packets beyond what the provider lets this machine receive"),

@@ -168,12 +168,12 @@ def failing_memory() -> list[str]:
 
 def lost() -> list[str]:
     """GPU 2 of four L40S falls off the bus."""
-    return [*l40sx4(), "xid 2 79 after 8", "fail * 15 gpu 2 from 700"]
+    return [*l40sx4(), "xid 2 79 after 19", "fail * 15 gpu 2 after 20"]
 
 
 def broken_nvlink() -> list[str]:
-    """GPU 6 of eight A100 has three of its twelve links down, and others of it recover again and again."""
-    down = [f"nvlink.{link} 0 {SWITCH}" for link in (3, 4, 5)]
+    """GPU 6 of eight A100 has eight of its twelve links down, and others of it recover again and again."""
+    down = [f"nvlink.{link} 0 {SWITCH}" for link in range(3, 11)]
     return [*a100x8(), *(f"gpu 6 {line}" for line in (*down, "field.59 0 +2", "field.38 0 +400"))]
 
 

@@ -14,6 +14,7 @@
  *   processes FILE                         read at each question: lines of GPU, PID, bytes, SM %
  *   fail nvmlDeviceGetPowerUsage 999       that function answers with this error ("*": any function that takes a GPU)
  *   fail * 15 gpu 1 from 8 until 9         … for GPU 1 alone, from the 8th such call to the 9th
+ *   fail * 15 gpu 1 after 20               … once nobody had anything to report twenty times, as for Xids
  *
  * Built with OLD_DRIVER it lacks what drivers before 520 lack: GPM, the clock event reasons by their new name, memory info v2.
  */
@@ -231,12 +232,11 @@ int nvmlDeviceGetNvLinkRemotePciInfo_v2(Gpu *gpu, unsigned link, Pci *out) {
     return pci(__func__, &gpus[atoi(end)], out);
 }
 
-/* Events: a set is one counter of how often nobody had anything to report. */
-int nvmlEventSetCreate(long **out) {
-    *out = calloc(1, sizeof **out);
+int nvmlEventSetCreate(void **out) {
+    *out = calloc(1, 1);
     return failure(__func__, -1);
 }
-int nvmlDeviceRegisterEvents(Gpu *gpu, unsigned long long types, long *set) {
+int nvmlDeviceRegisterEvents(Gpu *gpu, unsigned long long types, void *set) {
     (void)types, (void)set;
     return failure(__func__, gpu->index);
 }
@@ -245,15 +245,16 @@ typedef struct {
     unsigned long long type, data;
     unsigned gpu_instance, compute_instance;
 } Event;
-int nvmlEventSetWait_v2(long *set, Event *out, unsigned timeout_ms) {
+int nvmlEventSetWait_v2(void *set, Event *out, unsigned timeout_ms) {
+    (void)set;
     int code = failure(__func__, -1);
     for (int i = 0; i < xid_count && !code && timeout_ms == 0; i++) {
-        if (xids[i].told || *set < xids[i].after) continue;
+        if (xids[i].told || quiet < xids[i].after) continue;
         xids[i].told = 1;
         *out = (Event){&gpus[xids[i].gpu], 8, (unsigned long long)xids[i].code, UINT_MAX, UINT_MAX};
         return OK;
     }
-    ++*set;
+    quiet++;
     return code ? code : TIMEOUT;
 }
 

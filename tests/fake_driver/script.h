@@ -20,7 +20,7 @@ typedef struct Gpu {
 typedef struct {
     char function[TEXT];
     int code, gpu;
-    long from, until, calls;
+    long from, until, after, calls;
 } Fail;
 typedef struct {
     int gpu, code, told;
@@ -34,6 +34,7 @@ static Xid xids[MAX_XIDS];
 static int levels[MAX_GPUS][MAX_GPUS], peer[MAX_GPUS][MAX_GPUS];
 static char driver[TEXT] = "550.54.15", processes[512];
 static int cuda = 12040;
+static long quiet; /* how often nobody had anything to report: once for each reading of the advisor */
 
 static Value *find(Gpu *gpu, const char *key) {
     for (int i = 0; i < gpu->keys; i++)
@@ -64,11 +65,13 @@ static void add_mig(Gpu *gpu, const char *uuid) {
 
 static void add_fail(const char *function, int code, const char *rest) {
     const char *where = strstr(rest, "gpu "), *from = strstr(rest, "from "), *until = strstr(rest, "until ");
+    const char *after = strstr(rest, "after ");
     if (fail_count == MAX_FAILS) abort();
     Fail *fail = &fails[fail_count++];
     snprintf(fail->function, TEXT, "%s", function);
     fail->code = code, fail->calls = 0, fail->gpu = where ? atoi(where + 4) : -1;
     fail->from = from ? atol(from + 5) : 1, fail->until = until ? atol(until + 6) : LONG_MAX;
+    fail->after = after ? atol(after + 6) : 0;
 }
 
 static void add_gpu_line(int index, const char *key, const char *rest) {
@@ -115,7 +118,7 @@ static int failure(const char *function, int gpu) {
     for (int i = 0; i < fail_count; i++) {
         Fail *fail = &fails[i];
         if (strcmp(fail->function, function) != 0 && !(gpu >= 0 && strcmp(fail->function, "*") == 0)) continue;
-        if (fail->gpu >= 0 && fail->gpu != gpu) continue;
+        if ((fail->gpu >= 0 && fail->gpu != gpu) || quiet < fail->after) continue;
         long call = ++fail->calls;
         if (call >= fail->from && call <= fail->until) return fail->code;
     }

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from rule_cases import META, job, loader, rank
+from rule_cases import META, SCRIPT, dat001, job, loader, rank
 
-from advisor.core.analysis import Analysis, Death
+from advisor.core.analysis import JOB, Analysis, Death
+from advisor.core.sample_cost import SampleCost, SamplePart
 
 
 def _each(value: float) -> dict[int, float]:
@@ -108,3 +110,18 @@ def dat012(full: float = 0.95, *, workers: int = 2, deaths: tuple[Death, ...] = 
     values = {"shm.used_share": full, "shm.total_mb": 64.0}
     loaders = (loader(0, workers), loader(1, workers))
     return job({0: rank(), 1: rank()}, **{"values": values, "loaders": loaders, "deaths": deaths, "meta": META, **more})
+
+
+def sample(share: float = 0.6, *, name: str = "Blur", file: str = SCRIPT, kind: str = "transform") -> SampleCost:
+    """A sample of 0.38 s of CPU time, `share` of it in one transform, the rest in decoding."""
+    parts = (
+        SamplePart(kind, name, file, 33 if file else 0, 0.38 * share, 0.38 * share, share, 0.02),  # type: ignore[arg-type]
+        SamplePart("load", "default_loader", "", 0, 0.38 * (1 - share), 0.38 * (1 - share), 1 - share, 0.02),
+    )
+    return SampleCost(200, 0.38, 0.38, parts, width=500.0, height=375.0)
+
+
+def dat011(share: float = 0.6, *, wait: float = 0.4, name: str = "Blur", file: str = SCRIPT, **more: Any) -> Analysis:
+    """Workers compute on all cores; of 0.4 CPU seconds a sample, `share` are one transform's."""
+    made = dat001(wait, **{"sample": sample(share, name=name, file=file), **more})
+    return replace(made, values={**made.values, ("sample.transform_share", JOB): share})

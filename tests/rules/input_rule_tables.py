@@ -97,6 +97,24 @@ INPUT_TABLES: dict[str, Table] = {
         best=({"wall": 1.8}, 1 / 0.9),
         also_fires={"one rank's slow batches stop all": {"only": 0.0}},
     ),
+    "DAT011": Table(
+        jobs.dat011,
+        lines={
+            "input_wait": ({"wait": 0.05}, {"wait": 0.0499}),
+            "share": ({"share": 0.4}, {"share": 0.3999}),
+        },
+        false_alarms={
+            "decoding dominates, which is no transform": {"share": 0.1},
+            "nobody waits for the loader": {"wait": 0.01},
+            "a batch that hardly computes": {"cpu": 0.02, "delay": 0.0},
+        },
+        severities=(({"wait": 0.4}, "critical"), ({"wait": 0.3}, "high"), ({"wait": 0.15}, "medium")),
+        where=Where(SCRIPT, 33),
+        also_fires={
+            "in the training process": {"workers": 0, "wall": 0.4},
+            "with cores to spare": {"busy": 4.5, "workers": 2, "wall": 1.9},
+        },
+    ),
     "DAT012": Table(
         jobs.dat012,
         lines={"full": ({"full": 0.9}, {"full": 0.8999})},

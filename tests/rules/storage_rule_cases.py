@@ -60,7 +60,6 @@ def dsk002(
     reads_limit: float | None = None,
     spread: float | None = None,
     reads_spread: float | None = None,
-    queue_spread: float = 0.0,
     device: float = 1.0,
     **job: Any,
 ) -> Analysis:
@@ -74,7 +73,6 @@ def dsk002(
         "storage.limit_reads_s": reads_limit,
         "storage.mb_spread": spread,
         "storage.reads_spread": reads_spread,
-        "storage.queue_spread": queue_spread,
         "storage.device_share": device,
         "storage.seconds": 20.0,
         **{f"storage.{name}": job.pop(name, None) for name in ("volume_exceeded_share", "instance_exceeded_share")},

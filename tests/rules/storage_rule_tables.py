@@ -75,13 +75,16 @@ STORAGE_TABLES: dict[str, Table] = {
             "flat": ({**EVEN, "spread": 0.03}, {**EVEN, "spread": 0.031}),
             "device": ({**EVEN, "device": 0.5}, {**EVEN, "device": 0.51}),
             "round": ({**EVEN, "device": 1.0, "rate": 98.5}, {**EVEN, "device": 1.0, "rate": 98.4}),
-            "queue": ({**EVEN, "device": 1.0, "queue_spread": 0.3}, {**EVEN, "device": 1.0, "queue_spread": 0.29}),
+            "chance": (
+                {**EVEN, "device": 1.0, "reads": 441.0, "spread": 0.0095},
+                {**EVEN, "device": 1.0, "reads": 441.0, "spread": 0.0096},
+            ),
         },
         false_alarms={
             **NOT_STARVED,
             "the limit is far away": {"rate": 5.0},
             "a disk of its own speed": {"limit": None, "spread": 0.12},
-            "readers that take turns at an even disk": {"limit": None, "rate": 87.0, "spread": 0.01},
+            "readers that take turns at an even disk": {"limit": None, "rate": 87.0, "spread": 0.02},
             "others read the most of it": {"rate": 100.0, "job_share": 0.1},
             "a full link of a job with local data": {"limit": None, "link_exceeded_s": 50.0},
         },

@@ -87,9 +87,11 @@ def test_gpu005_names_who_and_how_to_see_them() -> None:
 
 
 def test_gpu006_promises_for_sure_only_where_the_link_is_busy_all_the_time() -> None:
-    idle, busy = found("GPU006", carried=1000.0).saving, found("GPU006", carried=6500.0).saving
+    idle, busy = (found("GPU006", carried=mb_per_s, slow=0.0).saving for mb_per_s in (1000.0, 6500.0))
     assert idle is not None and busy is not None
     assert idle.speedup[0] == 1.0 and busy.speedup[0] == pytest.approx(4.0)
+    capped = found("GPU006", carried=6500.0, slow=0.6).saving
+    assert capped is not None and capped.speedup == pytest.approx((1 / 0.6, 1 / 0.6))  # the other rank needs as long
     note = found("GPU006").evidence[0].note
     assert "4 lanes of generation 4 under load, could be 16 lanes of generation 4" in note
 

@@ -14,6 +14,7 @@ from rule_cases import death, rank
 
 from advisor.core.analysis import Analysis
 from advisor.core.config import Config
+from advisor.core.gpus import GpuView
 from advisor.engine import Judgement, judge
 from rules.registry import all_rules
 
@@ -211,7 +212,16 @@ def test_a_healthy_job_gives_no_finding() -> None:
         "fetch.slow_ratio": {0: 1.3, 1: 1.3},
         "shm.used_share": 0.2,
     }
+        "sample.transform_share": 0.3,
     on_gpus = replace(jobs.job(own, values={**fine, **SOUND_RANKS}), gpu_view=gpu_jobs.sound_view())
     judgement = judged(replace(on_gpus, values={**on_gpus.values, **gpu_jobs.sound_values()}))
     assert {row.state for row in judgement.outcomes} == {"clear"}
     assert judgement.verdict.state == "healthy"
+
+
+def test_a_job_on_gpus_that_nobody_could_watch_is_not_called_healthy() -> None:
+    own = {0: rank(0.98, input_wait=0.01, gap=0.01)}
+    blind = GpuView(unseen=(0,), why_unseen="driver library and kernel module have different versions")
+    verdict = judged(jobs.job(own, gpu_view=blind)).verdict
+    assert (verdict.state, verdict.title) == ("inconclusive", "The GPUs could not be watched")
+    assert "rank 0" in verdict.summary and "different versions" in verdict.summary

@@ -133,7 +133,7 @@ def test_a_limit_of_the_control_group_is_named_with_its_remedy() -> None:
     [
         ({"device": 0.1}, "the disk itself takes 10 % of the time"),
         ({"rate": 125.0}, "volumes are sold with"),
-        ({"queue_spread": 0.5}, "the reads in flight vary by 50 %"),
+        ({"reads": 230.0, "spread": 0.004}, "evener than 230 reads"),
     ],
 )
 def test_an_even_rate_says_why_it_is_a_limit_and_is_less_sure(given: dict[str, Any], words: str) -> None:

@@ -309,3 +309,13 @@ def test_no_allocator_no_values() -> None:
 def test_old_recordings_know_less_of_their_gpus() -> None:
     old = [{"index": 0, "name": A100, "uuid": "GPU-1", "pci_bus_id": "x", "mem_total_bytes": 1, "mig_uuids": []}]
     assert on_gpus(devices=old).gpu_view.devices[0].pcie_gen_max is None
+
+
+def test_a_rank_on_a_gpu_of_which_nothing_was_read_is_unseen() -> None:
+    gap = ProbeGap("gpu.*", "host", "driver library and kernel module have different versions")
+    blind = on_gpus(devices=[], gaps=(gap,)).gpu_view
+    assert (blind.unseen, blind.why_unseen) == ((0, 1), gap.reason)
+    one = on_gpus({("gpu.power_w", "gpu:1"): levels(300)}).gpu_view
+    assert one.unseen == (0,)
+    cpu = on_gpus(devices=[], gaps=(gap,), facts={100: {"cuda": None}, 101: {}}).gpu_view
+    assert (cpu.unseen, cpu.why_unseen) == ((), "")

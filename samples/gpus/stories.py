@@ -1,0 +1,89 @@
+"""What a training job does on each of the machines, and what the advisor should say of it: one thing is wrong, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from samples.gpus import machines
+
+
+@dataclass(frozen=True)
+class Story:
+    """A job with a rank on each GPU of `on` (all of them by default). Times are those of one step.
+
+    `slow`: by rank, how much longer it computes; `truth`: the rule of the verdict, or its state.
+    """
+
+    title: str
+    machine: Callable[[], list[str]]
+    ranks: int
+    truth: str
+    on: tuple[int, ...] = ()
+    slow: Mapping[int, float] = field(default_factory=dict)
+    compute_ms: float = 170.0
+    wire_ms: float = 4.0
+    samples: int = 256
+    memory_gb: float = 18.0
+    creep_mb: float = 0.0  # that tensors gain in each step
+    retry_every: int = 0  # steps between allocations that emptied the cache
+    strangers: tuple[str, ...] = ()  # lines of GPU, PID, bytes, SM % beside the job's own processes
+    cpus: Mapping[str, str] = field(default_factory=dict)  # by rank, where it is bound
+    variables: Mapping[str, str] = field(default_factory=dict)
+    dies: int | None = None  # the rank that ends with a CUDA error
+    mig: str = ""  # the instance that rank 0 runs on
+    replay: bool = False  # kept in samples/runs
+    extra: tuple[str, ...] = ()  # what else the driver answers, after the lines of the machine
+
+
+STORIES: dict[str, Story] = {
+    "8xA100": Story("eight A100 on an NVSwitch, nothing wrong", machines.a100x8, 8, "healthy"),
+    "8xH100": Story("eight H100, nothing wrong", machines.h100x8, 8, "healthy", compute_ms=95, replay=True),
+    "4xL40S": Story("four L40S on PCIe, nothing wrong", machines.l40sx4, 4, "healthy", wire_ms=9),
+    "2xRTX3090": Story("two RTX 3090, nothing wrong", machines.rtx3090x2, 2, "healthy", wire_ms=9, samples=128),
+    "1xH200": Story("one H200, nothing wrong", machines.h200x1, 1, "healthy", compute_ms=95),
+    "MIG": Story(
+        "one 3g instance of an A100",
+        machines.a100_mig,
+        1,
+        "healthy",
+        on=(0,),
+        samples=64,
+        mig="MIG-00000000-0000-5000-8000-000000000000",
+    ),
+    "throttled": Story("one of eight A100 is too hot", machines.throttled, 8, "GPU001", slow={3: 1.5}, replay=True),
+    "capped": Story("somebody lowered a power limit", machines.capped, 2, "GPU002", slow={1: 1.45}, samples=128),
+    "full": Story("allocations empty the cache", machines.h200x1, 1, "GPU003", memory_gb=138, retry_every=20),
+    "creeping": Story("a loop that keeps its losses", machines.h200x1, 1, "GPU004", memory_gb=40, creep_mb=60),
+    "shared": Story(
+        "somebody else on one of four L40S",
+        machines.l40sx4,
+        4,
+        "GPU005",
+        slow={2: 1.5},
+        strangers=("2 9100 6000000000 35",),
+        replay=True,
+    ),
+    "degraded-link": Story("four lanes of sixteen", machines.degraded_link, 4, "GPU006", slow={1: 1.4}, replay=True),
+    "failing-memory": Story("an H100 with a broken memory row", machines.failing_memory, 8, "GPU007"),
+    "lost": Story("a GPU falls off the bus", machines.lost, 4, "GPU007", dies=2, replay=True),
+    "broken-nvlink": Story("eight of twelve links down", machines.broken_nvlink, 8, "GPU008", wire_ms=60),
+    "p2p-off": Story(
+        "NCCL_P2P_DISABLE left in the environment",
+        machines.a100x8,
+        8,
+        "COM008",
+        wire_ms=60,
+        variables={"NCCL_P2P_DISABLE": "1"},
+    ),
+    "far-pair": Story("GPUs 0 and 2 where 0 and 1 are near", machines.l40sx4, 2, "COM008", on=(0, 2), wire_ms=60),
+    "far-cpus": Story(
+        "ranks bound to the wrong socket",
+        machines.l40sx4,
+        4,
+        "healthy",  # CPU004 is a hint: nobody knows what it costs
+        cpus={"0": "48-95", "1": "48-95", "2": "0-47", "3": "0-47"},
+    ),
+    "restricted": Story("a container that may not ask for much", machines.restricted, 8, "healthy", compute_ms=95),
+    "mismatch": Story("driver and library of different versions", machines.mismatch, 8, "inconclusive", compute_ms=95),
+}

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from advisor.core.recording import Source
-from advisor.edits.calls import find_call
+from advisor.edits.calls import find_call, find_settings, options_of_settings
 from advisor.edits.code import Code, parse_code
 from advisor.edits.difference import shown_name, unified
 from advisor.edits.plan import UNSEEN, Plan
@@ -36,18 +36,26 @@ def advise(
     file: str,
     line: int,
     known: Mapping[str, Value],
-    through_package: bool,
+    through: str = "",
     sources: Sequence[Source],
     job: Job,
 ) -> Advice | None:
-    """None where nothing better can be said than the fix already does. `known`: what the arguments were when the job ran."""
+    """None where nothing better can be said than the fix already does.
+
+    `known`: what the arguments were when the job ran. `through`: the function of an installed package that called, between this line and
+    the call that is meant.
+    """
     codes = [code for source in sources if not source.edited and (code := parse_code(source.path, source.text))]
     code = next((c for c in codes if c.path == file), None)
     if code is None:
         return None
     wanted = {name: value for name, value in request.arguments.items() if known.get(name, UNSEEN) != value}
-    call = find_call(code, line, request.call, through_package=through_package, wanted=wanted)
-    if call is None or not wanted or call.starred:
+    call = find_call(code, line, request.call, through_package=bool(through), wanted=wanted)
+    if call is None and request.call == "DataLoader" and through.startswith("transformers."):
+        call = find_settings(code)
+        if call is None and (flags := options_of_settings(code, wanted)):
+            return Advice(None, flags)
+    if call is None or not wanted or call.spread is None:
         return None
     if set(wanted) == {"persistent_workers"} and _in_a_loop(code, call.node):
         return None  # the loader would still be made anew each time

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from advisor.core.analysis import Analysis
-from advisor.core.findings import Finding, Fix
+from advisor.core.findings import Finding, Fix, Where
 from advisor.core.recording import Source
 from advisor.edits.advise import Advice, Job, advise
 from advisor.edits.request import Request, Value, request_of
@@ -30,22 +30,25 @@ def _edited(fix: Fix, analysis: Analysis, sources: tuple[Source, ...]) -> Fix:
     if request is None or fix.where is None or request.call not in _FACTS_OF:
         return fix
     entry, rank = _entry(analysis, _FACTS_OF[request.call], fix.where.file, fix.where.line)
+    where = fix.where
+    if (original := _made_of(entry, rank)) is not None:
+        entry, where = original, Where(str(original["file"]), int(original["line"]))
     folder = str(rank.get("cwd") or analysis.meta.cwd)
     argv = (*analysis.meta.argv, *(str(word) for word in rank.get("argv") or ()))
     asked = _Asked(
         call=request.call,
         arguments=tuple(request.arguments.items()),
-        file=posixpath.normpath(posixpath.join(folder, fix.where.file)),
-        line=fix.where.line,
+        file=posixpath.normpath(posixpath.join(folder, where.file)),
+        line=where.line,
         known=tuple((name, entry[name]) for name in request.arguments if _plain(entry, name)),
-        through_package="through" in entry,
+        through=str(entry.get("through") or ""),
         sources=sources,
         job=Job(argv, folder),
     )
     advice = _advice(asked)
     if advice is None:
-        return fix
-    return replace(fix, change="\n".join([fix.change, *advice.words]), diff=advice.diff)
+        return replace(fix, where=where)
+    return replace(fix, change="\n".join([fix.change, *advice.words]), diff=advice.diff, where=where)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ class _Asked:
     file: str
     line: int
     known: tuple[tuple[str, Value], ...]
-    through_package: bool
+    through: str
     sources: tuple[Source, ...]
     job: Job
 
@@ -69,7 +72,7 @@ def _advice(asked: _Asked) -> Advice | None:
             file=asked.file,
             line=asked.line,
             known=dict(asked.known),
-            through_package=asked.through_package,
+            through=asked.through,
             sources=asked.sources,
             job=asked.job,
         )
@@ -87,6 +90,18 @@ def _entry(analysis: Analysis, kind: str, file: str, line: int) -> tuple[Mapping
                     return entry, facts
                 first = first or (entry, facts)
     return first or ({}, next((f for f in analysis.facts.values() if isinstance(f, Mapping)), {}))
+
+
+def _made_of(entry: Mapping[str, Any], facts: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The loader of the user's that a library made this one anew from: accelerate and Lightning do, to give each rank its share."""
+    alike = ("num_workers", "batch_size", "pin_memory", "dataset")
+    if not entry.get("through"):
+        return None
+    for other in facts.get("loaders") or ():
+        unused = other.get("training") is None and not other.get("through") and other.get("file")
+        if unused and isinstance(other.get("line"), int) and all(other.get(k) == entry.get(k) for k in alike):
+            return dict(other)
+    return None
 
 
 def _plain(entry: Mapping[str, Any], name: str) -> bool:

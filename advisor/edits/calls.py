@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from advisor.edits.code import Code, last_name
+from advisor.edits.names import written_dict
 
 # "itself": its signature is known, keywords can be added. "kin": a factory or a subclass that may take other arguments; what it is given
 # by the same name can be changed.
@@ -23,6 +24,8 @@ _SIGNATURES: Mapping[str, tuple[str, ...]] = {
         *("bucket_cap_mb", "find_unused_parameters"),
     ),
 }
+_SETTINGS, _SETTINGS_PREFIX = "TrainingArguments", "dataloader_"
+_SETTINGS_KNOWN = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory", "drop_last")
 _ALIASES: Mapping[str, tuple[str, ...]] = {
     "num_workers": ("num_workers", "workers", "dataloader_num_workers"),
     "prefetch_factor": ("prefetch_factor", "dataloader_prefetch_factor"),
@@ -33,7 +36,7 @@ _ALIASES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """Where a call has an argument: by keyword, or at a position."""
+    """Where a call has an argument: by keyword, at a position, or (neither) in a dict that it is given by `**`."""
 
     value: ast.expr
     keyword: str | None
@@ -42,21 +45,28 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class FoundCall:
+    """`spread`: what it is given by `**`, where that is a dict in sight; None where it may be anything."""
+
     node: ast.Call
     kind: Kind
     name: str
+    spread: Mapping[str, ast.expr] | None
+    prefix: str = ""  # what arguments that are added here begin with
 
-    @property
-    def starred(self) -> bool:
-        """`*args` or `**kwargs` may hold any argument."""
-        return any(isinstance(a, ast.Starred) for a in self.node.args) or any(k.arg is None for k in self.node.keywords)
+    def takes(self, name: str) -> bool:
+        """Whether the argument can be added for sure."""
+        return self.kind == "itself" and (not self.prefix or name in _SETTINGS_KNOWN)
 
     def argument(self, name: str) -> Argument | None:
         names = (name,) if self.kind == "itself" else _ALIASES.get(name, (name,))
+        names = (self.prefix + name,) if self.prefix else names
         for keyword in self.node.keywords:
             if keyword.arg in names:
                 return Argument(keyword.value, keyword.arg, None)
-        positions = _SIGNATURES.get(self.name, ()) if self.kind == "itself" else ()
+        for key in names:
+            if self.spread and key in self.spread:
+                return Argument(self.spread[key], None, None)
+        positions = _SIGNATURES.get(self.name, ()) if self.kind == "itself" and not self.prefix else ()
         if name in positions and positions.index(name) < len(self.node.args):
             at = positions.index(name)
             return Argument(self.node.args[at], None, at)
@@ -75,10 +85,38 @@ def find_call(code: Code, line: int, name: str, *, through_package: bool, wanted
     made = [call for call in here if _is(code, call, name)]
     if made:
         kind: Kind = "kin" if through_package else "itself"
-        return FoundCall(made[0], kind, name) if len(made) == 1 else None
-    others = [FoundCall(call, "kin", name) for call in here]
+        return FoundCall(made[0], kind, name, _spread(code, made[0])) if len(made) == 1 else None
+    others = [FoundCall(call, "kin", name, _spread(code, call)) for call in here]
     kin = [found for found in others if any(found.argument(argument) for argument in wanted)]
     return kin[0] if len(kin) == 1 else None
+
+
+def find_settings(code: Code) -> FoundCall | None:
+    """The one call that makes the settings of a Hugging Face trainer, which makes the loaders."""
+    made = [call for call in code.calls() if (last_name(call.func) or "").endswith(_SETTINGS)]
+    if len(made) != 1:
+        return None
+    return FoundCall(made[0], "itself", _SETTINGS, _spread(code, made[0]), prefix=_SETTINGS_PREFIX)
+
+
+def options_of_settings(code: Code, wanted: Mapping[str, object]) -> tuple[str, ...]:
+    """Where the settings are filled from the command line, each is an option of its own name."""
+    if not any(last_name(call.func) == "HfArgumentParser" for call in code.calls()):
+        return ()
+    return tuple(f"pass --{_SETTINGS_PREFIX}{name} {value}" for name, value in wanted.items())
+
+
+def _spread(code: Code, call: ast.Call) -> dict[str, ast.expr] | None:
+    found: dict[str, ast.expr] = {}
+    if any(isinstance(argument, ast.Starred) for argument in call.args):
+        return None
+    for keyword in call.keywords:
+        if keyword.arg is None:
+            entries = written_dict(code, keyword.value)
+            if entries is None:
+                return None
+            found |= entries
+    return found
 
 
 def _is(code: Code, call: ast.Call, name: str) -> bool:

@@ -6,7 +6,8 @@ import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from advisor.edits.code import Code, Function, inside, last_name
+from advisor.edits.code import Code, Function, last_name
+from advisor.edits.names import assignments, parameters, stored, written_dict
 from advisor.edits.options import Option, decorating_option, environment_variable, options_for
 from advisor.edits.request import is_literal
 
@@ -63,14 +64,14 @@ def _of_call(code: Code, node: ast.Call, others: Sequence[Code], steps: int) -> 
 
 def _of_name(code: Code, node: ast.Name, others: Sequence[Code], steps: int) -> Origin:
     for function in code.functions_around(node):
-        assigned = _assignments(function, node.id)
-        parameter = node.id in _parameters(function)
+        assigned = assignments(function, node.id)
+        parameter = node.id in parameters(function)
         if assigned and not parameter:
             return _of_assigned(code, assigned, others, steps)
         if parameter:
             return Unknown() if assigned else _of_parameter(code, function, node.id, others, steps)
     rebound = any(isinstance(n, ast.Global) and node.id in n.names for n in ast.walk(code.tree))
-    return Unknown() if rebound else _of_assigned(code, _assignments(code.tree, node.id), others, steps)
+    return Unknown() if rebound else _of_assigned(code, assignments(code.tree, node.id), others, steps)
 
 
 def _of_assigned(code: Code, assigned: list[ast.expr | None], others: Sequence[Code], steps: int) -> Origin:
@@ -78,35 +79,6 @@ def _of_assigned(code: Code, assigned: list[ast.expr | None], others: Sequence[C
     if len(assigned) != 1 or assigned[0] is None:
         return Unknown()
     return origin_of(code, assigned[0], others, steps - 1)
-
-
-def _assignments(scope: Function | ast.Module, name: str) -> list[ast.expr | None]:
-    """What a scope assigns to a name; None for each time it does so in another way (a loop, unpacking, `+=`, an import)."""
-    found: list[ast.expr | None] = []
-    for node in inside(scope):
-        if isinstance(node, (ast.Assign, ast.AnnAssign)):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            plain = [t for t in targets if isinstance(t, ast.Name) and t.id == name]
-            if plain and not (isinstance(node, ast.AnnAssign) and node.value is None):
-                found.append(node.value)
-            elif any(isinstance(n, ast.Name) and n.id == name for t in targets for n in _stored(t)) and not plain:
-                found.append(None)
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            found += [None for a in node.names if (a.asname or a.name.partition(".")[0]) == name]
-        elif isinstance(node, (ast.AugAssign, ast.For, ast.AsyncFor, ast.NamedExpr, ast.comprehension)):
-            found += [None for n in _stored(node.target) if isinstance(n, ast.Name) and n.id == name]
-        elif isinstance(node, ast.withitem) and node.optional_vars is not None:
-            found += [None for n in _stored(node.optional_vars) if isinstance(n, ast.Name) and n.id == name]
-    return found
-
-
-def _stored(target: ast.expr) -> list[ast.AST]:
-    return [n for n in ast.walk(target) if isinstance(getattr(n, "ctx", None), ast.Store)]
-
-
-def _parameters(function: Function) -> list[str]:
-    a = function.args
-    return [parameter.arg for parameter in (*a.posonlyargs, *a.args, *a.kwonlyargs)]
 
 
 def _of_parameter(code: Code, function: Function, name: str, others: Sequence[Code], steps: int) -> Origin:
@@ -128,7 +100,7 @@ def _passed(code: Code, function: Function, name: str) -> tuple[list[ast.expr | 
     cls = code.parent(function)
     method = isinstance(cls, ast.ClassDef)
     called_as = cls.name if isinstance(cls, ast.ClassDef) and function.name == "__init__" else function.name
-    position = _parameters(function).index(name) - (1 if method and not _is_static(function) else 0)
+    position = parameters(function).index(name) - (1 if method and not _is_static(function) else 0)
     keyword_only = name in [a.arg for a in function.args.kwonlyargs]
     calls = [call for call in code.calls() if last_name(call.func) == called_as]
     found: list[ast.expr | None] = []
@@ -168,7 +140,7 @@ def _of_attribute(code: Code, node: ast.Attribute, others: Sequence[Code], steps
         cls is not None and ast.unparse(base) == "self.hparams"
     ):  # Lightning's save_hyperparameters() keeps what __init__ was given
         made = next((f for f in cls.body if isinstance(f, ast.FunctionDef) and f.name == "__init__"), None)
-        if made is not None and name in _parameters(made):
+        if made is not None and name in parameters(made):
             return _of_parameter(code, made, name, others, steps)
     options = options_for([code, *others], name)
     if options:
@@ -187,7 +159,7 @@ def _set_on_self(cls: ast.ClassDef, name: str) -> list[ast.expr | None]:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             if any(_is_self(t, name) for t in targets):
                 found.append(None if isinstance(node, ast.AugAssign) else node.value)
-            elif any(_is_self(n, name) for t in targets for n in _stored(t)):
+            elif any(_is_self(n, name) for t in targets for n in stored(t)):
                 found.append(None)
     return found
 
@@ -243,29 +215,10 @@ def _field(cls: ast.ClassDef, name: str) -> ast.expr | None:
 
 def _element(code: Code, node: ast.Subscript, steps: int) -> ast.expr | None:
     """The value that a dict written in this file has under a literal key."""
-    if steps == 0 or not is_literal(node.slice):
+    if steps == 0 or not isinstance(node.slice, ast.Constant):
         return None
     base: ast.expr | None = node.value
-    if isinstance(base, ast.Name):
-        scopes = [*code.functions_around(node), code.tree]
-        assigned = next((found for scope in scopes if (found := _assignments(scope, base.id))), [])
-        key_set = any(_sets_key(n, base.id, node.slice) for n in ast.walk(code.tree))
-        base = assigned[0] if len(assigned) == 1 and not key_set else None
-    elif isinstance(base, ast.Subscript):
+    if isinstance(base, ast.Subscript):
         base = _element(code, base, steps - 1)
-    if not isinstance(base, ast.Dict):
-        return None
-    wanted = ast.literal_eval(node.slice)
-    found = [
-        value
-        for key, value in zip(base.keys, base.values, strict=True)
-        if isinstance(key, ast.Constant) and key.value == wanted
-    ]
-    return found[0] if len(found) == 1 and None not in base.keys else None
-
-
-def _sets_key(node: ast.AST, name: str, key: ast.expr) -> bool:
-    """Whether a node is `name[key]` being stored, or `name.update(...)`."""
-    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-        return ast.unparse(node.value) == name and ast.unparse(node.slice) == ast.unparse(key)
-    return isinstance(node, ast.Call) and ast.unparse(node.func) == f"{name}.update"
+    entries = written_dict(code, base) if base is not None else None
+    return entries.get(str(node.slice.value)) if entries else None

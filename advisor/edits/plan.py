@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from advisor.edits.calls import FoundCall
 from advisor.edits.changes import Change, NewArguments, NewLiteral
 from advisor.edits.code import Code
+from advisor.edits.names import written_as
 from advisor.edits.options import Option
 from advisor.edits.origins import FromOption, Literally, origin_of
 from advisor.edits.request import Value, is_literal, literal
@@ -69,16 +70,19 @@ class Plan:
     def _argument(self, name: str, value: Value) -> bool:
         argument = self._call.argument(name)
         if argument is None:
-            if self._call.kind == "itself":
-                self._add.append((name, self._text(name, value)))
+            if self._call.takes(name):
+                self._add.append((self._call.prefix + name, self._text(name, value)))
             elif not self._empty:
                 self.words.append(f"{name}={value!r} where the loader itself is made")
-            return self._call.kind == "itself"
+            return self._call.takes(name)
         if not is_literal(argument.value):
             return self._follow(name, value, argument.value)
         if self._known.get(name, UNSEEN) not in (UNSEEN, literal(argument.value)):
             return False  # not the call that made this loader, or it was changed afterwards
-        self._put.append((name, self._text(name, value)))
+        if argument.keyword is None and argument.position is None:
+            self._literals.append((self._code, argument.value, repr(value)))
+        else:
+            self._put.append((name, self._text(name, value)))
         return True
 
     def _follow(self, name: str, value: Value, node: ast.expr) -> bool:
@@ -93,8 +97,14 @@ class Plan:
             if self._default_decides(origin, seen) and default is not None:
                 self._literals.append((origin.option.code, default, _like(default, value)))
             return True
-        self.words.append(f"{name} is `{self._code.words(node)}` there")
+        if name in _NEEDS_WORKERS and self._workers is not None and self._workers.strip("()") in ast.unparse(node):
+            return True  # it follows the number of workers
+        self.words.append(f"{name} is `{self._code.words(node)}`{self._set_at(node)}")
         return False
+
+    def _set_at(self, node: ast.expr) -> str:
+        origin = written_as(self._code, node)
+        return f" there, `{self._code.words(origin)}` in line {origin.lineno}" if origin is not node else " there"
 
     def _option(self, origin: FromOption, value: Value, seen: object) -> str | None:
         """`pass --workers 6`; None where the option is not what decides."""
@@ -132,6 +142,8 @@ class Plan:
             argument = self._call.argument(name)
             if argument is None:
                 continue
+            if self._workers is not None and self._workers.strip("()") in ast.unparse(argument.value):
+                continue  # it follows their number
             if argument.keyword is None or any(isinstance(n, ast.Call) for n in ast.walk(argument.value)):
                 return False
             self._drop.append(argument.keyword)

@@ -21,7 +21,7 @@ class Snippet:
     known: dict[str, Any] = field(default_factory=lambda: {"num_workers": 2, "persistent_workers": False})
     at: str = "DataLoader("
     argv: tuple[str, ...] = ("python", "train.py")
-    through: bool = False
+    through: str = ""
 
 
 def _replaced(text: str, *pairs: tuple[str, str]) -> str:
@@ -220,6 +220,12 @@ loader = DataLoader(
 )
 """
 
+TRAINER = """\
+args = TrainingArguments("out", per_device_train_batch_size=8, report_to=[])
+trainer = Trainer(model, args, train_dataset=data)
+trainer.train()
+"""
+
 NOT_EDITED = (
     ("a star may hold anything", "loader = DataLoader(data, num_workers=2, **options)\n"),
     ("so may arguments", "loader = DataLoader(*arguments, num_workers=2)\n"),
@@ -368,7 +374,7 @@ SNIPPETS = (
         ("default=2", "default=6"),
         words=("pass --workers 6", "persistent_workers=True where the loader itself is made"),
         at="create_loader(",
-        through=True,
+        through="timm.data.loader.create_loader",
     ),
     _case(
         "a factory of the user's, its default",
@@ -432,7 +438,7 @@ SNIPPETS = (
         "computed",
         "workers = min(8, os.cpu_count())\nloader = DataLoader(data, num_workers=workers)\n",
         None,
-        ("num_workers is `workers` there",),
+        ("num_workers is `workers` there, `min(8, os.cpu_count())` in line 1",),
     ),
     Snippet(
         "set in two places",
@@ -445,6 +451,82 @@ SNIPPETS = (
         "for workers in (1, 2):\n    loader = DataLoader(data, num_workers=workers)\n",
         None,
         ("num_workers is `workers` there",),
+    ),
+    _case(
+        "a dict in sight",
+        'options = {"batch_size": 8, "num_workers": 2}\nloader = DataLoader(data, **options)\n',
+        ('"num_workers": 2', '"num_workers": 6'),
+        ("**options)", "**options, persistent_workers=True)"),
+    ),
+    _case(
+        "another dict in sight",
+        "def load(data):\n    options = dict(batch_size=8, num_workers=2)\n    return DataLoader(data, **options)\n",
+        ("num_workers=2", "num_workers=6"),
+        change=ONLY_MORE,
+    ),
+    Snippet(
+        "a dict that grows",
+        'options = {"num_workers": 2}\noptions.update(more)\nloader = DataLoader(data, **options)\n',
+        None,
+        None,
+    ),
+    Snippet(
+        "a dict from elsewhere",
+        "def load(data, **options):\n    return DataLoader(data, num_workers=2, **options)\n",
+        None,
+        None,
+    ),
+    _case(
+        "persistence that follows the workers",
+        "nw = args.workers\nloader = DataLoader(data, num_workers=nw, persistent_workers=True if nw > 0 else False)\n"
+        'p.add_argument("--workers", default=0)\n',
+        ("default=0", "default=6"),
+        known=IN_PROCESS,
+        words=("pass --workers 6",),
+    ),
+    _case(
+        "a Hugging Face trainer",
+        TRAINER,
+        ("report_to=[])", "report_to=[], dataloader_num_workers=6, dataloader_persistent_workers=True)"),
+        known=IN_PROCESS,
+        at="trainer.train()",
+        through="transformers.trainer.get_train_dataloader",
+    ),
+    _case(
+        "a Hugging Face trainer that was told",
+        TRAINER.replace("report_to=[]", "dataloader_num_workers=2"),
+        ("=2)", "=6)"),
+        change=ONLY_MORE,
+        at="trainer.train()",
+        through="transformers.trainer.get_train_dataloader",
+    ),
+    Snippet(
+        "what a Hugging Face trainer cannot be told",
+        TRAINER,
+        None,
+        None,
+        change="DataLoader(..., num_workers=2, in_order=False); the order of samples then differs from run to run",
+        known={"num_workers": 2, "in_order": True},
+        at="trainer.train()",
+        through="transformers.trainer.get_train_dataloader",
+    ),
+    Snippet(
+        "a Hugging Face script",
+        "args, = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()\nTrainer(args=args).train()\n",
+        None,
+        ("pass --dataloader_num_workers 6",),
+        change=ONLY_MORE,
+        at=".train()",
+        through="transformers.trainer.get_train_dataloader",
+    ),
+    _case(
+        "no workers, where persistence follows",
+        "nw = args.workers\nloader = DataLoader(data, num_workers=nw, persistent_workers=nw > 0)\n"
+        'p.add_argument("--workers", default=2)\n',
+        ("default=2", "default=0"),
+        change="DataLoader(..., num_workers=0)",
+        known={"num_workers": 2, "persistent_workers": True},
+        words=("pass --workers 0",),
     ),
     _case(
         "DDP's search",

@@ -26,7 +26,7 @@ def advice_on(snippet: Snippet, *more: Source, edited: bool = False) -> Advice |
         file=PATH,
         line=line,
         known=snippet.known,
-        through_package=snippet.through,
+        through=snippet.through,
         sources=(Source(PATH, "", snippet.before, edited), *more),
         job=Job(snippet.argv, "/work"),
     )
@@ -77,7 +77,7 @@ def test_a_file_that_was_edited_while_the_job_ran_is_left_alone():
 def test_without_the_file_nothing_is_said():
     request = request_of(MORE)
     assert request is not None
-    nothing = advise(request, file=PATH, line=1, known={}, through_package=False, sources=(), job=Job())
+    nothing = advise(request, file=PATH, line=1, known={}, sources=(), job=Job())
     assert nothing is None
 
 

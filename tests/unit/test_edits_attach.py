@@ -71,6 +71,17 @@ def test_of_several_loaders_made_at_one_line_the_one_that_trains_counts():
     assert edited(FIX, of, SOURCE).diff is not None
 
 
+def test_a_loader_made_anew_by_a_library_is_mended_where_the_user_made_it():
+    data = {"class": "Pictures", "length": 10}
+    anew = loader(line=9, through="accelerate.data_loader.prepare_data_loader", dataset=data, batch_size=8)
+    original = loader(training=None, dataset=data, batch_size=8)
+    test = loader(line=2, training=None, dataset={"class": "Other"}, batch_size=8)
+    fix = edited(Fix(FIX.title, FIX.change, Where("src/train.py", 9)), analysis(test, original, anew), SOURCE)
+    assert fix.where == Where("src/train.py", 1) and fix.diff is not None and "+train = " in fix.diff
+    other = edited(Fix(FIX.title, FIX.change, Where("src/train.py", 9)), analysis(test, anew), SOURCE)
+    assert other.where == Where("src/train.py", 9) and other.diff is None
+
+
 def test_words_stand_under_the_change():
     text = 'p.add_argument("--workers", type=int, default=2)\ntrain = DataLoader(data, num_workers=args.workers)\n'
     of = analysis(loader(line=2))

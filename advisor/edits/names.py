@@ -1,0 +1,85 @@
+"""What a file writes for its names: assignments of a scope, dicts, parameters."""
+
+from __future__ import annotations
+
+import ast
+
+from advisor.edits.code import Code, Function, inside, last_name
+
+_STEPS = 6  # from one name to the next
+
+
+def assignments(scope: Function | ast.Module, name: str) -> list[ast.expr | None]:
+    """What a scope assigns to a name; None for each time it does so in another way (a loop, unpacking, `+=`, an import)."""
+    found: list[ast.expr | None] = []
+    for node in inside(scope):
+        if isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            plain = [t for t in targets if isinstance(t, ast.Name) and t.id == name]
+            if plain and not (isinstance(node, ast.AnnAssign) and node.value is None):
+                found.append(node.value)
+            elif any(isinstance(n, ast.Name) and n.id == name for t in targets for n in stored(t)) and not plain:
+                found.append(None)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            found += [None for a in node.names if (a.asname or a.name.partition(".")[0]) == name]
+        elif isinstance(node, (ast.AugAssign, ast.For, ast.AsyncFor, ast.NamedExpr, ast.comprehension)):
+            found += [None for n in stored(node.target) if isinstance(n, ast.Name) and n.id == name]
+        elif isinstance(node, ast.withitem) and node.optional_vars is not None:
+            found += [None for n in stored(node.optional_vars) if isinstance(n, ast.Name) and n.id == name]
+    return found
+
+
+def stored(target: ast.expr) -> list[ast.AST]:
+    return [n for n in ast.walk(target) if isinstance(getattr(n, "ctx", None), ast.Store)]
+
+
+def parameters(function: Function) -> list[str]:
+    a = function.args
+    return [parameter.arg for parameter in (*a.posonlyargs, *a.args, *a.kwonlyargs)]
+
+
+def written_dict(code: Code, node: ast.expr) -> dict[str, ast.expr] | None:
+    """`{"a": 1}` or `dict(a=1)`, here or as the only value of a name that nobody changes afterwards; else None."""
+    if isinstance(node, ast.Name):
+        scopes = [*code.functions_around(node), code.tree]
+        if any(node.id in parameters(f) for f in code.functions_around(node)):
+            return None
+        assigned = next((found for scope in scopes if (found := assignments(scope, node.id))), [])
+        changed = any(_changes(n, node.id) for n in ast.walk(code.tree))
+        value = assigned[0] if len(assigned) == 1 and not changed else None
+        return written_dict(code, value) if value is not None and not isinstance(value, ast.Name) else None
+    if isinstance(node, ast.Call) and last_name(node.func) == "dict" and not node.args:
+        return {k.arg: k.value for k in node.keywords if k.arg} if all(k.arg for k in node.keywords) else None
+    if not isinstance(node, ast.Dict):
+        return None
+    keys = [key.value if isinstance(key, ast.Constant) else None for key in node.keys]
+    if not all(isinstance(key, str) for key in keys) or len(set(keys)) < len(keys):
+        return None
+    return {str(key): value for key, value in zip(keys, node.values, strict=True)}
+
+
+def _changes(node: ast.AST, name: str) -> bool:
+    """Whether a node is `name[…]` being stored or deleted, or a method of it that may change it."""
+    if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+        return ast.unparse(node.value) == name
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("update", "setdefault", "pop", "clear", "popitem")
+        and ast.unparse(node.func.value) == name
+    )
+
+
+def written_as(code: Code, node: ast.expr) -> ast.expr:
+    """What a name stands for, as far as it is assigned once and plainly; else the node itself."""
+    for _ in range(_STEPS):
+        if not isinstance(node, ast.Name):
+            break
+        scopes = [*code.functions_around(node), code.tree]
+        if any(node.id in parameters(function) for function in code.functions_around(node)):
+            break
+        assigned = next((found for scope in scopes if (found := assignments(scope, node.id))), [])
+        if len(assigned) != 1 or assigned[0] is None:
+            break
+        node = assigned[0]
+    return node

@@ -94,9 +94,10 @@ def _fixes(loader: LoaderFacts | None) -> tuple[Fix, ...]:
     if loader is None:
         return (more,)
     ahead = loader.prefetch_factor or 2
+    half = max(1, loader.num_workers // 2)
     fewer = Fix(
-        f"until then: num_workers={loader.num_workers} → {max(1, loader.num_workers // 2)}, prefetch_factor={ahead} → 1",
-        "fewer batches on their way at a time",
+        f"until then: num_workers={loader.num_workers} → {half}, prefetch_factor={ahead} → 1",
+        f"DataLoader(..., num_workers={half}, prefetch_factor=1): fewer batches on their way at a time",
         where_of(loader),
         "one line",
     )

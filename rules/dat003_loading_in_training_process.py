@@ -88,7 +88,7 @@ RULE = rule(
     __name__,
     "loading happens in the training process",
     check,
-    needs=("step.time_s", "step.input_wait_s", "loader.workers", "fetch.wall_s"),
+    needs=("step.time_s", "step.input_wait_s", "loader.workers", "fetch.wall_s", "loader.foreseen"),
     explains=("COM002",),
     thresholds={
         "input_wait": Threshold(0.05, "severity 'medium' begins at 5 % of the step"),

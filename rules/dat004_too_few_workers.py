@@ -99,6 +99,7 @@ RULE = rule(
         "fetch.wall_s",
         "loader.workers",
         "loader.busy_share",
+        "loader.foreseen",
         "cpu.allowed_cores",
         "cpu.job_cores",
         "cpu.host_busy_cores",

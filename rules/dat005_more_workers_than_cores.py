@@ -114,6 +114,7 @@ RULE = rule(
         "step.compute_s",
         "loader.workers",
         "loader.busy_share",
+        "loader.foreseen",
         "fetch.wall_s",
         "fetch.cpu_share",
         "fetch.delay_share",

@@ -62,7 +62,9 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             Fix(f"num_workers={present} → 0", "DataLoader(..., num_workers=0)", where_of(loader), "one line"),
             Fix("index the tensors by whole batches, without a DataLoader", "", where_of(loader), "small change"),
         ),
-        saving=model.saving(best, worst, "the batch made in the training process, played through with those of this run"),
+        saving=model.saving(
+            best, worst, "the batch made in the training process, played through with those of this run"
+        ),
     )
 
 
@@ -70,7 +72,7 @@ RULE = rule(
     __name__,
     "workers cost more than they save",
     check,
-    needs=("step.time_s", "step.input_wait_s", "fetch.wall_s", "loader.workers"),
+    needs=("step.time_s", "step.input_wait_s", "loader.workers", "fetch.wall_s", "loader.foreseen"),
     explains=("DAT001", "DAT004", "DAT006", "COM002"),
     thresholds={
         "input_wait": Threshold(0.05, "severity 'medium' begins at 5 % of the step"),

@@ -51,7 +51,7 @@ from advisor.core.sample_cost import SampleCost, sample_facts
 from advisor.core.stats import others_median
 from advisor.core.step_model import StepModel
 from advisor.core.storage import storage_facts
-from advisor.core.worker_model import WorkerModel, forecast
+from advisor.core.worker_model import Forecast, WorkerModel, forecast
 from probes.rank.layout import FLAG_CLOCKED
 
 Values = dict[tuple[str, str], float]
@@ -92,15 +92,15 @@ def analyse(recording: Recording) -> Analysis:
         values.update(gpu_values(window, devices, missing, made))
         held, creeps = gpu_memory(recording, steady, devices)
         values.update(held)
+        values.update(storage_values(window, everything, mount, values, missing))
         workers = worker_model(recording, steady, loading, model=model, loaders=loaders, values=values)
         seen = Seen(recording, steady, loading, accounts, model, loaders, values, missing, workers)
         stages = capacities(seen, values.get(("step.samples", JOB)))
-        values.update(storage_values(window, everything, mount, values, missing))
+    foreseen = _foresee(workers, values, missing)
     fed_by = feed(recording, steady, accounts, loaders, missing) if accounts else None
     lines = _hot_lines(recording, values)
     _run_values(recording, everything, values)
-    values.update(shared_memory_values(recording))
-    values.update(search_values(recording, missing))
+    values.update(shared_memory_values(recording) | search_values(recording, missing))
     values.update(error_values(recording, devices))
     values.update(path_values(devices, paths))
     memory = memory_trends(recording, everything)
@@ -118,7 +118,7 @@ def analyse(recording: Recording) -> Analysis:
         missing=missing,
         model=model,
         workers=workers,
-        forecast=forecast(workers) if workers else None,
+        forecast=foreseen,
         budget=labelled(accounts.budget, steady, _by_rank(values, "step.epoch_start_s")) if accounts else Budget(),
         excess=_excess(accounts) if accounts else {},
         loaders=loaders,
@@ -246,6 +246,16 @@ def _loading_values(
             values["fetch.system_share", scope] = min(1.0, made.system_s / wall)
         if made.busy_share is not None:
             values["loader.busy_share", scope] = made.busy_share
+
+
+def _foresee(workers: WorkerModel | None, values: Values, missing: dict[str, str]) -> Forecast | None:
+    foreseen = forecast(workers) if workers else None
+    if foreseen is not None:
+        values["loader.foreseen", JOB] = float(foreseen.most)
+    else:
+        unseen = "another library's workers: how many there could be is its own affair"
+        missing["loader.foreseen"] = missing.get("fetch.wall_s", unseen)
+    return foreseen
 
 
 def _drop_unclocked(recording: Recording, values: Values, missing: dict[str, str]) -> None:

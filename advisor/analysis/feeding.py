@@ -53,11 +53,13 @@ def worker_model(
     loaders: tuple[LoaderFacts, ...],
     values: Mapping[tuple[str, str], float],
 ) -> WorkerModel | None:
-    """None where nobody saw a batch being made."""
+    """None where nobody saw a batch being made, or where another library than torch has workers of its own kind."""
     known = _Known(recording, model, loaders, values)
-    feeds = {
-        rank: _feed(known, steady[rank], made) for rank, made in loading.items() if made is not None and made.wall_s > 0
-    }
+    feeds = {}
+    for rank, made in loading.items():
+        loader = training_loader(loaders, rank)
+        if made is not None and made.wall_s > 0 and not (loader and loader.library):
+            feeds[rank] = _feed(known, steady[rank], made)
     if not feeds:
         return None
     other = known.of("cpu.other_cores") or 0.0
@@ -82,7 +84,8 @@ def _feed(known: _Known, steps: RankSteps, made: Loading) -> Feed:
         workers=made.workers,
         computing_s=computing,
         waiting_s=waiting,
-        rest_s=_rest(steps, (busy_s - delay_s) / batches),
+        # evaluation and checkpoints come now and then: while they run, workers can only fill their queues
+        rest_s=_rest(steps, max(0.0, busy_s - delay_s - own["gap.evaluation"] - own["gap.checkpoint"]) / batches),
         batches=batches,
         begin_s=known.of("step.epoch_start_s", rank) or 0.0,
         delay_s=delay_s,

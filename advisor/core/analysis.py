@@ -63,6 +63,7 @@ VALUES: dict[str, tuple[str, str]] = {
     "comm.megabytes": ("MB", "gradient bytes all-reduced per step"),
     "loader.workers": ("workers", "worker processes of the training loader"),
     "loader.busy_share": ("", "share of the time the workers were making batches"),
+    "loader.foreseen": ("workers", "the most workers per rank with which the step can be foretold"),
     "fetch.wall_s": ("s", "making one batch, in one worker or in the training process"),
     "fetch.cpu_share": ("", "CPU time over the time of making a batch"),
     "fetch.delay_share": ("", "waiting for a core over the time of making a batch"),

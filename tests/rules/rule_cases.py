@@ -110,7 +110,10 @@ def played(analysis: Analysis) -> Analysis:
             training_cores=0.5,
         )
     known = WorkerModel(model, feeds, busy_cores=analysis.get("cpu.job_cores") or 1.0)
-    return replace(analysis, workers=known, forecast=forecast(known))
+    foreseen = forecast(known)
+    assert foreseen is not None
+    values = {**analysis.values, ("loader.foreseen", JOB): float(foreseen.most)}
+    return replace(analysis, workers=known, forecast=foreseen, values=values)
 
 
 def _excess(own: Mapping[int, Phases]) -> dict[int, Phases]:

@@ -84,6 +84,17 @@ def test_what_a_rank_does_between_batches_varies_as_it_did() -> None:
     assert rest.mean() == pytest.approx(0.105, rel=0.02) and rest.std() == pytest.approx(0.015, rel=0.1)
 
 
+def test_evaluation_is_no_time_in_which_batches_are_used() -> None:
+    own = [step(evaluation=500 if n % 10 == 5 else 0) for n in range(60)]
+    assert np.mean(feed(fed(rows(), own=own)).rest_s) == pytest.approx(0.09, rel=0.01)
+
+
+def test_loaders_of_other_libraries_have_no_forecast() -> None:
+    analysis = analyse(fed(rows(), {**TRAIN, "library": "dali"}))
+    assert analysis.workers is None and analysis.forecast is None
+    assert analysis.missing["loader.foreseen"]
+
+
 def test_accumulated_batches_share_the_step() -> None:
     found = feed(fed(rows(), own=plan(30, micro_batches=2, samples=16)))
     assert found.batches == 2.0 and np.mean(found.rest_s) == pytest.approx(0.045)
@@ -139,6 +150,7 @@ def test_crowding_is_what_is_known_beforehand_where_the_run_does_not_tell(made: 
 def test_without_a_batch_there_is_no_forecast() -> None:
     analysis = analyse(recording({0: plan()}))
     assert analysis.workers is None and analysis.forecast is None
+    assert "no batch was seen" in analysis.missing["loader.foreseen"]
     assert diagnose(recording({0: plan()})).worker_curve is None
 
 

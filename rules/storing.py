@@ -44,7 +44,12 @@ def blocked_elsewhere(a: Analysis) -> bool:
 
 
 def over_network(a: Analysis) -> bool:
-    return any(value > 0 for value in a.by_rank("data.network_mount").values()) or bool(a.storage and a.storage.network)
+    """The data lies on a network mount, as far as is known, and is read from there: files in memory may have come from anywhere."""
+    if any(value > 0 for value in a.by_rank("data.network_mount").values()):
+        return True
+    asked_kb = a.get("storage.sample_kb")
+    read = asked_kb is None or 1e3 * asked_kb >= STARVED["bytes_per_sample"].value
+    return bool(a.storage and a.storage.network) and read
 
 
 def place_of(a: Analysis) -> str:

@@ -168,6 +168,13 @@ def test_a_network_mount_shows_neither_disk_nor_waiting_and_is_storage_all_the_s
     assert isinstance(run_rule(RULES["DAT002"], plus(dat002(storage=jobs.NFS), **seen), Config()), Finding)
 
 
+@pytest.mark.parametrize(("asked_kb", "fires"), [(110.0, True), (0.6, True), (0.1, False)])
+def test_a_loader_that_reads_nothing_does_not_wait_for_the_network(asked_kb: float, fires: bool) -> None:
+    """No block is read from a disk; one file on a network mount was seen open."""
+    analysis = plus(dat002(read_mb=0.0, storage=jobs.NFS), sample_kb=asked_kb)
+    assert isinstance(run_rule(RULES["DAT002"], analysis, Config()), Finding) is fires
+
+
 def test_one_ranks_slow_data_is_not_the_disk_of_all() -> None:
     own = {0: rank(input_wait=0.0), 1: rank(input_wait=0.4)}
     waits = {("step.input_wait_s", f"rank:{n}"): phases["input_wait"] for n, phases in own.items()}

@@ -18,16 +18,17 @@ _PEERLESS = {
 def in_words(environment: Mapping[str, Any]) -> dict[str, Any]:
     """The environment with its GPUs as short texts; what is not as the agent writes it is left as it is."""
     told = dict(environment)
-    gpus, paths = told.get("gpus"), told.get("gpu_paths")
-    if _mappings(gpus):
+    if gpus := _mappings(told.get("gpus")):
         told["gpus"] = ", ".join(_kinds(gpus))
-    if _mappings(paths):
+    if paths := _mappings(told.get("gpu_paths")):
         told["gpu_paths"] = "; ".join([*_paths(paths), *_refusals(paths)])
     return told
 
 
-def _mappings(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) and bool(value) and all(isinstance(item, Mapping) for item in value)
+def _mappings(value: Any) -> list[Mapping[str, Any]]:
+    """Nothing unless all of it is what it should be."""
+    whole = isinstance(value, (list, tuple)) and all(isinstance(item, Mapping) for item in value)
+    return list(value) if whole else []
 
 
 def _kinds(gpus: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -82,19 +82,21 @@ def _asked(
     if asked is None or read is None:
         missing["storage.cache_hit_share"] = "/proc/<pid>/io could not be read, or workers live too briefly for it"
         return {}
-    if asked < max(_LEAST_BYTES, _UNMAPPED * read):
-        why = "files are mapped into memory, not read" if read > asked else "next to nothing was read from files"
-        missing["storage.cache_hit_share"] = why
+    if asked < _UNMAPPED * read:
+        missing["storage.cache_hit_share"] = "files are mapped into memory, not read"
         return {}
     seconds = (window.end_ns - window.start_ns) / 1e9
     samples = sum(
         float(s.columns["samples"][(s.start_ns >= window.start_ns) & (s.end_ns <= window.end_ns)].sum())
         for s in everything.values()
     )
-    found = {"storage.asked_mb_s": asked / _MB / seconds, "storage.cache_hit_share": max(0.0, 1.0 - read / asked)}
+    found = {"storage.asked_mb_s": asked / _MB / seconds}
     if samples:
         found["storage.sample_kb"] = asked / 1e3 / samples
-    return found
+    if asked < _LEAST_BYTES:
+        missing["storage.cache_hit_share"] = "next to nothing was read from files"
+        return found
+    return {**found, "storage.cache_hit_share": max(0.0, 1.0 - read / asked)}
 
 
 def _epochs(

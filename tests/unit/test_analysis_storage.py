@@ -122,6 +122,7 @@ def test_a_share_that_cannot_be_told_says_why(samples: Samples, reason: str) -> 
     found = job(samples, DISK)
     assert found.get("storage.cache_hit_share") is None
     assert reason in found.missing["storage.cache_hit_share"]
+    assert (found.get("storage.sample_kb") is None) == (reason != "next to nothing")
 
 
 def test_without_workers_the_rank_is_the_reader() -> None:

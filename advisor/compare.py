@@ -41,6 +41,7 @@ _ASSUMED_RUNS = 3
 # cores busy: jobs beside 1.3 busy cores of two took 1.4 to 1.8 times as long, their waits for a core and page faults taken off.
 _NEIGHBOURS = 0.6
 _WORTH = 0.01  # less than a hundredth is nobody's regression, however sure it is
+_BLIND = 1.5  # what is only seen beyond it is told as a factor
 _STEPS_MIN = 10  # steady ones: the mean of fewer is an anecdote
 _PHASE_SHOWN = 0.002  # of the step
 _WORTH_FIXING = SEVERITIES[:3]
@@ -201,8 +202,9 @@ def _why(change: Change, speed: Estimate) -> str:
     span = f"between {number(round(speed.lo, 3))} and {number(round(speed.hi, 3))} times as fast"
     if change != "same":
         return span
-    unseen = max(1.0 - speed.lo, speed.hi - 1.0)
-    return f"{span}: no difference was found, one below {percent(100 * unseen)} might not be seen"
+    unseen = max(1.0 / speed.lo, speed.hi)
+    least = percent(100 * (unseen - 1.0)) if unseen < _BLIND else f"a factor of {number(round(unseen, 1))}"
+    return f"{span}: no difference was found, one below {least} might not be seen"
 
 
 def chance_s(a: Analysis) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -73,6 +74,12 @@ def test_what_runs_differ_by_in_any_case_widens_it_too() -> None:
 
 def test_the_same_two_runs_always_compare_alike() -> None:
     assert pair_of(noisy_run("a", 1), noisy_run("b", 2)) == pair_of(noisy_run("a", 1), noisy_run("b", 2))
+
+
+def test_no_difference_found_says_how_small_one_could_hide() -> None:
+    assert re.search(r"one below \d+ % might not", pair_of(noisy_run("a", 1), noisy_run("b", 2)).why)
+    blind = pair_of(noisy_run("a", 1), noisy_run("b", 2), between_runs=0.4)
+    assert re.search(r"one below a factor of [\d.]+ might not", blind.why)
 
 
 @pytest.mark.parametrize(

@@ -66,9 +66,12 @@ def advise(
 
 
 def _in_a_loop(code: Code, node: ast.AST) -> bool:
+    inner = node
     for around in code.around(node):
-        if isinstance(around, (ast.For, ast.AsyncFor, ast.While)):
+        # what a loop runs over is made once
+        if isinstance(around, ast.While) or (isinstance(around, (ast.For, ast.AsyncFor)) and inner is not around.iter):
             return True
+        inner = around
         if isinstance(around, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
             return False
     return False

@@ -14,6 +14,7 @@ from advisor.core.recording import Source
 from advisor.edits.advise import Advice, Job, advise
 from advisor.edits.request import Request, Value, request_of
 
+_SHARE_OUT = "an IterableDataset gives every worker all samples: let it share them out by get_worker_info() first"
 _FACTS_OF: Mapping[str, str] = {"DataLoader": "loaders", "DistributedDataParallel": "ddp"}
 
 
@@ -34,6 +35,8 @@ def _edited(fix: Fix, analysis: Analysis, sources: tuple[Source, ...]) -> Fix:
     if (original := _made_of(entry, rank)) is not None:
         entry, where = original, Where(str(original["file"]), int(original["line"]))
     folder = str(rank.get("cwd") or analysis.meta.cwd)
+    if _shares_nothing_out(entry, request):
+        return replace(fix, change=f"{fix.change}\n{_SHARE_OUT}", where=where)
     argv = (*analysis.meta.argv, *(str(word) for word in rank.get("argv") or ()))
     asked = _Asked(
         call=request.call,
@@ -90,6 +93,13 @@ def _entry(analysis: Analysis, kind: str, file: str, line: int) -> tuple[Mapping
                     return entry, facts
                 first = first or (entry, facts)
     return first or ({}, next((f for f in analysis.facts.values() if isinstance(f, Mapping)), {}))
+
+
+def _shares_nothing_out(entry: Mapping[str, Any], request: Request) -> bool:
+    """More than one worker for an IterableDataset that had at most one: whether it gives each of them a part, nobody knows."""
+    wanted, there = request.arguments.get("num_workers"), entry.get("num_workers")
+    iterable = entry.get("sampler") == "_InfiniteConstantSampler"
+    return iterable and isinstance(wanted, int) and wanted > 1 and isinstance(there, int) and there <= 1
 
 
 def _made_of(entry: Mapping[str, Any], facts: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -77,7 +77,7 @@ def _declared(code: Code, call: ast.Call, name: str) -> Option | None:
     called = last_name(call.func)
     if called in _ABSL and call.args and _text(call.args[0]) == name:
         return Option(code, call, (f"--{name}",), call.args[1] if len(call.args) > 1 else None)
-    if called != "add_argument":
+    if called != "add_argument" and called not in _other_names(code):
         return None
     flags, dest = _flags(call), _text(_keyword(call, "dest"))
     if not flags or (dest or _dest(flags)) != name:
@@ -87,6 +87,17 @@ def _declared(code: Code, call: ast.Call, name: str) -> Option | None:
     if action is not None:
         takes = "nothing" if _text(action) == "store_true" else "a value" if _text(action) == "store" else "unknown"
     return Option(code, call, flags, _keyword(call, "default"), takes)
+
+
+def _other_names(code: Code) -> set[str]:
+    """`add = parser.add_argument`."""
+    return {
+        target.id
+        for node in ast.walk(code.tree)
+        if isinstance(node, ast.Assign) and last_name(node.value) == "add_argument"
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
 
 
 def _flags(call: ast.Call) -> tuple[str, ...]:

@@ -411,6 +411,19 @@ SNIPPETS = (
         ("num_workers=NUM_WORKERS)", "num_workers=NUM_WORKERS, persistent_workers=NUM_WORKERS > 0)"),
     ),
     _case("a dict", CONFIG_DICT, ('"num_workers": 2', '"num_workers": 6'), change=ONLY_MORE),
+    _case(
+        "an option by another name",
+        "add = parser.add_argument\nadd('--workers', default=2)\nloader = DataLoader(data, num_workers=args.workers)\n",
+        ("default=2", "default=6"),
+        change=ONLY_MORE,
+        words=("pass --workers 6",),
+    ),
+    _case(
+        "what a loop runs over",
+        "for batch in DataLoader(data, num_workers=2):\n    pass\n",
+        ("num_workers=2", "num_workers=2, persistent_workers=True"),
+        change="DataLoader(..., num_workers=2, persistent_workers=True), made once before the loop over epochs",
+    ),
     _case("click", CLICK, ("default=2", "default=6"), change=ONLY_MORE, words=("pass --num-workers 6",)),
     _case("absl", ABSL, ("2,", "6,"), change=ONLY_MORE, words=("pass --workers 6",)),
     Snippet(

@@ -82,6 +82,16 @@ def test_a_loader_made_anew_by_a_library_is_mended_where_the_user_made_it():
     assert other.where == Where("src/train.py", 9) and other.diff is None
 
 
+@pytest.mark.parametrize(("there", "wanted", "edits"), [(0, 1, True), (0, 2, False), (1, 2, False), (2, 6, True)])
+def test_an_iterable_data_set_must_share_out_its_samples_first(there: int, wanted: int, edits: bool):
+    text = f"train = DataLoader(data, num_workers={there})\n"
+    fix = Fix("", f"DataLoader(..., num_workers={wanted})", Where("src/train.py", 1))
+    of = analysis(loader(num_workers=there, sampler="_InfiniteConstantSampler"))
+    made = edited(fix, of, Source("/work/src/train.py", "", text))
+    assert (made.diff is not None) == edits
+    assert ("get_worker_info" in made.change) == (not edits)
+
+
 def test_words_stand_under_the_change():
     text = 'p.add_argument("--workers", type=int, default=2)\ntrain = DataLoader(data, num_workers=args.workers)\n'
     of = analysis(loader(line=2))

@@ -13,6 +13,7 @@ from advisor.analysis.circumstances import changes, circumstances, other_job
 from advisor.analysis.difference import CONFIDENCE, drawn, phase_delta, speed_ratio
 from advisor.core.analysis import Analysis
 from advisor.core.comparison import (
+    WHOLE_STEP,
     Change,
     Comparison,
     Estimate,
@@ -239,7 +240,7 @@ def _disturbances(run: Run) -> list[str]:
 def _phases(base: Run, other: Run, between_runs: tuple[float, float]) -> tuple[PhaseDelta, ...]:
     assert base.blocks is not None and other.blocks is not None
     found = []
-    for phase in PHASES:
+    for phase in (*PHASES, WHOLE_STEP):
         if phase not in base.draws or phase not in other.draws:
             continue
         was, now = float(base.draws[phase].mean()), float(other.draws[phase].mean())

@@ -35,7 +35,20 @@ _OWNERS = {
 }
 _LABELLED = frozenset(("an epoch begins", "a checkpoint", "an evaluation", "a garbage collection"))
 _CAUSES = {
-    "input_wait": ("DAT002", "DAT003", "DAT004", "DAT006", "DAT008", "DAT009"),
+    # workers that cannot keep up deliver in waves, one batch of each
+    "input_wait": (
+        "DAT001",
+        "DAT002",
+        "DAT003",
+        "DAT004",
+        "DAT005",
+        "DAT006",
+        "DAT008",
+        "DAT009",
+        "DAT010",
+        "DSK001",
+        "DSK002",
+    ),
     "gap": ("LOP002", "LOP004"),
     "gap.checkpoint": ("LOP001",),
     "gap.evaluation": ("LOP003",),

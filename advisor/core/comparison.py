@@ -5,11 +5,11 @@ baseline     index into runs: what every pair is compared with
 runs[]       {name, started, argv, ranks, samples_per_s, samples_per_s_per_rank, step_s, steady_steps, batch_size, verdict, rule, title,
               efficiency: ratio|null}      efficiency: samples/s of a rank over that of a rank in the run with the fewest
 pairs[]      {base, other, change: improved|regressed|same|unknown, measure: "samples/s"|"steps/s"|null, speed: ratio|null, why,
-              phases: [{phase, base_s, other_s, delta_s: {value, lo, hi}}], facts: [{group, name, base, other}],
+              phases: [{phase, base_s, other_s, delta_s: {value, lo, hi}}] ("step": the whole), facts: [{group, name, base, other}],
               findings: [{rule, title, state: appeared|gone|stays, base_s, other_s}], notes: []}
 method       {confidence, between_runs, blocks, basis}      how the intervals were made. Of each run: the share of the step by which it
              may differ from another run of the same job (standard deviation), and the number of blocks of its steps
-gate         {max_regression, failed: [indices of pairs], unjudged: [indices of pairs]}|null
+gate         {max_regression, failed: [indices into runs], unjudged: [indices into runs]}|null
 ```
 A ratio is {value, lo, hi}: the run over its baseline, with the ends of its interval. Seconds are of one step.
 """
@@ -22,6 +22,7 @@ from typing import Any, Literal
 from advisor.core.report import State, plain_values
 
 SCHEMA = "rn50-advisor/compare/1"
+WHOLE_STEP = "step"  # stands beside the phases
 
 Change = Literal["improved", "regressed", "same", "unknown"]
 Measure = Literal["samples/s", "steps/s"]
@@ -57,7 +58,7 @@ class RunColumn:
 
 @dataclass(frozen=True, slots=True)
 class PhaseDelta:
-    """One phase of the critical path, seconds per step."""
+    """One phase of the critical path, or the whole step, seconds per step."""
 
     phase: str
     base_s: float
@@ -110,7 +111,7 @@ class Method:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """What `--max-regression` asks: `failed` pairs are slower by more than that, `unjudged` ones could not be compared."""
+    """What `--max-regression` asks, by places in the row of runs: `failed` are slower by more, `unjudged` could not be compared."""
 
     max_regression: float
     failed: tuple[int, ...]

@@ -105,6 +105,8 @@ def test_the_phase_that_grew_is_named_with_its_interval() -> None:
     delta = next(d for d in pair.phases if d.phase == "input_wait")
     assert delta.delta_s.lo < 0.05 < delta.delta_s.hi
     assert delta.other_s - delta.base_s == pytest.approx(delta.delta_s.value)
+    whole = next(d for d in pair.phases if d.phase == "step")
+    assert whole.delta_s.lo < 0.05 < whole.delta_s.hi and whole.base_s == pytest.approx(0.1, rel=0.05)
 
 
 def test_ranks_scale_by_samples_and_efficiency_counts_from_the_fewest() -> None:

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from advisor.core import format as fmt
-from advisor.core.comparison import Change, Comparison, Estimate, FactChange, FindingChange, Pair, PhaseDelta, RunColumn
+from advisor.core.comparison import (
+    WHOLE_STEP,
+    Change,
+    Comparison,
+    Estimate,
+    FactChange,
+    FindingChange,
+    Pair,
+    PhaseDelta,
+    RunColumn,
+)
 from advisor.report import phrases
 
 # glyph and word always go together, as in the report
@@ -69,7 +79,7 @@ def phase_row(delta: PhaseDelta) -> list[str]:
     between = f"{signed(delta.delta_s.lo)} … {signed(delta.delta_s.hi)}"
     sure = delta.delta_s.lo > 0 or delta.delta_s.hi < 0
     return [
-        phrases.phase(delta.phase),
+        "whole step" if delta.phase == WHOLE_STEP else phrases.phase(delta.phase),
         fmt.duration(delta.base_s),
         fmt.duration(delta.other_s),
         signed(delta.delta_s.value) if sure else f"({signed(delta.delta_s.value)})",

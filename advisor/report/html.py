@@ -12,6 +12,7 @@ import advisor
 from advisor.core import format as fmt
 from advisor.core.loader_words import loader_rows
 from advisor.core.report import SCHEMA, Report
+from advisor.core.sample_cost import sample_table
 from advisor.core.storage import storage_rows
 from advisor.report import charts, inert, phrases, surroundings
 
@@ -49,6 +50,7 @@ def render(report: Report) -> str:
         workers=_workers(report),
         timeline=_timeline(report),
         loaders=loader_rows(report.facts),
+        samples=sample_table(report.facts),
         storage=storage_rows(report.facts),
         pairs=surroundings.pairs(report)[:PAIRS_SHOWN],
         rows_shown=ROWS_SHOWN,

@@ -12,6 +12,7 @@ from textual.content import Content
 from advisor.core.format import DASH, bytes_, duration, number, share
 from advisor.core.loader_words import without_loaders
 from advisor.core.report import Report
+from advisor.core.sample_cost import sample_table, without_samples
 from advisor.core.storage import storage_rows
 from advisor.tui.draw import fit, line, muted, prose
 from advisor.tui.panel import Panel
@@ -89,9 +90,10 @@ class RunPanel(Panel):
     TITLE = "Run"
 
     def draw(self, report: Report, width: int) -> list[Content]:
-        ranks = {rank: told for rank, told in without_loaders(report.facts).items() if rank != "storage"}
+        facts = without_samples(without_loaders(report.facts))
+        ranks = {rank: told for rank, told in facts.items() if rank != "storage"}
         storage = [(f"data: {label}", text) for label, text in storage_rows(report.facts)]
-        rows = [("command", shlex.join(report.job.argv)), *storage, *_flat(report.environment)]
+        rows = [("command", shlex.join(report.job.argv)), *storage, *_sample(report), *_flat(report.environment)]
         rows += _flat(dict(list(ranks.items())[:_FACTS_OF]))
         if len(ranks) > _FACTS_OF:
             rows.append(("…", f"and the facts of {len(ranks) - _FACTS_OF} more, in the saved report"))
@@ -102,6 +104,15 @@ class RunPanel(Panel):
             lines.append(line(muted(fit(name, label)), "  ", first))
             lines += [Content(" " * (label + 2) + text) for text in more]
         return lines
+
+
+def _sample(report: Report) -> list[tuple[str, str]]:
+    """What a sample costs, part by part."""
+    found = sample_table(report.facts)
+    if found is None:
+        return []
+    parts = [(f"sample: {name}", f"{cost} ({part})  {place}".rstrip()) for name, cost, part, place in found.rows[:6]]
+    return [("sample", found.notes), *parts]
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "", depth: int = 3) -> list[tuple[str, str]]:

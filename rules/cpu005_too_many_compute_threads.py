@@ -31,6 +31,7 @@ from collections.abc import Mapping
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
+from advisor.core.format import counted
 from advisor.core.step_model import StepModel
 from rules.reading import mean, model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
@@ -96,7 +97,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 "one line",
             ),
         ),
-        saving=model.saving(best, worst, f"{fewer} thread{'s' if fewer > 1 else ''} in each rank, a core for each"),
+        saving=model.saving(best, worst, f"{counted(fewer, 'thread')} in each rank, a core for each"),
     )
 
 

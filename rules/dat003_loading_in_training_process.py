@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix
+from advisor.core.format import counted
 from rules.reading import (
     common,
     forecast_of,
@@ -74,9 +75,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             Evidence("fetch.wall_s", mean(walls), "s", None, "to make one batch in the training process"),
         ),
         fixes=(fix,),
-        saving=model.saving(
-            best, worst, f"{workers} worker{'s' if workers > 1 else ''} beside the step, on the cores there are"
-        ),
+        saving=model.saving(best, worst, f"{counted(workers, 'worker')} beside the step, on the cores there are"),
     )
 
 

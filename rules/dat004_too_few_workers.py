@@ -21,6 +21,7 @@ import math
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix, Where
+from advisor.core.format import counted
 from rules.reading import (
     common,
     core_share,
@@ -64,13 +65,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     best, worst = forecast_of(a).step_s(then)
     return Finding(
         rule=RULE.id,
-        title=f"{present} loader worker{'s' if present > 1 else ''} cannot keep up, and {idle:.1f} cores idle",
+        title=f"{counted(present, 'loader worker')} cannot keep up, and {idle:.1f} cores idle",
         severity=level,
         confidence=confidence(a),
         seconds_per_step=lost_to_input(a),
         evidence=(
             input_evidence(a, wait, t["input_wait"]),
-            Evidence("loader.busy_share", busy, "", t["busy"], f"{present} workers a rank"),
+            Evidence("loader.busy_share", busy, "", t["busy"], f"{counted(present, 'worker')} a rank"),
             Evidence(
                 "cpu.job_cores", a.value("cpu.job_cores"), "cores", None, f"of {a.value('cpu.allowed_cores'):g} allowed"
             ),

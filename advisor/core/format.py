@@ -132,6 +132,11 @@ def amount(value: float | str | None, unit: str, metric: str) -> str:
     return quantity(value, "" if said else unit)
 
 
+def counted(n: int, noun: str) -> str:
+    """`1 rank`, `2 ranks`."""
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
 def shorten(text: str, width: int) -> str:
     """At most `width` characters, the cut marked."""
     return text if len(text) <= width else text[: max(width - 1, 0)].rstrip() + "…" if width > 0 else ""

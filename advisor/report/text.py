@@ -90,7 +90,7 @@ def _speed(report: Report) -> str:
         parts.append(f"{fmt.duration(step.median_s)} a step")
     parts.append(f"{step.steps:,} steps seen" if step.steps else "no training step seen")
     if report.job.ranks:
-        parts.append(f"{report.job.ranks} rank{'s' if report.job.ranks != 1 else ''}")
+        parts.append(fmt.counted(report.job.ranks, "rank"))
     parts.append(phrases.ending(report.job))
     return " · ".join(parts)
 
@@ -105,7 +105,7 @@ def _head(report: Report) -> list[Line]:
     out += lines.wrapped("command  ", inert.command_line(report.job.argv, 400) or fmt.DASH, most=4)
     if moment := phrases.started(report):
         out += lines.wrapped("started  ", moment)
-    return out + lines.wrapped("job      ", f"{report.job.ranks} ranks, {phrases.ending(report.job)}")
+    return out + lines.wrapped("job      ", f"{fmt.counted(report.job.ranks, 'rank')}, {phrases.ending(report.job)}")
 
 
 def _verdict(report: Report) -> list[Line]:

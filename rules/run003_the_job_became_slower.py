@@ -77,6 +77,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             Evidence("step time", change.after_s, "s", t["ratio"] * change.before_s, _when(change)),
             Evidence("phase that grew most", change.phase, "", None, f"by {quantity(change.phase_s, 's')} a step"),
             *(_coincidence(seen) for seen in change.coincidences[:4]),
+            *(_another(other) for other in found if other is not change),
         ),
         fixes=(Fix(_advice(change), "", None, "small change"),),
         saving=model.saving(model.step_s - lost_s, model.step_s - 0.5 * lost_s, "steps as short as before the change"),
@@ -114,6 +115,11 @@ def _when(change: SpeedChange) -> str:
 def _coincidence(seen: Coincidence) -> Evidence:
     scope = "" if seen.scope in ("job", "host") else f", {seen.scope.replace(':', ' ')}"
     return Evidence(seen.metric, seen.after, seen.unit, None, f"{quantity(seen.before, seen.unit)} before{scope}")
+
+
+def _another(change: SpeedChange) -> Evidence:
+    slower = change.after_s / change.before_s
+    return Evidence("another change", slower, "×", None, f"at step {change.step}{_on_rank(change)}, {_when(change)}")
 
 
 def _advice(change: SpeedChange) -> str:

@@ -336,6 +336,13 @@ def test_run003_says_when_where_and_by_how_much() -> None:
     assert not everywhere.explains and finding.explains == ("COM002",)
 
 
+def test_run003_tells_of_the_costliest_change_and_mentions_the_others() -> None:
+    small, large = jobs.run003(after=1.2).changes[0], jobs.run003(after=1.6).changes[0]
+    finding = found("RUN003", jobs.run003(changes=(replace(small, step=90), large)))
+    assert finding.scope.since_step == 200 and "1.6×" in finding.title
+    assert finding.evidence[-1].metric == "another change" and "at step 90, on rank 1" in finding.evidence[-1].note
+
+
 @pytest.mark.parametrize(
     ("metric", "scope", "values", "said"),
     [

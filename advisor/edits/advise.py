@@ -85,7 +85,7 @@ def _diff(plan: Plan, codes: Sequence[Code], folder: str) -> str | None:
         changes = plan.changes(code)
         if not changes:
             continue
-        after = rewritten(code.text, changes)
+        after = rewritten(code, changes)
         part = unified(code.text, after, shown_name(code.path, folder)) if after is not None else None
         if part is None:
             return None

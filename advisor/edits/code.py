@@ -21,6 +21,7 @@ class Code:
         self.path = path
         self.text = text
         self.tree = tree
+        self._calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
         self._parents = {id(child): node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
 
     def parent(self, node: ast.AST) -> ast.AST | None:
@@ -40,7 +41,7 @@ class Code:
         return next((n for n in self.around(node) if isinstance(n, ast.ClassDef)), None)
 
     def calls(self) -> list[ast.Call]:
-        return [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
+        return self._calls
 
     def words(self, node: ast.AST) -> str:
         """A node as one would write it, on one line."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -45,7 +45,8 @@ class Option:
 def options_for(codes: Sequence[Code], name: str) -> list[Option]:
     """Options whose value a parser keeps under `name`, of the first file that has any."""
     for code in codes:
-        found = [option for call in code.calls() if (option := _declared(code, call, name)) is not None]
+        declaring = {"add_argument", *_other_names(code)}
+        found = [o for call in code.calls() if (o := _declared(code, call, name, declaring)) is not None]
         if found:
             return found
     return []
@@ -73,11 +74,11 @@ def environment_variable(code: Code, call: ast.Call) -> Option | None:
     return Option(code, call, (name,), default, variable=True) if name else None
 
 
-def _declared(code: Code, call: ast.Call, name: str) -> Option | None:
+def _declared(code: Code, call: ast.Call, name: str, declaring: Container[str | None]) -> Option | None:
     called = last_name(call.func)
     if called in _ABSL and call.args and _text(call.args[0]) == name:
         return Option(code, call, (f"--{name}",), call.args[1] if len(call.args) > 1 else None)
-    if called != "add_argument" and called not in _other_names(code):
+    if called not in declaring:
         return None
     flags, dest = _flags(call), _text(_keyword(call, "dest"))
     if not flags or (dest or _dest(flags)) != name:

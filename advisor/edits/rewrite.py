@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import cast
 
 import libcst as cst
@@ -11,33 +13,105 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 
 from advisor.edits.calls import Argument
 from advisor.edits.changes import Change, NewArguments, NewLiteral
+from advisor.edits.code import Code
 
 _LONG_LINE = 100  # from there on an added argument gets a line of its own, where the call has more than one line
 Span = tuple[int, int, int, int]
 
 
-def rewritten(text: str, changes: Sequence[Change]) -> str | None:
-    """The new text; None where a change did not find its place."""
-    mark = "\ufeff" if text.startswith("\ufeff") else ""
-    text = text.removeprefix(mark) if mark else text
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Lines of a file that are parsed alone, the first of them without its indent; `tail` makes the head of a block whole."""
+
+    first: int
+    last: int
+    indent: int
+    tail: str = ""
+
+
+def rewritten(code: Code, changes: Sequence[Change]) -> str | None:
+    """The new text of a file; None where a change did not find its place.
+
+    Only the statements around the changes are parsed: for a script of 1,800 lines that takes milliseconds instead of a second.
+    """
+    mark = "\ufeff" if code.text.startswith("\ufeff") else ""
+    text = code.text.removeprefix(mark) if mark else code.text
     lines = text.split("\n")
-    wanted = {_span(change.node, lines): change for change in changes}
+    whole = _Piece(1, len(lines), 0)
+    groups = _by_piece(code, changes) or {whole: list(changes)}
+    for piece in sorted(groups, key=lambda piece: -piece.first):
+        new = _edited(lines, piece, groups[piece])
+        if new is None and piece != whole:
+            lines = text.split("\n")
+            new = _edited(lines, whole, changes)
+            return None if new is None else mark + new
+        if new is None:
+            return None
+        lines[piece.first - 1 : piece.last] = new.split("\n")
+    return mark + "\n".join(lines)
+
+
+def _by_piece(code: Code, changes: Sequence[Change]) -> dict[_Piece, list[Change]] | None:
+    groups: dict[_Piece, list[Change]] = {}
+    for change in changes:
+        piece = _piece(code, change.node)
+        if piece is None:
+            return None
+        groups.setdefault(piece, []).append(change)
+    pieces = sorted(groups, key=lambda piece: piece.first)
+    apart = all(before.last < after.first for before, after in itertools.pairwise(pieces))
+    return groups if apart else None
+
+
+def _piece(code: Code, node: ast.expr) -> _Piece | None:
+    """The statement around a node; of a block its head alone."""
+    around = next((n for n in code.around(node) if isinstance(n, ast.stmt)), None)
+    if around is None or around.end_lineno is None:
+        return None
+    body = getattr(around, "body", None)
+    if not body:
+        return _Piece(around.lineno, around.end_lineno, around.col_offset)
+    first = body[0]
+    if not around.lineno <= node.lineno or (node.end_lineno or node.lineno) >= first.lineno:
+        return None
+    return _Piece(around.lineno, first.lineno - 1, around.col_offset, " " * first.col_offset + "pass\n")
+
+
+def _edited(lines: Sequence[str], piece: _Piece, changes: Sequence[Change]) -> str | None:
+    """The piece with its changes made."""
+    head = lines[piece.first - 1][: piece.indent]
+    inside = [lines[piece.first - 1][piece.indent :], *lines[piece.first : piece.last]]
+    if head.strip():
+        return None  # something else stands before the statement
+    end = "\n" + piece.tail if piece.last < len(lines) else ""  # the end of the last line, and what follows it
+    text = "\n".join(inside) + end
+    wanted = {_span(change.node, lines, piece): change for change in changes}
     try:
-        wrapper = MetadataWrapper(cst.parse_module(text))
         editor = _Editor(wanted)
-        new = wrapper.visit(editor).code
+        new = MetadataWrapper(cst.parse_module(text)).visit(editor).code
         cst.parse_module(new)
     except (cst.ParserSyntaxError, cst.CSTValidationError, RecursionError):
         return None
-    return mark + new if editor.done == len(wanted) == len(changes) else None
+    if not editor.done == len(wanted) == len(changes) or not new.endswith(end):
+        return None
+    return head + new.removesuffix(end)
 
 
-def _span(node: ast.expr, lines: Sequence[str]) -> Span:
-    """Lines from 1 and columns in characters, as libcst counts them; ast counts bytes."""
+def _span(node: ast.expr, lines: Sequence[str], piece: _Piece) -> Span:
+    """Lines and columns within the piece, in characters, as libcst counts them; ast counts bytes."""
+
+    def column(line: int, offset: int) -> int:
+        chars = len(lines[line - 1].encode()[:offset].decode())
+        return chars - piece.indent if line == piece.first else chars
+
     last = node.end_lineno or node.lineno
-    start = len(lines[node.lineno - 1].encode()[: node.col_offset].decode())
-    end = len(lines[last - 1].encode()[: node.end_col_offset].decode())
-    return node.lineno, start, last, end
+    shift = piece.first - 1
+    return (
+        node.lineno - shift,
+        column(node.lineno, node.col_offset),
+        last - shift,
+        column(last, node.end_col_offset or 0),
+    )
 
 
 class _Editor(cst.CSTTransformer):

@@ -211,8 +211,8 @@ def test_a_healthy_job_gives_no_finding() -> None:
         "fetch.behind_s": {0: 0.005, 1: 0.005},
         "fetch.slow_ratio": {0: 1.3, 1: 1.3},
         "shm.used_share": 0.2,
-    }
         "sample.transform_share": 0.3,
+    }
     on_gpus = replace(jobs.job(own, values={**fine, **SOUND_RANKS}), gpu_view=gpu_jobs.sound_view())
     judgement = judged(replace(on_gpus, values={**on_gpus.values, **gpu_jobs.sound_values()}))
     assert {row.state for row in judgement.outcomes} == {"clear"}
@@ -225,3 +225,42 @@ def test_a_job_on_gpus_that_nobody_could_watch_is_not_called_healthy() -> None:
     verdict = judged(jobs.job(own, gpu_view=blind)).verdict
     assert (verdict.state, verdict.title) == ("inconclusive", "The GPUs could not be watched")
     assert "rank 0" in verdict.summary and "different versions" in verdict.summary
+
+
+def test_the_transform_that_dominates_is_why_the_cores_do_not_suffice() -> None:
+    judgement = judged(input_jobs.dat011())
+    assert causes(judgement) == {"DAT011": None, "DAT001": "DAT011"}
+    assert judgement.verdict.rule == "DAT011"
+
+
+IDLE = {"busy": 4.5, "workers": 2, "wall": 1.9, "delay": 0.0}
+BUSY = {"loader.busy_share": {0: 0.95, 1: 0.95}}
+
+
+@pytest.mark.parametrize(
+    ("share", "given", "root"),
+    [
+        (0.5, {}, "DAT004"),  # another worker gives more than half the transform would
+        (0.98, {"allowed": 6.0, "wait": 0.8, "cpu": 1.0}, "DAT011"),  # there is room for one more at most
+    ],
+)
+def test_of_more_workers_and_a_cheaper_transform_the_better_cure_is_the_root(
+    share: float, given: dict[str, Any], root: str
+) -> None:
+    made = input_jobs.dat011(share, **{**IDLE, **given})
+    judgement = judged(
+        replace(made, values={**made.values, **{(n, f"rank:{r}"): v for n, by in BUSY.items() for r, v in by.items()}})
+    )
+    assert causes(judgement) == {rule: None if rule == root else root for rule in ("DAT004", "DAT011")}
+
+
+def test_loading_in_the_training_process_comes_before_its_transforms() -> None:
+    judgement = judged(input_jobs.dat011(workers=0, wall=0.4, busy=4.0))
+    assert causes(judgement) == {"DAT003": None, "DAT011": "DAT003"}
+
+
+def test_slow_storage_comes_before_what_the_workers_compute_meanwhile() -> None:
+    made = input_jobs.dat011(0.9, cpu=0.4, delay=0.0)
+    starved = jobs.dat002(blocked=0.6).values
+    judgement = judged(replace(made, values={**starved, **made.values}))
+    assert causes(judgement) == {"DAT002": None, "DAT011": "DAT002"}

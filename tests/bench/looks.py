@@ -1,0 +1,89 @@
+"""What looking into samples costs a loader worker: batches of one fetcher, made with a look and without in turns, in one process.
+
+python tests/bench/looks.py [IMAGES]     IMAGES: an ImageFolder, for pictures beside the arithmetic
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+from time import perf_counter_ns, thread_time_ns
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+from torch.utils.data._utils.collate import default_collate
+from torch.utils.data._utils.fetch import _MapDatasetFetcher
+from torchvision import transforms
+from torchvision.datasets import ImageFolder
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from probes.rank.layout import ROLE_WORKER, WORKER_SLOTS
+from probes.rank.looks import FIRST_EVERY_NS, LAST_EVERY_NS, Looks
+from probes.rank.ring import Ring
+
+BATCH = 32
+ROUNDS = 300
+
+
+class Add:
+    def __init__(self, amount: float) -> None:
+        self.amount = amount
+
+    def __call__(self, picture: Any) -> Any:
+        return picture + self.amount
+
+
+class Arrays(Dataset[Any]):
+    """Samples of some ten microseconds: the dearest place for a look."""
+
+    def __init__(self) -> None:
+        self.picture = np.zeros((3, 32, 32), np.float32)
+        self.transform = transforms.Compose([Add(n) for n in range(6)])
+
+    def __len__(self) -> int:
+        return 1000
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.from_numpy(self.transform(self.picture)), index
+
+
+def pictures(folder: str) -> ImageFolder:
+    steps = [transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip(), transforms.ToTensor()]
+    return ImageFolder(folder, transforms.Compose([*steps, transforms.Normalize([0.5] * 3, [0.25] * 3)]))
+
+
+def measure(name: str, dataset: Any, rounds: int) -> None:
+    fetcher = _MapDatasetFetcher(dataset, True, default_collate, False)
+    with_us: list[float] = []
+    without_us: list[float] = []
+    with tempfile.TemporaryDirectory() as folder:
+        looks, ring = Looks(folder), Ring(f"{folder}/bench.ring", slots=WORKER_SLOTS, role=ROLE_WORKER)
+        for n in range(2 * rounds):
+            index = [(n * BATCH + i) % len(dataset) for i in range(BATCH)]
+            wall, began = perf_counter_ns(), thread_time_ns()
+            if n % 2:
+                look = looks.take(wall, dataset, index)
+                look.begin()
+                batch = fetcher.fetch(look.index)
+                look.finish(ring, wall, BATCH, batch, worker=0, loader=0)
+            else:
+                fetcher.fetch(index)
+            (with_us if n % 2 else without_us).append((thread_time_ns() - began) / 1e3)
+    cost = median(with_us) - median(without_us)
+    first, last = (cost * 1e3 / every for every in (FIRST_EVERY_NS, LAST_EVERY_NS))
+    print(
+        f"{name}: a batch {median(without_us):.0f} us of CPU, with a look {median(with_us):.0f}: a look costs {cost:.0f} us,"
+        f" at most {100 * first:.2f} % of a worker's time at first and {100 * last:.3f} % later"
+    )
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    measure("arrays in memory", Arrays(), ROUNDS)
+    if len(sys.argv) > 1:
+        measure("pictures", pictures(sys.argv[1]), ROUNDS // 3)

@@ -47,22 +47,21 @@ def advise(
     """
     codes = [code for source in sources if not source.edited and (code := parse_code(source.path, source.text))]
     code = next((c for c in codes if c.path == file), None)
-    if code is None:
-        return None
     wanted = {name: value for name, value in request.arguments.items() if known.get(name, UNSEEN) != value}
+    if code is None or not wanted:
+        return None
     call = find_call(code, line, request.call, through_package=bool(through), wanted=wanted)
     if call is None and request.call == "DataLoader" and through.startswith("transformers."):
         call = find_settings(code)
         if call is None and (flags := options_of_settings(code, wanted)):
             return Advice(None, flags)
-    if call is None or not wanted or call.spread is None:
-        return None
-    if set(wanted) == {"persistent_workers"} and _in_a_loop(code, call.node):
-        return None  # the loader would still be made anew each time
+    if call is None or (set(wanted) == {"persistent_workers"} and _in_a_loop(code, call.node)):
+        return None  # made anew in each epoch, a loader would still end its workers
+    if call.spread is None:
+        return Advice(None, (f"its arguments come from `{call.stars}` there",))
     plan = Plan(code, call, known=known, others=[c for c in codes if c is not code], argv=job.argv)
-    if not plan.make(wanted):
-        return Advice(None, tuple(plan.words)) if plan.words else None
-    return Advice(_diff(plan, codes, job.folder), tuple(plan.words))
+    diff = _diff(plan, codes, job.folder) if plan.make(wanted) else None
+    return Advice(diff, tuple(plan.words)) if diff or plan.words else None
 
 
 def _in_a_loop(code: Code, node: ast.AST) -> bool:

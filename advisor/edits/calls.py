@@ -53,6 +53,12 @@ class FoundCall:
     spread: Mapping[str, ast.expr] | None
     prefix: str = ""  # what arguments that are added here begin with
 
+    @property
+    def stars(self) -> str:
+        """`*arguments, **options`."""
+        given = [f"*{ast.unparse(a.value)}" for a in self.node.args if isinstance(a, ast.Starred)]
+        return ", ".join([*given, *(f"**{ast.unparse(k.value)}" for k in self.node.keywords if k.arg is None)])
+
     def takes(self, name: str) -> bool:
         """Whether the argument can be added for sure."""
         return self.kind == "itself" and (not self.prefix or name in _SETTINGS_KNOWN)

@@ -227,8 +227,6 @@ trainer.train()
 """
 
 NOT_EDITED = (
-    ("a star may hold anything", "loader = DataLoader(data, num_workers=2, **options)\n"),
-    ("so may arguments", "loader = DataLoader(*arguments, num_workers=2)\n"),
     ("the literal is not what ran", "loader = DataLoader(data, num_workers=4)\n"),
     ("two calls on one line", "a, b = DataLoader(data, num_workers=2), DataLoader(other, num_workers=2)\n"),
     ("a factory that is not told", "loader = make_loader(data)  # a DataLoader(\n"),
@@ -481,13 +479,19 @@ SNIPPETS = (
         "a dict that grows",
         'options = {"num_workers": 2}\noptions.update(more)\nloader = DataLoader(data, **options)\n',
         None,
+        ("its arguments come from `**options` there",),
+    ),
+    Snippet(
+        "arguments from elsewhere",
+        "loader = DataLoader(*arguments, num_workers=2)\n",
         None,
+        ("its arguments come from `*arguments` there",),
     ),
     Snippet(
         "a dict from elsewhere",
         "def load(data, **options):\n    return DataLoader(data, num_workers=2, **options)\n",
         None,
-        None,
+        ("its arguments come from `**options` there",),
     ),
     _case(
         "persistence that follows the workers",

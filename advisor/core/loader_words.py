@@ -59,12 +59,15 @@ def _row(loader: Facts, ranks: tuple[str, ...]) -> LoaderRow:
 
 
 def _short(loader: Facts) -> str:
-    workers = loader.get("num_workers")
+    workers, library = loader.get("num_workers"), loader.get("library")
     parts = [f"{workers} worker{'' if workers == 1 else 's'}" if workers else "loads in the training process"]
+    if library:  # how it loads is its own affair
+        parts = [f"batches of {library}"]
     if loader.get("batch_size") is not None:
         parts.append(f"batch {loader['batch_size']}")
     shuffled = loader.get("shuffle")
-    parts.append("shuffled" if shuffled is True else "in order" if shuffled is False else _text(loader.get("sampler")))
+    sampler = str(loader.get("sampler") or "")
+    parts.append("shuffled" if shuffled is True else "in order" if shuffled is False else sampler)
     if workers:
         parts.append(f"prefetch {loader.get('prefetch_factor')}")
     parts += [word for key, word in (("pin_memory", "pinned"), ("persistent_workers", "persistent")) if loader.get(key)]
@@ -87,6 +90,7 @@ def _details(loader: Facts, ranks: tuple[str, ...]) -> Iterable[tuple[str, str]]
 
     yield "ranks", ", ".join(ranks[:16]) + (", …" if len(ranks) > 16 else "")
     yield from plain("class")
+    yield from plain("library")
     yield from plain("through", "made by")
     for key in ("num_workers", "batch_size", "prefetch_factor", "persistent_workers", "pin_memory", "drop_last"):
         yield from plain(key)

@@ -149,6 +149,12 @@ def test_the_short_form_says_what_matters() -> None:
     assert test.short.startswith("loads in the training process · batch 1 · in order · pinned")
 
 
+def test_of_another_librarys_loader_is_said_what_is_known() -> None:
+    told = {"id": 0, "training": True, "file": "t.py", "line": 3, "class": "DALIGenericIterator", "batch_size": 64}
+    (row,) = loader_rows({"0": {"loaders": [{**told, "library": "nvidia.dali"}]}})
+    assert row.short == "batches of nvidia.dali · batch 64"
+
+
 @pytest.mark.parametrize("format", FORMATS)
 def test_loaders_are_shown(format: str) -> None:
     shown = html.unescape(render(report(), format)).replace("\\", "")

@@ -12,6 +12,8 @@ most as many as the idle cores carry.
 Estimate: the same forecast at N. A loader with N workers is played through batch by batch, with the batch times of this run, handing over,
 and the cores shared with training.
 
+Workers that sleep through their batches (an object store answers) need less of a core than those that compute, and may outnumber the cores.
+
 False alarms: one slow mount blocks any number of workers (DAT002); a lock or the GIL inside the dataset.
 """
 
@@ -51,7 +53,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         min(now.values()) < 1
         or wait < t["input_wait"] * step
         or busy < t["busy"]
-        or idle < spare_cores(a, cores=t["spare_cores"], share=t["spare_share"])
+        or idle < core_share(a) * spare_cores(a, cores=t["spare_cores"], share=t["spare_share"])
         or level is None
     ):
         return Clear(RULE.id)
@@ -109,7 +111,7 @@ RULE = rule(
     thresholds={
         "input_wait": Threshold(0.05, "severity 'medium' begins at 5 % of the step"),
         "busy": Threshold(0.85, "a worker that waits for indices more than this is not the limit"),
-        "spare_cores": Threshold(0.5, "half a core: less cannot carry another worker"),
+        "spare_cores": Threshold(0.5, "half a core: less cannot carry another worker that computes all the time"),
         "spare_share": Threshold(0.15, "a saturated host still shows up to 15 % idle, in short gaps between batches"),
     },
 )

@@ -120,6 +120,15 @@ def test_input_rules_promise_what_the_forecast_says() -> None:
         assert finding.saving.seconds_per_step == pytest.approx((SAVED - worst, SAVED - best))
 
 
+def test_dat004_finds_room_on_busy_cores_for_workers_that_sleep() -> None:
+    few = {"loader.busy_share": {0: 0.95, 1: 0.95}, "cpu.host_busy_cores": 15.5, "cpu.allowed_cores": 16.0}
+    fed = {"fetch.wall_s": {0: 1.9, 1: 1.9}, "loader.workers": {0: 2, 1: 2}}
+    own = {0: rank(input_wait=0.4), 1: rank(input_wait=0.4)}
+    for share, says in ((1.0, Clear), (0.1, Finding)):
+        values = {**few, **fed, "fetch.cpu_share": {0: share, 1: share}}
+        assert isinstance(run_rule(RULES["DAT004"], jobs.job(own, values=values), Config()), says)
+
+
 def test_dat004_judges_a_rank_whose_batches_nobody_saw_by_the_others() -> None:
     # rank 1 waits longest, but only rank 0's batches were seen being made
     values = {("fetch.wall_s", "rank:1"), ("loader.workers", "rank:1"), ("loader.busy_share", "rank:1")}

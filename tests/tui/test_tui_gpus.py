@@ -9,6 +9,7 @@ import sample_reports as samples
 
 from advisor.core.report import GpuStrip
 from advisor.tui.gpus import GpusPanel
+from advisor.tui.now import gpu_cell
 
 
 def drawn(width: int, **given: object) -> list[str]:
@@ -41,3 +42,9 @@ def test_what_was_not_read_is_a_dash():
     report = replace(samples.healthy(), gpus=(GpuStrip(0, ""),))
     (line,) = GpusPanel().draw(report, 130)
     assert "–" in line.plain or "—" in line.plain
+
+
+def test_a_gpu_in_trouble_is_marked_on_the_first_view():
+    sound, hot = (gpu_cell(replace(samples.gpu(3), trouble=words), 42) for words in ("", "throttled 60 %"))
+    assert sound.plain.startswith("GPU 3") and hot.plain.startswith("▲ 3")
+    assert len(hot.plain) == len(sound.plain)

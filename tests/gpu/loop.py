@@ -1,0 +1,71 @@
+"""A plain ResNet50 training loop with one bad habit at a time, for the checks on real GPUs. Runs on a CPU as well, slowly.
+
+python tests/gpu/loop.py [--habit item|pageable|creep|full|none] [--precision fp32|tf32|amp] [--batch-size N] [--steps N]; under torchrun
+all ranks share GPU 0 over gloo.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+from torchvision.models import get_model
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--habit", choices=("item", "pageable", "creep", "full", "none"), default="none")
+    parser.add_argument("--precision", choices=("fp32", "tf32", "amp"), default="amp")
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--steps", type=int, default=120)
+    parser.add_argument("--image-size", type=int, default=224)
+    parser.add_argument("--model", default="resnet50")
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = arguments()
+    device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+    shared = "RANK" in os.environ
+    if shared:
+        dist.init_process_group("gloo")
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = args.precision == "tf32"
+    images = torch.randn(4 * args.batch_size, 3, args.image_size, args.image_size)
+    labels = torch.randint(0, 1000, (images.shape[0],))
+    pinned = args.habit != "pageable" and device.type == "cuda"
+    loader = DataLoader(TensorDataset(images, labels), args.batch_size, num_workers=2, pin_memory=pinned)
+    model: nn.Module = get_model(args.model).to(device)
+    if shared:
+        model = DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
+    kept: list[torch.Tensor] = []
+    done, total = 0, 0.0
+    while done < args.steps:
+        for batch in loader:
+            x, y = (tensor.to(device, non_blocking=pinned) for tensor in batch)
+            with torch.autocast(device.type, torch.bfloat16, enabled=args.precision == "amp"):
+                loss = nn.functional.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            if args.habit == "item":
+                total += loss.item()  # waits for the device in each step
+            elif args.habit == "creep":
+                kept.append(torch.empty(4_000_000, device=device))  # 16 MB, as a graph that is kept might hold
+            elif args.habit == "full":
+                kept.append(torch.empty(500_000_000, device=device))  # 2 GB, until there is no more
+            done += 1
+            if done >= args.steps:
+                break
+    if shared:
+        dist.barrier()
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -23,7 +23,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from advisor.core.analysis import Analysis
-from advisor.core.findings import Clear, Evidence, Finding, Fix
+from advisor.core.findings import Clear, Evidence, Finding, Fix, Where
+from advisor.core.sample_cost import SampleLine
 from rules.reading import (
     begin_of_epochs,
     common,
@@ -40,6 +41,10 @@ from rules.reading import (
     without_delay,
 )
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
+
+# A line is named where at least so many stacks say so, and this share of them: then the fix begins there.
+_LEAST_STACKS = 10
+_LINE_SHARE = 0.5
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
@@ -61,7 +66,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         or level is None
     ):
         return Clear(RULE.id)
-    model = model_of(a)
+    model, line = model_of(a), _dominant_line(a)
     best, worst = (_with_less(a, crowding, share, work) for share in (1.0, 0.5))
     return Finding(
         rule=RULE.id,
@@ -76,13 +81,14 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 "fetch.cpu_share", computing, "", t["computing"], "making a batch is computing or waiting for a core"
             ),
             Evidence("cpu.host_busy_cores", busy, "cores", None, f"of {allowed:g} allowed: no room for another worker"),
+            *([_line_evidence(line)] if line else []),
         ),
         fixes=(
             Fix(
                 "make each sample cheaper",
                 "store the images at training size, decode with a faster decoder (torchvision.io.decode_jpeg, simplejpeg), "
                 "send uint8 and normalise on the device",
-                where_of(training_loader(a, waits)),
+                Where(line.file, line.line) if line else where_of(training_loader(a, waits)),
                 "larger change",
             ),
             Fix("more CPU cores per rank, or decoding on the GPU (DALI)", "", None, "outside the code"),
@@ -110,6 +116,17 @@ def _crowding_evidence(step_s: float, crowd_s: float, threshold: float) -> Evide
         threshold * step_s,
         f"{100 * crowd_s / step_s:.0f} % of a step the training thread waits for a core that the workers hold",
     )
+
+
+def _dominant_line(a: Analysis) -> SampleLine | None:
+    """The line of the user's own code where most stacks of the workers stood, if it stands for most of a sample."""
+    line = a.sample.lines[0] if a.sample and a.sample.lines else None
+    return line if line and line.share >= _LINE_SHARE and line.looks >= _LEAST_STACKS else None
+
+
+def _line_evidence(line: SampleLine) -> Evidence:
+    note = f"of {line.looks} stacks of workers making samples, in {line.words}"
+    return Evidence("stack samples", float(line.seen), "", None, note)
 
 
 RULE = rule(

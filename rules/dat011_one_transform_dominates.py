@@ -1,6 +1,7 @@
 """One transform dominates.
 
-What it does: finds training that waits for input while a single named transform takes a large part of the CPU time of every sample.
+What it does: finds training that waits for input, or for cores that the workers hold, while a single named transform takes a large part
+of the CPU time of every sample.
 
 Why it is slow: batches are made no faster than their samples, and most of a sample's time goes into this one operation. Making it cheaper
 moves the whole loader; anything else in the pipeline moves it little.
@@ -20,6 +21,8 @@ unlike each other: the standard error tells. More workers may be the better cure
 
 from __future__ import annotations
 
+import math
+
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix, Where
 from advisor.core.format import duration
@@ -27,6 +30,8 @@ from advisor.core.sample_cost import SampleCost, SamplePart
 from advisor.core.worker_model import step_with_cheaper_batches
 from rules.reading import (
     common,
+    cpu_of_workers_s,
+    delay_of_own_making,
     forecast_of,
     input_evidence,
     lost_to_input,
@@ -40,6 +45,7 @@ from rules.rule import Threshold, Thresholds, confidence, rule, severity
 _HALVED = 0.5
 # The other cure is the better one only by more than two runs of one job differ.
 _CLEARLY = 0.95
+_WORKERS_SHARE = 0.20  # of the job's CPU time, as for DAT001: less, and it is others than the workers who crowd
 _WORKER_RULES = ("DAT003", "DAT004")
 # Where cores, storage or hand-over are short by themselves, a sample's transforms are not the root.
 _CIRCUMSTANCES = ("CPU001", "CPU002", "CPU003", "CPU005", "DAT002", "DAT007", "DAT009")
@@ -69,10 +75,12 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     waits, step = a.by_rank("step.input_wait_s"), a.value("step.time_s")
     wait = common(waits)
     part = a.sample.costliest_transform if a.sample else None
-    if a.sample is None or part is None or wait < t["input_wait"] * step or part.share < t["share"]:
+    crowd = _crowding_s(a)
+    waited = wait >= t["input_wait"] * step
+    if a.sample is None or part is None or part.share < t["share"] or not (waited or crowd >= t["crowding"] * step):
         return Clear(RULE.id)
     best, worst = _step_without(a, a.sample, part)
-    lost = min(lost_to_input(a), step - best)
+    lost = min(lost_to_input(a) + crowd, step - best)
     level = severity(lost / step)
     if level is None:
         return Clear(RULE.id)
@@ -86,7 +94,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         seconds_per_step=lost,
         evidence=(
             Evidence("sample.transform_share", part.share, "", t["share"], _share_note(a.sample, part)),
-            input_evidence(a, wait, t["input_wait"]),
+            input_evidence(a, wait, t["input_wait"]) if waited else _crowding_evidence(step, crowd, t["crowding"]),
             Evidence("sample.cpu_s", a.sample.cpu_s, "s", None, "CPU time of one sample, from opening to its tensors"),
         ),
         fixes=(_fix(a.sample, part, where_of(loader)),),
@@ -96,6 +104,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         explains=("DAT001", *(_WORKER_RULES if better else ())),
         causes=(*_CIRCUMSTANCES, *(() if better else _WORKER_RULES)),
     )
+
+
+def _crowding_s(a: Analysis) -> float:
+    """How long the training thread waits for a core that the workers hold, as DAT001 reckons it."""
+    works = cpu_of_workers_s(a) >= _WORKERS_SHARE * (a.get("cpu.job_cores") or math.inf) * a.value("step.time_s")
+    crowding = delay_of_own_making(a) if works else {}
+    return common(crowding) if crowding else 0.0
 
 
 def _step_without(a: Analysis, cost: SampleCost, part: SamplePart) -> tuple[float, float]:
@@ -111,6 +126,11 @@ def _step_without(a: Analysis, cost: SampleCost, part: SamplePart) -> tuple[floa
     ends = [step_with_cheaper_batches(a.workers, 1.0 - share * part.share * in_samples) for share in (1.0, _HALVED)]
     without, half = (end or (step, step) for end in ends)
     return without[0], half[1]
+
+
+def _crowding_evidence(step_s: float, crowd_s: float, threshold: float) -> Evidence:
+    note = f"{100 * crowd_s / step_s:.0f} % of a step the training thread waits for a core that the workers hold"
+    return Evidence("step.run_delay_s", crowd_s, "s", threshold * step_s, note)
 
 
 def _share_note(cost: SampleCost, part: SamplePart) -> str:
@@ -134,6 +154,7 @@ RULE = rule(
     explains=("COM002",),
     thresholds={
         "input_wait": Threshold(0.05, "severity 'medium' begins at 5 % of the step"),
+        "crowding": Threshold(0.10, "a tenth of the step, as for DAT001"),
         "share": Threshold(0.40, "halving less than two fifths of a sample makes the loader a quarter faster at most"),
     },
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import cast
 
@@ -11,10 +12,11 @@ from numpy.typing import NDArray
 from advisor.analysis.steady import RankSteps
 from advisor.core.analysis import JOB, LoaderFacts, training_loader
 from advisor.core.recording import Recording, Table
-from advisor.core.sample_cost import PartKind, SampleCost, SamplePart
+from advisor.core.sample_cost import PartKind, SampleCost, SampleLine, SamplePart
 
 _LEAST = 20  # looks: of fewer, one sample that is unlike the others moves a share by more than a tenth
 _PARTS_MAX = 30
+_LINES_MAX = 5
 _NOTHING: Table = np.empty(0, [(name, np.int64) for name in ("t_end_ns", "loader", "cpu_ns")])
 _KINDS = ("transform", "load", "rest")
 
@@ -59,6 +61,26 @@ def _cost(recording: Recording, steady: Mapping[int, RankSteps], loaders: Sequen
         width=_mean(seen["width"]),
         height=_mean(seen["height"]),
         file_bytes=_mean(seen["file_bytes"]),
+        lines=_lines(recording, steady),
+    )
+
+
+def _lines(recording: Recording, steady: Mapping[int, RankSteps]) -> tuple[SampleLine, ...]:
+    """Where stacks of sample makers stood in the user's code, innermost; in none of it where all is a library's."""
+    begin = min(int(steps.start_ns.min()) for steps in steady.values())
+    end = max(int(steps.end_ns.max()) for steps in steady.values())
+    events = [e for e in recording.events if e.kind == "making" and begin < e.t_ns < end]
+    found: Counter[tuple[str, str]] = Counter()
+    lines: dict[tuple[str, str], Counter[int]] = {}
+    for event in events:
+        user = event.data.get("user")
+        if isinstance(user, Mapping):
+            key = str(user.get("function")), str(user.get("file"))
+            found[key] += 1
+            lines.setdefault(key, Counter())[int(user.get("line") or 0)] += 1
+    return tuple(
+        SampleLine(function, file, lines[function, file].most_common(1)[0][0], seen, len(events))
+        for (function, file), seen in found.most_common(_LINES_MAX)
     )
 
 

@@ -43,6 +43,26 @@ class SamplePart:
 
 
 @dataclass(frozen=True, slots=True)
+class SampleLine:
+    """A line of the user's code that stacks of sample makers were found at: `seen` of `looks` times."""
+
+    function: str
+    file: str
+    line: int
+    seen: int
+    looks: int
+
+    @property
+    def share(self) -> float:
+        return self.seen / max(self.looks, 1)
+
+    @property
+    def words(self) -> str:
+        """`blur (data.py:21)`."""
+        return f"{self.function} ({self.file.rsplit('/', 1)[-1]}:{self.line})"
+
+
+@dataclass(frozen=True, slots=True)
 class SampleCost:
     """Of the training samples. None: not measured."""
 
@@ -55,6 +75,7 @@ class SampleCost:
     width: float | None = None
     height: float | None = None
     file_bytes: float | None = None
+    lines: tuple[SampleLine, ...] = ()  # by stacks, those found most often first
 
     @property
     def costliest_transform(self) -> SamplePart | None:
@@ -98,7 +119,8 @@ def sample_table(facts: Mapping[str, Any]) -> SampleTable | None:
 
 def _cost(told: Mapping[str, Any]) -> SampleCost:
     parts = tuple(SamplePart(**part) for part in told["parts"])
-    return SampleCost(**{**told, "parts": parts})
+    lines = tuple(SampleLine(**line) for line in told["lines"])
+    return SampleCost(**{**told, "parts": parts, "lines": lines})
 
 
 def _notes(cost: SampleCost) -> str:
@@ -111,6 +133,9 @@ def _notes(cost: SampleCost) -> str:
         parts.append(f"pictures of {cost.picture} on average")
     if cost.file_bytes is not None:
         parts.append(f"files of {number(cost.file_bytes / 1000)} KB")
+    if cost.lines:
+        line = cost.lines[0]
+        parts.append(f"found most often in {line.words}: {line.seen} of {line.looks} looks at the stack")
     return ", ".join(parts)
 
 

@@ -102,6 +102,7 @@ INPUT_TABLES: dict[str, Table] = {
         lines={
             "input_wait": ({"wait": 0.05}, {"wait": 0.0499}),
             "share": ({"share": 0.4}, {"share": 0.3999}),
+            "crowding": ({"wait": 0.03, "crowd": 0.1}, {"wait": 0.03, "crowd": 0.0999}),
         },
         false_alarms={
             "decoding dominates, which is no transform": {"share": 0.1},

@@ -1,0 +1,63 @@
+"""What DAT011 and DAT001 advise about a sample's making: the transform by name, its equivalent, the user's own line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import input_rule_cases as jobs
+import pytest
+from rule_cases import SCRIPT, dat001
+
+from advisor.core.analysis import Analysis
+from advisor.core.config import Config
+from advisor.core.findings import Finding, Where
+from advisor.core.sample_cost import SampleLine
+from advisor.engine import run_rule
+from rules.registry import all_rules
+
+RULES = {rule.id: rule for rule in all_rules()}
+
+
+def found(rule: str, analysis: Analysis) -> Finding:
+    result = run_rule(RULES[rule], analysis, Config())
+    assert isinstance(result, Finding), result
+    return result
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("RandomResizedCrop", "(500×375) smaller"),
+        ("GaussianBlur", "kernel_size"),
+        ("ColorJitter", "RandomApply"),
+        ("ToTensor", "uint8"),
+        ("Posterize", "after the crop"),  # one that nothing is known of
+    ],
+)
+def test_a_librarys_transform_comes_with_its_equivalent_and_the_loaders_place(name: str, words: str) -> None:
+    fix = found("DAT011", jobs.dat011(name=name, file="")).fixes[0]
+    assert name in fix.title and words in fix.change
+    assert fix.where == Where(SCRIPT, 42)
+
+
+def test_the_users_own_transform_comes_with_its_place() -> None:
+    finding = found("DAT011", jobs.dat011(name="Sharpen"))
+    assert "Sharpen takes 60 %" in finding.title and "± 2 %" in finding.evidence[0].note
+    assert finding.fixes[0].where == Where(SCRIPT, 33) and "loops in Python" in finding.fixes[0].change
+
+
+def stacks(seen: int, looks: int, **more: Any) -> Analysis:
+    made = jobs.sample(0.1)
+    return dat001(sample=replace(made, lines=(SampleLine("blur", "/job/data.py", 21, seen, looks),)), **more)
+
+
+def test_exhausted_cpus_are_traced_to_the_line_where_samples_are_made() -> None:
+    finding = found("DAT001", stacks(18, 20))
+    assert finding.fixes[0].where == Where("/job/data.py", 21)
+    assert any("blur (data.py:21)" in e.note for e in finding.evidence)
+
+
+@pytest.mark.parametrize(("seen", "looks"), [(9, 20), (9, 9)])
+def test_few_stacks_or_stacks_all_over_name_no_line(seen: int, looks: int) -> None:
+    assert found("DAT001", stacks(seen, looks)).fixes[0].where == Where(SCRIPT, 42)

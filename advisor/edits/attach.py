@@ -104,7 +104,7 @@ def _shares_nothing_out(entry: Mapping[str, Any], request: Request) -> bool:
 
 def _made_of(entry: Mapping[str, Any], facts: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The loader of the user's that a library made this one anew from: accelerate and Lightning do, to give each rank its share."""
-    alike = ("num_workers", "batch_size", "pin_memory", "dataset")
+    alike = ("num_workers", "pin_memory", "dataset")  # batch size and sampler become each rank's own
     if not entry.get("through"):
         return None
     for other in facts.get("loaders") or ():

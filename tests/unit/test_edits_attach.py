@@ -73,7 +73,7 @@ def test_of_several_loaders_made_at_one_line_the_one_that_trains_counts():
 
 def test_a_loader_made_anew_by_a_library_is_mended_where_the_user_made_it():
     data = {"class": "Pictures", "length": 10}
-    anew = loader(line=9, through="accelerate.data_loader.prepare_data_loader", dataset=data, batch_size=8)
+    anew = loader(line=9, through="accelerate.data_loader.prepare_data_loader", dataset=data, batch_size=None)
     original = loader(training=None, dataset=data, batch_size=8)
     test = loader(line=2, training=None, dataset={"class": "Other"}, batch_size=8)
     fix = edited(Fix(FIX.title, FIX.change, Where("src/train.py", 9)), analysis(test, original, anew), SOURCE)

@@ -35,7 +35,9 @@ _LIBRARIES = {
     "/petastorm/": "petastorm",
 }
 _INSTALLED = ("site-packages/", "dist-packages/")
-_MODEL = ("/torch/nn/", "/torch/autograd/", "/torch/_dynamo/", "/torch/_inductor/", "/torch/amp/")
+# What the chunk is not: a profile knows no phases, but these are seen in its stacks.
+_OTHER_PHASES = ("/torch/_tensor.py", "/torch/autograd/", "/torch/optim/")
+_MODEL = ("/torch/nn/", "/torch/_dynamo/", "/torch/_inductor/", "/torch/amp/")
 # (end of the file's name, functions): where a thread stands that waits for another
 _WAITS = (
     ("threading.py", ("wait", "acquire", "join", "_wait_for_tstate_lock")),
@@ -65,10 +67,12 @@ def feed(
     libraries = tuple(dict.fromkeys(str(name) for f in facts for name in f.get("input_libraries") or ()))
     worst = max(unfed, key=lambda rank: accounts.own[rank]["forward"])
     on_gpu = any(f.get("cuda") for f in facts)
+    another = any(f.get("fetches_in_another_thread") for f in facts)
     found = Feed(
         library="",
         measured=False,
         libraries=libraries,
+        another_thread=another,
         chunk_s=accounts.own[worst]["forward"],
         blocked_s=None if on_gpu else _blocked_s(steady[worst]),
         looks=_looks(recording.events, frozenset(unfed)),
@@ -109,39 +113,56 @@ class _Look:
 
 
 def _looks(events: Sequence[Event], ranks: frozenset[int]) -> Looks | None:
-    """What the stack samples of these ranks found; None where there are too few."""
-    seen = [
-        _look(event.data)
-        for event in events
-        if event.kind == "stack"
-        and event.rank in ranks
-        and event.data.get("phase") in ("gap", "clip")
-        and int(event.data.get("step", 0)) >= 1
-    ]
-    if len(seen) < _LOOKS_MIN:
+    """What stack samples and profiles of these ranks found; None where there are too few."""
+    seen: Counter[_Look] = Counter()
+    for event in events:
+        if event.rank in ranks:
+            for count, row in _stacks(event):
+                look = _look(row)
+                if look is not None:
+                    seen[look] += count
+    total = seen.total()
+    if total < _LOOKS_MIN:
         return None
-    kinds = Counter(look.kind for look in seen)
-    libraries = Counter(look.library for look in seen if look.library)
-    lines = Counter(look.line for look in seen if look.kind != "model" and look.line)
+    kinds, libraries, lines = Counter[str](), Counter[str](), Counter[tuple[str, int, str]]()
+    for look, count in seen.items():
+        kinds[look.kind] += count
+        if look.library:
+            libraries[look.library] += count
+        if look.line and look.kind != "model":
+            lines[look.line] += count
     (file, line, function), _ = lines.most_common(1)[0] if lines else (("", 0, ""), 0)
     return Looks(
-        count=len(seen),
-        fetching=kinds["fetching"] / len(seen),
-        waiting=kinds["waiting"] / len(seen),
-        model=kinds["model"] / len(seen),
+        count=total,
+        fetching=kinds["fetching"] / total,
+        waiting=kinds["waiting"] / total,
+        model=kinds["model"] / total,
         library=libraries.most_common(1)[0][0] if libraries else "",
         where=Where(file, line) if file else None,
         function=function,
     )
 
 
-def _look(data: Mapping[str, Any]) -> _Look:
+def _stacks(event: Event) -> list[tuple[int, Mapping[str, Any]]]:
+    """(how often, stack): of single samples those before a backward, of profiles all."""
+    data = event.data
+    if event.kind == "stack" and data.get("phase") in ("gap", "clip") and int(data.get("step", 0)) >= 1:
+        return [(1, data)]
+    if event.kind == "profile":
+        return [(int(row["count"]), row) for row in data.get("stacks") or ()]
+    return []
+
+
+def _look(data: Mapping[str, Any]) -> _Look | None:
+    """None for a stack of the backward pass or of an optimizer."""
     frames = [(str(f.get("file")), str(f.get("function"))) for f in data.get("frames") or ()]
     user = data.get("user") or {}
     line = (str(user["file"]), int(user["line"]), str(user["function"])) if user else None
     library = next((name for file, _ in frames if (name := _library(file))), "")
     if library:
         return _Look("fetching", library, line)
+    if any(part in file for file, _ in frames for part in _OTHER_PHASES):
+        return None
     if any(part in file for file, _ in frames for part in _MODEL):
         return _Look("model", "", line)
     return _Look("waiting" if _waits(frames, user) else "elsewhere", "", line)

@@ -35,6 +35,7 @@ class Feed:
     measured: bool
     where: Where | None = None
     libraries: tuple[str, ...] = ()  # loaded by the ranks, and able to make batches
+    another_thread: bool = False  # one that does not train fetches from a DataLoader
     chunk_s: float = 0.0  # per step, of the rank with the longest one
     blocked_s: float | None = (
         None  # of the chunk: neither computing nor waiting for a core; None where a GPU may be waited for
@@ -47,6 +48,6 @@ class Feed:
         source = f" (loaded: {', '.join(self.libraries)})" if self.libraries else ""
         if self.looks is not None and self.looks.library:
             source = f": they come from {self.looks.library}"
-        elif self.library:
-            source = f": they come from {self.library}"
+        elif self.another_thread:
+            source = ": a thread of its own runs through a DataLoader"
         return f"the batches of this loop come from none of torch's loaders{source}; fetching and forward cannot be told apart"

@@ -20,6 +20,7 @@ from .patches import iterator_init, loader_init, worker_loop
 from .phases import FORWARD, INPUT, TRAINING
 from .recorder import LOADERS_MAX, count_samples
 from .ring import PHASE, SINCE
+from .standins import hide_frame
 from .tape import BATCH
 
 if TYPE_CHECKING:
@@ -199,6 +200,7 @@ def _time_iterator(recorder: Recorder, iterator: Any, library: str) -> None:
             batch = original(self)
         except BaseException as error:
             quietly(recorder, foreign.failed, self, token, isinstance(error, StopIteration))
+            hide_frame(error)
             raise
         quietly(recorder, foreign.end, self, token, batch)
         return batch
@@ -228,8 +230,9 @@ def _watch_queues(recorder: Recorder) -> None:
             return original_get(self, *args, **kwargs)
         try:
             item = original_get(self, *args, **kwargs)
-        except BaseException:
+        except BaseException as error:
             quietly(recorder, foreign.failed, self, token, False)
+            hide_frame(error)
             raise
         quietly(recorder, foreign.end, self, token, item)
         return item

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -98,6 +99,35 @@ def test_without_stack_samples_cpu_clocks_bound_what_may_be_a_wait(cpu_ms: float
     assert verdict_of(made).state == state
 
 
+def test_of_a_profile_only_what_lies_before_the_backward_counts() -> None:
+    rows = [
+        (300, [("backward", f"{PACKAGES}/torch/_tensor.py", 640)]),
+        (50, [("step", f"{PACKAGES}/torch/optim/sgd.py", 80)]),
+        (90, [IN_MODEL]),
+        (10, list(IN_QUEUE)),
+    ]
+    profile = looks(1)[0]
+    own = profile.data["frames"]
+    stacks = [
+        {
+            "count": n,
+            "user": profile.data["user"],
+            "frames": [{"function": f, "file": p, "line": at} for f, p, at in above] + own,
+        }
+        for n, above in rows
+    ]
+    event = replace(profile, kind="profile", data={"looks": 450, "stacks": stacks})
+    found = analyse(unfed([event])).feed
+    assert found is not None and found.looks is not None
+    assert (found.looks.count, found.looks.model, found.looks.waiting) == (100, 0.9, 0.1)
+    assert verdict_of(unfed([event])).title == "The loop waits for something that is not the model"
+
+
+def test_a_thread_that_fetches_out_of_sight_is_named() -> None:
+    found = verdict_of(unfed(looks(20, *IN_QUEUE), facts={"fetches_in_another_thread": True}))
+    assert "a thread of its own runs through a DataLoader" in found.summary
+
+
 def test_a_host_that_may_wait_for_its_gpu_has_no_such_bound() -> None:
     found = verdict_of(unfed(facts={"cuda": {"name": "H200"}}))
     assert (found.state, found.title) == ("inconclusive", "How long the loop waits for input is unknown")
@@ -123,8 +153,6 @@ def test_what_the_host_shows_is_said() -> None:
 
 
 def recording_with(made: Recording, samples: dict[Any, Any]) -> Recording:
-    from dataclasses import replace
-
     return replace(made, samples=samples)
 
 

@@ -93,11 +93,10 @@ def templates() -> Environment:
 
 
 def _diff(text: str) -> Markup:
-    kinds = {"+": "added", "-": "removed", "@": "place"}
-    rows = [
-        Markup('<span class="{}">{}</span>').format(kinds.get(r[:1], "same"), r) for r in inert.diff(text).split("\n")
-    ]
-    return Markup("\n").join(rows)
+    kinds = {"--- ": "hunk", "+++ ": "hunk", "@": "hunk", "+": "added", "-": "removed", "": "same"}
+    rows = inert.diff(text).split("\n")
+    named = [(next(kind for start, kind in kinds.items() if row.startswith(start)), row) for row in rows]
+    return Markup("\n").join(Markup('<span class="{}">{}</span>').format(kind, row) for kind, row in named)
 
 
 def _printable(value: object) -> object:

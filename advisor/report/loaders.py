@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from advisor.core.format import shorten_path
 from advisor.core.loader_words import loader_rows
 from advisor.core.report import Report
 from advisor.report import inert, lines
@@ -14,7 +15,8 @@ def text_lines(report: Report) -> list[Line]:
     rows = loader_rows(report.facts)
     out: list[Line] = [[("DATA LOADERS", "title")]] if rows else []
     for row in rows[:_SHOWN_IN_TEXT]:
-        out += lines.wrapped(f"{inert.one_line(row.place, 60)} {row.role}: ", row.short, most=3)
+        place = shorten_path(inert.one_line(row.place), 80)
+        out += [[("  ", ""), (place, ""), (f"  {row.role}", "dim")], *lines.wrapped("", row.short, indent=4, most=3)]
     if len(rows) > _SHOWN_IN_TEXT:
         out += lines.wrapped("", f"{len(rows) - _SHOWN_IN_TEXT} more are in the JSON report", "dim")
     return out

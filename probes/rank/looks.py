@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 # A look costs 0.1 to 0.3 ms, most of it for CPU clocks and caches: a 500th of the time at first, less and less later.
 FIRST_EVERY_NS = 100_000_000
 LAST_EVERY_NS = 5_000_000_000
+# Loading in the training process is timed in clocked steps alone, some ten a second: most of them shall be without a look.
+FIRST_EVERY_IN_PROCESS_NS = 200_000_000
 _SLOWER = 100  # looks a hundredth of the time since the first one apart: some hundred of them, however long the job
 _PARTS_MAX = 24
 _STRIDE = 7  # another place in each batch that is looked into, without asking for random numbers
@@ -36,8 +38,9 @@ _STRIDE = 7  # another place in each batch that is looked into, without asking f
 class Looks:
     """Decides when to look, in one process."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, first_every_ns: int = FIRST_EVERY_NS) -> None:
         self.names = parts.Names(folder)
+        self._first_every_ns = first_every_ns
         self.taken = 0
         self._began = 0
         self._due = 0
@@ -49,7 +52,7 @@ class Looks:
         """A look into the batch of these indices."""
         if not self._began:
             self._began = now
-        self._due = now + min(LAST_EVERY_NS, max(FIRST_EVERY_NS, (now - self._began) // _SLOWER))
+        self._due = now + min(LAST_EVERY_NS, max(self._first_every_ns, (now - self._began) // _SLOWER))
         self.taken += 1
         return Look(self.names, dataset, index, self.taken * _STRIDE)
 

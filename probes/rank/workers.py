@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from .cost import RunDelay, blocks_read, system_time_ns
 from .layout import FLAG_FIRST_BATCH, KIND_BATCH, PHASE_CODE, ROLE_WORKER, WORKER_SLOTS
-from .looks import Look, Looks
+from .looks import FIRST_EVERY_IN_PROCESS_NS, Look, Looks
 from .ring import Ring
 from .standins import hide_frame
 
@@ -82,7 +82,7 @@ class InProcess:
     """Loading in the training process (num_workers=0), in clocked steps: the same clocks, added up into the step."""
 
     def __init__(self, account: Account, folder: str, failed: Callable[[], None]) -> None:
-        self.looks = Looks(folder)
+        self.looks = Looks(folder, FIRST_EVERY_IN_PROCESS_NS)
         self._account = account
         self._failed = failed
         self._delay = RunDelay()
@@ -121,6 +121,9 @@ class InProcess:
         account = self._account
         loader = account.unconsumed[0] if account.unconsumed is not None else -1
         look.finish(account.ring, began[0], samples, batch, worker=-1, loader=loader)
+        # no part of making a batch
+        account.fetching.wall_ns -= look.self_ns
+        account.fetching.cpu_ns -= look.self_ns
         account.self_ns += look.self_ns + perf_counter_ns() - now
 
 

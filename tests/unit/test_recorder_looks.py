@@ -25,7 +25,9 @@ from time import perf_counter_ns, thread_time_ns  # noqa: E402
 from torch.utils.data._utils.fetch import _IterableDatasetFetcher, _MapDatasetFetcher  # noqa: E402
 
 from probes.rank.looks import FIRST_EVERY_NS, LAST_EVERY_NS, Look, Looks  # noqa: E402
+from probes.rank.phases import Account  # noqa: E402
 from probes.rank.ring import Ring  # noqa: E402
+from probes.rank.workers import InProcess  # noqa: E402
 
 BATCH = [3, 1, 2, 0]
 
@@ -244,3 +246,23 @@ def test_looks_are_far_between_and_farther_in_long_jobs(tmp_path: Path) -> None:
     gaps = [b - a for a, b in pairwise(times)]
     assert gaps[0] == FIRST_EVERY_NS and gaps[-1] == LAST_EVERY_NS and gaps == sorted(gaps)
     assert len(times) < 1200
+
+
+def test_loading_in_the_training_process_is_told_without_the_looks_own_time(tmp_path: Path) -> None:
+    account = Account(thread=0)
+    account.ring = Ring(str(tmp_path / "rank-1.ring"), slots=64, role=1)
+    account.unconsumed = (3, 0, 0, 0, 0)
+    clock, dataset = InProcess(account, str(tmp_path), lambda: None), Numbers(Chain(Short(), Short()))
+    look = clock.look(dataset, BATCH)
+    began = clock.begin()
+    assert look is not None and clock.look(dataset, BATCH) is None
+    look.begin()
+    batch = _MapDatasetFetcher(dataset, True, collate, False).fetch(look.index)
+    clock.end(began, len(BATCH))
+    before = account.fetching.wall_ns, account.fetching.cpu_ns
+    clock.looked(look, began, len(BATCH), batch)
+    assert look.self_ns > 0
+    assert account.fetching.wall_ns == before[0] - look.self_ns and account.fetching.cpu_ns == before[1] - look.self_ns
+    [(_, values)] = RingReader(tmp_path / "rank-1.ring").drain().rows[KIND_LOOK]
+    told = dict(zip(LOOK_FIELDS, values, strict=True))
+    assert (told["worker"], told["loader"], told["self_ns"]) == (-1, 3, look.self_ns)

@@ -6,7 +6,8 @@ Why it is slow: the driver lowers the clocks step by step; where that is not eno
 ranks all the others wait for the one on the hot GPU.
 
 Evidence: NVML's cumulative times of thermal slowdown by software and by hardware and of the power brake, as a share of the time; the
-largest of them, because they overlap. The SM clock under load beside that of the job's other GPUs of the model.
+largest of them, because they overlap; of GPUs that keep no such times, the share of the looks once a second at which the driver gave
+one of these reasons, three at least. The SM clock under load beside that of the job's other GPUs of the model.
 
 Fix: airflow, fans, heat sinks, the temperature of the room; for the power brake the power supply. On a rented machine: hand it back.
 
@@ -57,7 +58,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 def _kind(a: Analysis, gpu: Gpu) -> str:
     shares = {name: of_gpu(a, name, gpu) or 0.0 for name in _KINDS}
     most = max(shares, key=lambda name: shares[name])
-    return f"clocks {_KINDS[most]}" if shares[most] > 0 else "clocks held down for the temperature"
+    return f"clocks {_KINDS[most]}" if shares[most] > 0 else "clocks held down by heat or a power brake"
 
 
 def _saving(a: Analysis, held: list[Gpu], sound: list[Gpu]) -> Saving | None:

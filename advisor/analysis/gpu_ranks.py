@@ -22,8 +22,10 @@ def gpus_of(recording: Recording) -> tuple[Gpu, ...]:
     told = [entry for entry in recording.meta.environment.get("gpus") or () if isinstance(entry, Mapping)]
     devices = [_device(entry) for entry in told]
     on = rank_devices(recording, devices)
+    also = _of_one_rank(recording, on)
     found = [
-        _gpu(recording, device, tuple(sorted(r for r, i in on.items() if i == device.index))) for device in devices
+        _gpu(recording, device, tuple(sorted({r for r, i in [*on.items(), *also] if i == device.index})))
+        for device in devices
     ]
     return tuple(_as_its_kind(gpu, found) for gpu in found)
 
@@ -58,6 +60,15 @@ def rank_devices(recording: Recording, devices: Iterable[GpuDevice]) -> dict[int
         if index is not None:
             found[rank] = index
     return found
+
+
+def _of_one_rank(recording: Recording, on: Mapping[int, int]) -> list[tuple[int, int]]:
+    """A job of one rank may compute on several GPUs (DataParallel): on all where its processes were listed."""
+    ranks = list(process_by_rank(recording.processes))
+    if len(ranks) != 1:
+        return []
+    listed = [scope for metric, scope in recording.samples if metric == "gpu.own_processes"]
+    return [(ranks[0], int(scope.removeprefix("gpu:"))) for scope in listed]
 
 
 def _by_environment(

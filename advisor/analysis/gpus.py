@@ -30,6 +30,10 @@ _COUNTED = {
     "gpu.dram_active_share": "gpu.dram_active_pct",
     "gpu.util_share": "gpu.util_pct",
 }
+_TIMES_ENOUGH = 2  # the power brake alone is not enough to say that no heat held it back
+# Clock event reasons, where no times are kept: thermal by software, thermal by hardware, power brake; and the power cap.
+_HELD_BITS, _CAPPED_BIT = 0x20 | 0x40 | 0x80, 0x4
+_LOOKS_LEAST, _LOOKS_HIT = 5, 3
 # Why a value is missing is what the probe said of the readings that it is made of.
 _MADE_OF = {
     "gpu.throttled_share": ("gpu.sw_thermal_s", "gpu.hw_thermal_s", "gpu.thermal_s"),
@@ -110,12 +114,14 @@ def _time_values(window: Window, gpu: Gpu, values: Values) -> None:
     split = [share for share in shares.values() if share is not None]
     # The three overlap: the driver lowers clocks while the board has halved them.
     whole = window.rate("gpu.thermal_s", scope)
+    if whole is None and len(split) < _TIMES_ENOUGH:
+        whole = _seen_share(window, scope, _HELD_BITS)
+    capped = window.rate("gpu.power_cap_s", scope)
     thermal = [*split, whole] if whole is not None else split
     found = {
         **shares,
-        # the power brake alone is not enough to say that no heat held it back
-        "gpu.throttled_share": max(thermal) if thermal and (len(split) > 1 or whole is not None) else None,
-        "gpu.power_capped_share": window.rate("gpu.power_cap_s", scope),
+        "gpu.throttled_share": max(thermal) if thermal and (len(split) >= _TIMES_ENOUGH or whole is not None) else None,
+        "gpu.power_capped_share": _seen_share(window, scope, _CAPPED_BIT) if capped is None else capped,
         "gpu.power_w": window.level("gpu.power_w", scope),
         "gpu.power_limit_w": window.level("gpu.power_limit_w", scope),
     }
@@ -130,6 +136,15 @@ def _time_values(window: Window, gpu: Gpu, values: Values) -> None:
     values.update(
         {(name, scope): min(value, 1.0) if name.endswith("_share") else value for name, value in _known(found)}
     )
+
+
+def _seen_share(window: Window, scope: str, bits: int) -> float | None:
+    """Share of the looks at which the driver gave one of these reasons, for GPUs that keep no times; one or two looks are a flash."""
+    reasons = _loaded(window, "gpu.clock_reasons", scope)
+    if reasons is None or reasons.size < _LOOKS_LEAST:
+        return None
+    hits = int(np.count_nonzero(reasons.astype(np.int64) & bits))
+    return hits / reasons.size if hits >= _LOOKS_HIT else 0.0
 
 
 def _link_values(window: Window, gpu: Gpu, values: Values) -> None:

@@ -104,6 +104,42 @@ def test_older_drivers_tell_one_thermal_time() -> None:
     assert of(found, "gpu.throttled_share") == pytest.approx(0.2)
 
 
+@pytest.mark.parametrize(
+    ("reasons", "throttled", "capped"),
+    [
+        ((0x40, 0x40, 0x60, 0, 0, 0, 0, 0, 0, 0), 0.3, 0.0),
+        ((0x20, 0x20, 0, 0, 0, 0, 0, 0, 0, 0), 0.0, 0.0),  # a flash or two
+        ((4,) * 9 + (0,), 0.0, 0.9),
+        ((1, 2, 8, 0x10, 0, 0, 0, 0, 0, 0), 0.0, 0.0),  # idle, set clocks, any slowdown, sync boost
+        ((0x40, 0x40, 0x40), None, None),
+    ],
+)
+def test_where_no_times_are_kept_looks_must_do(
+    reasons: tuple[int, ...], throttled: float | None, capped: float | None
+) -> None:
+    found = on_gpus({("gpu.clock_reasons", "gpu:1"): series(*((0.5 + 0.8 * t, b) for t, b in enumerate(reasons)))})
+    assert of(found, "gpu.throttled_share") == (None if throttled is None else pytest.approx(throttled))
+    assert of(found, "gpu.power_capped_share") == (None if capped is None else pytest.approx(capped))
+
+
+def test_times_count_before_looks() -> None:
+    looks_hot = series(*((t, 0x40) for t in range(10)))
+    times = {(f"gpu.{kind}_thermal_s", "gpu:1"): steady_counter(0.01) for kind in ("sw", "hw")}
+    assert of(on_gpus({("gpu.clock_reasons", "gpu:1"): looks_hot, **times}), "gpu.throttled_share") == pytest.approx(
+        0.01
+    )
+
+
+def test_one_rank_may_compute_on_several_gpus() -> None:
+    samples = {("gpu.own_processes", f"gpu:{n}"): levels(1) for n in (0, 1)}
+    environment = {"gpus": [device(0), device(1), device(2)]}
+    facts = {100: cuda("00000000-aaaa")}
+    made = recording({0: plan(90)}, meta={"environment": environment}, facts=facts, samples=samples)
+    assert [gpu.ranks for gpu in analyse(made).gpu_view.devices] == [(0,), (0,), ()]
+    # of several ranks one may hold a context on another's GPU without working there
+    assert [gpu.ranks for gpu in on_gpus(samples, facts=facts).gpu_view.devices] == [(0,), ()]
+
+
 def test_the_power_brake_alone_says_nothing_of_heat() -> None:
     assert of(on_gpus({("gpu.power_brake_s", "gpu:1"): steady_counter(0.0)}), "gpu.throttled_share") is None
 

@@ -187,7 +187,8 @@ class Look:
     def _measure(self, values: Any) -> None:
         """The size of the first picture among these."""
         for value in list(values)[:10]:
-            for each in value[:4] if type(value) in (list, tuple) else (value,):
+            several = list(value.values())[:4] if type(value) is dict else value
+            for each in several[:4] if type(several) in (list, tuple) else (several,):
                 size = _size(each)
                 if size is not None:
                     self.width, self.height = size

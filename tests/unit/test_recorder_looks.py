@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 
 from advisor.run.rings import RingReader
@@ -266,3 +267,23 @@ def test_loading_in_the_training_process_is_told_without_the_looks_own_time(tmp_
     [(_, values)] = RingReader(tmp_path / "rank-1.ring").drain().rows[KIND_LOOK]
     told = dict(zip(LOOK_FIELDS, values, strict=True))
     assert (told["worker"], told["loader"], told["self_ns"]) == (-1, 3, look.self_ns)
+
+
+@pytest.mark.parametrize(
+    "picture",
+    [
+        numpy.zeros((40, 60, 3), numpy.uint8),
+        torch.zeros(3, 40, 60),
+        torch.zeros(40, 60),
+        (torch.zeros(3, 40, 60), 7),
+        {"image": numpy.zeros((40, 60, 3)), "label": 7},
+    ],
+)
+def test_the_size_of_a_picture_is_read_before_its_first_transform(tmp_path: Path, picture: Any) -> None:
+    class Pictures(Numbers):
+        def __getitem__(self, index: int) -> Any:
+            self.transform(picture)
+            return index
+
+    _, look, _ = look_into(tmp_path, Pictures(Chain(Short())))
+    assert (look["width"], look["height"]) == (60, 40)

@@ -13,7 +13,7 @@ _NAMES_SHOWN = 4  # transforms, in the short form
 _DEPTH = 5
 _WORDS = 300  # characters of any one value
 # Differ from rank to rank, or are told apart.
-_OWN = ("id", "training", "batch_bytes")
+_OWN = ("id", "training", "batch_bytes", "made")
 
 Facts = Mapping[str, Any]
 
@@ -92,6 +92,8 @@ def _details(loader: Facts, ranks: tuple[str, ...]) -> Iterable[tuple[str, str]]
     yield from plain("class")
     yield from plain("library")
     yield from plain("through", "made by")
+    if isinstance(loader.get("made"), int) and loader["made"] > 1:
+        yield "made", f"{loader['made']} times"
     for key in ("num_workers", "batch_size", "prefetch_factor", "persistent_workers", "pin_memory", "drop_last"):
         yield from plain(key)
     yield from plain("shuffle")

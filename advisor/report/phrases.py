@@ -121,6 +121,12 @@ def place(fix: Fix) -> str:
     return f"{fix.where.file}:{fix.where.line}" if fix.where else ""
 
 
+def option(fix: Fix) -> str:
+    """`: pass --workers 6`, where an option of the job's own does it."""
+    said = [line for line in fix.change.split("\n")[1:] if line.startswith(("pass -", "set "))]
+    return f": {', '.join(said)}" if said else ""
+
+
 def ending(job: Job) -> str:
     """How the job stands: running, its exit code, or the signal that ended it."""
     if job.running:

@@ -38,7 +38,7 @@ def summary_lines(report: Report, where: str = "") -> list[Line]:
     if finding is not None and finding.fixes:
         fix = finding.fixes[0]
         where_to = f"{fmt.shorten_path(inert.one_line(phrases.place(fix)), 60)}: " if fix.where else ""
-        out += lines.wrapped("fix     ", where_to + fix.title, "code", indent=0, most=2)
+        out += lines.wrapped("fix     ", where_to + fix.title + phrases.option(fix), "code", indent=0, most=2)
     if finding is not None and (gain := phrases.gain(finding.saving)):
         out += lines.wrapped("gain    ", gain, "good", indent=0, most=1)
     if others := [

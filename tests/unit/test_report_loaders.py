@@ -14,7 +14,7 @@ import report_samples as samples
 
 from advisor.core.loader_words import loader_rows
 from advisor.core.report import Report
-from advisor.report import render
+from advisor.report import render, text
 from advisor.tui.checks import RunPanel
 from advisor.tui.finding_detail import finding_lines, finding_text
 from advisor.tui.loaders import LoadersPanel
@@ -127,12 +127,28 @@ def test_a_diff_can_do_no_harm(format: str) -> None:
         assert fence is not None and len(fence[1]) == 4
 
 
+def test_the_summary_names_the_option_that_does_it() -> None:
+    finding = samples.LOADER
+    fix = replace(
+        finding.fixes[0], title="num_workers=4 → 6", change="DataLoader(..., num_workers=6)\npass --workers 6"
+    )
+    told = text.summary(replace(report(), findings=(replace(finding, fixes=(fix,)),)))
+    assert "fix     samples/train.py:142: num_workers=4 → 6: pass --workers 6\n" in told
+    assert "pass" not in text.summary(samples.bottleneck())
+
+
 def test_a_loader_of_all_ranks_is_one_row() -> None:
     rows = loader_rows(report(ranks=8).facts)
     assert [(row.place, row.role, len(row.ranks)) for row in rows] == [
         ("/job/train.py:57", "trains", 8),
         ("/job/train.py:63", "evaluates", 8),
     ]
+
+
+def test_how_often_a_loader_was_made_is_told() -> None:
+    facts = {"0": {"loaders": [{**TRAINING, "made": 3}]}, "1": {"loaders": [{**TRAINING, "made": 2}]}}
+    (row,) = loader_rows(facts)
+    assert ("made", "3 times") in row.details
 
 
 def test_ranks_with_other_arguments_have_rows_of_their_own() -> None:

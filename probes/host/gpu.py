@@ -219,7 +219,7 @@ class GpuProbe:
 
     def _refused(self, watched: Watched, field: FieldMetric, name: str) -> None:
         if name not in LASTING or not watched.replace(field):
-            self._report(gap_of(name, field.metric, watched.scope))
+            self._tell(watched, name, field.metric)
 
     def _slow_samples(self, watched: Watched, own: frozenset[int]) -> list[Sample]:
         samples = [Sample("gpu.lost", watched.scope, 0.0)]
@@ -258,7 +258,7 @@ class GpuProbe:
             raise Gone(name)
         if lasting or name not in LASTING:
             for metric in metrics:
-                self._report(gap_of(name, metric, watched.scope))
+                self._tell(watched, name, metric)
         return NEVER if name in LASTING else None
 
     def _give_up(self, index: int, name: str) -> None:
@@ -266,6 +266,12 @@ class GpuProbe:
         gap = gap_of(name, "gpu.*", f"gpu:{index}")
         # Its own key: a GPU lost in mid-run is told even where it had a lesser gap before.
         self._gaps.add(gap.metric, gap.scope, gap.reason, gap.hint, key=(gap.scope, name))
+
+    def _tell(self, watched: Watched, name: str, metric: str) -> None:
+        """Once for all GPUs of a kind where it is the kind, or we, who may not: eight of one kind would say the same eight times."""
+        gap = gap_of(name, metric, watched.scope)
+        alike = name in LASTING or name == "NVML_ERROR_NO_PERMISSION"
+        self._gaps.add(gap.metric, gap.scope, gap.reason, gap.hint, key=(watched.device.name, name) if alike else None)
 
     def _report(self, gap: ProbeGap) -> None:
         self._gaps.add(gap.metric, gap.scope, gap.reason, gap.hint)

@@ -86,7 +86,7 @@ def describe(nvml: Any, index: int, handle: Any, root: Path = Path("/")) -> GpuD
     memory = ask("nvmlDeviceGetMemoryInfo", handle)
     pci = ask("nvmlDeviceGetPciInfo", handle)
     bus_id = pci.busId if pci else ""
-    mode, ecc = ask("nvmlDeviceGetMigMode", handle), ask("nvmlDeviceGetEccMode", handle)
+    mode = ask("nvmlDeviceGetMigMode", handle)
     capability = ask("nvmlDeviceGetCudaComputeCapability", handle)
     limits = ask("nvmlDeviceGetPowerManagementLimitConstraints", handle)
     support = ask("nvmlGpmQueryDeviceSupport", handle)
@@ -106,7 +106,7 @@ def describe(nvml: Any, index: int, handle: Any, root: Path = Path("/")) -> GpuD
         pcie_gen_max=ask("nvmlDeviceGetMaxPcieLinkGeneration", handle),
         pcie_gen_gpu_max=ask("nvmlDeviceGetGpuMaxPcieLinkGeneration", handle),
         pcie_width_max=ask("nvmlDeviceGetMaxPcieLinkWidth", handle),
-        ecc=None if ecc is None else bool(ecc[0]),
+        ecc=_ecc(nvml, handle),
         gpm=None if support is None else bool(support.isSupportedDevice),
         **_links(ask, handle),
         **_place(ask, handle, bus_id, root),
@@ -144,6 +144,16 @@ def cpu_list(numbers: frozenset[int]) -> str:
     begins = [n for n in ordered if n - 1 not in numbers]
     ends = [n for n in ordered if n + 1 not in numbers]
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(begins, ends, strict=True))
+
+
+def _ecc(nvml: Any, handle: Any) -> bool | None:
+    """Whether errors are counted; a GPU that does not know the question has no ECC."""
+    try:
+        return bool(nvml.nvmlDeviceGetEccMode(handle)[0])
+    except nvml.NVMLError_NotSupported:
+        return False
+    except nvml.NVMLError:
+        return None
 
 
 def _watts(milliwatts: int | None) -> float | None:

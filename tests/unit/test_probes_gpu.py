@@ -11,7 +11,7 @@ from gpu_playing import of_gpu, play
 
 from advisor.core.metrics import SAMPLES
 from probes.host.gpu import ALL_METRICS
-from samples.gpus.machines import H100, gpu, machine
+from samples.gpus.machines import A100, H100, RTX3090, gpu, machine
 
 TWO = machine(H100, 2)
 
@@ -122,6 +122,20 @@ def test_what_one_gpu_refuses_is_a_gap_once_and_the_rest_is_told(
     for samples in said["samples"]:
         assert not any(f"{metric} gpu:1" in samples for metric in metrics)
         assert len(of_gpu(samples, 1)) > 20
+
+
+def test_gpus_of_one_kind_say_once_what_none_of_them_reports(fake_driver: Path, tmp_path: Path) -> None:
+    script = [*machine(H100, 4), *gpu(4, A100, cpus="0-3", numa=0), "fail nvmlDeviceGetPowerUsage 3"]
+    told = play(fake_driver, script, 2, tmp_path)["gaps"][0]
+    assert [scope for metric, scope, _, _ in told if metric == "gpu.power_w"] == ["gpu:0", "gpu:4"]
+
+
+def test_a_gpu_without_ecc_is_not_asked_for_its_errors(fake_driver: Path, tmp_path: Path) -> None:
+    said = play(fake_driver, machine(RTX3090, 1), 1, tmp_path)
+    assert said["devices"][0]["ecc"] is False
+    assert not [gap for gap in said["gaps"][0] if "ecc" in gap[0] or "row" in gap[0]]
+    refused = play(fake_driver, [*machine(H100, 1), "fail nvmlDeviceGetEccMode 4"], 1, tmp_path)
+    assert refused["devices"][0]["ecc"] is None and "gpu.ecc_uncorrected gpu:0" in refused["samples"][0]
 
 
 def test_a_field_that_one_gpu_does_not_know_is_a_gap_of_its_own(fake_driver: Path, tmp_path: Path) -> None:

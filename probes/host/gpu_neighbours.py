@@ -37,8 +37,11 @@ def foreign_sm(nvml: Any, index: int, handle: Any, own: Collection[int], since_u
     """(SM time of strangers since `since_us`, time of the newest sample). Raises NVMLError."""
     try:
         told = nvml.nvmlDeviceGetProcessUtilization(handle, since_us)
-    except nvml.NVMLError_NotFound:
-        return [Sample("gpu.foreign_sm_pct", f"gpu:{index}", 0.0)], since_us  # nobody has used it
+    except nvml.NVMLError as error:
+        # nobody has used it since; the bindings raise "success" too where there is nothing to hand out
+        if error.value not in (nvml.NVML_SUCCESS, nvml.NVML_ERROR_NOT_FOUND):
+            raise
+        return [Sample("gpu.foreign_sm_pct", f"gpu:{index}", 0.0)], since_us
     newest = max((int(sample.timeStamp) for sample in told), default=since_us)
     by_pid: dict[int, list[int]] = {}
     for sample in told:

@@ -12,6 +12,7 @@
  *   pair 0 1 level 50 p2p 3                common ancestor of two GPUs, and why they cannot read each other (default 0: they can)
  *   xid 1 79 after 3                       GPU 1 reports Xid 79 once nobody had anything to report three times
  *   processes FILE                         read at each question: lines of GPU, PID, bytes, SM %
+ *   gpu 0 no_process_use 0                 none of them used the GPU, told by that code (0 or 6, as drivers differ)
  *   fail nvmlDeviceGetPowerUsage 999       that function answers with this error ("*": any function that takes a GPU)
  *   fail * 15 gpu 1 from 8 until 9         … for GPU 1 alone, from the 8th such call to the 9th
  *   fail * 15 gpu 1 after 20               … once nobody had anything to report twenty times, as for Xids
@@ -291,8 +292,10 @@ int nvmlDeviceGetComputeRunningProcesses_v3(Gpu *gpu, unsigned *count, Process *
 int nvmlDeviceGetProcessUtilization(Gpu *gpu, ProcessUse *out, unsigned *count, unsigned long long since) {
     int code = failure(__func__, gpu->index);
     unsigned room = *count;
+    Value *none = find(gpu, "no_process_use");
     (void)since;
-    *count = list_processes(gpu->index, room, NULL, out);
+    *count = none ? 0 : list_processes(gpu->index, room, NULL, out);
+    if (none && !code) return (int)none->number;
     return code ? code : *count == 0 ? NOT_FOUND : *count > room ? INSUFFICIENT_SIZE : OK;
 }
 

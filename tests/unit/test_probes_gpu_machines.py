@@ -163,6 +163,15 @@ def test_strangers_on_our_gpus_are_counted(fake_driver: Path, tmp_path: Path) ->
     assert "gpu.foreign_processes gpu:1" not in samples  # not ours
 
 
+@pytest.mark.parametrize("code", [0, 6])
+def test_strangers_that_rest_are_there_all_the_same(fake_driver: Path, tmp_path: Path, code: int) -> None:
+    script = processes(tmp_path, (0, 501, 10**10, 0), (0, 77, 2 * 10**9, 0))
+    said = play(fake_driver, [*script, f"gpu 0 no_process_use {code}"], 2, tmp_path, own=[501])
+    assert [s["gpu.foreign_sm_pct gpu:0"] for s in said["samples"]] == [0, 0]
+    assert said["samples"][0]["gpu.foreign_processes gpu:0"] == 1
+    assert not [gap for gap in said["gaps"][0] if "foreign" in gap[0]]
+
+
 def test_who_is_alone_is_told_so(fake_driver: Path, tmp_path: Path) -> None:
     samples = play(fake_driver, processes(tmp_path, (0, 501, 10**10, 60)), 1, tmp_path, own=[501])["samples"][0]
     assert samples["gpu.own_processes gpu:0"] == 1 and samples["gpu.foreign_processes gpu:0"] == 0

@@ -35,8 +35,8 @@ def _edited(fix: Fix, analysis: Analysis, sources: tuple[Source, ...]) -> Fix:
     if (original := _made_of(entry, rank)) is not None:
         entry, where = original, Where(str(original["file"]), int(original["line"]))
     folder = str(rank.get("cwd") or analysis.meta.cwd)
-    if _shares_nothing_out(entry, request):
-        return replace(fix, change=f"{fix.change}\n{_SHARE_OUT}", where=where)
+    if (instead := _instead(entry, request)) is not None:
+        return replace(fix, change=f"{fix.change}\n{instead}", where=where)
     argv = (*analysis.meta.argv, *(str(word) for word in rank.get("argv") or ()))
     asked = _Asked(
         call=request.call,
@@ -95,11 +95,31 @@ def _entry(analysis: Analysis, kind: str, file: str, line: int) -> tuple[Mapping
     return first or ({}, next((f for f in analysis.facts.values() if isinstance(f, Mapping)), {}))
 
 
-def _shares_nothing_out(entry: Mapping[str, Any], request: Request) -> bool:
-    """More than one worker for an IterableDataset that had at most one: whether it gives each of them a part, nobody knows."""
+def _instead(entry: Mapping[str, Any], request: Request) -> str | None:
+    """What is to be done first where the arguments alone would not help, or would change what is trained on."""
     wanted, there = request.arguments.get("num_workers"), entry.get("num_workers")
     iterable = entry.get("sampler") == "_InfiniteConstantSampler"
-    return iterable and isinstance(wanted, int) and wanted > 1 and isinstance(there, int) and there <= 1
+    if iterable and isinstance(wanted, int) and wanted > 1 and isinstance(there, int) and there <= 1:
+        return _SHARE_OUT
+    workers, without = isinstance(wanted, int) and wanted > 0, isinstance(wanted, int) and wanted == 0
+    held = _held(entry.get("dataset"))
+    if workers and there == 0 and held:
+        return f"its data set holds {', '.join(held)}, which forked workers cannot share: let each make its own first"
+    if without and (iterable or entry.get("worker_init")):
+        return "without workers worker_init_fn never runs and get_worker_info() is None: see first that the data set can do so"
+    anew = isinstance(entry.get("made"), int) and entry["made"] > 1
+    if anew and wanted == there and request.arguments.get("persistent_workers"):
+        return f"it was made {entry['made']} times: make it once, or its workers end with it all the same"
+    return None
+
+
+def _held(dataset: Any) -> list[str]:
+    """Of a data set and what it wraps."""
+    found: list[str] = []
+    while isinstance(dataset, Mapping):
+        found += [str(name) for name in dataset.get("held") or ()]
+        dataset = dataset.get("inner")
+    return found
 
 
 def _made_of(entry: Mapping[str, Any], facts: Mapping[str, Any]) -> Mapping[str, Any] | None:

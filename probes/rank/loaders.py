@@ -24,6 +24,20 @@ _TERSE = ("torchvision.", "albumentations.", "timm.", "torchaudio.", "kornia.")
 _ROOTS = ("root", "root_dir", "data_dir", "path", "img_dir")
 _WRAPPED = ("dataset", "base_dataset", "_dataset", "ds", "_hf_dataset")  # Subset, and what wrappers mostly call it
 _SLOW_NS = 50_000_000
+_ATTRIBUTES = 100
+_HANDLES = (
+    "_io",
+    "h5py",
+    "lmdb",
+    "netCDF4",
+    "sqlite3",
+    "zipfile",
+    "tarfile",
+    "psycopg2",
+    "pymysql",
+    "redis",
+    "pymongo",
+)
 _slow_lengths: set[str] = set()  # classes whose `__len__` took long: it is called once, not for each loader
 
 
@@ -73,6 +87,9 @@ def describe_dataset(dataset: Any, depth: int = 0) -> dict[str, Any]:
         details = [_settings(step) for step in steps]
         if any(details):
             facts["transform_settings"] = details
+    held = _held(dataset)
+    if held:
+        facts["held"] = held
     facts.update(_of_known_kinds(dataset))
     inner = next((found for name in _WRAPPED if _is_dataset(found := own(dataset, name))), None)
     parts = own(dataset, "datasets")  # ConcatDataset, ChainDataset, StackDataset
@@ -203,6 +220,23 @@ def _settings(step: Any) -> str | None:
     if isinstance(step, type) or not type(step).__module__.startswith(_TERSE):
         return None
     return " ".join(repr(step).split())[:_CHARACTERS]
+
+
+def _held(dataset: Any) -> list[str]:
+    """What workers cannot share with the process they are forked from: open files, connections, tensors on a device."""
+    try:
+        attributes = list(object.__getattribute__(dataset, "__dict__").values())[:_ATTRIBUTES]
+    except AttributeError:
+        return []
+    tensors = own(dataset, "tensors")
+    found = set()
+    for value in [*attributes, *(tensors if isinstance(tensors, (list, tuple)) else ())]:
+        module = type(value).__module__.partition(".")[0]
+        if module in _HANDLES:
+            found.add("%s.%s" % (module.lstrip("_"), type(value).__qualname__))
+        elif module == "torch" and type(value).__qualname__ in ("Tensor", "Parameter") and value.device.type != "cpu":
+            found.add("a tensor on %s" % value.device.type)
+    return sorted(found)[:_PARTS]
 
 
 def _of_known_kinds(dataset: Any) -> dict[str, Any]:

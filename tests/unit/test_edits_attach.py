@@ -92,6 +92,29 @@ def test_an_iterable_data_set_must_share_out_its_samples_first(there: int, wante
     assert ("get_worker_info" in made.change) == (not edits)
 
 
+def test_workers_of_a_loader_that_is_made_anew_cannot_persist():
+    fix = Fix("", "DataLoader(..., num_workers=2, persistent_workers=True)", Where("src/train.py", 1))
+    assert edited(fix, analysis(loader(made=1)), SOURCE).diff is not None
+    made = edited(fix, analysis(loader(made=3)), SOURCE)
+    assert made.diff is None and "make it once" in made.change
+
+
+@pytest.mark.parametrize("held", [{"held": ["h5py.File"]}, {"inner": {"held": ["h5py.File"]}}])
+def test_what_forked_workers_must_not_share_is_opened_in_each_first(held: dict[str, Any]):
+    of = analysis(loader(num_workers=0, line=2, dataset=held))
+    made = edited(Fix("", FIX.change, Where("src/train.py", 2)), of, SOURCE)
+    assert made.diff is None and "holds h5py.File" in made.change
+    assert edited(FIX, analysis(loader(dataset=held)), SOURCE).diff is not None, "it works with two workers already"
+
+
+@pytest.mark.parametrize("told", [{"worker_init": "open_files"}, {"sampler": "_InfiniteConstantSampler"}])
+def test_a_data_set_that_relies_on_workers_is_not_left_without(told: dict[str, Any]):
+    fix = Fix("", "DataLoader(..., num_workers=0)", Where("src/train.py", 1))
+    made = edited(fix, analysis(loader(**told)), SOURCE)
+    assert made.diff is None and "get_worker_info" in made.change
+    assert edited(fix, analysis(loader()), SOURCE).diff is not None
+
+
 def test_words_stand_under_the_change():
     text = 'p.add_argument("--workers", type=int, default=2)\ntrain = DataLoader(data, num_workers=args.workers)\n'
     of = analysis(loader(line=2))

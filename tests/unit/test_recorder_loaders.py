@@ -221,6 +221,16 @@ def test_no_property_and_no_getattr_of_the_users_runs():
     assert own(lazy, "data_dir") is None
 
 
+def test_what_workers_cannot_share_is_told(tmp_path):
+    data = Pictures()
+    assert "held" not in describe_dataset(data)
+    with (tmp_path / "index").open("w") as data.file:
+        told = describe_dataset(Subset(data, range(2)))
+        assert told["inner"]["held"] == ["io.TextIOWrapper"]
+    on_device = TensorDataset(torch.zeros(2, device="meta"))
+    assert describe_dataset(on_device)["held"] == ["a tensor on meta"]
+
+
 def test_tensors_are_told_by_shape():
     told = describe_dataset(TensorDataset(torch.zeros(8, 3), torch.zeros(8, dtype=torch.int64)))
     assert told["tensors"] == ["float32[8, 3]", "int64[8]"]

@@ -78,13 +78,16 @@ class Foreign:
         self.inside = False
 
     def look(self) -> None:
-        """Time what the job has loaded by now; tell which libraries may feed it."""
+        """Time what the job has loaded by now; tell which libraries may feed it. Called amid other things that must go on."""
+        quietly(self._recorder, self._look)
+
+    def _look(self) -> None:
         recorder = self._recorder
         for module, name, library in SOURCES:
             iterator = _loaded(module, name)
             if iterator is not None and iterator not in self._timed:
                 self._timed.add(iterator)
-                _time_iterator(recorder, iterator, library)
+                quietly(recorder, _time_iterator, recorder, iterator, library)
         found = [name for name in LIBRARIES if name in sys.modules]
         if found:
             recorder.facts.values["input_libraries"] = found

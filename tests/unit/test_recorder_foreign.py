@@ -193,6 +193,18 @@ def test_a_module_that_loads_itself_when_touched_stays_untouched(training, monke
     training.recorder.foreign.look()
 
 
+def test_a_class_that_cannot_be_timed_keeps_nobody_from_being_named(tmp_path, monkeypatch):
+    made = Training(tmp_path)
+    monkeypatch.setitem(sys.modules, "nvidia.dali", types.ModuleType("nvidia.dali"))
+    closed = types.ModuleType("nvidia.dali.plugin.pytorch")
+    closed.DALIGenericIterator = zip  # a class of C: nothing can be put in its place
+    monkeypatch.setitem(sys.modules, closed.__name__, closed)
+    made.use()
+    made.recorder.foreign.look()
+    assert "nvidia.dali" in made.recorder.facts.values["input_libraries"]
+    assert made.recorder.errors == 1 and made.recorder.active
+
+
 def test_libraries_that_may_feed_the_loop_are_named(training, monkeypatch):
     monkeypatch.setitem(sys.modules, "webdataset", types.ModuleType("webdataset"))
     training.recorder.foreign.look()

@@ -36,9 +36,16 @@ def choose(patterns: tuple[str, ...]) -> list[Pipeline]:
     help="Keep what came out here; rows of pipelines that do not run again stay.",
 )
 @click.option("--markdown", "markdown_file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE")
+@click.option("--tries", type=click.IntRange(1), default=2, help="Runs at most, until nobody else disturbs one.")
 @click.option("--folder", type=click.Path(file_okay=False, path_type=Path), default=FOLDER, help="Where jobs run.")
 def main(
-    *, only: tuple[str, ...], listing: bool, json_file: Path | None, markdown_file: Path | None, folder: Path
+    *,
+    only: tuple[str, ...],
+    listing: bool,
+    json_file: Path | None,
+    markdown_file: Path | None,
+    tries: int,
+    folder: Path,
 ) -> None:
     """Hold the forecast over worker counts against other worker counts."""
     chosen = choose(only)
@@ -50,7 +57,7 @@ def main(
     try:
         with open_bench(folder) as bench:
             for pipeline in chosen:
-                row = rows[pipeline.name] = measure(pipeline, bench)
+                row = rows[pipeline.name] = measure(pipeline, bench, tries=tries)
                 click.echo(f"{' · '.join(cells(row))}{row.skipped and ': ' + row.skipped}")
                 if json_file:
                     write_json(json_file, list(rows.values()))

@@ -13,8 +13,6 @@ from samples.faults.runner import STEADY_HEAP, Bench, disturbed, held
 from samples.faults.scenario import CannotBeMade
 from samples.pipelines.catalogue import Pipeline
 
-TRIES = 2
-
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -42,12 +40,13 @@ class Row:
         return self.predicted[0] <= self.measured <= self.predicted[1] if self.predicted and self.measured else None
 
 
-def measure(pipeline: Pipeline, bench: Bench) -> Row:
+def measure(pipeline: Pipeline, bench: Bench, *, tries: int = 2) -> Row:
+    """`tries`: runs at most, of each of the two, until one is not disturbed by others."""
     row = Row(pipeline.name, pipeline.what, pipeline.workers)
     try:
-        before, noisy = _report(pipeline, pipeline.workers, bench)
+        before, noisy = _report(pipeline, pipeline.workers, bench, tries)
         then, advised = choose_workers(before, pipeline)
-        after, noisy_too = _report(pipeline, then, bench)
+        after, noisy_too = _report(pipeline, then, bench, tries)
     except (CannotBeMade, JobWentWrong) as reason:
         return replace(row, skipped=str(reason))
     return replace(
@@ -76,16 +75,16 @@ def forecast_at(report: Mapping[str, Any], workers: int) -> tuple[float, float] 
     return (found[0], found[1]) if found else None
 
 
-def _report(pipeline: Pipeline, workers: int, bench: Bench) -> tuple[Mapping[str, Any], bool]:
+def _report(pipeline: Pipeline, workers: int, bench: Bench, tries: int) -> tuple[Mapping[str, Any], bool]:
     """The report of one run that nobody disturbed, as far as tries go, and whether somebody did."""
     job = pipeline.with_workers(workers)
     job = replace(job, environment={**STEADY_HEAP, **job.environment})
-    for attempt in range(TRIES):
+    for attempt in range(tries):
         with tempfile.TemporaryDirectory(dir=bench.folder, ignore_cleanup_errors=True) as name:
             folder = Path(name)
             with held(pipeline.fixtures, folder) as conditions:
                 seen = observe(job, conditions, folder / "job")
         noisy = disturbed(pipeline.fixtures, seen)
-        if not noisy or attempt == TRIES - 1:
+        if not noisy or attempt == tries - 1:
             break
     return seen.report, noisy

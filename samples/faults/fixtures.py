@@ -22,6 +22,8 @@ CGROUP = Path("/sys/fs/cgroup")
 NAME = "rn50-faults-"
 # A process of ours never outlives this one, however this one dies.
 ENDS_WITH_US = ("setpriv", "--pdeathsig", "KILL")
+_OTHERS_BYTES = 64 << 20
+_DISK_READER = Path(__file__).parent / "disk_reader.py"
 _ENTER = 'echo $$ > "$1/cgroup.procs"; shift; exec "$@"'
 
 
@@ -128,6 +130,16 @@ class MemoryLimit:
 
 
 @dataclass(frozen=True, slots=True)
+class WarmLibraries:
+    """What a job imports lies in the page cache, and is no part of a MemoryLimit then: pages belong to whoever read them first."""
+
+    @contextlib.contextmanager
+    def hold(self, folder: Path) -> Iterator[Conditions]:
+        call(sys.executable, "-c", "import torch")
+        yield Conditions()
+
+
+@dataclass(frozen=True, slots=True)
 class Burners:
     """Neighbours: processes that keep so many cores busy."""
 
@@ -148,45 +160,73 @@ def end_process(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
+@contextlib.contextmanager
+def loop_disk(folder: Path, name: str, size_bytes: int, *, direct: bool = False) -> Iterator[tuple[str, Path]]:
+    """A block device over a file in this folder, and where its empty file system is mounted."""
+    image, mounted = folder / f"{name}.img", folder / name
+    with contextlib.ExitStack() as stack:
+        image.write_bytes(b"")
+        stack.callback(image.unlink)
+        os.truncate(image, size_bytes)
+        mounted.mkdir(exist_ok=True)
+        call("mkfs.ext4", "-q", "-F", image)
+        device = call("losetup", "--find", "--show", *(["--direct-io=on"] if direct else []), image)
+        stack.callback(undo, "losetup", "-d", device)
+        call("mount", device, mounted)
+        stack.callback(undo, "umount", mounted)
+        yield device, mounted
+
+
 @dataclass(frozen=True, slots=True)
 class SlowDisk:
-    """`{disk}`: files on a disk of their own, read by the job at this rate at most, none of them in the page cache."""
+    """`{disk}`: files on a disk of their own, none of them in the page cache, read by the job at these rates at most (0: no limit).
+
+    `behind`: what is limited lies below that disk, as a provider's limit does; the disk itself is only slow then. `neighbours`: processes
+    that are not of the job and share such a disk with it, with so much of a pause between two pieces.
+    """
 
     bytes_per_s: int
     files: int
     file_bytes: int = 60_000
+    reads_per_s: int = 0
+    behind: bool = False
+    neighbours: int = 0
+    pause_ms: int = 0
 
     @contextlib.contextmanager
     def hold(self, folder: Path) -> Iterator[Conditions]:
-        need_tools("losetup", "mkfs.ext4", "mount", "umount")
-        image, mounted = folder / "disk.img", folder / "disk"
+        need_tools("losetup", "mkfs.ext4", "mount", "umount", ENDS_WITH_US[0])
+        image_bytes = (32 << 20) + self.files * (self.file_bytes + 8192) + (_OTHERS_BYTES if self.neighbours else 0)
         with contextlib.ExitStack() as stack:
-            image.write_bytes(b"")
-            stack.callback(image.unlink)
-            os.truncate(image, (32 << 20) + self.files * (self.file_bytes + 8192))
-            mounted.mkdir(exist_ok=True)
-            call("mkfs.ext4", "-q", "-F", image)
-            device = call("losetup", "--find", "--show", image)
-            stack.callback(undo, "losetup", "-d", device)
-            call("mount", device, mounted)
-            stack.callback(undo, "umount", mounted)
+            lower, place = "", folder
+            if self.behind or self.neighbours:
+                lower, place = stack.enter_context(loop_disk(folder, "lower", image_bytes + (64 << 20)))
+            # what neighbours read again and again shall not come out of the page cache below the disk
+            device, mounted = stack.enter_context(loop_disk(place, "disk", image_bytes, direct=bool(self.neighbours)))
             group = stack.enter_context(control_group("io"))
-            self._throttle(group, device)
+            self._throttle(group, lower or device)
             self._fill(mounted / "data")
+            reader = [sys.executable, str(_DISK_READER), str(mounted / "others"), str(self.pause_ms)]
+            command = [*ENDS_WITH_US, *entering(group), *reader]
+            for _ in range(self.neighbours):
+                stack.callback(end_process, subprocess.Popen(command, start_new_session=True))
             yield Conditions(prefix=entering(group), values={"disk": str(mounted / "data")})
 
     def _throttle(self, group: Path, device: str) -> None:
         number = Path(device).stat().st_rdev
         numbers = f"{os.major(number)}:{os.minor(number)}"
-        if unified():
-            limit(group / "io.max", f"{numbers} rbps={self.bytes_per_s}")
-        else:
-            limit(group / "blkio.throttle.read_bps_device", f"{numbers} {self.bytes_per_s}")
+        for most, key, name in ((self.bytes_per_s, "rbps", "bps"), (self.reads_per_s, "riops", "iops")):
+            if most and unified():
+                limit(group / "io.max", f"{numbers} {key}={most}")
+            elif most:
+                limit(group / f"blkio.throttle.read_{name}_device", f"{numbers} {most}")
 
     def _fill(self, data: Path) -> None:
         data.mkdir()
         for number in range(self.files):
             (data / f"{number:05}.bin").write_bytes(os.urandom(self.file_bytes))
+        if self.neighbours:
+            (data.parent / "others").write_bytes(os.urandom(_OTHERS_BYTES))  # of holes in a file no disk knows
         os.sync()
         Path("/proc/sys/vm/drop_caches").write_text("3")
 

@@ -16,6 +16,7 @@ from samples.faults.fixtures import CGROUP, NAME, call, remove_group, unified
 from samples.faults.scenario import CannotBeMade
 
 OWNER = "RN50_FAULTS_OWNER"  # in the environment of all that a run starts, whoever becomes its parent
+_LAYERS = 2  # a disk that lies on another one goes first
 _MAKER = re.compile(rf"{NAME}(\d+)-")
 
 
@@ -46,11 +47,12 @@ def sweep(folder: Path) -> list[str]:
     for owner in {_owner(process) for process in psutil.process_iter()}:
         if owner is not None and not psutil.pid_exists(owner):
             swept += end_processes(owner)
-    for mounted in reversed(_mounts(folder)):
-        swept += _tried(str(mounted), "umount", mounted)
-    for device, backing in _loop_devices():
-        if Path(backing).is_relative_to(folder) and _is_stale(backing):
-            swept += _tried(device, "losetup", "-d", device)
+    for _ in range(_LAYERS):
+        for mounted in reversed(_mounts(folder)):
+            swept += _tried(str(mounted), "umount", mounted)
+        for device, backing in _loop_devices():
+            if Path(backing).is_relative_to(folder) and _is_stale(backing):
+                swept += _tried(device, "losetup", "-d", device)
     for group in _groups():
         with contextlib.suppress(OSError):
             remove_group(group)

@@ -72,8 +72,9 @@ def test_an_interrupted_run_undoes_everything_and_says_so(tmp_path: Path, signum
     assert not left_by(run.pid, tmp_path)
 
 
-def test_what_a_killed_run_has_left_is_swept_by_the_next(tmp_path: Path) -> None:
-    run = start(tmp_path, "throttled-disk")
+@pytest.mark.parametrize("scenario", ["throttled-disk", "neighbours-on-the-disk"])
+def test_what_a_killed_run_has_left_is_swept_by_the_next(tmp_path: Path, scenario: str) -> None:
+    run = start(tmp_path, scenario)
     os.kill(run.pid, signal.SIGKILL)
     run.communicate()
     assert {"groups", "mounts", "devices", "folders"} <= left_by(run.pid, tmp_path).keys()

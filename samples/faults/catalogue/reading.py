@@ -2,17 +2,160 @@
 
 from __future__ import annotations
 
-from samples.faults.fixtures import SlowDisk
-from samples.faults.scenario import Job, Remedy, Scenario, Truth
+from samples.faults.fixtures import MemoryLimit, SlowDisk, WarmLibraries
+from samples.faults.scenario import Fixture, Job, Remedy, Scenario, Strength, Truth
 
 QUICK = 400_000_000  # bytes a second: no limit to these jobs
+AMPLE = 1600  # megabytes: the job, and all that it reads
 
 
 def reading(*arguments: str, ranks: int = 0) -> Job:
     return Job("faults/jobs/loading.py", ("--files={disk}", "--width=48", *arguments), ranks=ranks)
 
 
+def small(*arguments: str) -> Job:
+    """A net that computes about 16 ms a step."""
+    return Job("faults/jobs/loading.py", ("--files={disk}", *arguments))
+
+
+def detail(
+    name: str, rule: str, job: Job, disk: SlowDisk, *, strength: Strength = "clear", fixed: SlowDisk | None = None
+) -> Scenario:
+    """Storage is too slow, and this rule says why, listed under it."""
+    below = strength == "just below"
+    return Scenario(
+        name=name,
+        family="storage",
+        job=job,
+        fixtures=(disk,),
+        truth=Truth(never=("DAT002", rule)) if below else Truth(roots=("DAT002",), noted=(rule,)),
+        strength=strength,
+        remedy=Remedy(fixtures=(fixed,)) if fixed else None,
+    )
+
+
+THROTTLED = (
+    detail(
+        "limit-on-the-number-of-reads",
+        "DSK002",
+        reading("--steps=100", "--workers=2", "--persistent"),
+        SlowDisk(0, files=1700, reads_per_s=250),
+        fixed=SlowDisk(QUICK, files=1700),
+    ),
+    detail(
+        "limit-on-the-number-of-reads-a-little",
+        "DSK002",
+        reading("--steps=200", "--workers=2", "--persistent"),
+        SlowDisk(0, files=3300, reads_per_s=420),
+        strength="just above",
+        fixed=SlowDisk(QUICK, files=3300),
+    ),
+    detail(
+        "number-of-reads-that-suffices",
+        "DSK002",
+        reading("--steps=200", "--workers=2", "--persistent"),
+        SlowDisk(0, files=3300, reads_per_s=1000),
+        strength="just below",
+    ),
+    detail(
+        "volume-held-back-by-its-provider",
+        "DSK002",
+        small("--steps=250", "--workers=2", "--persistent"),
+        SlowDisk(25_000_000, files=4100, behind=True),
+        fixed=SlowDisk(QUICK, files=4100, behind=True),
+    ),
+    detail(
+        "volume-held-back-a-little",
+        "DSK002",
+        small("--steps=500", "--workers=2", "--persistent"),
+        SlowDisk(50_000_000, files=8100, behind=True),
+        strength="just above",
+        fixed=SlowDisk(QUICK, files=8100, behind=True),
+    ),
+    detail(
+        "volume-that-suffices",
+        "DSK002",
+        small("--steps=500", "--workers=2", "--persistent"),
+        SlowDisk(125_000_000, files=8100, behind=True),
+        strength="just below",
+    ),
+)
+
+
+def shared(
+    name: str, disk: SlowDisk, *, strength: Strength = "clear", fixed: SlowDisk | None = None, steps: int = 100
+) -> Scenario:
+    """A disk that others read as well."""
+    below = strength == "just below"
+    return Scenario(
+        name=name,
+        family="storage",
+        job=reading(f"--steps={steps}", "--workers=2", "--persistent"),
+        fixtures=(disk,),
+        truth=Truth(never=("DAT002", "DSK001", "DSK002")) if below else Truth(roots=("DSK001",)),
+        strength=strength,
+        remedy=Remedy(fixtures=(fixed,)) if fixed else None,
+    )
+
+
+DISK = 200_000_000  # bytes a second
+SHARED = (
+    shared(
+        "neighbours-on-the-disk",
+        SlowDisk(DISK, files=1700, neighbours=2),
+        fixed=SlowDisk(DISK, files=1700, behind=True),
+    ),
+    shared(
+        "a-neighbour-on-the-disk",
+        SlowDisk(DISK, files=2500, neighbours=1),
+        strength="just above",
+        steps=150,
+        fixed=SlowDisk(DISK, files=2500, behind=True),
+    ),
+    shared(
+        "a-neighbour-that-reads-now-and-then",
+        SlowDisk(DISK, files=2500, neighbours=1, pause_ms=40),
+        strength="just below",
+        steps=150,
+    ),
+)
+
+
+def cached(name: str, megabytes: int, *, strength: Strength = "clear", note: str = "") -> Scenario:
+    """Two and a half epochs of 360 MB, in a job that takes 480 MB without its files."""
+
+    def around(memory: int) -> tuple[Fixture, ...]:
+        return (SlowDisk(40_000_000, files=6000), WarmLibraries(), MemoryLimit(memory))
+
+    below = strength == "just below"
+    return Scenario(
+        name=name,
+        family="storage",
+        job=small("--steps=940", "--workers=1", "--persistent"),
+        fixtures=around(megabytes),
+        truth=Truth(never=("DAT010",)) if below else Truth(roots=("DAT010",)),
+        strength=strength,
+        remedy=None if below else Remedy(fixtures=around(AMPLE)),
+        note=note,
+    )
+
+
+CACHED = (
+    cached("memory-limit-below-the-data-set", 600),
+    cached("memory-limit-a-little-below-the-data-set", 760, strength="just above"),
+    cached(
+        "memory-limit-that-holds-the-data-set",
+        1000,
+        strength="just below",
+        note="the first epoch has to read everything, and may be called slow",
+    ),
+)
+
+
 SCENARIOS = (
+    *THROTTLED,
+    *SHARED,
+    *CACHED,
     Scenario(
         name="throttled-disk",
         family="storage",

@@ -187,6 +187,8 @@ def _copy(seen: Seen) -> Capacity:
 
 
 def _compute(seen: Seen, samples: float) -> Capacity:
+    if not all(steps.fed for steps in seen.steady.values()):
+        return _unknown("compute", "no loader was seen: fetching and forward cannot be told apart")
     found = []
     for rank, steps in seen.steady.items():
         busy, wait = _busy_and_wait(seen, rank, steps)

@@ -36,7 +36,7 @@ VALUES: dict[str, tuple[str, str]] = {
     "step.steady": ("steps", "steady steps that all ranks have in common"),
     "step.input_wait_s": ("s", "waiting for input in a typical step, the first fetch of each epoch left out"),
     "step.epoch_start_s": ("s", "first fetch of each epoch and start of its workers, per step"),
-    "step.compute_s": ("s", "forward, backward without communication, optimizer"),
+    "step.compute_s": ("s", "forward (where it is known), backward without communication, optimizer"),
     "step.gap_s": ("s", "unlabelled time between the optimizer and the next fetch"),
     "step.evaluation_s": ("s", "evaluation, spread over the steps"),
     "step.checkpoint_s": ("s", "checkpoints with their fsync, spread over the steps"),

@@ -208,7 +208,8 @@ def test_a_loop_without_a_loader_says_so() -> None:
     analysis = analyse(recording({0: plan(30, flags=FLAG_NO_LOADER, input_wait=0)}))
     assert not analysis.has("step.input_wait_s") and not analysis.has("step.gap_s")
     assert "none of torch's loaders" in analysis.missing["step.input_wait_s"]
-    assert analysis.has("step.compute_s")
+    assert analysis.value("step.compute_s", 0) == pytest.approx(0.06), "without what may be a fetch"
+    assert [c.samples_per_s for c in analysis.capacities if c.stage == "compute"] == [None]
     assert "forward" not in analysis.budget.critical
     assert analysis.budget.critical["input_or_forward"] == pytest.approx(0.03)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from noisy_runs import noisy_plan, noisy_recording, noisy_run
-from recordings import plan, recording, running, series, step
+from recordings import folded, plan, recording, running, series, step
 
 from advisor.analysis.circumstances import options
 from advisor.compare import compare, judge, load
@@ -179,6 +179,14 @@ def test_without_counted_samples_steps_are_compared_where_the_job_is_the_same() 
 def test_a_run_that_goes_on_can_be_compared() -> None:
     going = load("now", running(noisy_recording(2)), place=1)
     assert pair_of(noisy_run("a", 1), going).change == "same"
+
+
+def test_windows_that_retention_left_count_like_the_steps_in_them() -> None:
+    made = noisy_recording(2, steps=400)
+    windows = replace(made, steps={0: folded(made.steps[0], 40, 300)})
+    pair = pair_of(load("raw", made), load("windows", windows, place=1))
+    assert pair.change == "same" and pair.speed is not None
+    assert pair.speed.value == pytest.approx(1.0, abs=0.01)
 
 
 def test_changed_facts_are_listed_and_passing_ones_are_not() -> None:

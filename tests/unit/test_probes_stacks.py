@@ -12,7 +12,7 @@ from probe_trees import write_tree
 
 from advisor.core.metrics import ProbeGap
 from probes.host import stacks
-from probes.host.stacks import Frame, ThreadStack, dump_stacks, explain_refusal, is_user_file, user_frame
+from probes.host.stacks import Frame, dump_stacks, explain_refusal, is_user_file, user_frame
 
 SCRIPT = """\
 import sys, threading

@@ -45,7 +45,7 @@ def _death(a: Analysis, ranks: list[Death]) -> Finding:
         seconds_per_step=0.0,
         scope=Affected(ranks=(first.rank,) if first.rank is not None else (), since_step=first.step),
         evidence=(*(_row(death) for death in (first, *others)), *_exception(first), *_said(why or _untold(a, first))),
-        fixes=(Fix((why.advice if why is not None else "") or _advice(first), "", None, "small change"),),
+        fixes=(Fix((why.advice if why is not None else "") or _advice(first, a.world_size), "", None, "small change"),),
         fatal=True,
     )
 
@@ -113,7 +113,8 @@ def _how(death: Death) -> str:
     return "vanished without shutting down"
 
 
-def _advice(death: Death) -> str:
+def _advice(death: Death, world_size: int) -> str:
+    followers = "; the other ranks only followed" if world_size > 1 else ""
     if death.oom_killed:
         return "the host's or the container's memory ran out: fewer workers or prefetched batches, a smaller cache, or a higher limit"
     if death.signal == signal.SIGKILL:
@@ -123,8 +124,8 @@ def _advice(death: Death) -> str:
     if death.signal in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT):
         return "native code crashed: run again with faulthandler (python -X faulthandler); SIGBUS often means /dev/shm is full"
     if death.exception:
-        return "mend the exception above; the other ranks only followed"
-    return "read this rank's own last lines of output; the other ranks only followed"
+        return f"mend the exception above{followers}"
+    return f"read this rank's own last lines of output{followers}"
 
 
 RULE = rule(

@@ -495,3 +495,9 @@ def test_of_an_exchange_that_backward_partly_hides_half_the_bytes_save_more_than
     finding = found("COM001", jobs.com001(values={"comm.megabytes": 100.0, "comm.span_s": span}))
     assert finding.saving is not None
     assert finding.saving.speedup == pytest.approx((1 / 0.92, best))
+
+
+@pytest.mark.parametrize(("ranks", "said"), [(1, False), (2, True)])
+def test_only_where_there_are_other_ranks_did_they_follow(ranks: int, said: bool) -> None:
+    alone = jobs.job({n: rank() for n in range(ranks)}, deaths=(death(0, exit_code=1),))
+    assert ("followed" in found("RUN002", alone).fixes[0].title) is said

@@ -201,8 +201,8 @@ class SlowDisk:
             lower, place = "", folder
             if self.behind or self.neighbours:
                 lower, place = stack.enter_context(loop_disk(folder, "lower", image_bytes + (64 << 20)))
-            # what neighbours read again and again shall not come out of the page cache below the disk
-            device, mounted = stack.enter_context(loop_disk(place, "disk", image_bytes, direct=bool(self.neighbours)))
+            # nothing that is read again shall come out of the page cache below the disk
+            device, mounted = stack.enter_context(loop_disk(place, "disk", image_bytes, direct=bool(lower)))
             group = stack.enter_context(control_group("io"))
             self._throttle(group, lower or device)
             self._fill(mounted / "data")

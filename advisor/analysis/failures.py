@@ -141,6 +141,9 @@ _RANK = re.compile(r"^\s*\[(?:rank|default)(\d+)\]:|\[[Rr]ank (\d+)\]|\bRank (\d
 _ROOT = re.compile(r"Root Cause \(first observed failure\)")
 _ROOT_RANK = re.compile(r"^\s*rank\s*: (\d+) \(")
 _ROOT_WITHIN = 6  # lines
+_SPAWNED = re.compile(
+    r"-- Process (\d+) terminated with the following error"
+)  # multiprocessing.spawn raises it in the parent
 _ENQUEUED = re.compile(r"\bRank (\d+)\].*last enqueued (?:NCCL )?work: (-?\d+)")
 
 
@@ -190,8 +193,12 @@ def _before_training(recording: Recording) -> Failure | None:
         error = facts.get("exception")
         if pid not in trained and isinstance(error, dict):
             text = f"{error.get('type')}: {error.get('message')}"
+            spawned = _SPAWNED.search(text)
+            rank = int(spawned[1]) if spawned else facts.get("rank")
+            if spawned:  # what the child raised stands at the end of its traceback
+                text = text.rstrip().rpartition("\n")[2]
             if not is_consequence(text):
-                texts.append((text, facts.get("rank")))
+                texts.append((text, rank))
     for text, rank in texts:
         known = recognised(text)
         if known is not None:

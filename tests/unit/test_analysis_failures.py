@@ -132,6 +132,21 @@ def test_a_job_that_never_trained_is_told_of_by_whoever_raised() -> None:
     assert analyse(replace(made, facts=launcher)).failure is None, "the launcher only passes it on"
 
 
+@pytest.mark.parametrize(
+    ("last", "kind", "title"),
+    [
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", "GPU memory", "asked for 2.00 GiB"),
+        ("KeyError: 'label'", "exception", "KeyError: 'label'"),
+    ],
+)
+def test_what_a_spawned_rank_raised_is_read_from_its_parent(last: str, kind: str, title: str) -> None:
+    message = f'\n\n-- Process 1 terminated with the following error:\nTraceback (most recent call last):\n  File "t.py"\n{last}\n'
+    made = failed(signals={1: 0})
+    parent = {200: {"rank": -1, "exception": {"type": "ProcessRaisedException", "message": message}}}
+    found = failure(replace(made, facts=parent))
+    assert (found.kind, found.rank) == (kind, 1) and title in found.title
+
+
 TORCHRUN_END = (
     "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
     "train.py FAILED",

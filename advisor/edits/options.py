@@ -18,7 +18,7 @@ class Option:
     """`--workers` as declared in `code`; `default`: the node that holds it, where it is written there."""
 
     code: Code
-    node: ast.Call
+    line: int
     flags: tuple[str, ...]
     default: ast.expr | None
     takes: Literal["a value", "nothing", "unknown"] = "a value"
@@ -60,7 +60,9 @@ def decorating_option(code: Code, function: Function, parameter: str) -> Option 
             given = [_text(a) for a in decorator.args if (_text(a) or "-")[0] != "-"]
             if flags and parameter in (given or [_dest(flags)]):
                 flag = _keyword(decorator, "is_flag")
-                return Option(code, decorator, flags, _keyword(decorator, "default"), "unknown" if flag else "a value")
+                return Option(
+                    code, decorator.lineno, flags, _keyword(decorator, "default"), "unknown" if flag else "a value"
+                )
     return None
 
 
@@ -71,13 +73,13 @@ def environment_variable(code: Code, call: ast.Call) -> Option | None:
         return None
     name = _text(call.args[0])
     default = call.args[1] if len(call.args) > 1 else _keyword(call, "default")
-    return Option(code, call, (name,), default, variable=True) if name else None
+    return Option(code, call.lineno, (name,), default, variable=True) if name else None
 
 
 def _declared(code: Code, call: ast.Call, name: str, declaring: Container[str | None]) -> Option | None:
     called = last_name(call.func)
     if called in _ABSL and call.args and _text(call.args[0]) == name:
-        return Option(code, call, (f"--{name}",), call.args[1] if len(call.args) > 1 else None)
+        return Option(code, call.lineno, (f"--{name}",), call.args[1] if len(call.args) > 1 else None)
     if called not in declaring:
         return None
     flags, dest = _flags(call), _text(_keyword(call, "dest"))
@@ -87,7 +89,7 @@ def _declared(code: Code, call: ast.Call, name: str, declaring: Container[str | 
     takes: Literal["a value", "nothing", "unknown"] = "a value"
     if action is not None:
         takes = "nothing" if _text(action) == "store_true" else "a value" if _text(action) == "store" else "unknown"
-    return Option(code, call, flags, _keyword(call, "default"), takes)
+    return Option(code, call.lineno, flags, _keyword(call, "default"), takes)
 
 
 def _other_names(code: Code) -> set[str]:

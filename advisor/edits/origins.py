@@ -136,9 +136,8 @@ def _of_attribute(code: Code, node: ast.Attribute, others: Sequence[Code], steps
         if set_here:
             return _of_assigned(code, set_here, others, steps)
         return _of_field(code, cls, name, others, steps)
-    if (
-        cls is not None and ast.unparse(base) == "self.hparams"
-    ):  # Lightning's save_hyperparameters() keeps what __init__ was given
+    if cls is not None and ast.unparse(base) == "self.hparams":
+        # Lightning's save_hyperparameters() keeps what __init__ was given
         made = next((f for f in cls.body if isinstance(f, ast.FunctionDef) and f.name == "__init__"), None)
         if made is not None and name in parameters(made):
             return _of_parameter(code, made, name, others, steps)
@@ -146,7 +145,7 @@ def _of_attribute(code: Code, node: ast.Attribute, others: Sequence[Code], steps
     if options:
         same = len({option.flags for option in options}) == 1
         changed = _set_anew(options[0].code, name) or _set_anew(code, name)
-        return FromOption(options[0], options[1].node.lineno if len(options) > 1 else changed) if same else Unknown()
+        return FromOption(options[0], options[1].line if len(options) > 1 else changed) if same else Unknown()
     if _set_anew(code, name):
         return Unknown()
     return _of_namespace(code, name, others, steps)
@@ -194,8 +193,12 @@ def _of_namespace(code: Code, name: str, others: Sequence[Code], steps: int) -> 
 
 
 def _of_field(code: Code, cls: ast.ClassDef, name: str, others: Sequence[Code], steps: int) -> Origin:
-    """A field's default, unless the class is made with another value."""
+    """A field's default, unless the class is made with another value; where Hugging Face's parser fills the class, an option."""
     field = _field(cls, name)
+    if field is not None and any(
+        last_name(c.func) == "HfArgumentParser" for one in (code, *others) for c in one.calls()
+    ):
+        return FromOption(Option(code, field.lineno, (f"--{name}",), field))
     calls = [call for call in code.calls() if last_name(call.func) == cls.name]
     passed = [keyword.value for call in calls for keyword in call.keywords if keyword.arg == name]
     hidden = any(call.args or any(k.arg is None for k in call.keywords) for call in calls)
@@ -207,6 +210,8 @@ def _of_field(code: Code, cls: ast.ClassDef, name: str, others: Sequence[Code], 
 def _field(cls: ast.ClassDef, name: str) -> ast.expr | None:
     for node in cls.body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == name:
+            if isinstance(node.value, ast.Call) and last_name(node.value.func) in ("field", "Field"):
+                return next((k.value for k in node.value.keywords if k.arg == "default"), None)
             return node.value
         if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets):
             return node.value

@@ -397,6 +397,21 @@ SNIPPETS = (
     _case("Lightning's hyperparameters", HPARAMS, ("num_workers: int = 2", "num_workers: int = 6"), change=ONLY_MORE),
     _case("a dataclass", DATACLASS.format(made=""), ("int = 2", "int = 6"), change=ONLY_MORE),
     _case(
+        "a dataclass with a field that says more",
+        DATACLASS.format(made="").replace("int = 2", 'int = field(default=2, metadata={"help": "processes"})'),
+        ("default=2", "default=6"),
+        change=ONLY_MORE,
+    ),
+    _case(
+        "a dataclass that Hugging Face's parser fills",
+        DATACLASS.format(made="").replace(
+            "main(Config())", "main(*HfArgumentParser(Config).parse_args_into_dataclasses())"
+        ),
+        ("int = 2", "int = 6"),
+        change=ONLY_MORE,
+        words=("pass --num_workers 6",),
+    ),
+    _case(
         "a dataclass made with it",
         DATACLASS.format(made="num_workers=2").replace("int = 2", "int = 4"),
         ("Config(num_workers=2)", "Config(num_workers=6)"),

@@ -122,16 +122,19 @@ SHARED = (
 
 
 def cached(name: str, megabytes: int, *, strength: Strength = "clear", note: str = "") -> Scenario:
-    """Two and a half epochs of 360 MB, in a job that takes 480 MB without its files."""
+    """Two epochs of 360 MB, in a job that takes about 480 MB without its files.
+
+    Of what a plain reader asks for in its second epoch, it reads 88 % again with 180 MB of room, 57 % with 280 MB, 23 % with 340 MB.
+    """
 
     def around(memory: int) -> tuple[Fixture, ...]:
-        return (SlowDisk(40_000_000, files=6000), WarmLibraries(), MemoryLimit(memory))
+        return (SlowDisk(20_000_000, files=6000), WarmLibraries(), MemoryLimit(memory))
 
     below = strength == "just below"
     return Scenario(
         name=name,
         family="storage",
-        job=small("--steps=940", "--workers=1", "--persistent"),
+        job=small("--steps=750", "--workers=1", "--persistent"),
         fixtures=around(megabytes),
         truth=Truth(never=("DAT010",)) if below else Truth(roots=("DAT010",)),
         strength=strength,
@@ -144,8 +147,8 @@ CACHED = (
     cached("memory-limit-below-the-data-set", 600),
     cached("memory-limit-a-little-below-the-data-set", 760, strength="just above"),
     cached(
-        "memory-limit-that-holds-the-data-set",
-        1000,
+        "memory-limit-that-nearly-holds-the-data-set",
+        830,
         strength="just below",
         note="the first epoch has to read everything, and may be called slow",
     ),

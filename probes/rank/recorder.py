@@ -65,6 +65,7 @@ class Recorder:
         self.loaders: dict[int, dict[str, Any]] = {}  # id -> what describes it
         self.loader_ids: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self.batch_bytes: dict[int, int] = {}  # of each loader's first batch
+        self.loaders_made: dict[int, int] = {}  # how often each was made
         self.looks = list(LOOK_AT)  # steps from which on a batch's pictures are looked at, until it is known what they are
         self.saves: dict[tuple[str, int], dict[str, Any]] = {}
         self.saved_at = 0
@@ -165,6 +166,7 @@ class Recorder:
 
     def _say_goodbye(self, account: Account) -> None:
         self._note_exception()
+        self.facts.values["loaders"] = self._loader_facts()
         self.facts.values["save_sites"] = list(self.saves.values())
         self.facts.write()
         account.leave()
@@ -222,6 +224,7 @@ class Recorder:
                 "id": number,
                 "training": kinds[number] == TRAINING if number in kinds else (None, False)[number in evaluated],
                 "batch_bytes": self.batch_bytes.get(number),
+                "made": self.loaders_made.get(number),
                 **known,
             }
             for number, known in self.loaders.items()
@@ -339,6 +342,7 @@ class Recorder:
         described = describe_loader(loader)
         number = next((n for n, known in self.loaders.items() if known == described), len(self.loaders))
         self.loader_ids[loader] = number
+        self.loaders_made[number] = self.loaders_made.get(number, 0) + 1
         if len(self.loaders) < LOADERS_MAX:
             self.loaders.setdefault(number, described)
 

@@ -26,6 +26,7 @@ from torch.utils.data import (  # noqa: E402
 
 from probes.rank import loaders  # noqa: E402
 from probes.rank.loaders import batch_bytes, describe_dataset, describe_loader, own  # noqa: E402
+from probes.rank.recorder import Recorder  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -253,3 +254,17 @@ def test_the_bytes_of_a_batch_are_those_of_its_tensors():
 def test_of_a_long_concatenation_a_few_parts_are_described():
     told = describe_dataset(ConcatDataset([Pictures() for _ in range(1000)]))
     assert len(told["parts"]) < 10 and told["parts_count"] == 1000
+
+
+def test_how_often_a_loader_was_made_is_counted_and_its_first_batch_weighed(tmp_path):
+    recorder = Recorder(torch, str(tmp_path))
+    account = recorder.own_account()
+    tensors = TensorDataset(torch.zeros(8, 3))
+    training = DataLoader(tensors, batch_size=4)
+    recorder.loader_made(training)
+    for _ in range(3):
+        recorder.loader_made(DataLoader(Pictures()))
+    recorder.fetch_end((account, False, recorder.loader_ids[training]), [torch.zeros(4, 3)])
+    recorder.fetch_end((account, False, recorder.loader_ids[training]), [torch.zeros(1, 3)])
+    told = recorder._loader_facts()
+    assert [(loader["made"], loader["batch_bytes"]) for loader in told] == [(1, 48), (3, None)]

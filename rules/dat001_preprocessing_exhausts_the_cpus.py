@@ -43,8 +43,8 @@ from rules.reading import (
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 # A line is named where at least so many stacks say so, and this share of them: then the fix begins there.
-_LEAST_STACKS = 10
-_LINE_SHARE = 0.5
+_LEAST_STACKS = 6
+_LINE_SHARE = 2 / 3
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:

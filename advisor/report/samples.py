@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from advisor.core import format as fmt
 from advisor.core.report import Report
 from advisor.core.sample_cost import sample_table
 from advisor.report import inert, lines
@@ -17,7 +18,7 @@ def text_lines(report: Report) -> list[Line]:
     if found is None:
         return []
     rows = [
-        [inert.one_line(name, _NAME), cost, part, inert.one_line(place, _PLACE)]
+        [inert.one_line(name, _NAME), cost, part, fmt.shorten_path(inert.one_line(place, 1000), _PLACE)]
         for name, cost, part, place in found.rows[:_SHOWN_IN_TEXT]
     ]
     out: list[Line] = [[("WHAT A SAMPLE COSTS", "title")]]

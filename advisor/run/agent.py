@@ -15,6 +15,7 @@ from advisor.run.deaths import DeathDesk, OomLedger
 from advisor.run.follow import Followers
 from advisor.run.hostwatch import HostNews, HostWatch, MachineNews, MountNews, News
 from advisor.run.lastwords import last_words
+from advisor.run.making import Maker
 from advisor.run.meta import first_meta, kept_environment, startup_s
 from advisor.run.notes import Notes
 from advisor.run.roster import Roster
@@ -30,6 +31,7 @@ _STACKS_END_WITHIN_S = 0.5
 _LEAVING_S = 0.5  # helpers of the job (resource trackers) end a moment after it
 _NEWS_TAKES_NS = 1_000_000_000
 _EACH_CORE = "cpu:"
+_WAIT_WORTH_SHARE = 0.05  # of the step: a shorter wait for input is nothing to mend
 
 
 class Agent:
@@ -184,6 +186,7 @@ class Agent:
             self._roster.mark_oom_killed(pid)
         self._host.targets = tuple(self._followers.targets(with_workers=self._workers))
         self._stacks.watched = self._watched()
+        self._stacks.makers = self._makers()
         self._mind_the_cost()
         self._writer.commit()
 
@@ -202,6 +205,11 @@ class Agent:
             )
             for f in self._followers.ranks()
         )
+
+    def _makers(self) -> tuple[Maker, ...]:
+        facts = self._notes.facts if self._notes else {}
+        found = self._followers.makers(_WAIT_WORTH_SHARE)
+        return tuple(Maker(f.rank or 0, f.pid, facts.get(f.pid, {}).get("main_thread")) for f in found)
 
     def _mind_the_cost(self) -> None:
         self._mind_the_recorder()

@@ -20,6 +20,7 @@ from probes.rank.layout import FLAG_NO_LOADER, FLAG_TAIL, KIND_BATCH, KIND_STEP,
 
 _T_START, _T_END = STEP_FIELDS.index("t_start_ns"), STEP_FIELDS.index("t_end_ns")
 _GAP, _CLIP, _FORWARD = (STEP_FIELDS.index(name) for name in ("gap_ns", "clip_ns", "forward_ns"))
+_WAIT = STEP_FIELDS.index("input_wait_ns")
 _RECENT_STEPS = 256
 _HELD_ROWS_MAX = 20_000  # batches of workers whose rank has not shown itself yet
 
@@ -40,6 +41,7 @@ class Follower:
     outside_ns: deque[int] = field(
         default_factory=lambda: deque(maxlen=_RECENT_STEPS)
     )  # gap and clip of the same steps
+    wait_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))  # for input, in the same steps
     held: dict[int, list[Row]] = field(default_factory=dict)
     held_rows: int = 0
 
@@ -48,6 +50,12 @@ class Follower:
         """Share of recent steps outside the model, where only a stack can say what was done."""
         total = sum(self.step_ns)
         return sum(self.outside_ns) / total if total else 0.0
+
+    @property
+    def wait_share(self) -> float:
+        """Share of recent steps that waited for input."""
+        total = sum(self.step_ns)
+        return sum(self.wait_ns) / total if total else 0.0
 
     def step_p99_ns(self) -> int:
         ordered = sorted(self.step_ns)
@@ -80,6 +88,13 @@ class Followers:
     def ranks(self) -> list[Follower]:
         """Living ranks in order of their number."""
         return sorted((f for f in self._by_pid.values() if f.role == "rank"), key=lambda f: f.rank or 0)
+
+    def makers(self, least_share: float) -> list[Follower]:
+        """Who makes batches for ranks that wait for them so much: their workers, or the rank itself."""
+        short = {f.rank: f for f in self.ranks() if f.wait_share >= least_share}
+        workers = [f for f in self._by_pid.values() if f.role != "rank" and f.rank in short]
+        loading = {f.rank for f in workers}
+        return [*workers, *(f for rank, f in short.items() if rank not in loading)]
 
     def targets(self, *, with_workers: bool = True) -> list[Target]:
         """Whom host probes shall look at: ranks and workers; before one has shown itself, the job's main process."""
@@ -255,3 +270,4 @@ def _note_steps(follower: Follower, rows: list[Row]) -> None:
             # without a loader nobody knows where the fetch ends and the model begins, until a stack has been seen
             unknown = payload[_FORWARD] if flags & FLAG_NO_LOADER else 0
             follower.outside_ns.append(payload[_GAP] + payload[_CLIP] + unknown)
+            follower.wait_ns.append(payload[_WAIT])

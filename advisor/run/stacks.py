@@ -13,6 +13,7 @@ from typing import Any
 
 from advisor.core.metrics import ProbeGap
 from advisor.core.recording import Event
+from advisor.run.making import Maker, MakingLooks
 from advisor.run.options import RunOptions
 from advisor.run.rings import NotARing, Position, RingReader
 from advisor.run.stackbudget import StackBudget
@@ -72,7 +73,9 @@ class StackWatch:
         self._stop = threading.Event()
         self._budget: StackBudget | None = None
         self._thread = threading.Thread(target=self._run, name="rn50-stacks", daemon=True)
+        self._making: MakingLooks | None = None
         self.watched: tuple[Watched, ...] = ()
+        self.makers: tuple[Maker, ...] = ()  # of batches that are waited for
         self.sampling = options.stacks
         self.cpu_s = 0.0  # of all the looks so far
 
@@ -89,6 +92,14 @@ class StackWatch:
         self._budget = StackBudget(
             now_s=now_s, share=o.stack_share, period_s=o.stack_period_s, first=o.stack_first, dense_s=o.stack_dense_s
         )
+        makers = StackBudget(
+            now_s=now_s,
+            share=o.stack_share / 2,
+            period_s=o.stack_period_s,
+            first=o.stack_first // 3,  # the looks that workers take into samples tell most
+            dense_s=o.stack_dense_s,
+        )
+        self._making = MakingLooks(makers, dump=self._timed_dump, post=self._post)
         try:
             seen_ns = time.perf_counter_ns()
             while not self._stop.wait(o.poll_s):
@@ -115,6 +126,8 @@ class StackWatch:
             self._tell_stall(state, places)
         elif self.sampling and self._refusals < _REFUSALS_MAX:
             self._hunt(places)
+            if self._making is not None:
+                self._making.look(self.makers)
 
     def _keep_readers(self, watched: Sequence[Watched]) -> None:
         wanted = {(w.ring, w.ring_made_ns) for w in watched}

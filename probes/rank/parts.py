@@ -73,6 +73,8 @@ def _key(item: Any) -> Any:
     function = _function(item)
     if function is not None:
         return function.__code__, type(item).__name__ == "Lambda"
+    if isinstance(item, types.BuiltinFunctionType):
+        return item.__qualname__
     return item if isinstance(item, type) else type(item)
 
 
@@ -96,6 +98,8 @@ def described(item: Any, kind: str) -> tuple[str, str, int]:
         if type(item).__name__ == "Lambda":
             name = "Lambda(%s)" % name
         return name, *_place(code)
+    if isinstance(item, types.BuiltinFunctionType):
+        return item.__qualname__.rpartition(".")[2], "", 0
     owner = item if isinstance(item, type) else type(item)
     if kind == REST:
         method = "__iter__" if any(base.__name__ == "IterableDataset" for base in owner.__mro__) else "__getitem__"

@@ -58,6 +58,6 @@ def test_exhausted_cpus_are_traced_to_the_line_where_samples_are_made() -> None:
     assert any("blur (data.py:21)" in e.note for e in finding.evidence)
 
 
-@pytest.mark.parametrize(("seen", "looks"), [(9, 20), (9, 9)])
+@pytest.mark.parametrize(("seen", "looks"), [(13, 20), (5, 5)])
 def test_few_stacks_or_stacks_all_over_name_no_line(seen: int, looks: int) -> None:
     assert found("DAT001", stacks(seen, looks)).fixes[0].where == Where(SCRIPT, 42)

@@ -287,3 +287,8 @@ def test_the_size_of_a_picture_is_read_before_its_first_transform(tmp_path: Path
 
     _, look, _ = look_into(tmp_path, Pictures(Chain(Short())))
     assert (look["width"], look["height"]) == (60, 40)
+
+
+def test_functions_written_in_c_are_told_by_their_own_names(tmp_path: Path) -> None:
+    _, _, parts = look_into(tmp_path, Numbers(Chain(abs, torch.tensor, int)))
+    assert {"abs", "tensor", "int"} <= set(parts)

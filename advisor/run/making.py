@@ -1,0 +1,72 @@
+"""Stacks of processes that make batches: which line of the user's code a sample's time goes into, where its transforms do not tell."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from advisor.core.metrics import ProbeGap
+from advisor.core.recording import Event
+from advisor.run.stackbudget import StackBudget
+from probes.host.stacks import ThreadStack, user_frame
+
+_FETCHER = "/torch/utils/data/_utils/fetch.py"
+_COLLATES = ("collate_fn", "default_collate")
+_REFUSALS_MAX = 3
+
+Dump = Callable[[int], tuple[tuple[ThreadStack, ...] | ProbeGap, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Maker:
+    """A worker, or a rank that loads by itself. `thread`: the kernel's id of the thread that makes batches, where it is known."""
+
+    rank: int
+    pid: int
+    thread: int | None = None
+
+
+class MakingLooks:
+    """`dump` returns the stacks and the CPU seconds that they took."""
+
+    def __init__(self, budget: StackBudget, *, dump: Dump, post: Callable[[Event | ProbeGap], None]) -> None:
+        self._budget = budget
+        self._dump = dump
+        self._post = post
+        self._refusals = 0
+        self._turn = 0
+
+    def look(self, makers: Sequence[Maker]) -> None:
+        """At one of them at most; workers of a rank take turns."""
+        if self._refusals >= _REFUSALS_MAX:
+            return
+        due = [maker for maker in makers if self._budget.allows(maker.rank, time.monotonic())]
+        if not due:
+            return
+        self._turn += 1
+        maker = due[self._turn % len(due)]
+        stacks, cpu_s = self._dump(maker.pid)
+        found = None if isinstance(stacks, ProbeGap) else line_in_making(stacks, maker.thread)
+        self._budget.spent(maker.rank, time.monotonic(), cpu_s, hit=found is not None)
+        # a worker that has ended meanwhile is no refusal
+        self._refusals = self._refusals + 1 if isinstance(stacks, ProbeGap) and "permitted" in stacks.reason else 0
+        if isinstance(stacks, ProbeGap) and self._refusals == _REFUSALS_MAX:
+            self._post(stacks)
+        if found is not None:
+            self._post(Event(time.perf_counter_ns(), "making", maker.pid, maker.rank, found))
+
+
+def line_in_making(stacks: Sequence[ThreadStack], thread: int | None) -> dict[str, Any] | None:
+    """The innermost line of the user's below the fetcher; None where no sample is being made."""
+    stack = next((s for s in stacks if (s.thread_id == thread if thread is not None else s.main)), None)
+    if stack is None:
+        return None
+    depth = next((n for n, frame in enumerate(stack.frames) if _FETCHER in frame.file), None)
+    if depth is None or any(frame.function in _COLLATES for frame in stack.frames[:depth]):
+        return None
+    user = user_frame(stack.frames[:depth])
+    if user is None:
+        return {"user": None}  # the data set is a library's, and so are its transforms
+    return {"user": {"function": user.function, "file": user.file, "line": user.line}}

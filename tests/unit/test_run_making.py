@@ -1,0 +1,119 @@
+"""Looks at the stacks of processes that make batches: which frames count, whose turn it is, when to give up."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from advisor.core.metrics import ProbeGap
+from advisor.core.recording import Event
+from advisor.run.follow import Followers
+from advisor.run.making import Maker, MakingLooks, line_in_making
+from advisor.run.stackbudget import StackBudget
+from probes.host.stacks import Frame, ThreadStack
+
+PACKAGES = "/env/lib/python3.11/site-packages"
+FETCH = Frame("fetch", f"{PACKAGES}/torch/utils/data/_utils/fetch.py", 54)
+LOOP = Frame("_worker_loop", f"{PACKAGES}/torch/utils/data/_utils/worker.py", 351)
+BLUR, GETITEM, MAIN = (
+    Frame("blur", "/job/data.py", 21),
+    Frame("__getitem__", "/job/data.py", 47),
+    Frame("main", "/job/train.py", 9),
+)
+ROLL = Frame("roll", f"{PACKAGES}/numpy/_core/numeric.py", 1200)
+PILLOW = Frame("load", f"{PACKAGES}/PIL/ImageFile.py", 300)
+IDLE = Frame("get", "/usr/lib/python3.11/multiprocessing/queues.py", 113)
+
+
+def thread(*frames: Frame, number: int = 7, main: bool = True) -> ThreadStack:
+    return ThreadStack(number, "MainThread" if main else "pin", main, True, frames)
+
+
+@pytest.mark.parametrize(
+    ("frames", "found"),
+    [
+        ((ROLL, BLUR, GETITEM, FETCH, LOOP, MAIN), BLUR),
+        ((PILLOW, GETITEM, FETCH, LOOP, MAIN), GETITEM),
+        ((PILLOW, FETCH, LOOP, MAIN), None),  # a library's data set: the caller's line is none of it
+    ],
+)
+def test_the_innermost_line_of_the_users_below_the_fetcher_is_told(
+    frames: tuple[Frame, ...], found: Frame | None
+) -> None:
+    told = line_in_making([thread(*frames)], None)
+    user = {"function": found.function, "file": found.file, "line": found.line} if found else None
+    assert told == {"user": user}
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        (IDLE, LOOP, MAIN),
+        (Frame("default_collate", f"{PACKAGES}/torch/utils/data/_utils/collate.py", 398), FETCH, LOOP, MAIN),
+    ],
+)
+def test_a_worker_that_waits_or_collates_makes_no_sample(frames: tuple[Frame, ...]) -> None:
+    assert line_in_making([thread(*frames)], None) is None
+
+
+def test_the_thread_that_makes_batches_is_looked_at() -> None:
+    stacks = [thread(IDLE), thread(BLUR, FETCH, number=9, main=False)]
+    assert line_in_making(stacks, 9) is not None
+    assert line_in_making(stacks, None) is None and line_in_making(stacks, 11) is None
+
+
+def looks(answer: tuple[ThreadStack, ...] | ProbeGap, *, seen: list[int]) -> tuple[MakingLooks, list[Event | ProbeGap]]:
+    def dump(pid: int) -> tuple[tuple[ThreadStack, ...] | ProbeGap, float]:
+        seen.append(pid)
+        return answer, 0.03
+
+    posted: list[Event | ProbeGap] = []
+    budget = StackBudget(now_s=0.0, share=1.0, period_s=0.0, first=1000, dense_s=0.0)
+    return MakingLooks(budget, dump=dump, post=posted.append), posted
+
+
+def test_workers_take_turns_and_what_is_found_is_told() -> None:
+    seen: list[int] = []
+    made, posted = looks((thread(BLUR, FETCH, LOOP),), seen=seen)
+    for _ in range(6):
+        made.look([Maker(0, 100), Maker(0, 101), Maker(0, 102)])
+    assert sorted(seen) == [100, 100, 101, 101, 102, 102]
+    assert [event.kind for event in posted if isinstance(event, Event)] == ["making"] * 6
+
+
+def test_where_looking_is_forbidden_it_is_given_up_after_a_few() -> None:
+    seen: list[int] = []
+    refused = ProbeGap("stacks", "pid:100", "not permitted to read the process's memory", "")
+    made, posted = looks(refused, seen=seen)
+    for _ in range(10):
+        made.look([Maker(0, 100)])
+    assert len(seen) == 3 and posted == [refused]
+
+
+def test_nobody_is_looked_at_where_no_rank_waits() -> None:
+    seen: list[int] = []
+    made, posted = looks((thread(BLUR, FETCH),), seen=seen)
+    made.look([])
+    assert not seen and not posted
+
+
+def follower(pid: int, role: str, rank: int | None, wait_share: float = 0.0) -> Any:
+    return SimpleNamespace(pid=pid, role=role, rank=rank, wait_share=wait_share)
+
+
+def test_makers_are_the_workers_of_ranks_that_wait_or_a_rank_that_loads_by_itself() -> None:
+    followers = Followers(Mock(), Mock(), None, watch_death=Mock())
+    living = [
+        follower(10, "rank", 0, 0.3),
+        follower(11, "worker", 0),
+        follower(12, "worker", 0),
+        follower(20, "rank", 1, 0.2),
+        follower(30, "rank", 2, 0.01),
+        follower(31, "worker", 2),
+        follower(40, "worker", None),
+    ]
+    followers._by_pid = {each.pid: each for each in living}
+    assert [maker.pid for maker in followers.makers(0.05)] == [11, 12, 20]

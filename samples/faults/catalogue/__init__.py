@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from samples.faults.catalogue import endings, healthy, host, loading, loop, ranks, reading, wire
+from samples.faults.catalogue import endings, healthy, host, loading, loop, ranks, reading, transforms, wire
 from samples.faults.scenario import Scenario
 
 SCENARIOS: tuple[Scenario, ...] = (
     *healthy.SCENARIOS,
     *loading.SCENARIOS,
     *reading.SCENARIOS,
+    *transforms.SCENARIOS,
     *ranks.SCENARIOS,
     *wire.SCENARIOS,
     *host.SCENARIOS,

@@ -97,10 +97,16 @@ class Plan:
             if self._default_decides(origin, seen) and default is not None:
                 self._literals.append((origin.option.code, default, _like(default, value)))
             return True
-        if name in _NEEDS_WORKERS and self._workers is not None and self._workers.strip("()") in ast.unparse(node):
-            return True  # it follows the number of workers
+        if name in _NEEDS_WORKERS and self._follows_workers(node):
+            return True
         self.words.append(f"{name} is `{self._code.words(node)}`{self._set_at(node)}")
         return False
+
+    def _follows_workers(self, node: ast.expr) -> bool:
+        """Whether it is made of the number of workers: then it changes with that."""
+        if self._workers is None:
+            return False
+        return any(self._workers.strip("()") in ast.unparse(n) for n in (node, written_as(self._code, node)))
 
     def _set_at(self, node: ast.expr) -> str:
         origin = written_as(self._code, node)
@@ -142,8 +148,8 @@ class Plan:
             argument = self._call.argument(name)
             if argument is None:
                 continue
-            if self._workers is not None and self._workers.strip("()") in ast.unparse(argument.value):
-                continue  # it follows their number
+            if self._follows_workers(argument.value):
+                continue
             if argument.keyword is None or any(isinstance(n, ast.Call) for n in ast.walk(argument.value)):
                 return False
             self._drop.append(argument.keyword)

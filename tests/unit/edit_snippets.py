@@ -516,6 +516,15 @@ SNIPPETS = (
         known=IN_PROCESS,
         words=("pass --workers 6",),
     ),
+    Snippet(
+        "persistence that follows the workers by another name",
+        "keep = args.workers > 0\nloader = DataLoader(data, num_workers=args.workers, persistent_workers=keep)\n"
+        'p.add_argument("--workers", default=4)\n',
+        None,
+        ("pass --workers 6 instead of --workers 0",),
+        known=IN_PROCESS,
+        argv=("python", "train.py", "--workers=0"),
+    ),
     _case(
         "a Hugging Face trainer",
         TRAINER,

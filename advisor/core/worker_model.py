@@ -52,6 +52,7 @@ class Feed:
     kernel_s: float = 0.0  # mean of a batch, part of `computing_s`: in workers mostly taking shared memory
     faults_s: float = 0.0  # per step: forward and backward inside the kernel, mostly touching what came in it
     hand_over_s: tuple[float, float] = (0.0, 0.0)  # from a worker's batch to the loop having it, at best and at worst
+    moved_s: tuple[float, float] = (0.0, 0.0)  # what a batch costs a worker beyond `computing_s`, made elsewhere so far
     prefetch: int = 2
     training_cores: float = 1.0  # that the rank keeps busy between its fetches
 
@@ -169,7 +170,11 @@ class _Side:
         self.feed = feeds[self.slow]
         self.counts = np.arange(1, most + 1)
         self.crowding = model.crowding[0 if kind else 1]
-        self.hand_over_s = self.feed.hand_over_s[0 if kind else 1]
+        side = 0 if kind else 1
+        self.hand_over_s, self.moved_s = self.feed.hand_over_s[side], self.feed.moved_s[side]
+        # what only workers bring with them is not in the CPU time of a job without any
+        brought = [feed.batches * (feed.moved_s[side] + feed.hand_over_s[side]) for feed in feeds.values()]
+        self.brought_s = sum(brought) * len(model.step.own) / len(feeds) if self.feed.workers == 0 else 0.0
         allowed = model.step.allowed_cores or 0.0
         self.cores = allowed if kind else max(0.5 * allowed, allowed - model.other_cores)
 
@@ -187,7 +192,7 @@ class _Side:
 
     def _times(self, worker: Array, trainer: Array, work: Array) -> Array:
         feed = self.feed
-        waits = feed.batches * _waits(feed, self.counts, worker, trainer, self.hand_over_s)
+        waits = feed.batches * _waits(feed, self.counts, worker, trainer, self)
         if not self.kind or feed.reading_full:
             # reads that are as quick as they can be are shared by any number of workers
             rest = float(np.mean(feed.rest_s)) * trainer
@@ -206,8 +211,12 @@ class _Side:
             slowest = np.maximum(slowest, busy * relief * trainer + wait)
         now = step.slowest_s
         scale = np.minimum(1.0, slowest / now) if now > 0 else 1.0
-        floor = work * (step.job_cpu_s or 0.0) / self.cores if self.cores > 0 else 0.0
+        floor = work * self._job_cpu_s() / self.cores if self.cores > 0 else 0.0
         return np.asarray(np.maximum(np.maximum(slowest + step.wire_s + step.jitter_s * scale, floor), 1e-9))
+
+    def _job_cpu_s(self) -> float:
+        """Of a step with workers, on all ranks; 0 where it is unknown."""
+        return self.model.step.job_cpu_s + self.brought_s if self.model.step.job_cpu_s else 0.0
 
     def _in_process(self) -> float:
         """Without workers: making and training take turns, on a core of their own and without shared memory."""
@@ -225,7 +234,7 @@ class _Side:
         """What work costs with the cores as busy as they would be, over what it cost with them as busy as they were."""
         if self.cores <= 1 or not self.model.step.job_cpu_s:
             return np.ones(times.size)
-        busy = work * self.model.step.job_cpu_s / times + self.model.other_cores
+        busy = work * self._job_cpu_s() / times + self.model.other_cores
         slope = self.crowding / (self.cores - 1)
         then, now = (1 + slope * (np.clip(x, 1.0, self.cores) - 1) for x in (busy, self.model.busy_cores))
         return np.asarray(then / now)
@@ -235,7 +244,7 @@ class _Side:
         feed, ranks = self.feed, len(self.model.step.own)
         if self.kind:
             return np.ones(times.size), np.ones(times.size)
-        making, rest = (float(np.mean(series)) for series in (feed.computing_s, feed.rest_s))
+        making, rest = float(np.mean(feed.computing_s)) + self.moved_s, float(np.mean(feed.rest_s))
         share = min(1.0, feed.training_cores)  # what does not compute does not queue
         crowd = _Crowd(
             cores=self.cores,
@@ -277,9 +286,10 @@ class _Crowd:
         return np.asarray(1 + (mean - 1) * below + spread * np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi))
 
 
-def _waits(feed: Feed, counts: NDArray[np.int64], worker: Array, trainer: Array, hand_over_s: float) -> Array:
+def _waits(feed: Feed, counts: NDArray[np.int64], worker: Array, trainer: Array, side: _Side) -> Array:
     """Mean wait for a batch by the number of workers: `worker` and `trainer` stretch their computing."""
     computing, waiting, rest = (np.array(series) for series in (feed.computing_s, feed.waiting_s, feed.rest_s))
+    computing, hand_over_s = computing + side.moved_s, side.hand_over_s
     columns, first = np.arange(counts.size), int(_PLAYED_FROM * _PLAYED)
     done, taken = np.zeros((_PLAYED, counts.size)), np.zeros((_PLAYED, counts.size))
     asked = np.zeros(counts.size)

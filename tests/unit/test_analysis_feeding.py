@@ -75,6 +75,8 @@ def test_larger_batches_are_expected_to_take_longer_to_hand_over() -> None:
         )
         for size in (10_000, 100_000_000)
     )
+    assert large.moved_s[0] > 0.02 > small.moved_s[1] > small.moved_s[0] > 0.0
+    assert feed(fed(rows())).moved_s == (0.0, 0.0), "in workers it is measured"
     assert large.hand_over_s[0] > small.hand_over_s[0] and large.hand_over_s[1] > 0.01 > small.hand_over_s[1]
 
 

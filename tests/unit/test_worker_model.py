@@ -67,6 +67,15 @@ def test_handing_over_takes_the_training_threads_time() -> None:
     assert played(given, step).step_s(2) == pytest.approx((0.101, 0.12))
 
 
+def test_what_only_workers_bring_counts_where_there_were_none() -> None:
+    moved = replace(FEED, workers=0, moved_s=(0.01, 0.04))
+    step = StepModel(0.26, {0: {**OWN, "input_wait": 0.16}}, job_cpu_s=0.26, allowed_cores=2.0)
+    free, dear = played(replace(moved, moved_s=(0.0, 0.0)), step), played(moved, step)
+    assert dear.best_s[1] == pytest.approx(free.best_s[1] + 0.01) == pytest.approx(0.17)
+    assert dear.best_s[2] == pytest.approx(free.best_s[2] + 0.005) == pytest.approx(0.135), "the cores' floor"
+    assert dear.worst_s[1] > free.worst_s[1] + 0.039
+
+
 def test_no_workers_beat_the_cores() -> None:
     found = played(step=StepModel(0.16, {0: OWN}, job_cpu_s=0.26, allowed_cores=2.0), busy_cores=1.6)
     assert found.best_s[3] == pytest.approx(0.13), "260 ms of work on two cores"

@@ -59,7 +59,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     found = [change for change in a.changes if _counts(change, t)]
     if not found:
         return Clear(RULE.id)
-    change = max(found, key=_share)
+    change = max(found, key=lambda each: each.lost_share)
     level = severity(_share(change))
     if level is None:
         return Clear(RULE.id)

@@ -50,9 +50,10 @@ def speed_changes(recording: Recording, steady: Mapping[int, RankSteps]) -> tupl
     for n, (was, now) in enumerate(itertools.pairwise(levels)):
         if now < _LEAST * was:
             continue
-        # a small wave before it, or a second rise after it, makes neither side shorter
-        first = next((m + 1 for m in range(n, -1, -1) if now < _LEAST * levels[m]), 0)
-        last = next((m for m in range(n + 1, len(levels)) if levels[m] * _LEAST < now), len(levels))
+        # waves of less than half the rise make neither side shorter, nor does a second rise
+        half = (now - was) / 2
+        first = next((m + 1 for m in range(n, -1, -1) if abs(levels[m] - was) > half), 0)
+        last = next((m for m in range(n + 1, len(levels)) if levels[m] < now - half), len(levels))
         usual_s = float(np.median(level_s[edges[first] : edges[n + 1]]))
         span = (rows[first], rows[n + 1], rows[last])
         found.append(_change(recording, steady, longest, span, levels_s=(usual_s, now), ended=last < len(levels)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from samples.faults.catalogue import endings, healthy, host, loading, loop, ranks, reading, transforms, wire
+from samples.faults.catalogue import course, endings, healthy, host, loading, loop, ranks, reading, transforms, wire
 from samples.faults.scenario import Scenario
 
 SCENARIOS: tuple[Scenario, ...] = (
@@ -14,5 +14,6 @@ SCENARIOS: tuple[Scenario, ...] = (
     *wire.SCENARIOS,
     *host.SCENARIOS,
     *loop.SCENARIOS,
+    *course.SCENARIOS,
     *endings.SCENARIOS,
 )

@@ -1,0 +1,115 @@
+"""What happens in the course of a run: from some step on it is slower, or every so many steps it stalls."""
+
+from __future__ import annotations
+
+from samples.faults.scenario import Job, Remedy, Scenario, Strength, Truth
+
+
+def rhythm(*arguments: str, ranks: int = 0) -> Job:
+    return Job("faults/jobs/rhythm.py", arguments, ranks=ranks)
+
+
+def fault(
+    name: str,
+    rule: str,
+    job: Job,
+    *,
+    strength: Strength = "clear",
+    rank: int | None = None,
+    fixed: Job | None = None,
+    says: str = "",
+    also: tuple[str, ...] = (),
+    onset_step: int = 0,
+    fast: bool = False,
+    note: str = "",
+) -> Scenario:
+    ranks = None if rank is None else (rank,)
+    roots = Truth(roots=(rule,), ranks=ranks, says=says, also=also)
+    return Scenario(
+        name=name,
+        family="course",
+        job=job,
+        truth=Truth(never=(rule,)) if strength == "just below" else roots,
+        strength=strength,
+        remedy=Remedy(job=fixed) if fixed else None,
+        onset_step=onset_step,
+        fast=fast,
+        note=note,
+    )
+
+
+LONG = ("--width=48", "--steps=700")
+SCENARIOS = (
+    fault(
+        "slower-from-some-step-on",
+        "RUN003",
+        rhythm("--slow=20", "--slow-from=350", *LONG),
+        says="at step 35",
+        fixed=rhythm(*LONG),
+        onset_step=350,
+    ),
+    fault(
+        "slower-from-some-step-on-on-all-ranks",
+        "RUN003",
+        rhythm("--slow=25", "--slow-from=250", "--width=48", "--steps=500", ranks=2),
+        fixed=rhythm("--width=48", "--steps=500", ranks=2),
+        onset_step=250,
+    ),
+    fault(
+        "slower-from-some-step-on-a-little",
+        "RUN003",
+        rhythm("--slow=9", "--slow-from=350", *LONG),
+        strength="just above",
+        fixed=rhythm(*LONG),
+        onset_step=350,
+    ),
+    fault(
+        "slower-from-some-step-on-hardly",
+        "RUN003",
+        rhythm("--slow=1.2", "--slow-from=350", *LONG),
+        strength="just below",
+    ),
+    fault(
+        "faster-from-some-step-on",
+        "RUN003",
+        rhythm("--slow=15", "--slow-until=350", *LONG),
+        strength="just below",
+        note="as caches get warm: that is no fault",
+    ),
+    fault(
+        "stalls-every-few-steps",
+        "RUN004",
+        rhythm("--stall=80", "--every=10", "--width=48", "--steps=300"),
+        says="very 10 steps",
+        fixed=rhythm("--stall=80", "--every=100", "--width=48", "--steps=300"),
+        fast=True,
+    ),
+    fault(
+        "stalls-of-one-rank",
+        "RUN004",
+        rhythm("--stall=120", "--every=15", "--rank=1", "--width=48", "--steps=240", ranks=2),
+        rank=1,
+        says="very 15 steps",
+        fixed=rhythm("--width=48", "--steps=240", ranks=2),
+    ),
+    fault(
+        "stalls-every-few-steps-a-little",
+        "RUN004",
+        rhythm("--stall=80", "--every=20", "--width=48", "--steps=400"),
+        strength="just above",
+        fixed=rhythm("--width=48", "--steps=400"),
+    ),
+    fault(
+        "stalls-every-few-steps-hardly",
+        "RUN004",
+        rhythm("--stall=40", "--every=70", "--width=48", "--steps=500"),
+        strength="just below",
+    ),
+    fault(
+        "stalls-by-chance",
+        "RUN004",
+        rhythm("--stall=80", "--every=20", "--by-chance", "--width=48", "--steps=300"),
+        strength="just below",
+        note="as long, but without a period",
+    ),
+)

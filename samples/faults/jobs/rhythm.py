@@ -1,0 +1,85 @@
+"""Trains a small net whose steps change in the course of the run: slower from some step on, or with a stall every so many steps."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import time
+
+import models
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+
+RANK = int(os.environ.get("RANK", "0"))
+
+
+def smooth_labels(ms: float) -> Tensor:
+    """Computing that the schedule switches on."""
+    end_ns, square = time.thread_time_ns() + ms * 1e6, torch.rand(128, 128)
+    while time.thread_time_ns() < end_ns:
+        square = torch.tanh(square @ square)
+    return square.mean() * 0
+
+
+def fetch_hard_examples(ms: float) -> None:
+    """A service that answers late."""
+    time.sleep(ms / 1000)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    add = parser.add_argument
+    add("--steps", type=int, default=300)
+    add("--batch", type=int, default=16)
+    add("--width", type=int, default=24)
+    add("--slow", type=float, default=0.0, metavar="MS", help="computing besides, in each step from --slow-from on")
+    add("--slow-from", type=int, default=0)
+    add("--slow-until", type=int, default=1 << 30)
+    add("--stall", type=float, default=0.0, metavar="MS")
+    add("--every", type=int, default=10)
+    add("--by-chance", action="store_true", help="as often, but at random")
+    add("--rank", type=int, default=-1, help="only this rank; -1: all")
+    return parser.parse_args()
+
+
+def stalls_now(step: int, options: argparse.Namespace, chance: random.Random) -> bool:
+    return chance.random() < 1 / options.every if options.by_chance else step % options.every == 0
+
+
+def main() -> None:
+    options = parse()
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    if "RANK" in os.environ:
+        dist.init_process_group("gloo")
+    memory = TensorDataset(torch.rand(1024, 3, 32, 32), torch.randint(10, (1024,)))
+    data = DataLoader(memory, batch_size=options.batch, shuffle=True)
+    model = models.small_cnn(options.width)
+    if dist.is_initialized():
+        model = DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    mine, chance, step = options.rank in (-1, RANK), random.Random(7), 0
+    while step < options.steps:
+        for x, y in data:
+            loss = nn.functional.cross_entropy(model(x), y)
+            if mine and options.slow and options.slow_from <= step < options.slow_until:
+                loss = loss + smooth_labels(options.slow)
+            if mine and options.stall and stalls_now(step, options, chance):
+                fetch_hard_examples(options.stall)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            step += 1
+            if step >= options.steps:
+                break
+    if dist.is_initialized():
+        dist.barrier()
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -32,6 +32,7 @@ _OWNERS = {
     "an evaluation": ("LOP003",),
     "a garbage collection": ("CPU006",),
     "waiting for a core": ("CPU001", "CPU003", "CPU005"),
+    "a disk flush": ("LOP001", "LOP002", "DSK001", "DSK002"),
 }
 _LABELLED = frozenset(("an epoch begins", "a checkpoint", "an evaluation", "a garbage collection"))
 _CAUSES = {
@@ -108,6 +109,8 @@ def _coincides(stall: PeriodicStall) -> str:
 def _advice(stall: PeriodicStall) -> str:
     if stall.coincides in _LABELLED:
         return f"do it less often, or beside the training: {stall.coincides}"
+    if stall.coincides == "a disk flush":
+        return "write less at once: in the background, to a faster disk, or let the kernel begin earlier (vm.dirty_background_bytes)"
     if stall.period_steps is None:
         return f"find what runs on this machine every {duration(stall.period_s)}, inside the job or beside it"
     who = "the loop" if stall.rank is None else f"rank {stall.rank}"

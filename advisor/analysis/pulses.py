@@ -27,6 +27,9 @@ _PERIOD_MIN = 3  # steps: what comes in every second step is two kinds of step
 _REGULAR = 0.75  # of the distances
 _TOLERANCE_S = 0.1  # of a period in seconds
 _MOST = 0.6  # of the stalls, to name what coincides
+_FLUSH_MB_PER_S = 5.0
+_FLUSH_TIMES = 3.0  # what is usually written
+_READINGS = 3  # of the disk between two stalls: the probe reads once a second
 _NOTED = 0.3  # of a stall's excess: the part that a garbage collection or an evaluation must make to be named
 
 
@@ -65,7 +68,8 @@ def periodic_stalls(recording: Recording, steady: Mapping[int, RankSteps]) -> Pe
         share=float(excess / length.sum()),
         rank=rank,
         phase=phase,
-        coincides=_coincides(longest.keep(_mask(longest, rows)), member, length - usual_s),
+        coincides=_coincides(longest.keep(_mask(longest, rows)), member, length - usual_s)
+        or _flushes(recording, longest.start_ns[rows][heads], longest.end_ns[rows][heads]),
         last_step=int(at[-1]),
     )
 
@@ -152,4 +156,27 @@ def _coincides(steps: RankSteps, member: NDArray[np.bool_], excess: Array) -> st
     for name, sign in signs.items():
         if sign[member].mean() >= _MOST and (sign & (excess > 0))[~member].mean() <= 0.1:
             return name
+    return ""
+
+
+def _flushes(recording: Recording, starts_ns: NDArray[np.int64], ends_ns: NDArray[np.int64]) -> str:
+    """Whether a disk is written to while the job stalls, and hardly at other times."""
+    for (metric, _), series in sorted(recording.samples.items()):
+        if metric != "disk.write_bytes" or series.t_ns.size < _READINGS * starts_ns.size:
+            continue
+        seconds = np.maximum(np.diff(series.t_ns) / 1e9, 1e-9)
+        rate = np.maximum(0.0, np.diff(series.value)) / seconds / 1e6
+        high = rate > max(_FLUSH_MB_PER_S, _FLUSH_TIMES * float(np.median(rate)))
+        # a reading belongs to a stall that lies in its interval, or began in the one before: what was dirty is written a little later
+        during = np.zeros(rate.size, dtype=np.bool_)
+        found = 0
+        for start_ns, end_ns in zip(starts_ns, ends_ns, strict=True):
+            here = (series.t_ns[1:] > start_ns) & (series.t_ns[:-1] < end_ns)
+            here |= np.append(False, here[:-1])
+            during |= here
+            found += bool((high & here).any())
+        inside = (series.t_ns[1:] > starts_ns[0]) & (series.t_ns[:-1] < ends_ns[-1]) & ~during
+        elsewhere = float(high[inside].mean()) if inside.any() else 1.0
+        if found >= _MOST * starts_ns.size and elsewhere <= 0.1:
+            return "a disk flush"
     return ""

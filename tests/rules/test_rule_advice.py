@@ -387,6 +387,7 @@ def test_run004_names_period_phase_and_line() -> None:
     assert "every 25 steps after the optimizer" in finding.fixes[0].title
     assert found("RUN004", phase="forward").fixes[0].where is None, "stack samples are taken between steps"
     assert "runs on this machine every 26.0 s" in found("RUN004", steps=None).fixes[0].title
+    assert "write less at once" in found("RUN004", coincides="a disk flush").fixes[0].title
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from noisy_runs import noisy_plan
-from recordings import epoch_starts, plan, recording
+from recordings import FIRST_STEP_NS, SECOND, epoch_starts, plan, recording, series
 
 from advisor.analysis.analyse import analyse
 from advisor.core.analysis import PeriodicStall
@@ -75,6 +76,24 @@ def test_the_rank_that_stalls_is_told_from_those_that_wait() -> None:
 def test_what_coincides_is_named(phase: str, name: str) -> None:
     more = {"gap": 150.0, "gc": 140.0} if phase == "gc" else {phase: 150.0}
     found = pulse(recording({0: stalling(noisy_plan(1, 200), lambda n: n % 10 == 3, **more)}))
+    assert found is not None and found.coincides == name
+
+
+@pytest.mark.parametrize(("every_s", "name"), [(4.0, "a disk flush"), (7.3, "")])
+def test_a_flush_of_the_disk_is_named_where_it_comes_with_the_stalls(every_s: float, name: str) -> None:
+    """Forty steps of 100 ms and one of 400 in 4.3 seconds; the disk is written to as often, or at another pace."""
+    made = recording({0: stalling(noisy_plan(1, 400, slow_noise=0.0), lambda n: n % 40 == 39, gap=300)})
+    at = (
+        [int(row["t_end_ns"]) for row in made.steps[0][39::40]]
+        if name
+        else [FIRST_STEP_NS + int(every_s * n * 1e9) for n in range(1, 7)]
+    )
+    readings, written = [], 0.0
+    for second in range(46):
+        now_ns = FIRST_STEP_NS + second * SECOND
+        written += sum(40e6 for moment in at if now_ns - SECOND < moment <= now_ns)
+        readings.append((float(second), written))
+    found = pulse(replace(made, samples={("disk.write_bytes", "disk:vda"): series(*readings)}))
     assert found is not None and found.coincides == name
 
 

@@ -108,4 +108,6 @@ def gate(comparison: Comparison) -> str:
     if failed:
         return f"slower than {limit} allows: {failed}"
     unjudged = ", ".join(comparison.runs[place].name for place in asked.unjudged)
-    return f"could not be compared: {unjudged}" if unjudged else f"no run is slower beyond doubt and by more than {limit}"
+    return (
+        f"could not be compared: {unjudged}" if unjudged else f"no run is slower beyond doubt and by more than {limit}"
+    )

@@ -75,7 +75,12 @@ class Foreign:
         self._timed: set[Any] = set()
         self._owners: dict[int, Any] = {}  # loader number -> weak reference to what has it
         self._queues_watched = False
+        self.forget()
+
+    def forget(self) -> None:
+        """A new process, or one just forked."""
         self.inside = False
+        self._waiting: tuple[Any, Token] | None = None  # the queue that the training thread waits for
 
     def look(self) -> None:
         """Time what the job has loaded by now; tell which libraries may feed it. Called amid other things that must go on."""
@@ -109,16 +114,43 @@ class Foreign:
         number = behind if behind >= 0 else self._number(iterator if owner is None else owner, iterator, library)
         return self._begun(iterator, account, number)
 
-    def begin_queue(self, queue: Any) -> Token | None:
-        """The same for a queue that a thread fills with a DataLoader's batches."""
-        number = getattr(queue, _LOADER, None)
-        if number is None:
-            return None
-        account = self._recorder.own_account()
+    def fills(self, queue: Any, loader: int) -> None:
+        """A thread puts batches of this loader into a queue."""
+        new = _LOADER not in queue.__dict__
+        queue.__dict__[_LOADER] = loader
+        if new:
+            _time_queue(self._recorder, queue)
+
+    def begin_queue(self, queue: Any) -> None:
+        """Somebody waits for what is in a queue that a thread fills with a DataLoader's batches, or takes it."""
+        recorder = self._recorder
+        if not recorder.active:
+            return
+        account = recorder.own_account()
         if account is None:
-            self._recorder.fetching_threads[get_ident()] = number  # one thread hands on to the next
+            recorder.fetching_threads[get_ident()] = queue.__dict__[_LOADER]  # one thread hands on to the next
+        elif account.phase != INPUT:
+            self._waiting = queue, self._begun(queue, account, queue.__dict__[_LOADER])
+            self.inside = False
+
+    def end_queue(self, queue: Any, item: Any) -> None:
+        token = self._pending(queue)
+        if token is not None:
+            self.end(queue, token, item)
+
+    def timed_out(self, queue: Any) -> None:
+        token = self._pending(queue)
+        if token is not None:
+            self.failed(queue, token, over=False)
+
+    def _pending(self, queue: Any) -> Token | None:
+        """The training thread's wait for this queue, once."""
+        waiting = self._waiting
+        if waiting is None or waiting[0] is not queue or self._recorder.account.thread != get_ident():
             return None
-        return None if account.phase == INPUT else self._begun(queue, account, number)
+        self._waiting = None
+        token: Token = waiting[1]
+        return token
 
     def _begun(self, source: Any, account: Any, number: int) -> Token:
         own = getattr(source, "__dict__", {})
@@ -214,30 +246,37 @@ def _time_iterator(recorder: Recorder, iterator: Any, library: str) -> None:
 
 
 def _watch_queues(recorder: Recorder) -> None:
-    """Only where a thread was seen that fetches batches which the training thread then uses: how long that one waits for them."""
+    """Only where a thread was seen that fetches batches which the training thread then uses: find the queues that it fills."""
     kind: Any = sys.modules["queue"].Queue
-    original_put, original_get = kind.put, kind.get
+    original = kind.put
     foreign = recorder.foreign
 
-    @wraps(original_put)
+    @wraps(original)
     def put(self: Any, *args: Any, **kwargs: Any) -> Any:
         loader = recorder.fetching_threads.get(get_ident())
         if loader is not None:
-            setattr(self, _LOADER, loader)
-        return original_put(self, *args, **kwargs)
+            quietly(recorder, foreign.fills, self, loader)
+        return original(self, *args, **kwargs)
 
-    @wraps(original_get)
-    def get(self: Any, *args: Any, **kwargs: Any) -> Any:
-        token = quietly(recorder, foreign.begin_queue, self) if recorder.active else None
-        if token is None:
-            return original_get(self, *args, **kwargs)
-        try:
-            item = original_get(self, *args, **kwargs)
-        except BaseException as error:
-            quietly(recorder, foreign.failed, self, token, False)
-            hide_frame(error)
-            raise
-        quietly(recorder, foreign.end, self, token, item)
+    kind.put = put
+
+
+def _time_queue(recorder: Recorder, queue: Any) -> None:
+    """In one queue, what its `get` calls: a loop may have held that method itself since before we came. They run under its lock."""
+    foreign = recorder.foreign
+    original_get, original_wait = queue._get, queue.not_empty.wait
+
+    def wait(timeout: float | None = None) -> bool:
+        quietly(recorder, foreign.begin_queue, queue)
+        notified: bool = original_wait(timeout)
+        if not notified:
+            quietly(recorder, foreign.timed_out, queue)
+        return notified
+
+    def _get() -> Any:
+        quietly(recorder, foreign.begin_queue, queue)
+        item = original_get()
+        quietly(recorder, foreign.end_queue, queue, item)
         return item
 
-    kind.put, kind.get = put, get
+    queue._get, queue.not_empty.wait = _get, wait

@@ -56,7 +56,7 @@ class Recorder:
         self.account: Any = None  # an Account, made at the first deed of a training thread
         self.worker: WorkerLog | None = None
         if self.foreign is not None:
-            self.foreign.inside = False
+            self.foreign.forget()
         self.fetching_threads: dict[int, int] = {}  # threads that fetch and do not train -> the loader they fetch from
         self.in_process: InProcess | None = None
         self.stamps = DdpStamps()
@@ -112,6 +112,7 @@ class Recorder:
         if account is None and self.worker is None and self.account.ring is None:
             if self.account.loaders or self.account.fetched:
                 self.facts.values["fetches_in_another_thread"] = True
+                self.fetching_threads[self.account.thread] = next(iter(self.account.fetched), -1)
             self.account = None
             account = self.own_account()
         if account is not None and account.ring is None:

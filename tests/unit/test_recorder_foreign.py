@@ -14,6 +14,7 @@ from test_recorder_phases import Loop
 
 from probes.rank import foreign
 from probes.rank.layout import FLAG_EPOCH_START, FLAG_NO_LOADER
+from probes.rank.phases import GAP
 from probes.rank.recorder import Recorder
 
 torch = types.SimpleNamespace(is_grad_enabled=lambda: True)
@@ -245,17 +246,18 @@ class Ahead:
 
 def test_waiting_for_a_thread_that_runs_ahead_is_waiting_for_its_loader(training, queues):
     channel, other = queue.Queue(), queue.Queue()
+    take = channel.get  # a loop may hold the method since before anything was known
     ahead = Ahead(training.recorder, channel)
     ahead.give(Batch())
-    channel.get()
+    take()
     training.use()
     training.recorder.foreign.look()
-    assert (queue.Queue.put, queue.Queue.get) != queues, "watched from the first sight of such a thread on"
+    assert queue.Queue.put is not queues[0], "watched from the first sight of such a thread on"
     for item in (*[Batch()] * 4, None):
         ahead.give(item)
         other.put(1)
         other.get()
-        channel.get(timeout=10)
+        take(timeout=10)
         if item is not None:
             training.use()
     ahead.stop()
@@ -272,11 +274,16 @@ def test_an_empty_queue_is_as_empty_as_ever(training, queues):
     channel.get()
     training.recorder.foreign.look()
     training.use()
-    for _ in range(2):
+    ahead.give(Batch())
+    channel.get()
+    training.use()
+    for how in ({"block": False}, {"timeout": 0.01}, {"timeout": 0.01}):
         with pytest.raises(queue.Empty):
-            channel.get(block=False)
+            channel.get(**how)
+        assert training.account.phase == GAP, "nobody waits for it now"
     ahead.stop()
-    assert inspect.signature(queue.Queue.get) == inspect.signature(queues[1])
+    assert inspect.signature(queue.Queue.put) == inspect.signature(queues[0])
+    assert queue.Queue.get is queues[1]
 
 
 def test_queues_stay_as_they_are_where_no_thread_fetches(training, queues):

@@ -13,13 +13,11 @@ or make it smaller (pre-resized images).
 
 Estimate: the step without input wait is the ceiling, the next capacity caps it.
 
-Closer looks: DAT010 where later epochs read the same files again, DSK001 where the disk is saturated, DSK002 where a limit holds it. They
-are listed under this one, unless they are its reason: a memory limit too small for the data set, or somebody else on the disk.
-
 False alarms: a cold first epoch heals by itself once the page cache holds the data. While it lasts the title says so; afterwards only
 later epochs count, and that the first one had to wait is a note. Reads through FUSE or NFS show no blocks: the mount's
 type stands in. A `sleep` or lock in the dataset is not storage: it blocks without reads, or with few, and the kernel sees nobody wait for a
-disk (PSI).
+disk (PSI). DAT010 (later epochs read the same files again), DSK001 (a saturated disk) and DSK002 (a limit) look closer and are listed under
+this one, unless they are its reason: a memory limit too small for the data set, or somebody else on the disk.
 """
 
 from __future__ import annotations

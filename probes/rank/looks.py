@@ -164,12 +164,14 @@ class Look:
         depth = len(self.stack)
         if self.width < 0:
             self._measure(sys._getframe(1).f_locals.values())
-        for step in steps:
+        try:
+            for step in steps:
+                if self.open:
+                    self.enter(depth, step, parts.TRANSFORM)
+                yield step
+        finally:  # also where the walk is broken off
             if self.open:
-                self.enter(depth, step, parts.TRANSFORM)
-            yield step
-        if self.open:
-            self.leave(depth)
+                self.leave(depth)
 
     def hand_out(self, steps: Any) -> Any:
         """A list of steps that tells how far it was walked."""

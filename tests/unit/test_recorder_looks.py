@@ -292,3 +292,19 @@ def test_the_size_of_a_picture_is_read_before_its_first_transform(tmp_path: Path
 def test_functions_written_in_c_are_told_by_their_own_names(tmp_path: Path) -> None:
     _, _, parts = look_into(tmp_path, Numbers(Chain(abs, torch.tensor, int)))
     assert {"abs", "tensor", "int"} <= set(parts)
+
+
+class Picky(Chain):
+    """Looks for a step first, and breaks that walk off; then walks all, and works on by itself."""
+
+    def __call__(self, x: Any) -> Any:
+        assert any(isinstance(step, Short) for step in self.transforms)
+        x = super().__call__(x)
+        burn(5)
+        return x
+
+
+def test_a_walk_that_is_broken_off_claims_nothing_of_what_follows(tmp_path: Path) -> None:
+    _, _, parts = look_into(tmp_path, Numbers(Picky(Short(), Long())))
+    assert parts["Long"] >= 3 and parts["Numbers.__getitem__"] >= 5
+    assert max(parts, key=lambda part: parts[part]) == "Numbers.__getitem__"

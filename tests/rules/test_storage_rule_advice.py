@@ -175,6 +175,16 @@ def test_a_loader_that_reads_nothing_does_not_wait_for_the_network(asked_kb: flo
     assert isinstance(run_rule(RULES["DAT002"], analysis, Config()), Finding) is fires
 
 
+@pytest.mark.parametrize(("handed", "fires"), [(0.0, True), (0.04, True), (0.06, False)])
+def test_waiting_for_a_batch_that_is_made_is_not_waiting_for_storage(handed: float, fires: bool) -> None:
+    """Of 0.1 s a step, in two batches."""
+    made = dat002(wait=0.1, storage=jobs.DATA)
+    more = {("fetch.hand_over_s", f"rank:{n}"): handed / 2 for n in (0, 1)}
+    more |= {("step.batches", f"rank:{n}"): 2.0 for n in (0, 1)}
+    outcome = run_rule(RULES["DAT002"], replace(made, values={**made.values, **more}), Config())
+    assert isinstance(outcome, Finding) is fires
+
+
 def test_one_ranks_slow_data_is_not_the_disk_of_all() -> None:
     own = {0: rank(input_wait=0.0), 1: rank(input_wait=0.4)}
     waits = {("step.input_wait_s", f"rank:{n}"): phases["input_wait"] for n, phases in own.items()}

@@ -136,7 +136,7 @@ def cached(name: str, megabytes: int, *, strength: Strength = "clear", note: str
         family="storage",
         job=small("--steps=750", "--workers=1", "--persistent"),
         fixtures=around(megabytes),
-        truth=Truth(never=("DAT010",)) if below else Truth(roots=("DAT010",)),
+        truth=Truth(never=("DAT010",), also=("DAT002",)) if below else Truth(roots=("DAT010",)),
         strength=strength,
         remedy=None if below else Remedy(fixtures=around(AMPLE)),
         note=note,

@@ -122,7 +122,7 @@ SHARED = (
 
 
 def cached(name: str, megabytes: int, *, strength: Strength = "clear", note: str = "") -> Scenario:
-    """Two epochs of 360 MB, in a job that takes about 480 MB without its files.
+    """Two epochs of 360 MB, in a job that takes about 450 MB without its files.
 
     Of what a plain reader asks for in its second epoch, it reads 88 % again with 180 MB of room, 57 % with 280 MB, 23 % with 340 MB.
     """
@@ -145,10 +145,10 @@ def cached(name: str, megabytes: int, *, strength: Strength = "clear", note: str
 
 CACHED = (
     cached("memory-limit-below-the-data-set", 600),
-    cached("memory-limit-a-little-below-the-data-set", 760, strength="just above"),
+    cached("memory-limit-a-little-below-the-data-set", 730, strength="just above"),
     cached(
         "memory-limit-that-nearly-holds-the-data-set",
-        830,
+        790,
         strength="just below",
         note="the first epoch has to read everything, and may be called slow",
     ),

@@ -66,7 +66,8 @@ class Recorder:
         self.loader_ids: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self.batch_bytes: dict[int, int] = {}  # of each loader's first batch
         self.loaders_made: dict[int, int] = {}  # how often each was made
-        self.looks = list(LOOK_AT)  # steps from which on a batch's pictures are looked at, until it is known what they are
+        # steps from which on a batch's pictures are looked at, until it is known what they are
+        self.looks = list(LOOK_AT)
         self.saves: dict[tuple[str, int], dict[str, Any]] = {}
         self.saved_at = 0
         self.gc_began = 0

@@ -144,7 +144,9 @@ def name_of(value: Any) -> str | None:
         return None
     if type(value).__name__ == "partial" and hasattr(value, "func"):
         value = value.func
-    if isinstance(value, type) or type(value).__name__ in ("function", "builtin_function_or_method", "method"):
+    if type(value).__name__ == "builtin_function_or_method":  # torch.from_numpy is one of a class nobody knows
+        return str(value.__name__)[:_CHARACTERS]
+    if isinstance(value, type) or type(value).__name__ in ("function", "method"):
         return str(value.__qualname__)[:_CHARACTERS]
     return type(value).__qualname__[:_CHARACTERS]
 

@@ -187,9 +187,9 @@ def test_a_slow_length_is_asked_for_once(monkeypatch):
 
 
 def test_transforms_are_named_and_known_ones_show_their_settings():
-    chain = transforms.Compose([transforms.RandomCrop(24), Own(), transforms.Lambda(collate)])
+    chain = transforms.Compose([transforms.RandomCrop(24), Own(), transforms.Lambda(collate), torch.from_numpy])
     told = describe_dataset(Pictures(transform=chain))
-    assert told["transforms"] == ["RandomCrop", "Own", "Lambda"]
+    assert told["transforms"] == ["RandomCrop", "Own", "Lambda", "from_numpy"]
     assert told["transform_settings"][0].startswith("RandomCrop(size=(24, 24)")
     assert told["transform_settings"][1] is None
 

@@ -68,7 +68,7 @@ def _worker_curve(analysis: Analysis) -> WorkerCurve | None:
     samples = analysis.get("step.samples")
     if analysis.forecast is None or not samples or analysis.model is None:
         return None
-    knee = analysis.forecast.knee(room_for_workers(analysis), least=0)
+    knee = analysis.forecast.worth(room_for_workers(analysis))
     return worker_curve(analysis.forecast, samples * len(analysis.model.own), knee)
 
 

@@ -94,7 +94,7 @@ def _feed(known: _Known, steps: RankSteps, made: Loading) -> Feed:
         begin_s=known.of("step.epoch_start_s", rank) or 0.0,
         delay_s=delay_s,
         reading_s=made.blocked_s if reads else 0.0,
-        reading_full=reads and storage_ceiling(known.of, made)[0] is not None,
+        full_s=_full_s(known, made) if reads else 0.0,
         kernel_s=made.system_s or 0.0,
         faults_s=_faults_s(known, rank, made),
         hand_over_s=_hand_over(loader) if handed is None else (0.8 * handed, 1.2 * handed),
@@ -102,6 +102,12 @@ def _feed(known: _Known, steps: RankSteps, made: Loading) -> Feed:
         prefetch=(loader.prefetch_factor if loader else None) or 2,
         training_cores=_training_cores(model, made.cpu_s * batches, busy_s),
     )
+
+
+def _full_s(known: _Known, made: Loading) -> float:
+    """A batch's share of what the storage gives, where it gives no more: all ranks read from it."""
+    ceiling, _ = storage_ceiling(known.of, made)
+    return len(known.model.own) * made.samples / ceiling if ceiling else 0.0
 
 
 def _faults_s(known: _Known, rank: int, made: Loading) -> float:

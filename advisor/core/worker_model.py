@@ -48,7 +48,7 @@ class Feed:
     begin_s: float = 0.0  # begins of epochs, per step: no number of workers changes them
     delay_s: float = 0.0  # per step: the training thread stood in line for a core, on its way from batch to batch
     reading_s: float = 0.0  # mean of a batch, part of `waiting_s`: reads from what all workers share
-    reading_full: bool = False  # what they are read from gives no more
+    full_s: float = 0.0  # reads of a batch from what gives no more, by all workers together; 0: it may give more
     kernel_s: float = 0.0  # mean of a batch, part of `computing_s`: in workers mostly taking shared memory
     faults_s: float = 0.0  # per step: forward and backward inside the kernel, mostly touching what came in it
     hand_over_s: tuple[float, float] = (0.0, 0.0)  # from a worker's batch to the loop having it, at best and at worst
@@ -110,11 +110,17 @@ class Forecast:
         at = min(max(workers, 0), self.most)
         return self.best_s[at], self.worst_s[at]
 
-    def knee(self, cap: int | None = None, *, least: int = 1) -> int:
-        """The fewest workers that come near the best that `least` to `cap` of them can do, even at worst."""
-        most = max(least, self.most if cap is None else min(self.most, cap))
-        pace = min(self.worst_s[least : most + 1])
-        return next(n for n in range(least, most + 1) if self.worst_s[n] * _KNEE <= pace)
+    def knee(self, cap: int | None = None) -> int:
+        """The fewest workers, at least one, that come near the best that up to `cap` of them can do, even at worst."""
+        most = max(1, self.most if cap is None else min(self.most, cap))
+        pace = min(self.worst_s[1 : most + 1])
+        return next(n for n in range(1, most + 1) if self.worst_s[n] * _KNEE <= pace)
+
+    def worth(self, cap: int | None = None) -> int:
+        """The knee; none where workers are expected to bring next to nothing."""
+        knee = self.knee(cap)
+        alone, helped = (0.5 * sum(self.step_s(n)) for n in (0, knee))
+        return 0 if alone * _KNEE <= helped else knee
 
 
 def forecast(model: WorkerModel) -> Forecast | None:
@@ -193,10 +199,9 @@ class _Side:
     def _times(self, worker: Array, trainer: Array, work: Array) -> Array:
         feed = self.feed
         waits = feed.batches * _waits(feed, self.counts, worker, trainer, self)
-        if not self.kind or feed.reading_full:
-            # reads that are as quick as they can be are shared by any number of workers
-            rest = float(np.mean(feed.rest_s)) * trainer
-            waits = np.maximum(waits, feed.batches * (feed.reading_s / max(feed.workers, 1) - rest))
+        # reads that are as quick as they can be are shared by any number of workers
+        full_s = feed.full_s or (0.0 if self.kind else feed.reading_s / max(feed.workers, 1))
+        waits = np.maximum(waits, feed.batches * (full_s - float(np.mean(feed.rest_s)) * trainer))
         return self._step_s(waits, trainer, work)
 
     def _step_s(self, waits: Array, trainer: Array, work: Array) -> Array:

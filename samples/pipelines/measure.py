@@ -11,6 +11,7 @@ from typing import Any
 from samples.faults.observe import JobWentWrong, observe
 from samples.faults.runner import STEADY_HEAP, Bench, disturbed, held
 from samples.faults.scenario import CannotBeMade
+from samples.faults.score import NOISE
 from samples.pipelines.catalogue import Pipeline
 
 
@@ -38,6 +39,13 @@ class Row:
     @property
     def inside(self) -> bool | None:
         return self.predicted[0] <= self.measured <= self.predicted[1] if self.predicted and self.measured else None
+
+    @property
+    def held(self) -> bool | None:
+        """Inside the interval, give or take what two runs of one job differ by."""
+        if not self.predicted or not self.measured:
+            return None
+        return self.predicted[0] * (1 - NOISE) <= self.measured <= self.predicted[1] * (1 + NOISE)
 
 
 def measure(pipeline: Pipeline, bench: Bench, *, tries: int = 2) -> Row:

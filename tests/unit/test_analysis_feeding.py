@@ -44,6 +44,16 @@ def test_waiting_is_reading_where_blocks_were_read() -> None:
     assert feed(fed(rows(blocks=200))).reading_s == pytest.approx(0.01)
 
 
+def test_a_disk_that_gives_no_more_is_shared_by_all_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {("storage.read_mb_s", "job"): 1.0, ("storage.limit_mb_s", "job"): 1.0}
+    monkeypatch.setattr("advisor.analysis.analyse.storage_values", lambda *args: known)
+    reading = rows(blocks=200)  # 12.8 kB a sample: 78 samples a second
+    assert feed(fed(reading)).full_s == pytest.approx(8 * 0.0128)
+    loaders = {100 + rank: {"loaders": [TRAIN]} for rank in (0, 1)}
+    both = recording({0: plan(), 1: plan()}, batches={0: batches(reading), 1: batches(reading)}, facts=loaders)
+    assert feed(both).full_s == pytest.approx(2 * 8 * 0.0128)
+
+
 def test_every_kind_of_batch_is_played_in_its_share() -> None:
     many = rows(280, wall=20, cpu=20, delay=0)
     many = [

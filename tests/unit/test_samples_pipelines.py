@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,10 @@ def test_the_headline_counts_what_was_measured() -> None:
     assert (GOOD.ratio, GOOD.inside, HIGH.ratio, HIGH.inside) == (pytest.approx(1.0), True, pytest.approx(1.2), False)
     said = headline([GOOD, HIGH, NONE])[0]
     assert said.startswith("2 pipelines: the prediction is off by 10% in the median, 20% at most; 1 of 2")
+    near = replace(GOOD, measured=112.0)
+    assert (near.inside, near.held, HIGH.held) == (False, True, False)
+    assert "1 of 2 measurements inside the predicted interval, 2 give or take 5%" in headline([GOOD, near])[0]
+    assert "| 112 | 0.89 | within 5% |" in markdown([near], MACHINE)
     assert headline([NONE]) == ["Nothing was measured."]
 
 

@@ -104,7 +104,7 @@ def test_reads_from_a_shared_device_may_be_as_fast_as_they_can_be() -> None:
     reading = replace(FEED, computing_s=(0.01,), waiting_s=(0.15,), reading_s=0.15)
     assert played(reading).step_s(3) == pytest.approx((0.1, 0.15))
     assert played(replace(reading, reading_s=0.0)).step_s(3) == pytest.approx((0.1, 0.1)), "a sleep is nobody else's"
-    assert played(replace(reading, reading_full=True)).step_s(3) == pytest.approx((0.15, 0.15)), "known to be full"
+    assert played(replace(reading, full_s=0.14)).step_s(3) == pytest.approx((0.14, 0.14)), "known to be full"
 
 
 def test_what_crowding_was_measured_to_cost_replaces_what_it_might() -> None:
@@ -158,6 +158,20 @@ def test_the_same_model_gives_the_same_forecast() -> None:
 def test_the_knee_is_the_fewest_workers_near_the_best(worst_ms: tuple[int, ...], cap: int | None, knee: int) -> None:
     times = tuple(ms / 1000 for ms in worst_ms)
     assert Forecast(0, times, times).knee(cap) == knee
+
+
+@pytest.mark.parametrize(
+    ("best_ms", "worst_ms", "worth"),
+    [
+        ((100, 99, 99), (100, 101, 101), 0),
+        ((100, 80, 80), (100, 99, 99), 1),  # a tenth is expected, though it may be nothing
+        ((200, 110, 100), (200, 120, 104), 2),
+    ],
+)
+def test_workers_that_bring_next_to_nothing_are_not_worth_it(
+    best_ms: tuple[int, ...], worst_ms: tuple[int, ...], worth: int
+) -> None:
+    assert Forecast(0, tuple(t / 1000 for t in best_ms), tuple(t / 1000 for t in worst_ms)).worth() == worth
 
 
 def test_beyond_the_last_count_nothing_changes() -> None:

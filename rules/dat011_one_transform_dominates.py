@@ -45,6 +45,7 @@ from rules.rule import Threshold, Thresholds, confidence, rule, severity
 _HALVED = 0.5
 # The other cure is the better one only by more than two runs of one job differ.
 _CLEARLY = 0.95
+_ALIKE = 1.1  # equal loaders of two ranks on two cores differed by 1.04 while one rank waited 80 ms and the other 26
 _WORKERS_SHARE = 0.20  # of the job's CPU time, as for DAT001: less, and it is others than the workers who crowd
 _WORKER_RULES = ("DAT003", "DAT004")
 # Where cores, storage or hand-over are short by themselves, a sample's transforms are not the root.
@@ -101,9 +102,15 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         saving=model_of(a).saving(
             best, worst, f"this run's batches with {part.name} at half its CPU time or without it"
         ),
-        explains=("DAT001", *(_WORKER_RULES if better else ())),
+        explains=("DAT001", *(("DAT008",) if _made_alike(a) else ()), *(_WORKER_RULES if better else ())),
         causes=(*_CIRCUMSTANCES, *(() if better else _WORKER_RULES)),
     )
+
+
+def _made_alike(a: Analysis) -> bool:
+    """Batches take as long to make on every rank: that one of them waits more for its own is chance, the others' wait hides theirs."""
+    walls = a.by_rank("fetch.wall_s")
+    return max(walls.values()) <= _ALIKE * min(walls.values())
 
 
 def _crowding_s(a: Analysis) -> float:

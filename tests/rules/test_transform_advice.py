@@ -61,3 +61,10 @@ def test_exhausted_cpus_are_traced_to_the_line_where_samples_are_made() -> None:
 @pytest.mark.parametrize(("seen", "looks"), [(13, 20), (5, 5)])
 def test_few_stacks_or_stacks_all_over_name_no_line(seen: int, looks: int) -> None:
     assert found("DAT001", stacks(seen, looks)).fixes[0].where == Where(SCRIPT, 42)
+
+
+@pytest.mark.parametrize(("slower", "chance"), [(1.09, True), (1.2, False)])
+def test_which_of_equally_fed_ranks_comes_last_is_chance(slower: float, chance: bool) -> None:
+    made = jobs.dat011()
+    walls = {("fetch.wall_s", "rank:1"): slower * made.value("fetch.wall_s", 0)}
+    assert ("DAT008" in found("DAT011", replace(made, values={**made.values, **walls})).explains) is chance

@@ -30,7 +30,7 @@ def fault(
         family="input",
         job=given,
         fixtures=(images,) if images else (),
-        truth=Truth(never=("DAT011",)) if below else Truth(roots=("DAT011",), line=line, says=says),
+        truth=Truth(never=("DAT011",), also=("DAT001",)) if below else Truth(roots=("DAT011",), line=line, says=says),
         strength=strength,
         remedy=Remedy(job=fixed) if fixed else None,
         note=note,

@@ -1,0 +1,3 @@
+"""Stands in for torchdata's StatefulDataLoader: modules, names and arguments as there."""
+
+from .stateful_dataloader import StatefulDataLoader as StatefulDataLoader

@@ -32,8 +32,9 @@ from advisor.core.recording import Recording
 from advisor.core.report import PHASES, Report
 from advisor.diagnose import diagnose
 
-# By how much the mean step of runs of one job differs where nothing was changed, standard deviation. On two shared CPU cores 0.05 to 0.09
-# were measured over hours, page faults taken off; on GPUs it is smaller, and 0.02 is an assumption.
+# By how much the mean step of runs of one job differs where nothing was changed, standard deviation. Measured on two shared CPU cores, five
+# runs each in two quiet minutes: 0.08 with one rank (0.06 without page faults), 0.04 with two; a little more over hours. On GPUs it is
+# smaller, and 0.02 is an assumption.
 BETWEEN_RUNS = 0.05
 BETWEEN_RUNS_GPU = 0.02
 # What is assumed weighs as much as this many repeated runs, where some are given.

@@ -58,14 +58,14 @@ def other_job(base: Report, other: Report) -> str:
     old, new = base.throughput.batch_size, other.throughput.batch_size
     if old and new and abs(new - old) > 0.01 * old:
         return f"batch size {old:g} → {new:g} a rank: a step is other work"
-    sizes = [_parameters(report) for report in (base, other)]
-    if all(sizes) and sizes[0] != sizes[1]:
+    was, now = _parameters(base), _parameters(other)
+    if any(was[name] != now[name] for name in was.keys() & now.keys()):
         return "the models have other parameters: a step is other work"
     given = [options(report.job.argv) for report in (base, other)]
     for name in _MODEL_OPTIONS:
-        was, now = given[0].get(f"--{name}"), given[1].get(f"--{name}")
-        if was != now:
-            return f"--{name} {was or 'not given'} → {now or 'not given'}: a step is other work"
+        one, two = given[0].get(f"--{name}"), given[1].get(f"--{name}")
+        if one != two:
+            return f"--{name} {one or 'not given'} → {two or 'not given'}: a step is other work"
     return ""
 
 
@@ -93,11 +93,12 @@ def training_loader(about: Mapping[str, Any]) -> Mapping[str, Any]:
     return known[-1] if known else loaders[0] if len(loaders) == 1 else {}
 
 
-def _parameters(report: Report) -> tuple[Any, ...]:
+def _parameters(report: Report) -> dict[str, Any]:
+    """What tells one model from another: bytes under DDP, and tensors that the optimizer steps; what is not known is absent."""
     about: Mapping[str, Any] = report.facts.get("0") or {}
-    wrapped = [d.get("total_parameter_size_bytes") for d in about.get("ddp") or () if isinstance(d, Mapping)]
-    tensors = (about.get("optimizer") or {}).get("parameters")
-    return (*wrapped, tensors) if tensors is not None and bool(wrapped) else (tensors,) if tensors is not None else ()
+    sizes = [d.get("total_parameter_size_bytes") for d in about.get("ddp") or () if isinstance(d, Mapping)]
+    found = {"bytes": sizes or None, "tensors": (about.get("optimizer") or {}).get("parameters")}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _flat(mapping: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

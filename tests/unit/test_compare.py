@@ -130,7 +130,6 @@ def test_another_batch_size_is_compared_by_samples_with_a_warning() -> None:
     ("facts", "argv", "note"),
     [
         (about(optimizer={"parameters": 161}), (), "other parameters"),
-        (about(ddp=[{"total_parameter_size_bytes": 5}], optimizer={"parameters": 62}), (), "other parameters"),
         (about(optimizer={"parameters": 62}), ("--model", "vgg19"), "--model not given → vgg19"),
     ],
 )
@@ -138,6 +137,15 @@ def test_another_model_is_warned_of(facts: dict[str, Any], argv: tuple[str, ...]
     base = noisy_run("a", 1, facts=about(optimizer={"parameters": 62}))
     other = noisy_run("b", 2, facts=facts, meta={"argv": ("python", "train.py", *argv)})
     assert any(note in told for told in pair_of(base, other).notes)
+
+
+def test_a_model_under_ddp_is_the_model_without() -> None:
+    ddp = about(ddp=[{"total_parameter_size_bytes": 5}], optimizer={"parameters": 62})
+    alone = noisy_run("a", 1, facts=about(optimizer={"parameters": 62}))
+    assert pair_of(alone, noisy_run("b", 2, ranks=2, facts=ddp)).notes == ()
+    larger = about(ddp=[{"total_parameter_size_bytes": 6}], optimizer={"parameters": 62})
+    pair = pair_of(noisy_run("b", 2, ranks=2, facts=ddp), noisy_run("c", 3, ranks=2, facts=larger))
+    assert any("other parameters" in note for note in pair.notes)
 
 
 def test_what_cannot_be_compared_is_said_and_not_guessed() -> None:

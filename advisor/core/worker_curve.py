@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from advisor.core.format import rate
-from advisor.core.worker_model import Forecast
+
+if TYPE_CHECKING:
+    from advisor.core.worker_model import Forecast  # it computes with numpy, which nobody needs to show a curve
 
 
 @dataclass(frozen=True, slots=True)

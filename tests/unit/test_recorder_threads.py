@@ -26,7 +26,12 @@ class Training(Loop):
 
     def noted(self) -> bool:
         account = self.account
-        account.clocked, account.clocked_at, account.last_step_ns, account.fewest_marks = False, account.step, 1_000_000, 6
+        account.clocked, account.clocked_at, account.last_step_ns, account.fewest_marks = (
+            False,
+            account.step,
+            1_000_000,
+            6,
+        )
         self.recorder._note_or_mark(account)
         on = self.recorder.tape.on
         self.recorder.tape.forget()

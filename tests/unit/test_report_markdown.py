@@ -12,7 +12,9 @@ from markdown_it.token import Token
 
 from advisor.report import render
 
-OWN_HTML = re.compile(r"(<details><summary>(Evidence|The run|All numbers of workers|Machine and versions)</summary>|</details>)\n?")
+OWN_HTML = re.compile(
+    r"(<details><summary>(Evidence|The run|All numbers of workers|Machine and versions)</summary>|</details>)\n?"
+)
 
 
 def parsed(name: str) -> list[Token]:

@@ -92,7 +92,10 @@ def test_stacks_are_read_as_py_spy_writes_them() -> None:
     )
     assert list(parse_raw(text)) == [
         CountedStack(
-            26616, "MainThread", (Frame("step", "/job/my (old) model.py", 8), Frame("<module>", "/job/train.py", 14)), 418
+            26616,
+            "MainThread",
+            (Frame("step", "/job/my (old) model.py", 8), Frame("<module>", "/job/train.py", 14)),
+            418,
         ),
         CountedStack(None, "pin", (Frame("run", "/usr/lib/python3.11/threading.py", 982),), 3),
         CountedStack(77, "", (Frame("<module>", "/job/a.py", 1),), 2),

@@ -195,7 +195,26 @@ SHARED_MEMORY = (
 )
 
 
+BEHIND_A_THREAD = (
+    fault(
+        "too-few-workers-behind-a-thread",
+        "DAT004",
+        job("--transform=6", "--steps=120", "--workers=1", "--persistent", "--ahead"),
+        line=LOADER,
+        fixed=job("--transform=6", "--steps=120", "--workers=2", "--persistent", "--ahead"),
+        note="a thread of the script's own fetches from the loader; the loop waits at a queue",
+    ),
+    fault(
+        "workers-that-suffice-behind-a-thread",
+        "DAT004",
+        job("--transform=1", "--steps=200", "--workers=1", "--persistent", "--ahead"),
+        strength="just below",
+    ),
+)
+
+
 SCENARIOS = (
+    *BEHIND_A_THREAD,
     *IN_PROCESS,
     *(replace(scenario, fixtures=(Images(per_class=32),)) for scenario in FILES),
     *(replace(scenario, fixtures=(Images(per_class=32, scale=2.0),)) for scenario in LARGE_FILES),

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
+import queue
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import models
@@ -45,6 +48,31 @@ class Pictures(Dataset):
         return torch.from_numpy(picture), index % 10
 
 
+def ahead(data: DataLoader[tuple[Tensor, int]], stop: threading.Event) -> Iterator[tuple[Tensor, Tensor]]:
+    """What many write themselves: a thread runs through the loader, the loop takes batches from a queue."""
+    batches: queue.Queue[tuple[Tensor, Tensor] | None] = queue.Queue(2)
+
+    def fill() -> None:
+        for batch in data:
+            while not stop.is_set():
+                try:
+                    batches.put(batch, timeout=0.1)
+                    break
+                except queue.Full:
+                    pass
+            if stop.is_set():
+                return
+        batches.put(None)
+
+    thread = threading.Thread(target=fill)
+    thread.start()
+    try:
+        yield from iter(batches.get, None)
+    finally:
+        stop.set()
+        thread.join()
+
+
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     add = parser.add_argument
@@ -56,6 +84,7 @@ def parse() -> argparse.Namespace:
     add("--workers", type=int, default=0)
     add("--persistent", action="store_true")
     add("--prefetch", type=int)
+    add("--ahead", action="store_true", help="a thread of its own runs through the loader")
     add("--files", help="folder of pictures to read")
     add("--transform", type=float, default=0.0, metavar="MS", help="CPU time of a picture's preprocessing")
     add("--large", type=float, default=0.0, metavar="MS", help="CPU time on top for every --large-every'th picture")
@@ -86,7 +115,7 @@ def main() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     step = 0
     while step < options.steps:
-        for pictures_now, labels in data:
+        for pictures_now, labels in ahead(data, threading.Event()) if options.ahead else data:
             loss = nn.functional.cross_entropy(model(pictures_now), labels)
             optimizer.zero_grad()
             loss.backward()

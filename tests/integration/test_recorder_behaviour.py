@@ -1,0 +1,46 @@
+"""Loading with and without the recorder: what a job can tell of its batches, its dice, its errors and its workers is the same."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from test_recorder_jobs import rings, run, steps
+
+pytestmark = pytest.mark.torch
+
+OWN = ("_rn50_advisor_rank", "sitecustomize")
+# modules of the standard library that the recorder may bring into a worker
+NEEDED_MAX = 8
+
+
+# Where a worker's error is met depends on which worker was first: torch looks at what has come before it waits for more.
+MET = re.compile(r"line \d+, in _next_data\n.*\n(?: +[\^~]+\n)?")
+
+
+def told(output: str) -> list[str]:
+    return MET.sub("in _next_data\n", output).splitlines()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="before Python 3.11 a frame cannot leave its traceback")
+def test_samples_dice_errors_and_workers_are_those_of_the_job_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "rings"
+    folder.mkdir()
+    alone = run("behaviour.py", tmp_path / "alone")
+    watched = run("behaviour.py", tmp_path / "watched", folder=folder)
+    assert alone.returncode == watched.returncode == 0, watched.stderr
+    said, said_watched = told(alone.stdout), told(watched.stdout)
+    assert len(said) > 60 and sum("ValueError: a broken" in line for line in said) >= 4
+    for line, line_watched in zip(said, said_watched, strict=True):
+        assert line_watched == line
+    assert len(steps(rings(folder)[0])) >= 30, "it was watched indeed"
+    (threads, modules), (threads_watched, modules_watched) = (
+        json.loads((tmp_path / name).read_text()) for name in ("alone", "watched")
+    )
+    assert threads_watched == threads
+    added = {name for name in set(modules_watched) - set(modules) if not name.startswith(OWN)}
+    assert added <= set(sys.stdlib_module_names) and len(added) <= NEEDED_MAX, added
+    assert not set(modules) - set(modules_watched)

@@ -127,7 +127,7 @@ def _flat(a: Analysis, t: Thresholds) -> _Limit | None:
             continue
         why = _why_a_limit(a, t, rate, sold, spread)
         if why:
-            note = f"between the slow and the fast fifth of {a.get('storage.seconds') or 0:.0f} seconds, {why}"
+            note = f"from the median to the fast tenth of {a.get('storage.seconds') or 0:.0f} seconds, {why}"
             evidence = (
                 Evidence(f"storage.{name}_spread", spread, "share", t["flat"], note),
                 Evidence(f"storage.usual_{name}_s", rate, unit, None, f"from {place_of(a)} in each second"),
@@ -169,7 +169,7 @@ RULE = rule(
         "near": Threshold(0.90, "of the limit: the last tenth is lost between its slices"),
         "exceeded": Threshold(0.05, "of the time: as much as a finding must cost"),
         "packets": Threshold(1.0, "a second: single packets are bursts"),
-        "flat": Threshold(0.03, "measured: up to 0.4 % under a limit, 20 % and more at a disk that nobody holds back"),
+        "flat": Threshold(0.03, "measured: up to 1 % under a limit, 10 % and more at a disk that nobody holds back"),
         "device": Threshold(0.50, "the larger part of the waiting is before the disk, where limits are"),
         "round": Threshold(0.015, "of a number: what file systems read beside the files"),
         "chance": Threshold(

@@ -34,7 +34,7 @@ STORAGE_VALUES: dict[str, tuple[str, str]] = {
     "storage.limit_mb_s": ("MB/s", "what a control group of the job lets it read from the disk"),
     "storage.limit_reads_s": ("reads/s", "the same, as a number of reads"),
     "storage.seconds": ("readings", "readings of the disk's counters, about one a second"),
-    "storage.mb_spread": ("", "from the slow fifth of these seconds to the fast fifth, in bytes read, over the median"),
+    "storage.mb_spread": ("", "from the median of these seconds to the fast tenth, in bytes read, over the median"),
     "storage.reads_spread": ("", "the same in reads"),
     "storage.volume_exceeded_share": ("", "share of the time in which the provider held back this volume"),
     "storage.instance_exceeded_share": ("", "share of the time in which the provider held back the machine's disks"),

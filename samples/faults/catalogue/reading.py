@@ -46,7 +46,7 @@ THROTTLED = (
         "limit-on-the-number-of-reads-a-little",
         "DSK002",
         reading("--steps=200", "--workers=2", "--persistent"),
-        SlowDisk(0, files=3300, reads_per_s=420),
+        SlowDisk(0, files=3300, reads_per_s=350),
         strength="just above",
         fixed=SlowDisk(QUICK, files=3300),
     ),

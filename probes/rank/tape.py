@@ -54,6 +54,7 @@ class Tape:
         self.batch_size = batch_size
         self.fetch = (account, True, self.loader)
         self.words = account.ring.words
+        account.ring.phase(account.phase, account.step, account.since)  # the next fetch counts on from here
         self.limit = WIDTH * (account.fewest_marks * steps - 1)  # that of the mark which ends the last one
         self.inside_backward = False
         self.on = True

@@ -21,6 +21,7 @@ LOADER = ("/env/torch/utils/data/dataloader.py", "__next__", 700)
 MODULE = ("/env/torch/nn/modules/module.py", "_call_impl", 1790)
 TENSOR = ("/env/torch/_tensor.py", "backward", 640)
 OPTIMIZER = ("/env/torch/optim/sgd.py", "step", 120)
+SAVE = ("/env/torch/serialization.py", "save", 900)
 LAUNCHER = ("/env/torch/distributed/run.py", "main", 900)
 
 
@@ -33,6 +34,7 @@ def stack(count: int, line: int, *inner: tuple[str, str, int], outer: tuple[tupl
 
 
 STEPS = [stack(10, FETCH, LOADER), stack(90, FORWARD, MODULE), stack(150, BACKWARD, TENSOR), stack(40, STEP, OPTIMIZER)]
+CHECKPOINT = [stack(9, 29, (SCRIPT, "keep", 40), SAVE), stack(2, 29, (SCRIPT, "keep", 39), MODULE)]
 
 
 def lines(rows: list[Any], *, share: float = 0.3) -> dict[int, int]:
@@ -54,6 +56,8 @@ def lines(rows: list[Any], *, share: float = 0.3) -> dict[int, int]:
         ([*STEPS, stack(30, 22, ("/job/model.py", "prepare", 5))], {}),
         ([*STEPS, stack(30, FORWARD, MODULE, ("/job/model.py", "forward", 9))], {}),
         ([*STEPS, stack(30, FETCH, LOADER, ("/job/data.py", "__getitem__", 9))], {}),
+        ([*STEPS, *CHECKPOINT, stack(30, 29, (SCRIPT, "keep", 42))], {}),
+        ([*STEPS, stack(9, 29, SAVE), stack(30, 30)], {30: 30}),
         (STEPS, {}),
         ([], {}),
     ],
@@ -66,6 +70,8 @@ def lines(rows: list[Any], *, share: float = 0.3) -> dict[int, int]:
         "a function called between fetch and backward",
         "the user's model",
         "the user's dataset",
+        "the rest of a function that saves",
+        "a line of a loop that saves by itself",
         "nothing but torch",
         "an empty profile",
     ],

@@ -34,7 +34,7 @@ check: ## formatting, lints, types, layers and tests, in an environment that is 
 bench: $(DEV) ## what the advisor costs a training job
 	@$(BIN)/python tests/bench/overhead.py
 
-faults: $(DEV) ## seeded faults on real jobs: how often the verdict is right (about an hour on two cores)
+faults: $(DEV) ## seeded faults on real jobs: how often the verdict is right (more than a hundred scenarios, one after the other)
 	@$(BIN)/python -m samples.faults --json .faults/results.json --markdown samples/faults/RESULTS.md
 
 clean: ## remove the demo's images and runs, and all caches

@@ -11,7 +11,7 @@ Fix: fewer bytes (bf16 or fp16 compression hook), fewer exchanges (gradient accu
 larger batch per rank), a faster path (NVLink, InfiniBand; fewer nodes).
 
 Estimate: half the bytes take half the wire time; accumulation over two batches halves it too. The exposed wire time is the ceiling. Where
-backward hides a part of the exchange, that half comes off what is exposed: measured 1.46 where half of the exposed part promised 1.11.
+backward hides a part of the exchange, half of the whole comes off what is exposed.
 
 False alarms: waiting for a straggler (COM002 names it).
 """

@@ -150,7 +150,8 @@ RULE = rule(
             0.70, "below it, waiting for reads or locks is a third of the work and cores are not the limit alone"
         ),
         "crowding": Threshold(
-            0.10, "a tenth of the step, as for neighbours (CPU003); sound jobs without workers show up to 5 %"
+            0.10,
+            "a tenth of the step, as for neighbours (CPU003); sound jobs without workers show 2 to 5 %, one showed 10 %",
         ),
         "workers_share": Threshold(0.20, "of the job's CPU time: less, and it is others than the workers who crowd"),
         "spare_cores": Threshold(0.5, "half a core: less cannot carry another worker"),

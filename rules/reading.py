@@ -70,8 +70,13 @@ def cpu_of_workers_s(a: Analysis) -> float:
 
 
 def delay_of_own_making(a: Analysis) -> dict[int, float]:
-    """Seconds per step that each rank's training thread waits for a core which the job itself, not a neighbour, keeps busy."""
-    job, others = a.value("cpu.job_cores"), a.get("cpu.other_cores") or 0.0
+    """Seconds per step that each rank's training thread waits for a core which the job itself, not a neighbour, keeps busy.
+
+    Empty where nobody saw what neighbours take.
+    """
+    job, others = a.value("cpu.job_cores"), a.get("cpu.other_cores")
+    if others is None:
+        return {}
     return {rank: delay * job / max(job + others, 1e-9) for rank, delay in a.by_rank("step.run_delay_s").items()}
 
 

@@ -19,7 +19,7 @@ from .patches import _wraps as wraps
 from .patches import iterator_init, loader_init, worker_loop
 from .phases import FORWARD, INPUT, TRAINING
 from .recorder import LOADERS_MAX, count_samples
-from .ring import PHASE, SINCE
+from .ring import PHASE
 from .standins import hide_frame
 from .tape import BATCH
 
@@ -165,10 +165,8 @@ class Foreign:
         if batch is None:  # how a thread says that there is no more
             self.failed(source, token, over=True)
         elif tape.on:
-            now = perf_counter_ns()
-            tape.marks.extend((BATCH, now, count_samples(batch, tape.batch_size)))
+            tape.marks.extend((BATCH, perf_counter_ns(), count_samples(batch, tape.batch_size)))
             tape.words[PHASE] = FORWARD
-            tape.words[SINCE] = now
         else:
             recorder.fetch_end(token, batch)
 

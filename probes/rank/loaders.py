@@ -11,6 +11,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from .facts import call_frames
+from .parts import own as attributes
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -108,10 +109,7 @@ def describe_dataset(dataset: Any, depth: int = 0) -> dict[str, Any]:
 
 def own(value: Any, name: str) -> Any:
     """An attribute as it lies in the object or its classes; None where code would have to run for it."""
-    try:
-        found = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        found = {}
+    found = attributes(value)
     if name in found:
         return found[name]
     modules = found.get("_modules")  # nn.Module keeps its children apart
@@ -226,13 +224,12 @@ def _settings(step: Any) -> str | None:
 
 def _held(dataset: Any) -> list[str]:
     """What workers cannot share with the process they are forked from: open files, connections, tensors on a device."""
-    try:
-        attributes = list(object.__getattribute__(dataset, "__dict__").values())[:_ATTRIBUTES]
-    except AttributeError:
-        return []
     tensors = own(dataset, "tensors")
     found = set()
-    for value in [*attributes, *(tensors if isinstance(tensors, (list, tuple)) else ())]:
+    for value in [
+        *list(attributes(dataset).values())[:_ATTRIBUTES],
+        *(tensors if isinstance(tensors, (list, tuple)) else ()),
+    ]:
         module = type(value).__module__.partition(".")[0]
         if module in _HANDLES:
             found.add("%s.%s" % (module.lstrip("_"), type(value).__qualname__))

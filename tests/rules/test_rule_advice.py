@@ -502,3 +502,9 @@ def test_of_an_exchange_that_backward_partly_hides_half_the_bytes_save_more_than
 def test_only_where_there_are_other_ranks_did_they_follow(ranks: int, said: bool) -> None:
     alone = jobs.job({n: rank() for n in range(ranks)}, deaths=(death(0, exit_code=1),))
     assert ("followed" in found("RUN002", alone).fixes[0].title) is said
+
+
+def test_dat001_blames_no_workers_for_waits_that_neighbours_may_have_caused() -> None:
+    crowded = jobs.dat001(wait=0.01, crowd=0.4)
+    assert isinstance(run_rule(RULES["DAT001"], crowded, Config()), Finding)
+    assert isinstance(run_rule(RULES["DAT001"], jobs.without(crowded, "cpu.other_cores"), Config()), Clear)

@@ -13,7 +13,7 @@ from advisor.edits.advise import Advice, Job, advise
 from advisor.edits.difference import shown_name, unified
 from advisor.edits.request import request_of
 
-PATH = "/work/train.py"
+PATH = "/job/train.py"
 
 
 def advice_on(snippet: Snippet, *more: Source, edited: bool = False) -> Advice | None:
@@ -28,7 +28,7 @@ def advice_on(snippet: Snippet, *more: Source, edited: bool = False) -> Advice |
         known=snippet.known,
         through=snippet.through,
         sources=(Source(PATH, "", snippet.before, edited), *more),
-        job=Job(snippet.argv, "/work"),
+        job=Job(snippet.argv, "/job"),
     )
 
 
@@ -56,7 +56,7 @@ def test_the_advice_is_the_edit(snippet, tmp_path):
 
 def test_options_of_the_main_script_are_found_for_a_loader_in_another_file():
     module = Snippet("", "def make(args):\n    return DataLoader(data, num_workers=args.workers)\n", None)
-    main = Source("/work/main.py", "", 'parser.add_argument("--workers", type=int, default=2)\n')
+    main = Source("/job/main.py", "", 'parser.add_argument("--workers", type=int, default=2)\n')
     advice = advice_on(Snippet(**{**_fields(module), "change": "DataLoader(..., num_workers=6)"}), main)
     assert advice is not None and advice.words == ("pass --workers 6",)
     assert advice.diff is not None and advice.diff.startswith("--- a/main.py\n+++ b/main.py\n")
@@ -64,7 +64,7 @@ def test_options_of_the_main_script_are_found_for_a_loader_in_another_file():
 
 def test_a_diff_may_change_two_files():
     module = Snippet("", "def make(args):\n    return DataLoader(data, num_workers=args.workers)\n", None)
-    main = Source("/work/main.py", "", 'parser.add_argument("--workers", type=int, default=2)\n')
+    main = Source("/job/main.py", "", 'parser.add_argument("--workers", type=int, default=2)\n')
     advice = advice_on(module, main)
     assert advice is not None and advice.diff is not None
     assert "+++ b/train.py" in advice.diff and "+++ b/main.py" in advice.diff
@@ -109,10 +109,10 @@ def test_a_masked_line_is_never_part_of_a_diff():
 
 
 def test_files_are_named_from_where_the_job_was_started():
-    assert shown_name("/work/src/train.py", "/work") == "src/train.py"
-    assert shown_name("/work/src/train.py", "/work/") == "src/train.py"
-    assert shown_name("/workplace/train.py", "/work") == "workplace/train.py"
-    assert shown_name("train.py", "/work") == "train.py"
+    assert shown_name("/job/src/train.py", "/job") == "src/train.py"
+    assert shown_name("/job/src/train.py", "/job/") == "src/train.py"
+    assert shown_name("/jobplace/train.py", "/job") == "jobplace/train.py"
+    assert shown_name("train.py", "/job") == "train.py"
 
 
 def _fields(snippet: Snippet) -> dict[str, object]:

@@ -16,10 +16,10 @@ from advisor.edits import attach
 from advisor.edits.attach import with_edits
 
 TEXT = "train = DataLoader(data, num_workers=2)\ntest = DataLoader(other, num_workers=0)\n"
-SOURCE = Source("/work/src/train.py", "", TEXT)
+SOURCE = Source("/job/src/train.py", "", TEXT)
 
 
-def analysis(*loaders: dict[str, Any], cwd: str | None = "/work") -> Analysis:
+def analysis(*loaders: dict[str, Any], cwd: str | None = "/job") -> Analysis:
     meta = Meta("", ("torchrun", "src/train.py"), "/elsewhere", "", 0.0, 0, 0)
     facts = {"0": {"loaders": list(loaders), "cwd": cwd, "argv": ["src/train.py"]}}
     return Analysis(meta, 1, StepTime(None, None, 0, 0), Throughput(None, None, None, 1), facts=facts)
@@ -87,7 +87,7 @@ def test_an_iterable_data_set_must_share_out_its_samples_first(there: int, wante
     text = f"train = DataLoader(data, num_workers={there})\n"
     fix = Fix("", f"DataLoader(..., num_workers={wanted})", Where("src/train.py", 1))
     of = analysis(loader(num_workers=there, sampler="_InfiniteConstantSampler"))
-    made = edited(fix, of, Source("/work/src/train.py", "", text))
+    made = edited(fix, of, Source("/job/src/train.py", "", text))
     assert (made.diff is not None) == edits
     assert ("get_worker_info" in made.change) == (not edits)
 
@@ -118,7 +118,7 @@ def test_a_data_set_that_relies_on_workers_is_not_left_without(told: dict[str, A
 def test_words_stand_under_the_change():
     text = 'p.add_argument("--workers", type=int, default=2)\ntrain = DataLoader(data, num_workers=args.workers)\n'
     of = analysis(loader(line=2))
-    fix = edited(Fix(FIX.title, FIX.change, Where("src/train.py", 2)), of, Source("/work/src/train.py", "", text))
+    fix = edited(Fix(FIX.title, FIX.change, Where("src/train.py", 2)), of, Source("/job/src/train.py", "", text))
     assert fix.change == "DataLoader(..., num_workers=6)\npass --workers 6"
     assert fix.diff is not None and "default=6" in fix.diff
 

@@ -308,3 +308,21 @@ def test_a_walk_that_is_broken_off_claims_nothing_of_what_follows(tmp_path: Path
     _, _, parts = look_into(tmp_path, Numbers(Picky(Short(), Long())))
     assert parts["Long"] >= 3 and parts["Numbers.__getitem__"] >= 5
     assert max(parts, key=lambda part: parts[part]) == "Numbers.__getitem__"
+
+
+class Touchy(torch.Tensor):  # type: ignore[misc, name-defined]
+    """A tensor whose shape is the job's own code."""
+
+    @property
+    def shape(self) -> Any:
+        raise RuntimeError("not yet computed")
+
+
+def test_a_picture_that_cannot_be_asked_for_its_size_is_nothing_to_the_job(tmp_path: Path) -> None:
+    class Pictures(Numbers):
+        def __getitem__(self, index: int) -> Any:
+            self.transform(torch.zeros(3, 40, 60).as_subclass(Touchy))
+            return index
+
+    batch, look, _ = look_into(tmp_path, Pictures(Chain(Short())))
+    assert batch.tolist() == BATCH and (look["width"], look["height"]) == (-1, -1)

@@ -1,0 +1,207 @@
+"""Cloud instances: a table without unit errors, matching by what a machine holds, and metadata services that answer, lie or stay silent."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from advisor.instances import by_name, instances, match
+from advisor.instances.catalogue import sources
+from advisor.instances.metadata import ask
+from advisor.reference.gpu_names import known_models
+
+# Data sheets: nominal GB of one GPU. A row in GiB or MiB, or of another variant, is not among them.
+GPU_MEMORY_GB = {
+    "V100": {16, 32},
+    "A100-SXM": {40, 80},
+    "A100-PCIe": {40, 80},
+    "H100-SXM": {80},
+    "H100-NVL": {94},
+    "H200": {141},
+    "B200": {180, 192},
+    "T4": {16},
+    "A10G": {24},
+    "L4": {24},
+    "L40S": {48},
+    "A6000": {48},
+}
+
+
+def test_every_row_names_a_known_gpu_and_its_sources() -> None:
+    for one in instances():
+        assert one.gpu in known_models() and one.sources
+        assert set(one.sources) <= set(sources())
+    assert len({one.name for one in instances()}) == len(instances())
+
+
+def test_no_row_has_a_unit_error() -> None:
+    for one in instances():
+        assert one.gpu_memory_gb in GPU_MEMORY_GB[one.gpu], one
+        assert one.gpus in (1, 2, 4, 8)
+        # providers sell 2 to 24 GiB a vCPU: GB for GiB is 7 % off and passes, MiB, TiB or a figure of one GPU does not
+        assert 2 <= one.memory_gib / one.vcpus <= 24, one
+        assert one.vcpus / one.gpus >= 4, one
+        # in Gb/s: the smallest network of several GPUs is 10, the largest known 3,600; GB/s would be below
+        assert one.network_gbit_per_s is None or 10 <= one.network_gbit_per_s <= 3600, one
+        assert (one.gpus > 1) or one.link is None, one
+        assert "SXM" not in one.gpu or one.gpus == 1 or one.link == "nvlink", one
+
+
+def test_sizes_of_a_family_grow_together() -> None:
+    for small in instances():
+        for large in instances():
+            alike = (small.provider, small.gpu, small.gpu_memory_gb) == (large.provider, large.gpu, large.gpu_memory_gb)
+            if alike and small.gpus == large.gpus and small.vcpus < large.vcpus:
+                assert small.memory_gib <= large.memory_gib, (small.name, large.name)
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        (
+            {"gpu": "NVIDIA A100-SXM4-40GB", "gpus": 8, "gpu_memory_gib": 39.4, "vcpus": 96, "memory_gib": 1121.0},
+            ["p4d.24xlarge"],
+        ),
+        ({"gpu": "NVIDIA A100-SXM4-80GB", "gpus": 8, "gpu_memory_gib": 79.3, "vcpus": 240}, ["gpu_8x_a100_80gb_sxm4"]),
+        ({"gpu": "NVIDIA A10G", "gpus": 1, "gpu_memory_gib": 22.5, "vcpus": 8, "memory_gib": 30.9}, ["g5.2xlarge"]),
+        ({"gpu": "NVIDIA H100 80GB HBM3", "gpus": 8, "link": "pcie"}, []),
+        ({"gpu": "NVIDIA GeForce RTX 4090", "gpus": 1}, []),
+        ({"gpu": "a name nobody knows", "gpus": 1}, []),
+        ({"gpu": "NVIDIA A10G", "gpus": 3}, []),
+    ],
+)
+def test_a_machine_is_known_by_what_it_holds(given: dict[str, Any], names: list[str]) -> None:
+    assert [one.name for one in match(**given)] == names
+
+
+def test_what_is_not_given_is_not_asked() -> None:
+    names = {one.name for one in match("NVIDIA A100-SXM4-40GB", 8)}
+    assert {"p4d.24xlarge", "a2-highgpu-8g", "Standard_ND96asr_v4"} < names
+
+
+def test_a_part_of_an_instance_is_still_known_by_its_gpus_the_nearest_size_first() -> None:
+    found = match("NVIDIA A10G", 1, vcpus=6)
+    assert {one.name for one in found[:2]} == {"g5.xlarge", "g5.2xlarge"}
+
+
+def test_names_are_found_however_they_are_written() -> None:
+    found = by_name("standard_nd96asr_V4")
+    assert found is not None and found.gpus == 8
+    assert by_name("z9.mega") is None
+
+
+Answers = Mapping[tuple[str, str], tuple[int, str, Mapping[str, str], Mapping[str, str]]]
+
+
+@contextmanager
+def service(answers: Answers) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """A local HTTP server: (method, path) to (status, text, headers it sends, headers it wants)."""
+    asked: list[tuple[str, str]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            asked.append((self.command, self.path))
+            status, text, sends, wants = answers.get((self.command, self.path), (404, "", {}, {}))
+            if any(self.headers.get(name) != value for name, value in wants.items()):
+                status, text = 401, ""
+            self.send_response(status)
+            for name, value in sends.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        do_GET = do_PUT = answer
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", asked
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+TOKEN = {"X-aws-ec2-metadata-token": "secret"}
+LIFETIME = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
+GOOGLE = {"Metadata-Flavor": "Google"}
+AWS: Answers = {
+    ("PUT", "/latest/api/token"): (200, "secret", {}, LIFETIME),
+    ("GET", "/latest/meta-data/instance-type"): (200, "p4d.24xlarge", {}, TOKEN),
+}
+GCP: Answers = {
+    ("GET", "/computeMetadata/v1/instance/machine-type"): (
+        200,
+        "projects/1234/machineTypes/a2-highgpu-8g",
+        GOOGLE,
+        GOOGLE,
+    )
+}
+AZURE: Answers = {
+    ("GET", "/metadata/instance/compute/vmSize?api-version=2021-02-01&format=text"): (
+        200,
+        "Standard_ND96asr_v4",
+        {},
+        {"Metadata": "true"},
+    )
+}
+LONG_S = 20.0  # a loaded machine may take its time; nobody waits for it where there is an answer
+
+
+@pytest.mark.parametrize(("answers", "provider", "gpus"), [(AWS, "AWS", 8), (GCP, "GCP", 8), (AZURE, "Azure", 8)])
+def test_each_provider_is_understood(answers: Answers, provider: str, gpus: int) -> None:
+    with service(answers) as (address, _):
+        named = ask(address, LONG_S)
+    assert named is not None and named.provider == provider
+    assert named.instance is not None and named.instance.gpus == gpus and named.instance.provider == provider
+
+
+def test_an_instance_that_the_table_lacks_keeps_its_name() -> None:
+    changed = {**AWS, ("GET", "/latest/meta-data/instance-type"): (200, "p9.96xlarge", {}, TOKEN)}
+    with service(changed) as (address, _):
+        named = ask(address, LONG_S)
+    assert named is not None and named.name == "p9.96xlarge" and named.instance is None
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {},
+        {("GET", "/latest/meta-data/instance-type"): (200, "p4d.24xlarge", {}, {})},  # no token: not the second version
+        {("GET", "/computeMetadata/v1/instance/machine-type"): (200, "a/b/a2-highgpu-8g", {}, {})},  # not Google's own
+        {**AWS, ("GET", "/latest/meta-data/instance-type"): (200, "<html>sign in</html>", {}, {})},
+        {**AWS, ("GET", "/latest/meta-data/instance-type"): (200, "", {}, {})},
+        {**AWS, ("GET", "/latest/meta-data/instance-type"): (302, "", {"Location": "http://127.0.0.1:1/"}, {})},
+        {**AWS, ("GET", "/latest/meta-data/instance-type"): (200, "ü" * 500, {}, {})},
+    ],
+)
+def test_what_is_no_such_service_is_no_answer(answers: Answers) -> None:
+    with service(answers) as (address, _):
+        assert ask(address, LONG_S) is None
+
+
+def test_nothing_but_the_type_is_asked_for() -> None:
+    with service(AWS) as (address, asked):
+        ask(address, LONG_S)
+    assert {path for _, path in asked} == {path for table in (AWS, GCP, AZURE) for _, path in table}
+
+
+def test_nobody_listening_is_no_answer() -> None:
+    with service({}) as (address, _):
+        pass
+    assert ask(address, LONG_S) is None
+
+
+def test_a_proxy_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    with service(AWS) as (address, _):
+        assert ask(address, LONG_S) is not None

@@ -23,6 +23,7 @@ from .layout import (
     PHASE_CODE,
     PHASES,
     SPAN_CODE,
+    STEP_FIELDS,
 )
 
 if TYPE_CHECKING:
@@ -52,6 +53,9 @@ TURNS_WITHOUT_LOADER = 2
 # once in this time.
 CLOCKED_EVERY_NS = 100_000_000
 CLOCKED_EVERY_MAX = 64
+# Fields that are zero in a step that `take_usual_step` takes, between those that are not.
+BEFORE_GC_NS = (0,) * (STEP_FIELDS.index("gc_ns") - STEP_FIELDS.index("gap_ns") - 1)
+BEFORE_SAMPLES = (0,) * (STEP_FIELDS.index("samples") - STEP_FIELDS.index("gc_ns") - 1)
 LONG_GC_NS = 5_000_000  # collections beyond this get a line of their own on the timeline
 
 
@@ -347,20 +351,40 @@ class Account:
             or self.loaders.get(loader) != TRAINING
             or not self._first_optimizer == self._last_optimizer == optimizer
             or self._optimizer_depth
+            or self.fetching.batches
         ):
             return False
-        wall = self.wall
-        wall[INPUT], wall[FORWARD], wall[BACKWARD] = batch - began, backward - batch, backward_end - backward
-        wall[CLIP], wall[OPTIMIZER], wall[GAP] = step - backward_end, step_end - step, fetch - step_end
-        self.samples, self.micro_batches, self.loader = samples, 1, loader
         self.backwards += 1
         self.optimizers += 1
-        self._write(fetch)
+        # as `_write` would: in a step that is not clocked and had no other mark, all the rest is zero
+        self.ring.write(
+            KIND_STEP,
+            self.flags,
+            (
+                self.step,
+                began,
+                fetch,
+                batch - began,
+                backward - batch,
+                backward_end - backward,
+                step - backward_end,
+                step_end - step,
+                fetch - step_end,
+                *BEFORE_GC_NS,
+                self.gc_ns,
+                *BEFORE_SAMPLES,
+                samples,
+                1,
+                loader,
+                self.self_ns - self._self_at_step,
+                0,
+            ),
+        )
+        self._self_at_step = self.self_ns
         self.last_step_ns = fetch - began
         self.t_start = self.since = fetch
         self.step += 1
-        self.samples = self.micro_batches = self.gc_ns = self.flags = 0
-        self.wall = [0] * len(PHASES)
+        self.gc_ns = self.flags = 0
         return True
 
     def _choose_clock(self) -> None:
@@ -447,7 +471,8 @@ class Account:
         )
         self._delay_at_step = delay
         self._self_at_step = self.self_ns
-        fetching.clear()
+        if fetching.batches:
+            fetching.clear()
         self.ring.cost(self.self_ns, self.errors)
 
     def become_rank(self, ring: Ring, run_delay: Callable[[], int]) -> None:

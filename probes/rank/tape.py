@@ -27,7 +27,21 @@ MARK_NS = 1_500
 class Tape:
     """`marks` is one flat list, extended by a whole mark at a time: a collector or signal handler may run between any two bytecodes."""
 
-    __slots__ = ("_at", "batch_size", "fetch", "inside_backward", "limit", "loader", "marks", "on", "thread", "words")
+    __slots__ = (
+        "_at",
+        "batch_size",
+        "elements",
+        "fetch",
+        "inside_backward",
+        "limit",
+        "loader",
+        "marks",
+        "on",
+        "samples",
+        "step",
+        "thread",
+        "words",
+    )
 
     def __init__(self) -> None:
         self.marks: list[int] = []
@@ -41,9 +55,12 @@ class Tape:
         self.thread = 0
         self.loader = -1  # the one DataLoader whose fetches are noted
         self.batch_size: int | None = None
+        self.elements = -1  # of the batch counted last, in its first tensor; -1 unknown
+        self.samples = 0  # in that batch
         self.fetch: Any = None  # what stands for a noted fetch until its batch is there
         self.limit = 0
         self.inside_backward = False
+        self.step = 0  # about: the account puts it right when it reads
         self.words: Any = None  # the live part of the ring's header
         self._at = 0
 
@@ -53,6 +70,7 @@ class Tape:
         self.loader = account.last_loader
         self.batch_size = batch_size
         self.fetch = (account, True, self.loader)
+        self.step = account.step
         self.words = account.ring.words
         account.ring.phase(account.phase, account.step, account.since)  # the next fetch counts on from here
         self.limit = WIDTH * (account.fewest_marks * steps - 1)  # that of the mark which ends the last one
@@ -73,6 +91,7 @@ class Tape:
             account.clock = clock
             account.replaying = False
         account.ring.phase(account.phase, account.step, account.since)
+        account.ring.cost(account.self_ns, account.errors)
         account.self_ns += perf_counter_ns() - began + len(noted) // WIDTH * MARK_NS
 
     def _replay(self, account: Account, noted: list[int]) -> None:

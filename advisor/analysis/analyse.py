@@ -37,6 +37,7 @@ from advisor.analysis.own_cost import own_cost
 from advisor.analysis.pulses import periodic_stalls
 from advisor.analysis.searching import search_values
 from advisor.analysis.shifts import change_segments, speed_changes
+from advisor.analysis.starting import start_values
 from advisor.analysis.steady import RankSteps, all_steps, steady_steps, tails
 from advisor.analysis.storage import storage_values
 from advisor.analysis.threads import thread_values
@@ -100,6 +101,7 @@ def analyse(recording: Recording) -> Analysis:
     fed_by = feed(recording, steady, accounts, loaders, missing) if accounts else None
     lines = _hot_lines(recording, values)
     _run_values(recording, everything, values)
+    values.update(start_values(recording, everything))
     values.update(shared_memory_values(recording) | search_values(recording, missing))
     values.update(error_values(recording, devices))
     values.update(path_values(devices, paths))

@@ -52,6 +52,10 @@ VALUES: dict[str, tuple[str, str]] = {
     "gap.io_share": ("", "share of the stack samples between steps that stood in file writes, prints or loggers"),
     "run.evaluation_share": ("", "evaluation's share of the run since the first step"),
     "run.duration_s": ("s", "since the job's start"),
+    "start.total_s": ("s", "from the job's start until the first step of every rank was done, a usual step taken off"),
+    "start.before_s": ("s", "from the job's start until the first fetch of its slowest rank to start"),
+    "start.fetch_s": ("s", "that rank's first fetch beyond a usual one"),
+    "start.first_step_s": ("s", "the rest of its first step beyond a usual one"),
     "comm.wire_s": ("s", "exposed communication of the rank that arrives last: the wire itself"),
     "comm.span_s": (
         "s",

@@ -55,6 +55,7 @@ class Truth:
     also: tuple[str, ...] = ()  # true as well, beside the root
     never: tuple[str, ...] = ()
     noted: tuple[str, ...] = ()  # among the findings, whatever their severity
+    silent: tuple[str, ...] = ()  # not among them, whatever their severity
     line: str = ""  # the source line that the first fix names contains this
     says: str = ""  # somewhere in title, evidence or fixes of the root
 

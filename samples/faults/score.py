@@ -31,9 +31,11 @@ def judge(truth: Truth, report: Mapping[str, Any]) -> Judgement:
     root = next((f for f in report["findings"] if f["rule"] == said["rule"]), None)
     ranks = tuple(root["scope"]["ranks"]) if root else ()
     alarms = tuple(sorted(f["rule"] for f in roots if is_false_alarm(truth, f["rule"])))
-    missing = set(truth.noted) - {f["rule"] for f in report["findings"]}
+    told = {f["rule"] for f in report["findings"]}
+    missing, needless = set(truth.noted) - told, set(truth.silent) & told
     why = _why_wrong(truth, said["rule"] or said["state"], ranks, alarms)
     why = why or (f"nothing said of {', '.join(sorted(missing))}" if missing else "")
+    why = why or (f"{', '.join(sorted(needless))} is not to be told of" if needless else "")
     place = names_place(truth, root) if root and not why and (truth.line or truth.says) else None
     return Judgement(said["rule"] or said["state"], ranks, not why, why, alarms, place)
 

@@ -291,6 +291,18 @@ def lop004(spent: float = 0.2, output: float | None = 0.1, *, seen: bool = True,
     return job({0: rank(gap=spent), 1: rank(gap=spent)}, values=values, hot_lines=lines, **more)
 
 
+def lop005(total: float = 200.0, run: float = 1000.0, *, first_step: float = 0.1, **more: Any) -> Analysis:
+    """Of the start-up this share is the first step's own, a tenth the first fetch."""
+    values = {
+        "start.total_s": total,
+        "start.before_s": (0.9 - first_step) * total,
+        "start.fetch_s": 0.1 * total,
+        "start.first_step_s": first_step * total,
+        "run.duration_s": run,
+    }
+    return job({0: rank()}, values=values, **more)
+
+
 def stands(
     number: int, *, waits: bool = False, culprit: bool = False, phase: str = "forward", **more: Any
 ) -> StalledRank:

@@ -237,6 +237,24 @@ TABLES: dict[str, Table] = {
         best=({"spent": 0.2}, 1 / 0.8),
         also_fires={"no stack samples could be had": {"output": None, "seen": False}},
     ),
+    "LOP005": Table(
+        jobs.lop005,
+        lines={
+            "seconds": ({"total": 120.0, "run": 500.0}, {"total": 119.9, "run": 500.0}),
+            "share": ({"total": 100.0, "run": 1000.0}, {"total": 99.9, "run": 1000.0}),
+            "run": ({"total": 90.0, "run": 600.0}, {"total": 90.0, "run": 599.9}),
+        },
+        false_alarms={
+            "a short run, most of it start-up": {"total": 40.0, "run": 60.0},
+            "a long run has a long start-up only where it is a share of it": {"total": 100.0, "run": 5000.0},
+            "a run that goes on": {"total": 100.0, "run": 700.0, "running": True},
+        },
+        severities=(({}, "low"), ({"total": 900.0}, "low")),
+        also_fires={
+            "two minutes are long in a long run": {"total": 130.0, "run": 90_000.0},
+            "two minutes are long while it runs": {"total": 130.0, "run": 140.0, "running": True},
+        },
+    ),
     "RUN001": Table(
         jobs.run001,
         lines={

@@ -62,6 +62,9 @@ def report(*findings: dict[str, Any], state: str = "") -> dict[str, Any]:
         (Truth(also=("COM004",), noted=("COM004",)), report(finding("COM004", "low")), True, ()),
         (Truth(also=("COM004",), noted=("COM004",)), report(), False, ()),
         (Truth(roots=("DAT008",), noted=("COM002",)), report(finding("DAT008")), False, ()),
+        # what must not be said, whatever its weight
+        (Truth(never=("LOP005",), silent=("LOP005",)), report(finding("LOP005", "low")), False, ()),
+        (Truth(never=("LOP005",), silent=("LOP005",)), report(finding("DAT003", "low")), True, ()),
     ],
 )
 def test_a_verdict_is_right_when_root_ranks_and_all_that_must_be_said_agree(

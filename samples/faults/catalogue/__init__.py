@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from samples.faults.catalogue import course, endings, healthy, host, loading, loop, ranks, reading, transforms, wire
+from samples.faults.catalogue import course, endings, healthy, host, loading, loop, ranks, reading, start, transforms, wire
 from samples.faults.scenario import Scenario
 
 SCENARIOS: tuple[Scenario, ...] = (
@@ -14,6 +14,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     *wire.SCENARIOS,
     *host.SCENARIOS,
     *loop.SCENARIOS,
+    *start.SCENARIOS,
     *course.SCENARIOS,
     *endings.SCENARIOS,
 )

@@ -1,0 +1,38 @@
+"""What passes before training is under way: until the first fetch, in the first fetch, and in the first step beyond a usual one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from advisor.analysis.steady import RankSteps
+from advisor.core.analysis import JOB
+from advisor.core.recording import Recording
+
+
+def start_values(recording: Recording, everything: Mapping[int, RankSteps]) -> dict[tuple[str, str], float]:
+    """Of the rank whose first step was done last: all others waited for it. Nothing where no rank made two steps."""
+    parts = [_parts(recording, steps) for steps in everything.values() if steps.step.size > 1]
+    if not parts:
+        return {}
+    before_s, fetch_s, first_s = max(parts, key=sum)
+    return {
+        ("start.before_s", JOB): before_s,
+        ("start.fetch_s", JOB): fetch_s,
+        ("start.first_step_s", JOB): first_s,
+        ("start.total_s", JOB): before_s + fetch_s + first_s,
+    }
+
+
+def _parts(recording: Recording, steps: RankSteps) -> tuple[float, float, float]:
+    """Usual is the median of the later half: compilation may go on through several steps, but not through most."""
+    later = slice(steps.step.size // 2, None)
+    waits, evaluation = steps.columns["input_wait"], steps.columns["evaluation"]
+    usual_wait = float(np.median((waits / steps.count)[later]))
+    usual_s = float(np.median(((steps.length - evaluation) / steps.count)[later]))
+    count = float(steps.count[0])
+    beyond = max(0.0, float(steps.length[0] - evaluation[0]) - count * usual_s)
+    fetch = min(beyond, max(0.0, float(waits[0]) - count * usual_wait))
+    before = max(0.0, (int(steps.start_ns[0]) - recording.meta.started_ns) / 1e9)
+    return before, fetch, beyond - fetch

@@ -10,7 +10,8 @@ Evidence: the quota in cores; share of enforcement periods in which the group wa
 Fix: raise or remove the limit (`docker --cpus`, Kubernetes `limits.cpu`, the cgroup's `cpu.max`); until then size worker and thread
 counts to the quota.
 
-Estimate: a throttled rank brought to the median of those that are not; where all are throttled, its time held back given back.
+Estimate: a throttled rank brought to the median of those that are not, and the steps that a pause made longer than usual with it; where
+all are throttled, their time held back given back, down to what their CPU work takes on all cores of the host.
 
 False alarms: a quota that is never reached throttles nothing and is not reported.
 """
@@ -25,18 +26,21 @@ from advisor.core.step_model import StepModel
 from rules.reading import model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
+# Of a throttled rank's lag behind the free ones: what may have other causes.
+NOT_GIVEN_BACK = 0.25
+
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     held, periods = a.by_rank("quota.throttled_s_per_s"), a.by_rank("quota.throttled_share")
     quota, step = a.by_rank("quota.cores"), a.value("step.time_s")
-    model = model_of(a)
+    model, host_cores = model_of(a), a.get("cpu.host_cores")
     # a rank may have a quota before it has made its first step
     ranks = tuple(
         r for r in model.own if r in quota and held.get(r, 0.0) >= t["held"] and periods.get(r, 0.0) >= t["periods"]
     )
     if not ranks:
         return Clear(RULE.id)
-    best, worst = _after(model, held, ranks, 1.0), _after(model, held, ranks, 0.5)
+    best, worst = _after(model, held, ranks, 1.0, host_cores), _after(model, held, ranks, 0.5, host_cores)
     lost = step - 0.5 * (best + worst)
     level = severity(lost / step)
     if level is None:
@@ -81,9 +85,12 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     )
 
 
-def _after(model: StepModel, held: dict[int, float], ranks: tuple[int, ...], given_back: float) -> float:
+def _after(
+    model: StepModel, held: dict[int, float], ranks: tuple[int, ...], given_back: float, host_cores: float | None
+) -> float:
     """Step time when the throttled ranks get this share of their time held back again, or become as the unthrottled ones."""
     free = [rank for rank in model.own if rank not in ranks]
+    unsure = 0.0 if given_back == 1.0 else NOT_GIVEN_BACK
     changes = {}
     for rank in ranks:
         own = model.own_s(rank)
@@ -91,10 +98,14 @@ def _after(model: StepModel, held: dict[int, float], ranks: tuple[int, ...], giv
         target = own - given_back * min(held[rank], 0.9) * own
         if free:
             usual = float(np.median([model.own_s(other) for other in free]))
-            target = usual if given_back == 1.0 else usual + 0.25 * max(0.0, own - usual)
+            target = usual + unsure * max(0.0, own - usual)
         for phase, seconds in model.own[rank].items():
             changes[rank, phase] = seconds * target / own if own > 0 else 0.0
-    return model.step_if(changes)
+    if not free:
+        return model.step_if(changes, floor_s=(model.job_cpu_s or 0.0) / host_cores if host_cores else 0.0)
+    # a pause of the kernel's hits some steps, not all: it is in the mean step, and not in the rank's usual work
+    pauses_s = max(held[rank] for rank in ranks) * model.step_s
+    return model.step_if(changes, jitter_s=model.jitter_s - (1.0 - unsure) * min(model.jitter_s, pauses_s))
 
 
 RULE = rule(

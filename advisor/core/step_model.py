@@ -45,9 +45,14 @@ class StepModel:
         return work / self.allowed_cores
 
     def step_if(
-        self, changes: Mapping[tuple[int, str], float], *, wire_s: float | None = None, floor_s: float = 0.0
+        self,
+        changes: Mapping[tuple[int, str], float],
+        *,
+        wire_s: float | None = None,
+        jitter_s: float | None = None,
+        floor_s: float = 0.0,
     ) -> float:
-        """Step time when `changes[rank, phase]` seconds replace today's; never below `floor_s`."""
+        """Step time when `changes[rank, phase]` seconds replace today's, with this wire and jitter; never below `floor_s`."""
         own = {rank: dict(phases) for rank, phases in self.own.items()}
         for (rank, phase), seconds in changes.items():
             own[rank][phase] = max(0.0, seconds)
@@ -55,7 +60,8 @@ class StepModel:
         wire = self.wire_s if wire_s is None else wire_s
         # jitter comes from the work that varies: it shrinks with the slowest rank, it does not grow with it
         scale = min(1.0, slowest / self.slowest_s) if self.slowest_s > 0 else 1.0
-        return max(slowest + wire + self.jitter_s * scale, floor_s, 1e-9)
+        jitter = self.jitter_s if jitter_s is None else jitter_s
+        return max(slowest + wire + jitter * scale, floor_s, 1e-9)
 
     def at_best(self, after_s: float) -> float:
         """The shortest that a step may become which is expected to take `after_s`, once nobody waits for a late rank or a core.

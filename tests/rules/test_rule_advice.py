@@ -201,6 +201,27 @@ def test_cpu001_survives_a_throttled_rank_without_a_step() -> None:
     assert finding.scope.ranks == (1,)
 
 
+def test_cpu001_gives_the_pauses_of_one_rank_back_with_its_quota() -> None:
+    analysis = jobs.cpu001(rest=0.5)
+    assert analysis.model is not None
+    # the rank's usual step is half as long again as the other's; pauses in some steps double the mean
+    bursts = replace(analysis.model, step_s=1.5, own={0: rank(0.5), 1: rank(0.75)})
+    held = {**analysis.values, ("quota.throttled_s_per_s", "rank:1"): 0.6}
+    finding = run_rule(RULES["CPU001"], replace(analysis, model=bursts, values=held), Config())
+    assert isinstance(finding, Finding) and finding.saving is not None
+    assert finding.saving.speedup[1] > 2.7, "what is left of the pauses is no part of the best case"
+
+
+def test_cpu001_on_all_ranks_leaves_them_their_work() -> None:
+    analysis = jobs.cpu001(everybody=True)
+    assert analysis.model is not None
+    cores = {**analysis.values, ("cpu.host_cores", "job"): 2.0}
+    finding = run_rule(
+        RULES["CPU001"], replace(analysis, model=replace(analysis.model, job_cpu_s=1.8), values=cores), Config()
+    )
+    assert not isinstance(finding, Finding) or best_step_s(finding) >= 0.9 * 0.9
+
+
 def test_cpu003_names_the_ranks_that_get_no_core() -> None:
     assert found("CPU003").scope.ranks == ()
     analysis = jobs.cpu003(only=0.0)

@@ -204,7 +204,7 @@ class SlowDisk:
             # nothing that is read again shall come out of the page cache below the disk
             device, mounted = stack.enter_context(loop_disk(place, "disk", image_bytes, direct=bool(lower)))
             group = stack.enter_context(control_group("io"))
-            self._throttle(group, lower or device)
+            self.throttle(group, lower or device)
             self._fill(mounted / "data")
             reader = [sys.executable, str(_DISK_READER), str(mounted / "others"), str(self.pause_ms)]
             command = [*ENDS_WITH_US, *entering(group), *reader]
@@ -212,7 +212,7 @@ class SlowDisk:
                 stack.callback(end_process, subprocess.Popen(command, start_new_session=True))
             yield Conditions(prefix=entering(group), values={"disk": str(mounted / "data")})
 
-    def _throttle(self, group: Path, device: str) -> None:
+    def throttle(self, group: Path, device: str) -> None:
         number = Path(device).stat().st_rdev
         numbers = f"{os.major(number)}:{os.minor(number)}"
         for most, key, name in ((self.bytes_per_s, "rbps", "bps"), (self.reads_per_s, "riops", "iops")):

@@ -1,0 +1,228 @@
+"""Where ResNet50 stalls, in the way of DS-Analyzer: storage, preparation and compute each alone, and what the slowest of them foretells.
+
+    python -m samples.stalls [--only GLOB] [--markdown FILE]
+
+Each setup runs four times: the files alone off a cold disk (F), files and transforms alone out of the page cache (P), training on random
+tensors (G), and the training as it is, under the advisor. What min(F, P, G) foretells is held against the last, and so is what the
+advisor, which sees only the last one, takes for the limit. The method: Mohan et al., "Analyzing and Mitigating Data Stalls in DNN
+Training", VLDB 2021.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from samples.faults.fixtures import Images, SlowDisk, control_group, entering, loop_disk
+from samples.faults.observe import JobWentWrong, observe
+from samples.faults.results import machine
+from samples.faults.runner import STEADY_HEAP, Bench, Interrupted, held, open_bench
+from samples.faults.scenario import CannotBeMade, Conditions, Fixture, Job
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / ".faults"
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", **STEADY_HEAP}
+LIMIT_S = 240.0
+HEAD = ("setup", "F", "P", "G", "min", "measured", "off", "stalled on", "the advisor", "its capacities")
+
+
+@dataclass(frozen=True, slots=True)
+class ColdImages:
+    """`{images}`: pictures on a disk of their own, none of them in the page cache, read by the job at this rate at most (0: no limit)."""
+
+    bytes_per_s: int
+    images: Images
+
+    @contextlib.contextmanager
+    def hold(self, folder: Path) -> Iterator[Conditions]:
+        with contextlib.ExitStack() as stack:
+            made = Path(stack.enter_context(self.images.hold(folder)).values["images"])
+            size = sum(file.stat().st_size + 8192 for file in made.rglob("*.jpg"))
+            device, mounted = stack.enter_context(loop_disk(folder, "disk", size * 5 // 4 + (32 << 20)))
+            group = stack.enter_context(control_group("io"))
+            SlowDisk(self.bytes_per_s, 0).throttle(group, device)
+            shutil.copytree(made, mounted / "data")
+            subprocess.run(["sync"], check=True)
+            Path("/proc/sys/vm/drop_caches").write_text("3")
+            yield Conditions(prefix=entering(group), values={"images": str(mounted / "data")})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    name: str
+    images: Images
+    disk: int = 0  # bytes/s; 0: the page cache
+    arguments: tuple[str, ...]
+    steps: int
+    workers: int = 1
+
+    def words(self, *more: str) -> tuple[str, ...]:
+        said = ("--data={images}", "--model=resnet50", "--no-eval", *self.arguments)
+        return (*said, f"--steps={self.steps}", f"--workers={self.workers}", *more)
+
+
+SMALL, LARGE = Images(per_class=40), Images(per_class=16, scale=3.0)
+SETUPS = (
+    Setup(name="500x375, in memory", images=SMALL, arguments=("--image-size=64", "--batch-size=16"), steps=60),
+    Setup(
+        name="500x375, disk of 4 MB/s",
+        images=SMALL,
+        disk=4_000_000,
+        arguments=("--image-size=32", "--batch-size=8"),
+        steps=45,
+        workers=3,
+    ),
+    Setup(
+        name="500x375, disk of 2 MB/s",
+        images=SMALL,
+        disk=2_000_000,
+        arguments=("--image-size=32", "--batch-size=8"),
+        steps=45,
+        workers=3,
+    ),
+    Setup(name="1500x1125, in memory", images=LARGE, arguments=("--image-size=32", "--batch-size=8"), steps=60),
+    Setup(name="1500x1125, in memory, 224 pixels", images=LARGE, arguments=("--batch-size=4",), steps=40),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Images/s. `files` is None where no disk is read."""
+
+    setup: str
+    files: float | None
+    preparation: float
+    compute: float
+    measured: float
+    verdict: str
+    capacities: Mapping[str, float]  # as the advisor takes them to be
+
+    @property
+    def foretold(self) -> float:
+        return min(self.preparation, self.compute, *(() if self.files is None else (self.files,)))
+
+    @property
+    def off(self) -> float:
+        return self.foretold / self.measured - 1
+
+    @property
+    def stalled_on(self) -> str:
+        known = {"storage": self.files, "preparation": self.preparation, "nothing: compute": self.compute}
+        return min((name for name in known if known[name] is not None), key=lambda name: known[name] or 0.0)
+
+
+def measure(setup: Setup, bench: Bench) -> Row:
+    """Raises CannotBeMade, JobWentWrong."""
+    disk = (ColdImages(setup.disk, setup.images),) if setup.disk else (setup.images,)
+    files = loaded(setup, disk, bench, "--files-only") if setup.disk else None
+    preparation = loaded(setup, (setup.images,), bench)
+    compute = trained(setup, (setup.images,), bench, "--synthetic")
+    report = trained(setup, disk, bench)
+    return Row(
+        setup.name,
+        files,
+        preparation,
+        float(compute["throughput"]["samples_per_s"]),
+        float(report["throughput"]["samples_per_s"]),
+        report["verdict"]["rule"] or report["verdict"]["state"],
+        {c["stage"]: c["samples_per_s"] for c in report["capacities"] if c["samples_per_s"]},
+    )
+
+
+def loaded(setup: Setup, fixtures: Sequence[Fixture], bench: Bench, *more: str) -> float:
+    with under(fixtures, bench) as (conditions, _):
+        words = [word.format_map(conditions.values) for word in setup.words(*more)]
+        command = [*conditions.prefix, sys.executable, "-m", "samples.pipelines.loads", *words]
+        done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S)
+    if done.returncode:
+        raise JobWentWrong(done.stderr[-2000:])
+    return float(done.stdout)
+
+
+def trained(setup: Setup, fixtures: Sequence[Fixture], bench: Bench, *more: str) -> Mapping[str, Any]:
+    job = Job("train.py", setup.words(*more), environment=ENVIRONMENT)
+    with under(fixtures, bench) as (conditions, folder):
+        return observe(job, conditions, folder / "job").report
+
+
+@contextlib.contextmanager
+def under(fixtures: Sequence[Fixture], bench: Bench) -> Iterator[tuple[Conditions, Path]]:
+    with (
+        tempfile.TemporaryDirectory(dir=bench.folder, ignore_cleanup_errors=True) as name,
+        held(tuple(fixtures), Path(name)) as conditions,
+    ):
+        yield conditions, Path(name)
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    known = ", ".join(f"{stage} {rate:.0f}" for stage, rate in row.capacities.items())
+    rates = (row.files, row.preparation, row.compute, row.foretold, row.measured)
+    return (
+        row.setup,
+        *("" if rate is None else f"{rate:.0f}" for rate in rates),
+        f"{row.off:+.0%}",
+        row.stalled_on,
+        row.verdict,
+        known,
+    )
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    known, off = machine(), [abs(row.off) for row in rows]
+    system = f"Python {known['python']}, torch {known['torch']}, Linux {known['kernel']}"
+    lines = [
+        "# Where ResNet50 stalls, part by part and as a whole",
+        "",
+        "Made by `python -m samples.stalls --markdown`; run it again instead of editing this.",
+        "",
+        f"{known['date']}: {known['cores']} cores, {known['memory_gib']} GiB, {system}.",
+        "",
+        f"{len(rows)} setups of ResNet50 on one core, images/s. The least of F (files off the disk), P (files and transforms) and G",
+        f"(training on random tensors) is off from the training as a whole by {statistics.median(off):.0%} in the median,",
+        f"{max(off):.0%} at most. The last two columns are the advisor's, which has seen only the training as a whole.",
+        "",
+        "| " + " | ".join(HEAD) + " |",
+        "| " + " | ".join("---" for _ in HEAD) + " |",
+        *("| " + " | ".join(cells(row)) + " |" for row in rows),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--only", default="*", metavar="GLOB", help="These setups.")
+@click.option("--markdown", "markdown_file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE")
+@click.option("--folder", type=click.Path(file_okay=False, path_type=Path), default=FOLDER, help="Where jobs run.")
+def main(*, only: str, markdown_file: Path | None, folder: Path) -> None:
+    """Hold storage, preparation and compute, each alone, against ResNet50's training."""
+    rows = []
+    try:
+        with open_bench(folder) as bench:
+            for setup in SETUPS:
+                if not fnmatch.fnmatch(setup.name, only):
+                    continue
+                try:
+                    rows.append(measure(setup, bench))
+                except (CannotBeMade, JobWentWrong) as reason:
+                    click.echo(f"{setup.name}: not measured: {reason}")
+                    continue
+                click.echo(" · ".join(cells(rows[-1])))
+    except Interrupted as stopped:
+        click.echo(f"Stopped by {stopped}. Nothing is left running.")
+        sys.exit(128 + stopped.signum)
+    if markdown_file and rows:
+        markdown_file.write_text(markdown(rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -80,6 +80,7 @@ def _after(a: Analysis, loader: LoaderFacts, *, first_like_new: bool) -> float:
     """Step time when workers live on, their first batch taking as long as a new worker's, or as any other."""
     model, walls = model_of(a), a.by_rank("fetch.wall_s")
     index, first, usual = (a.by_rank(name) for name in ("epoch.index_s", "epoch.first_batch_s", "step.input_wait_s"))
+    slow = a.by_rank("epoch.start_compute_s")
     again = first_like_new or loader.dataset.get("length") is None
     changes = {}
     for rank, spread in a.by_rank("step.epoch_start_s").items():
@@ -91,6 +92,8 @@ def _after(a: Analysis, loader: LoaderFacts, *, first_like_new: bool) -> float:
             stays += loader.num_workers * usual.get(rank, 0.0)
         goes = max(0.0, 1.0 - stays / start) if start else 0.0
         changes[rank, "input_wait"] = model.own[rank]["input_wait"] - goes * spread
+        slower = slow.get(rank, 0.0) * (spread / start if start else 0.0) * (0.5 if first_like_new else 1.0)
+        changes[rank, "forward"] = model.own[rank].get("forward", 0.0) - slower
     return model.step_if(changes)
 
 

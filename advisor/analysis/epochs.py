@@ -31,6 +31,10 @@ def epoch_values(
         others = steps.keep(~steps.epoch_start)
         beyond = starts.columns["input_wait"] - others.per_step("input_wait")
         found["epoch.start_s", scope] = max(0.0, float(beyond.mean()))
+        # of several ranks the backward has the waiting for the others in it
+        compute = ("forward", "backward") if len(steady) == 1 else ("forward",)
+        slower = sum(float(np.median(starts.columns[name])) - others.per_step(name) for name in compute)
+        found["epoch.start_compute_s", scope] = max(0.0, slower)
         loader = training_loader(loaders, rank)
         first = _first_batches(recording.batches.get(rank), starts, loader)
         if first is not None:

@@ -82,6 +82,10 @@ VALUES: dict[str, tuple[str, str]] = {
         "s",
         "what the begin of an epoch takes beyond a usual fetch: workers ended, started, first batch",
     ),
+    "epoch.start_compute_s": (
+        "s",
+        "how much longer the first step of an epoch computes: its workers are still starting",
+    ),
     "epoch.first_batch_s": ("s", "a new worker's first batch"),
     "epoch.cold_steps": ("steps", "of the first epoch, where its fetches waited much longer than later ones"),
     "epoch.cold_wait_s": ("s", "waiting for input in a step of that epoch"),

@@ -70,9 +70,7 @@ def _azure(address: str, timeout_s: float) -> str:
     return _fetch(url, {"Metadata": "true"}, timeout_s)[0]
 
 
-def _fetch(
-    url: str, headers: dict[str, str], timeout_s: float, *, method: str = "GET"
-) -> tuple[str, dict[str, str]]:
+def _fetch(url: str, headers: dict[str, str], timeout_s: float, *, method: str = "GET") -> tuple[str, dict[str, str]]:
     """Text and headers. Raises OSError. Past any proxy: a proxy would tell which instance it is itself."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect())
     request = urllib.request.Request(url, headers=headers, method=method)

@@ -475,6 +475,15 @@ def test_dat006_waits_for_each_worker_at_the_begin_of_an_epoch_at_worst() -> Non
     assert finding.saving.seconds_per_step == pytest.approx((0.75 * 0.1, 0.18))
 
 
+def test_dat006_gives_back_what_starting_workers_take_from_the_first_steps_compute() -> None:
+    usual = jobs_of_input.dat006()
+    values = {**usual.values, **{("epoch.start_compute_s", f"rank:{n}"): 0.5 for n in (0, 1)}}
+    plain, slowed = found("DAT006", usual), found("DAT006", replace(usual, values=values))
+    assert plain.saving is not None and slowed.saving is not None
+    gained = [b - a for a, b in zip(plain.saving.seconds_per_step, slowed.saving.seconds_per_step, strict=True)]
+    assert gained == pytest.approx([0.75 * 0.025, 0.05]), "a tenth of it in each step; half of that at worst"
+
+
 def test_dat007_gives_back_at_best_what_workers_keep_the_training_thread_waiting() -> None:
     waited = jobs_of_input.dat007(delay=0.0)
     values = {**waited.values, **{("step.run_delay_s", f"rank:{n}"): 0.2 for n in (0, 1)}}

@@ -31,6 +31,18 @@ def test_the_begin_of_an_epoch_is_what_its_first_fetch_takes_beyond_a_usual_one(
     assert analysis.value("step.epoch_start_s", 0) == pytest.approx(0.8 / 27)
 
 
+def test_workers_that_start_slow_down_what_the_first_step_computes() -> None:
+    usual = plan(1)[0]
+    own = epoch_starts(plan(30), 10, input_wait=410, forward=usual["forward"] + 15, backward=usual["backward"] + 5)
+    facts = {100: {"loaders": [TRAIN]}}
+    assert analyse(recording({0: own}, facts=facts)).value("epoch.start_compute_s", 0) == pytest.approx(0.02)
+    assert began().value("epoch.start_compute_s", 0) == pytest.approx(0.0)
+    both = analyse(recording({0: own, 1: plan(30)}, facts=facts))
+    assert both.value("epoch.start_compute_s", 0) == pytest.approx(0.015), (
+        "a backward of several ranks waits for others"
+    )
+
+
 def test_a_single_epoch_has_begun_once_and_tells_nothing() -> None:
     analysis = began(every=1000)
     assert analysis.value("epoch.starts", 0) == 0.0

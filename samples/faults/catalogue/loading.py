@@ -139,10 +139,10 @@ WORKERS = (
     fault(
         "workers-for-nothing",
         "DAT007",
-        Job("faults/jobs/loading.py", ("--width=2", "--batch=256", "--steps=800", "--workers=1", "--persistent")),
+        Job("faults/jobs/loading.py", ("--width=2", "--batch=96", "--steps=1600", "--workers=1", "--persistent")),
         strength="just above",
         line=LOADER,
-        fixed=Job("faults/jobs/loading.py", ("--width=2", "--batch=256", "--steps=800")),
+        fixed=Job("faults/jobs/loading.py", ("--width=2", "--batch=96", "--steps=1600")),
     ),
     fault(
         "workers-for-small-tensors",

@@ -11,7 +11,8 @@ Fix: look at that rank's data: its mount, its shard, the size of its samples, it
 
 Estimate: this rank's input wait brought to the median of the others.
 
-False alarms: trouble of the storage that all ranks share (DAT002).
+False alarms: trouble that all ranks share (storage, cores): where the others wait for input too, the rank must be slower at making
+batches, not only unlucky. Of ranks in step, the one that comes last each time has no wait in which its workers could catch up.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     model = model_of(a)
     lost = step - model.step_if({(rank, "input_wait"): model.own[rank]["input_wait"] - excess})
     level = severity(lost / step)
+    if usual >= t["excess"] * step and _supply(a, rank) < t["slower"]:
+        return Clear(RULE.id)  # all are short of data, and who waits longer makes its batches as fast as the others do
     if excess < t["excess"] * step or late.get(rank, 0.0) < t["late"] or level is None:
         return Clear(RULE.id)
     loader, walls = a.training_loader(rank), a.by_rank("fetch.wall_s")
@@ -77,6 +80,14 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     )
 
 
+def _supply(a: Analysis, rank: int) -> float:
+    """How much longer than the others' this rank's workers take for a batch; infinite where that was not measured."""
+    walls, workers = a.by_rank("fetch.wall_s"), a.by_rank("loader.workers")
+    each = {r: wall / max(1.0, workers.get(r, 1.0)) for r, wall in walls.items()}
+    usual = others_median(each, rank) if rank in each and len(each) > 1 else 0.0
+    return each[rank] / usual if usual > 0 else float("inf")
+
+
 RULE = rule(
     __name__,
     "one rank is short of data",
@@ -85,6 +96,7 @@ RULE = rule(
     explains=("COM002", "COM001"),
     thresholds={
         "excess": Threshold(0.10, "below a tenth of the step, chance differs as much between ranks"),
+        "slower": Threshold(1.1, "two ranks with equal work made batches in times 1.06 apart on crowded cores"),
         "late": Threshold(0.5, "a culprit comes last in most steps; chance changes sides"),
     },
 )

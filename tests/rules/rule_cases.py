@@ -205,10 +205,12 @@ def dat004(
     return _fed(wait, workers, wall, values, job_cores=min(4.0, allowed - idle), **more)
 
 
-def dat008(wait: float = 0.3, late: float = 0.9, others: float = 0.0, busy: float = 0.5, **more: Any) -> Analysis:
+def dat008(
+    wait: float = 0.3, late: float = 0.9, others: float = 0.0, busy: float = 0.5, slower: float = 5.0, **more: Any
+) -> Analysis:
     """Rank 1 waits so long for data; rank 0 computes `busy` seconds and waits for it."""
     own = {0: rank(others + busy, input_wait=others), 1: rank(input_wait=wait)}
-    values = {"fetch.wall_s": {0: 0.1, 1: 0.5}}
+    values = {"fetch.wall_s": {0: 0.1, 1: 0.1 * slower}}
     return job(
         own, late={0: 0.0, 1: late}, **{"values": values, "loaders": (loader(0, 2), loader(1, 2, line=57)), **more}
     )

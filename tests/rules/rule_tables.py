@@ -108,9 +108,17 @@ TABLES: dict[str, Table] = {
     ),
     "DAT008": Table(
         jobs.dat008,
-        lines={"excess": ({"wait": 0.1}, {"wait": 0.0999}), "late": ({"late": 0.5}, {"late": 0.49})},
+        lines={
+            "excess": ({"wait": 0.1}, {"wait": 0.0999}),
+            "late": ({"late": 0.5}, {"late": 0.49}),
+            "slower": (
+                {"wait": 0.5, "others": 0.2, "busy": 0.3, "slower": 1.11},
+                {"wait": 0.5, "others": 0.2, "busy": 0.3, "slower": 1.09},
+            ),
+        },
         false_alarms={
             "trouble that all ranks share": {"wait": 0.3, "others": 0.3},
+            "all are short of data, and the last one gets it as fast": {"wait": 0.5, "others": 0.3, "slower": 1.05},
             "ranks that take turns": {"late": 0.3},
             "the rank that waits longer is not the last to come": {"late": 0.0},
         },

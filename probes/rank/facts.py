@@ -96,9 +96,6 @@ def process_facts(torch: Any) -> dict[str, Any]:
             "uuid": str(getattr(properties, "uuid", "")) or None,
             "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
             "order": os.environ.get("CUDA_DEVICE_ORDER"),
-            "tf32_matmul": torch.backends.cuda.matmul.allow_tf32,
-            "tf32_cudnn": torch.backends.cudnn.allow_tf32,
-            "cudnn_benchmark": torch.backends.cudnn.benchmark,
         }
     return facts
 

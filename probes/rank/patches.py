@@ -32,7 +32,18 @@ def apply(torch: Any, recorder: Recorder) -> list[Any]:
     """Patch what is there; what a torch of another version lacks is left out and noted in the facts. Returns the wrappers."""
     missing: list[str] = []
     wrappers: list[Any] = []
-    for patch in (_loader, _worker_loop, _backward, _optimizer, _scaler, _ddp, _save, _fsync, _collector):
+    for patch in (
+        _loader,
+        _worker_loop,
+        _backward,
+        _optimizer,
+        _scaler,
+        _ddp,
+        _data_parallel,
+        _save,
+        _fsync,
+        _collector,
+    ):
         try:
             wrappers += patch(torch, recorder)
         except (AttributeError, ImportError) as error:
@@ -313,6 +324,20 @@ def _ddp(torch: Any, recorder: Recorder) -> list[Any]:
             _quietly(recorder, recorder.ddp_made, self)
 
     ddp.__init__ = __init__
+    return [__init__]
+
+
+def _data_parallel(torch: Any, recorder: Recorder) -> list[Any]:
+    parallel = torch.nn.DataParallel
+    original = parallel.__init__
+
+    @_wraps(original)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        if recorder.active:
+            _quietly(recorder, recorder.precision.data_parallel, self)
+
+    parallel.__init__ = __init__
     return [__init__]
 
 

@@ -22,7 +22,9 @@ from .layout import RANK_SLOTS, ROLE_RANK
 from .loaders import batch_bytes, describe_loader
 from .phases import BACKWARD, FORWARD, OPTIMIZER, TRAINING, Account
 from .pictures import LOOK_AT, describe_pictures
+from .precision import Precision, fast_paths
 from .ring import Ring
+from .syncs import Syncs
 from .tape import COLLECTED, NOTED_NS, Tape
 from .workers import InProcess, WorkerLog
 
@@ -45,6 +47,8 @@ class Recorder:
         self.began_ns = perf_counter_ns()
         self.tape = Tape()
         self.foreign: Any = None  # a Foreign, once it is installed
+        self.precision = Precision(torch, lambda: self.facts.values, self.failed)
+        self.syncs = Syncs(torch, self.failed)
         self.forget()
         os.register_at_fork(after_in_child=self.forget)
 
@@ -57,6 +61,8 @@ class Recorder:
         self.worker: WorkerLog | None = None
         if self.foreign is not None:
             self.foreign.forget()
+        self.precision.forget()
+        self.syncs.forget()
         self.fetching_threads: dict[int, int] = {}  # threads that fetch and do not train -> the loader they fetch from
         self.in_process: InProcess | None = None
         self.stamps = DdpStamps()
@@ -132,6 +138,8 @@ class Recorder:
         if self.torch.cuda.is_initialized():
             self.gpu = GpuTimes(self.torch.cuda)
         self.facts.values.update(about.process_facts(self.torch))
+        if self.facts.values["cuda"]:
+            self.facts.values["cuda"].update(fast_paths(self.torch))
         self.facts.values.update(rank=rank, local_rank=local_rank, world_size=world_size)
         self.facts.values["main_thread"] = threading.get_native_id()
         self.facts.values["run_delay"] = bool(delay)
@@ -184,6 +192,8 @@ class Recorder:
             self.gpu = GpuTimes(self.torch.cuda)
         if step >= self.refresh_at:
             self._refresh_facts()
+        if step >= self.syncs.due and not self.account.replaying:
+            self.syncs.turn(step, self.account, self.facts.values)
         self._note_or_mark(self.account)
 
     def read_tape(self) -> None:
@@ -198,6 +208,8 @@ class Recorder:
     def _note_or_mark(self, account: Account) -> None:
         """A step begins: are its marks noted on the tape, and for how many steps?"""
         if account.replaying or account.clocked or self.gpu is not None or self.crowded or not self.active:
+            return
+        if self.syncs.open:  # one step, not those of a whole tape
             return
         steps = min(
             account.steps_to_clock(), NOTED_NS // max(account.last_step_ns, 1), self.stamps.steps_to_read(account.step)
@@ -216,6 +228,7 @@ class Recorder:
         values["loaders"] = self._loader_facts()
         values["save_sites"] = list(self.saves.values())
         values["visible_optimizer"] = self.account.optimizers > 0
+        self.precision.refresh(step)
         self.facts.write()
 
     def _loader_facts(self) -> list[dict[str, Any]]:

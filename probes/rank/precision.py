@@ -1,0 +1,252 @@
+"""With what precision and memory layout a rank computes: seen where its model runs, not asked of its arguments.
+
+The first convolution and the first linear layer of a step, and the first `autocast` that is entered, have a stand-in that notes what it
+sees, puts the original back and goes on. That happens in a handful of early steps, layers only where dynamo has compiled nothing: a plain
+step meets nothing of it.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import TYPE_CHECKING, Any
+
+from .facts import TORCH, call_site
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+ARMINGS_MAX = 8
+_ENTERED_MAX = 8  # an autocast that is switched off is no answer at once: an inner one may be on
+_KINDS_MAX = 16
+_MODULES_MAX = 20_000
+
+
+def fast_paths(torch: Any) -> dict[str, Any]:
+    """Switches of cuBLAS and cuDNN as they stand. Never by the attributes that warn, or raise where old and new names were mixed."""
+    cudnn = torch.backends.cudnn
+    found = {
+        "cudnn_benchmark": bool(cudnn.benchmark),
+        "cudnn_deterministic": bool(cudnn.deterministic),
+        "cudnn_enabled": bool(cudnn.enabled),
+    }
+    precision = getattr(torch._C, "_get_fp32_precision_getter", None)  # from torch 2.9 on
+    try:
+        if precision is not None:
+            found["tf32_matmul"] = precision("cuda", "matmul") == "tf32"
+            found["tf32_cudnn"] = precision("cuda", "conv") == "tf32"
+        else:
+            found["tf32_matmul"] = bool(torch.backends.cuda.matmul.allow_tf32)
+            found["tf32_cudnn"] = bool(cudnn.allow_tf32)
+    except RuntimeError:
+        pass  # unknown then
+    return found
+
+
+def compiled_frames() -> int:
+    """How many pieces of code dynamo has compiled or given up on so far."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    counters = getattr(utils, "counters", None)
+    return sum((counters.get("frames") or {}).values()) if counters is not None else 0
+
+
+class Precision:
+    """What one rank's model was seen to compute with. Everything lands in `values`, to be written with the facts."""
+
+    def __init__(self, torch: Any, values: Callable[[], dict[str, Any]], failed: Callable[[], None]) -> None:
+        self._torch = torch
+        self._values = values
+        self._failed = failed
+        self._undo: list[Callable[[], None]] = []
+        self.forget()
+
+    def forget(self) -> None:
+        """A new process, or one just forked."""
+        self.disarm()
+        self._armings = 0
+        self._armed_at = -1
+        self._entered = 0
+
+    def refresh(self, step: int) -> None:
+        """Facts are about to be written. Called amid other things that must go on."""
+        try:
+            self._refresh(step)
+        except Exception:
+            self.disarm()
+            self._armings = ARMINGS_MAX
+            self._failed()
+
+    def _refresh(self, step: int) -> None:
+        values = self._values()
+        if values.get("cuda"):
+            values["cuda"].update(fast_paths(self._torch))
+        compiled = compiled_frames()
+        if compiled:
+            values["compiled_frames"] = compiled
+        elif 0 <= self._armed_at < step and not self._entered and "autocast" not in values:
+            values["autocast"] = {"enabled": False}  # nobody entered one in a whole step
+        self.disarm()
+        if self._armings < ARMINGS_MAX:
+            self._armings += 1
+            self._armed_at = step
+            self._arm(compiled=bool(compiled), values=values)
+
+    def disarm(self) -> None:
+        while self._undo:
+            self._undo.pop()()
+
+    def _arm(self, *, compiled: bool, values: dict[str, Any]) -> None:
+        nn = self._torch.nn
+        if not (values.get("autocast") or {}).get("enabled"):
+            self._entered = 0
+            self._stand_in(self._torch.amp.autocast_mode.autocast, "__enter__", self._autocast)
+        if compiled:
+            return
+        if "conv" not in values or not values["conv"].get("again"):
+            self._stand_in(nn.Conv2d, "forward", self._first_layer("conv"))
+        if "linear" not in values:
+            self._stand_in(nn.Linear, "forward", self._first_layer("linear"))
+
+    def _stand_in(self, owner: Any, name: str, make: Callable[[Any, Callable[[], None]], Any]) -> None:
+        """`make(original, put_back)` gives what stands there until `put_back` is called."""
+        original = vars(owner)[name]
+
+        def put_back() -> None:
+            if vars(owner).get(name) is ours:  # else the job has put something of its own there
+                setattr(owner, name, original)
+
+        ours = functools.wraps(original)(make(original, put_back))
+        ours.__annotations__ = {}
+        setattr(owner, name, ours)
+        self._undo.append(put_back)
+
+    def _autocast(self, original: Any, put_back: Callable[[], None]) -> Any:
+        grad_enabled = self._torch.is_grad_enabled
+
+        def __enter__(mode: Any) -> Any:
+            result = original(mode)
+            try:
+                if grad_enabled():
+                    self._entered += 1
+                    if mode._enabled or self._entered >= _ENTERED_MAX:
+                        put_back()
+                    self._values()["autocast"] = {
+                        "enabled": bool(mode._enabled),
+                        "device": str(mode.device),
+                        "dtype": _plain(mode.fast_dtype) if mode._enabled else None,
+                    }
+            except Exception:
+                self._failed()
+            return result
+
+        return __enter__
+
+    def _first_layer(self, kind: str) -> Callable[[Any, Callable[[], None]], Any]:
+        torch = self._torch
+        tracing = getattr(torch.compiler, "is_dynamo_compiling", torch.compiler.is_compiling)
+
+        def make(original: Any, put_back: Callable[[], None]) -> Any:
+            def forward(self_: Any, *args: Any, **kwargs: Any) -> Any:
+                if tracing():
+                    return original(self_, *args, **kwargs)
+                try:
+                    if torch.is_grad_enabled():
+                        put_back()
+                        with torch._C.DisableTorchFunction():
+                            self._saw(kind, self_, args[0] if args else kwargs["input"])
+                except Exception:
+                    self._failed()
+                return original(self_, *args, **kwargs)
+
+            return forward
+
+        return make
+
+    def _saw(self, kind: str, layer: Any, given: Any) -> None:
+        values, torch = self._values(), self._torch
+        device = given.device.type
+        half = _autocast_dtype(torch, device)
+        found = {"device": device, "input": _plain(given.dtype), "weight": _plain(layer.weight.dtype), "autocast": half}
+        if kind == "conv":
+            found["input_layout"] = layout_of(torch, given)
+            found["weight_layout"] = layout_of(torch, layer.weight)
+            found["shape"] = [int(n) for n in given.shape]
+            # a loop may go to channels-last or autocast after its first steps: look once more
+            found["again"] = "conv" in values
+        values[kind] = found
+        if "model" not in values:
+            model = _outermost(sys._getframe(2))
+            if model is not None:
+                values["model"] = describe_model(torch, model)
+
+    def data_parallel(self, model: Any) -> None:
+        """A DataParallel was made."""
+        file, line = call_site(TORCH)
+        devices = getattr(model, "device_ids", None) or ()
+        made = {"devices": len(devices), "file": file, "line": line}
+        self._values().setdefault("data_parallel", []).append(made)
+
+
+def layout_of(torch: Any, tensor: Any) -> str:
+    """`either` where the sizes leave no difference: one channel, or pictures of one pixel."""
+    if tensor.dim() != 4:
+        return ""
+    last, first = tensor.is_contiguous(memory_format=torch.channels_last), tensor.is_contiguous()
+    return "either" if last and first else "channels_last" if last else "channels_first" if first else "other"
+
+
+def describe_model(torch: Any, model: Any) -> dict[str, Any]:
+    """What the outermost module is made of: its class, how many layers of each kind, its parameters."""
+    inner = model
+    while type(inner).__name__ in (
+        "DistributedDataParallel",
+        "DataParallel",
+        "OptimizedModule",
+        "FullyShardedDataParallel",
+    ):
+        held = inner._modules
+        inner = next(iter(held.values()), None) if held else None
+        if inner is None:
+            inner = model
+            break
+    kinds: dict[str, int] = {}
+    for number, module in enumerate(inner.modules()):
+        if number >= _MODULES_MAX:
+            break
+        if not module._modules:
+            kinds[type(module).__name__] = kinds.get(type(module).__name__, 0) + 1
+    parameters = list(inner.parameters())
+    layouts = [layout_of(torch, p) for p in parameters if p.dim() == 4]
+    often = sorted(kinds.items(), key=lambda item: -item[1])[:_KINDS_MAX]
+    return {
+        "class": ("%s.%s" % (type(inner).__module__, type(inner).__qualname__))[:200],
+        "wrapped": type(model).__name__ if inner is not model else None,
+        "parameters": sum(p.numel() for p in parameters),
+        "dtypes": sorted({_plain(p.dtype) for p in parameters}),
+        "layers": dict(often),
+        "channels_last_weights": layouts.count("channels_last"),
+        "channels_first_weights": layouts.count("channels_first"),
+    }
+
+
+def _outermost(frame: FrameType | None) -> Any:
+    """The module whose call all of this is part of. Only that one frame's variables are looked at."""
+    found = None
+    while frame is not None:
+        if frame.f_code.co_name == "_call_impl" and frame.f_code.co_filename.endswith("nn/modules/module.py"):
+            found = frame
+        frame = frame.f_back
+    return found.f_locals.get("self") if found is not None else None
+
+
+def _autocast_dtype(torch: Any, device: str) -> str | None:
+    """The type that autocast casts to right now on this kind of device; None where it is off."""
+    try:
+        return _plain(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else None
+    except TypeError:  # before torch 2.4
+        return _plain(torch.get_autocast_gpu_dtype()) if device == "cuda" and torch.is_autocast_enabled() else None
+
+
+def _plain(dtype: Any) -> str:
+    return str(dtype).rpartition(".")[2]

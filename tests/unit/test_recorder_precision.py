@@ -1,0 +1,197 @@
+"""Precision, layouts and the model are seen in the first steps; after that torch's classes are as they were."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch not installed: pip install '.[train]'")
+pytestmark = pytest.mark.torch
+
+dynamo = pytest.importorskip("torch._dynamo")
+from torch import nn  # noqa: E402
+
+from probes.rank.precision import ARMINGS_MAX, Precision, describe_model, fast_paths, layout_of  # noqa: E402
+
+AUTOCAST = torch.amp.autocast_mode.autocast
+OWN = (AUTOCAST.__enter__, nn.Conv2d.forward, nn.Linear.forward)
+
+
+class Seen:
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.failures = 0
+        self.precision = Precision(torch, lambda: self.values, self.failed)
+        self.step = 0
+
+    def failed(self) -> None:
+        self.failures += 1
+
+    def refresh(self) -> None:
+        self.step += 1
+        self.precision.refresh(self.step)
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr("probes.rank.precision.compiled_frames", lambda: 0)
+    made = Seen()
+    yield made
+    made.precision.forget()
+    assert (AUTOCAST.__enter__, nn.Conv2d.forward, nn.Linear.forward) == OWN
+    assert made.failures == 0
+
+
+def net() -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 2)
+    )
+
+
+def train(model: nn.Module, x: Any, dtype: Any = None) -> None:
+    with torch.autocast("cpu", dtype or torch.bfloat16, enabled=dtype is not None):
+        loss = model(x).sum()
+    loss.backward()
+
+
+def test_autocast_is_seen_when_it_is_entered(seen: Seen) -> None:
+    seen.refresh()
+    train(net(), torch.ones(2, 3, 8, 8), torch.bfloat16)
+    assert seen.values["autocast"] == {"enabled": True, "device": "cpu", "dtype": "bfloat16"}
+    assert AUTOCAST.__enter__ is OWN[0]
+
+
+def test_a_loop_that_enters_none_or_switches_it_off_computes_without(seen: Seen) -> None:
+    seen.refresh()
+    net()(torch.ones(2, 3, 8, 8)).sum().backward()
+    assert "autocast" not in seen.values  # not known before the step is over
+    seen.refresh()
+    assert seen.values["autocast"] == {"enabled": False}
+    train(net(), torch.ones(2, 3, 8, 8))
+    assert seen.values["autocast"]["enabled"] is False
+    seen.refresh()
+    train(net(), torch.ones(2, 3, 8, 8), torch.bfloat16)
+    assert seen.values["autocast"]["enabled"] is True
+
+
+def test_facts_written_twice_in_a_step_are_no_step_without_autocast(seen: Seen) -> None:
+    seen.refresh()
+    seen.precision.refresh(seen.step)
+    assert "autocast" not in seen.values
+
+
+def test_what_was_seen_stays_when_a_later_step_is_compiled(seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("probes.rank.precision.compiled_frames", lambda: 3)
+    seen.refresh()
+    assert nn.Conv2d.forward is OWN[1] and nn.Linear.forward is OWN[2]
+    seen.refresh()
+    assert "autocast" not in seen.values, "inside of a graph nobody enters it"
+    assert seen.values["compiled_frames"] == 3
+
+
+def test_the_first_convolution_tells_layouts_and_precision(seen: Seen) -> None:
+    model, x = net().to(memory_format=torch.channels_last), torch.ones(2, 3, 8, 8)
+    seen.refresh()
+    train(model, x, torch.bfloat16)
+    told = seen.values["conv"]
+    assert (told["input"], told["weight"], told["autocast"]) == ("float32", "float32", "bfloat16")
+    assert (told["input_layout"], told["weight_layout"], told["shape"]) == (
+        "channels_first",
+        "channels_last",
+        [2, 3, 8, 8],
+    )
+    assert seen.values["linear"]["autocast"] == "bfloat16"
+    seen.refresh()
+    train(model, x.to(memory_format=torch.channels_last))
+    assert seen.values["conv"]["input_layout"] == "channels_last" and seen.values["conv"]["again"]
+    seen.refresh()
+    assert nn.Conv2d.forward is OWN[1], "twice is enough"
+
+
+def test_evaluation_is_not_taken_for_training(seen: Seen) -> None:
+    seen.refresh()
+    with torch.no_grad():
+        net()(torch.ones(2, 3, 8, 8))
+    assert "conv" not in seen.values and nn.Conv2d.forward is not OWN[1]
+
+
+def test_the_model_is_the_outermost_module(seen: Seen) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = net()
+
+        def forward(self, x: Any) -> Any:
+            return self.body(x)
+
+    seen.refresh()
+    Net()(torch.ones(2, 3, 8, 8)).sum().backward()
+    told = seen.values["model"]
+    assert told["class"].endswith("Net") and told["wrapped"] is None
+    assert told["layers"]["Conv2d"] == told["layers"]["BatchNorm2d"] == 1
+    assert told["parameters"] == sum(p.numel() for p in Net().parameters()) and told["dtypes"] == ["float32"]
+    assert (told["channels_first_weights"], told["channels_last_weights"]) == (1, 0)
+
+
+def test_a_wrapper_is_named_and_looked_through() -> None:
+    inner = net()
+    told = describe_model(torch, nn.DataParallel(inner))
+    assert told["wrapped"] == "DataParallel" and told["class"].endswith("Sequential") and told["layers"]["Conv2d"] == 1
+
+
+def test_a_plain_step_meets_nothing_after_the_first_ones(seen: Seen) -> None:
+    for _ in range(ARMINGS_MAX + 1):
+        seen.refresh()
+    assert (AUTOCAST.__enter__, nn.Conv2d.forward, nn.Linear.forward) == OWN
+
+
+def test_what_the_job_puts_there_itself_stays(seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen.refresh()
+    own = lambda self, x: x  # noqa: E731
+    nn.Conv2d.forward = own  # type: ignore[method-assign,assignment]
+    seen.refresh()
+    seen.precision.forget()
+    assert nn.Conv2d.forward is own
+    nn.Conv2d.forward = OWN[1]  # type: ignore[method-assign]
+
+
+def test_outputs_and_errors_are_those_of_the_layer(seen: Seen) -> None:
+    layer, x = nn.Conv2d(3, 2, 1), torch.ones(1, 3, 2, 2)
+    expected = layer(x)
+    seen.refresh()
+    assert torch.equal(layer(x), expected)
+    seen.refresh()
+    with pytest.raises(RuntimeError):
+        layer(torch.ones(1, 5, 2, 2))
+
+
+def test_dynamo_sees_a_plain_layer_even_where_one_is_armed(seen: Seen) -> None:
+    seen.refresh()
+    dynamo.reset()
+    compiled = torch.compile(net(), backend="eager", fullgraph=True)
+    compiled(torch.ones(2, 3, 8, 8)).sum().backward()
+    dynamo.reset()
+
+
+def test_replicas_in_threads_are_seen_as_well(seen: Seen) -> None:
+    seen.refresh()
+    thread = threading.Thread(target=lambda: net()(torch.ones(2, 3, 8, 8)).sum().backward())
+    thread.start()
+    thread.join()
+    assert seen.values["conv"]["device"] == "cpu"
+
+
+def test_layouts_that_make_no_difference_are_said_to_be_either() -> None:
+    assert layout_of(torch, torch.ones(2, 1, 4, 4)) == "either"
+    assert layout_of(torch, torch.ones(2, 3, 4, 4)[:, :, ::2]) == "other"
+    assert layout_of(torch, torch.ones(2, 3)) == ""
+
+
+def test_switches_are_read_without_a_warning(
+    recwarn: pytest.WarningsRecorder, capfd: pytest.CaptureFixture[str]
+) -> None:
+    told = fast_paths(torch)
+    assert {"cudnn_benchmark", "cudnn_deterministic", "tf32_matmul", "tf32_cudnn"} <= told.keys()
+    assert not recwarn.list and capfd.readouterr().err == ""

@@ -26,6 +26,7 @@ COMMANDS = {
     "watch": ("watch", "Watch a run of another terminal live, or replay an old one."),
     "report": ("report", "Show the report of a run, also while it is still running."),
     "compare": ("compare", "Put runs side by side: faster, slower or the same, and why."),
+    "bench": ("bench", "Train ResNet50 setting by setting: how fast, and what holds it back."),
     "explain": ("explain", "Explain a rule: why it is slow, what to do, when it is wrong."),
     "rules": ("explain", "List the rules and what each needs to be measured."),
     "doctor": ("doctor", "Check what can be measured on this machine."),

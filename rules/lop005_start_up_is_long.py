@@ -2,20 +2,22 @@
 
 What it does: finds runs that take two minutes or more until training is under way, or a tenth of a run of ten minutes and more.
 
-Why it is slow: nothing is trained while Python imports, folders are walked for the data's index, ranks find each other, workers start and
-the first step compiles. A job that is started again after each preemption pays for it each time, on every GPU it holds.
+Why it is slow: nothing is trained while Python imports, folders are walked for the data's index, ranks find each
+other, workers start and the first step compiles. A job that is started again after each preemption pays for it each
+time, on every GPU it holds.
 
-Evidence: the time from the start of the job until its first step was done, a usual step taken off; how it divides into what came before the
-first fetch, the first fetch, and the first step's own excess.
+Evidence: the time from the start of the job until its first step was done, a usual step taken off; how it divides
+into what came before the first fetch, the first fetch, and the first step's own excess.
 
-Fix: for what is large of the three. Before the first fetch: keep the index of the data in a file instead of walking folders at each start,
-load weights once and from a local disk. First fetch: fewer workers, or a data set that is cheap to hand to them. First step: a cache for
-compiled code that outlives the job (`TORCHINDUCTOR_CACHE_DIR` on a disk that stays), `cudnn.benchmark` off where shapes change.
+Fix: for what is large of the three. Before the first fetch: keep the index of the data in a file instead of walking
+folders at each start, load weights once and from a local disk. First fetch: fewer workers, or a data set that is
+cheap to hand to them. First step: a cache for compiled code that outlives the job (`TORCHINDUCTOR_CACHE_DIR` on a
+disk that stays), `cudnn.benchmark` off where shapes change.
 
 Estimate: none. How much shorter it becomes is known only by trying, and a step is not faster by it.
 
-False alarms: short runs, where any start-up is a large share: below ten minutes only the two minutes count, and so while a job still runs. An
-evaluation or a restored checkpoint before the first step is part of it, wanted or not.
+False alarms: short runs, where any start-up is a large share: below ten minutes only the two minutes count, and so
+while a job still runs. An evaluation or a restored checkpoint before the first step is part of it, wanted or not.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ _PARTS = (
             "make what comes before the first batch cheaper",
             "keep the list of files and labels in a file instead of walking folders at each start; load weights from a local disk",
             None,
-            "some lines",
+            "small change",
         ),
     ),
     (
@@ -44,7 +46,7 @@ _PARTS = (
             "make the first fetch cheaper",
             "a data set of arrays instead of many Python objects is handed to workers faster; fewer workers start sooner",
             None,
-            "some lines",
+            "small change",
         ),
     ),
     (
@@ -94,7 +96,9 @@ RULE = rule(
     needs=("start.total_s", "run.duration_s"),
     thresholds={
         "seconds": Threshold(120.0, "what people wait for without looking elsewhere; more is paid at every restart"),
-        "share": Threshold(0.10, "twice the share from which on a loss is of medium severity: it comes once, not in each step"),
+        "share": Threshold(
+            0.10, "twice the share from which on a loss is of medium severity: it comes once, not in each step"
+        ),
         "run": Threshold(600.0, "a shorter run is a trial, and most of a trial is its start"),
     },
     steady_steps=0,

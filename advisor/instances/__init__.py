@@ -1,6 +1,7 @@
 """Which cloud instance a machine is, by what it holds, and what such an instance should have.
 
-`match` needs nothing but what the driver and the kernel say; the metadata service of a provider is asked only by `advisor.instances.metadata`.
+`match` needs nothing but what the driver and the kernel say; the metadata service of a provider is asked only by
+`advisor.instances.metadata`.
 """
 
 from advisor.instances.catalogue import Instance, Link, by_name, instances, match

@@ -1,7 +1,7 @@
 """The table of common cloud instances with NVIDIA GPUs, and which of its rows a machine may be.
 
-Memory of the host is in GiB, as the kernel counts it (Google writes GB and means GiB); memory of a GPU is the nominal GB of its data sheet, of which a
-driver shows a little less; networks are in Gb/s, eight of which are one GB/s.
+Memory of the host is in GiB, as the kernel counts it (Google writes GB and means GiB); memory of a GPU is the nominal
+GB of its data sheet, of which a driver shows a little less; networks are in Gb/s, eight of which are one GB/s.
 """
 
 from __future__ import annotations
@@ -70,8 +70,9 @@ def match(
 ) -> tuple[Instance, ...]:
     """Instances that a machine may be, the likeliest first; empty where the table knows none such.
 
-    `gpu` is the driver's name for a device, `gpus` how many there are, `link` what joins them. What is not given is not asked. Cores and memory of
-    the host (not of a container) tell sizes apart; where no row has them, the machine may be a part of an instance and rows stay, by nearness.
+    `gpu` is the driver's name for a device, `gpus` how many there are, `link` what joins them. What is not given is
+    not asked. Cores and memory of the host (not of a container) tell sizes apart; where no row has them, the machine
+    may be a part of an instance and rows stay, by nearness.
     """
     model = gpu_model(gpu)
     fitting = [
@@ -97,8 +98,7 @@ def _within(seen: float, nominal: float, band: tuple[float, float]) -> bool:
 
 
 def _table(name: str) -> list[dict[str, str]]:
-    with (files(__package__) / name).open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    return list(csv.DictReader((files(__package__) / name).read_text(encoding="utf-8").splitlines()))
 
 
 def _row(cells: dict[str, str]) -> Instance:

@@ -1,8 +1,9 @@
 """What a GPU in good order has been measured to deliver, for the judgement of another one of its kind.
 
-Bandwidths are GB/s (10⁹ bytes), compute is TFLOP/s of dense bf16 or fp16 products. The bus bandwidth is NCCL's, of an all-reduce of 1 GiB or more over
-eight GPUs of one machine; where NVLS adds in the switch, the figure without it (a ring) stands beside. Figures were collected from published
-measurements; `spec` marks the vendor's, which no program reaches.
+Bandwidths are GB/s (10⁹ bytes), compute is TFLOP/s of dense bf16 or fp16 products. The bus bandwidth is NCCL's, of an
+all-reduce of 1 GiB or more over eight GPUs of one machine; where NVLS adds in the switch, the figure without it (a
+ring) stands beside. Figures were collected from published measurements; `spec` marks the vendor's, which no program
+reaches.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ def delivery(device: str) -> Delivery | None:
 
 @functools.cache
 def _deliveries() -> dict[str, Delivery]:
-    with (files(__package__) / "gpus.csv").open(encoding="utf-8", newline="") as file:
-        return {cells["gpu"]: _delivery(cells) for cells in csv.DictReader(file)}
+    text = (files(__package__) / "gpus.csv").read_text(encoding="utf-8")
+    return {cells["gpu"]: _delivery(cells) for cells in csv.DictReader(text.splitlines())}
 
 
 def all_deliveries() -> tuple[Delivery, ...]:

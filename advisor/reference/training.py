@@ -1,7 +1,8 @@
 """What training of a known model has been measured to reach on a known GPU, each row with its source, in two tiers.
 
-`typical` is what PyTorch programs reach, `tuned` a ceiling that took a vendor's own kernels. `course` rows are expectations that somebody wrote
-down, below every measurement: to be shown beside the others, never to be a threshold.
+`typical` is what PyTorch programs reach, `tuned` a ceiling that took a vendor's own kernels. `course` rows are
+expectations that somebody wrote down, below every measurement: to be shown beside the others, never to be a
+threshold.
 """
 
 from __future__ import annotations
@@ -135,8 +136,7 @@ def _setting(row: Row) -> tuple[object, ...]:
 
 
 def _table(name: str) -> list[dict[str, str]]:
-    with (files(__package__) / name).open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    return list(csv.DictReader((files(__package__) / name).read_text(encoding="utf-8").splitlines()))
 
 
 def _row(cells: dict[str, str]) -> Row:

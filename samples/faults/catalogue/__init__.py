@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from samples.faults.catalogue import course, endings, healthy, host, loading, loop, ranks, reading, start, transforms, wire
+from samples.faults.catalogue import (
+    course,
+    endings,
+    healthy,
+    host,
+    loading,
+    loop,
+    ranks,
+    reading,
+    start,
+    transforms,
+    wire,
+)
 from samples.faults.scenario import Scenario
 
 SCENARIOS: tuple[Scenario, ...] = (

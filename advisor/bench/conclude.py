@@ -1,0 +1,168 @@
+"""From measured cells to one `Benchmark`: sweeps with their knee, scaling, what stands out, an earlier result beside it. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from advisor.bench.plan import knee
+from advisor.bench.sentences import sentences
+from advisor.core.benchmark import (
+    Against,
+    Benchmark,
+    Cell,
+    CellChange,
+    Machine,
+    Options,
+    ReferenceBand,
+    Scaling,
+    Sweep,
+)
+from advisor.core.comparison import Change, Estimate
+from advisor.reference.training import Tier, band
+
+# Standard deviation between two runs of one job on one machine where nothing was changed: `compare` assumes the same.
+BETWEEN_RUNS = {"cpu": 0.05, "cuda": 0.02}
+_Z = 1.96  # of the normal distribution at 95 %, the confidence of the cells
+_WORTH = 0.01  # as for `compare`: less than a hundredth is nobody's regression
+_TIERS: tuple[Tier, ...] = ("typical", "tuned", "course")
+Key = TypeVar("Key", bound=Hashable)
+
+
+def conclude(machine: Machine, options: Options, cells: Iterable[Cell], *, made_unix_s: float) -> Benchmark:
+    """Everything that follows from the cells, but for a comparison with earlier ones."""
+    referred = tuple(with_reference(cell, machine, options) for cell in cells)
+    made = Benchmark(made_unix_s, machine, options, referred, sweeps(referred), scaling(referred))
+    return replace(made, sentences=sentences(made))
+
+
+def with_reference(cell: Cell, machine: Machine, options: Options) -> Cell:
+    """The bands of this setting, each tier's, where all devices are of one kind that somebody has measured."""
+    if machine.device != "cuda" or len(set(machine.names)) != 1:
+        return cell
+    setting, found = cell.setting, []
+    for tier in _TIERS:
+        known = band(
+            machine.names[0],
+            gpus=setting.devices,
+            precision=setting.precision,
+            tier=tier,
+            model=options.model,
+            image_size=options.image_size,
+        )
+        if known is not None:
+            found.append(ReferenceBand(tier, known.lo, known.hi, known.source, known.scaled))
+    return replace(cell, reference=tuple(found))
+
+
+def sweeps(cells: Sequence[Cell]) -> tuple[Sweep, ...]:
+    """Settings that were measured at two batches or more, or at one and did not fit at another."""
+    found = []
+    for group in _groups(cells, lambda cell: replace(cell.setting, batch=1)):
+        measured = sorted((cell for cell in group if cell.images_per_s), key=lambda cell: cell.setting.batch)
+        too_large = min((cell.setting.batch for cell in group if cell.state == "oom"), default=None)
+        if len(measured) + (too_large is not None) < 2 or not measured:
+            continue
+        batches, rates = tuple(c.setting.batch for c in measured), tuple(c.rate for c in measured)
+        one = measured[0].setting
+        found.append(
+            Sweep(
+                one.precision,
+                one.channels_last,
+                one.devices,
+                one.data,
+                batches,
+                rates,
+                knee(zip(batches, rates, strict=True)),
+                too_large,
+            )
+        )
+    return tuple(found)
+
+
+def scaling(cells: Sequence[Cell]) -> tuple[Scaling, ...]:
+    """Settings that were measured on one device and on more."""
+    found = []
+    for group in _groups(cells, lambda cell: replace(cell.setting, devices=1)):
+        measured = sorted((cell for cell in group if cell.images_per_s), key=lambda cell: cell.setting.devices)
+        if len(measured) < 2 or measured[0].setting.devices != 1:
+            continue
+        alone, one = measured[0], measured[0].setting
+        found.append(
+            Scaling(
+                one.precision,
+                one.channels_last,
+                one.batch,
+                one.data,
+                tuple(cell.setting.devices for cell in measured),
+                tuple(_ratio(cell, alone, per=cell.setting.devices) for cell in measured),
+            )
+        )
+    return tuple(found)
+
+
+def against(now: Benchmark, then: Benchmark, name: str) -> Benchmark:
+    """The same with an earlier result beside it. Only equal settings of one model and picture size are compared."""
+    usual = max(BETWEEN_RUNS[now.machine.device], BETWEEN_RUNS[then.machine.device])
+    notes = [f"runs of one job are taken to differ by {100 * usual:.0f} % in any case"]
+    notes += _differences(now, then)
+    ours, theirs = (o.options for o in (now, then))
+    if (ours.model, ours.image_size) != (theirs.model, theirs.image_size):
+        notes.append("another model or picture size: nothing is compared")
+        return replace(now, against=Against(name, (), tuple(notes)))
+    places = {cell.setting: place for place, cell in enumerate(then.cells) if cell.images_per_s}
+    changes = []
+    for place, cell in enumerate(now.cells):
+        if cell.images_per_s and cell.setting in places:
+            other = places[cell.setting]
+            speed = _widened(_ratio(cell, then.cells[other]), usual)
+            changes.append(CellChange(place, other, speed, judge(speed)))
+    return replace(now, against=Against(name, tuple(changes), tuple(notes)))
+
+
+def judge(speed: Estimate) -> Change:
+    """Improved or regressed only where the interval says so."""
+    if speed.lo > 1.0 and speed.value >= 1.0 + _WORTH:
+        return "improved"
+    return "regressed" if speed.hi < 1.0 and speed.value <= 1.0 - _WORTH else "same"
+
+
+def slower_than(made: Benchmark, max_regression: float) -> tuple[CellChange, ...]:
+    """Cells that are slower than before beyond doubt and by more than this share."""
+    changes = made.against.cells if made.against else ()
+    return tuple(c for c in changes if c.change == "regressed" and 1.0 - c.speed.value > max_regression)
+
+
+def _differences(now: Benchmark, then: Benchmark) -> list[str]:
+    pairs = {
+        "devices": (now.machine.names or (now.machine.device,), then.machine.names or (then.machine.device,)),
+        "host": (now.machine.host, then.machine.host),
+        "torch": (now.machine.torch, then.machine.torch),
+        "cores": (now.machine.cores, then.machine.cores),
+    }
+    return [f"{what}: {_shown(was)} then, {_shown(is_)} now" for what, (is_, was) in pairs.items() if is_ != was]
+
+
+def _shown(value: object) -> str:
+    return ", ".join(map(str, dict.fromkeys(value))) if isinstance(value, tuple) else str(value)
+
+
+def _ratio(cell: Cell, other: Cell, *, per: int = 1) -> Estimate:
+    a, b = cell.images_per_s, other.images_per_s
+    assert a is not None and b is not None
+    return Estimate(a.value / b.value / per, a.lo / b.hi / per, a.hi / b.lo / per)
+
+
+def _widened(ratio: Estimate, between_runs: float) -> Estimate:
+    """By what two runs of one job differ, independently of each other."""
+    factor = math.exp(_Z * math.sqrt(2) * between_runs)
+    return Estimate(ratio.value, ratio.lo / factor, ratio.hi * factor)
+
+
+def _groups(cells: Sequence[Cell], key: Callable[[Cell], Key]) -> list[list[Cell]]:
+    found: dict[Key, list[Cell]] = {}
+    for cell in cells:
+        found.setdefault(key(cell), []).append(cell)
+    return list(found.values())

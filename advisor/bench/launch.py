@@ -1,0 +1,176 @@
+"""Runs one setting as a job of its own, under the advisor, and reads what both have to say: how fast, and what holds it back."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from advisor.bench.rate import rate_of
+from advisor.core.benchmark import Cell, Options, Setting
+from advisor.core.config import Config
+from advisor.core.errors import AdvisorError, NotARun
+from advisor.core.report import Verdict
+from advisor.diagnose import diagnose
+from advisor.store.reader import read_recording
+from advisor.store.runs import resolve_run
+
+TRAINER = Path(__file__).with_name("trainer.py")
+_TOLD_LINES = 40  # of a failed cell's output, searched for what went wrong
+_ENDING_S = 30.0  # for a cell that is told to end: the advisor writes its recording
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What all cells have in common. `folder` holds their recordings, outputs and results."""
+
+    folder: Path
+    options: Options
+    device: str
+    python: str = sys.executable
+    data: Path | None = None
+    cores: float | None = None
+    config: Config | None = None
+    limit_s: float = 900.0
+
+    def measure(self, setting: Setting) -> Cell:
+        """Never raises for what a cell does; a machine without memory is a result."""
+        name = cell_name(setting)
+        result = self.folder / f"{name}.json"
+        command = [
+            *(sys.executable, "-m", "advisor.cli", "run", "--no-tui"),
+            *("--run-dir", str(self.folder), "--name", name, "--", *self._job(setting, result)),
+        ]
+        ended = run_logged(command, self.folder / f"{name}.log", self._environment(setting), self.limit_s)
+        said = _read_result(result)
+        verdict, shares, run = self._conclusion(name)
+        if said.get("state") == "oom":
+            return Cell(setting, "oom", str(said.get("why", "")), verdict=verdict, run=run)
+        if ended or said.get("state") != "measured":
+            why = ended or "it ended without a result"
+            killed = why == "exit code 137"  # as a shell tells of SIGKILL
+            why = (
+                "killed, as the kernel does where memory ends"
+                if killed
+                else f"{why}: {_last_error(self.folder / f'{name}.log')}"
+            )
+            return Cell(setting, "oom" if killed else "failed", why, verdict=verdict, run=run)
+        steps_s = [float(seconds) for seconds in said["steps_s"]]
+        return Cell(
+            setting=setting,
+            state="measured",
+            images_per_s=rate_of(steps_s, setting.batch * setting.devices),
+            step_s=sum(steps_s) / len(steps_s),
+            steps=len(steps_s),
+            memory_bytes=said.get("memory_bytes"),
+            verdict=verdict,
+            shares=shares,
+            run=run,
+        )
+
+    def probe(self) -> dict[str, Any]:
+        """What torch sees here. Raises AdvisorError where there is none."""
+        result = self.folder / "probe.json"
+        log = self.folder / "probe.log"
+        command = [self.python, str(TRAINER), "--probe", "--result", str(result)]
+        ended = run_logged(command, log, dict(os.environ), self.limit_s)
+        found = _read_result(result)
+        if ended or not found:
+            raise AdvisorError(
+                f"{self.python} cannot train here: {ended or 'no answer'}: {_last_error(log)}",
+                "bench needs torch and torchvision; --python names an interpreter that has them",
+            )
+        return found
+
+    def _job(self, setting: Setting, result: Path) -> list[str]:
+        options = self.options
+        started = [self.python]
+        if setting.devices > 1:
+            started += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={setting.devices}"]
+        given = {
+            "result": result,
+            "device": self.device,
+            "model": options.model,
+            "image-size": options.image_size,
+            "classes": options.classes,
+            "batch": setting.batch,
+            "precision": setting.precision,
+            "seconds": options.seconds,
+        }
+        if setting.data == "real":
+            given |= {"data": self.data, "workers": options.workers}
+        layout = ["--channels-last"] if setting.channels_last else []
+        return [*started, str(TRAINER), *layout, *(f"--{name}={value}" for name, value in given.items())]
+
+    def _environment(self, setting: Setting) -> dict[str, str]:
+        """Ranks on CPUs share them evenly, as one rank has them all; torchrun would give each a single thread."""
+        environment = dict(os.environ)
+        if self.device == "cpu" and "OMP_NUM_THREADS" not in environment:
+            cores = int(self.cores or os.cpu_count() or 1)
+            environment["OMP_NUM_THREADS"] = str(max(1, cores // setting.devices))
+        return environment
+
+    def _conclusion(self, name: str) -> tuple[Verdict | None, Mapping[str, float], str]:
+        try:
+            path = resolve_run(name, self.folder)
+            report = diagnose(read_recording(path), self.config)
+        except NotARun:
+            return None, {}, ""
+        step_s = sum(report.budget.critical.values())
+        shares = {phase: seconds / step_s for phase, seconds in report.budget.critical.items() if step_s > 0}
+        return report.verdict, shares, path.name
+
+
+def cell_name(setting: Setting) -> str:
+    layout = "nhwc" if setting.channels_last else "nchw"
+    return f"{setting.precision}-{layout}-b{setting.batch}-x{setting.devices}-{setting.data}"
+
+
+def run_logged(command: list[str], log: Path, environment: dict[str, str], limit_s: float) -> str:
+    """How it ended, empty for exit code 0. What it says goes into the file. Ctrl-C ends it before it ends us."""
+    with log.open("wb") as output:
+        child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment
+        )
+        try:
+            code = child.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            _end(child)
+            return f"it took longer than {limit_s:.0f} s"
+        except BaseException:
+            _end(child)
+            raise
+    return "" if code == 0 else f"exit code {code if code >= 0 else 128 - code}"
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """SIGTERM, which the advisor hands on to the job."""
+    child.terminate()
+    try:
+        child.wait(_ENDING_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+
+
+def _read_result(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _last_error(log: Path) -> str:
+    """The last line that names an error, else the last line there is."""
+    try:
+        lines = [line.strip() for line in log.read_text(errors="replace").splitlines()[-_TOLD_LINES:] if line.strip()]
+    except OSError:
+        return ""
+    named = [line for line in lines if "Error" in line.split(":")[0] or line.startswith("train")]
+    return (named or lines or [""])[-1][:300]

@@ -1,0 +1,158 @@
+"""What stands out in a benchmark, as one would say it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from advisor.core.benchmark import Benchmark, Cell, Setting
+from advisor.core.format import number
+
+# Mixed precision brings 1.5 to 3.3 times on tensor cores; below this somebody should ask why it does not.
+AMP_GAIN_MIN = 1.3
+# Eight GPUs of one machine reach 84 to 99 % in the reference table.
+EFFICIENCY_MIN = 0.84
+DATA_SHARE_MIN = 0.95  # two runs of one setting differ by as much
+_FASTER = 0.03  # a layout that is faster by less is not worth a sentence
+
+
+def sentences(made: Benchmark) -> tuple[str, ...]:
+    """The fastest first, then what each dimension brings."""
+    best = made.best
+    if best is None:
+        return ("nothing could be measured",)
+    said = [f"fastest: {_rate(best)} with {best.setting.words}"]
+    for tell in (_mixed_precision, _layout, _batches, _devices, _real_data, _beside_the_reference):
+        said += tell(made)
+    return tuple(said)
+
+
+def _mixed_precision(made: Benchmark) -> list[str]:
+    """Each 16-bit format against the best of full precision, all else being equal; of all pairs the one with the fastest base."""
+    said = []
+    for precision in ("bf16", "fp16"):
+        pairs = [
+            (base, cell)
+            for cell in _measured(made)
+            if cell.setting.precision == precision
+            for full in ("tf32", "fp32")
+            if (base := _like(made, cell, lambda s, full=full: replace(s, precision=full))) is not None  # type: ignore[misc]
+        ]
+        for base, cell in sorted(pairs, key=lambda pair: -pair[0].rate)[:1]:
+            gain = cell.rate / base.rate
+            only = "only " if gain < AMP_GAIN_MIN else ""
+            text = f"{precision} brings {only}{gain:.2f}× over {base.setting.precision} ({_short(cell.setting)})"
+            said.append(text + (_because(cell) if only else ""))
+    return said
+
+
+def _layout(made: Benchmark) -> list[str]:
+    said = []
+    for precision in dict.fromkeys(cell.setting.precision for cell in _measured(made)):
+        for cell in _measured(made):
+            if cell.setting.precision != precision or not cell.setting.channels_last:
+                continue
+            other = _like(made, cell, lambda s: replace(s, channels_last=False))
+            if other is not None:
+                gain = cell.rate / other.rate
+                if abs(gain - 1) >= _FASTER:
+                    said.append(f"channels-last is {gain:.2f}× channels-first in {precision} ({_short(cell.setting)})")
+                break
+    return said
+
+
+def _batches(made: Benchmark) -> list[str]:
+    said = []
+    for sweep in made.sweeps:
+        if len(sweep.batches) < 2 or sweep.knee is None:
+            continue
+        where = _short(Setting(sweep.precision, sweep.channels_last, 0, sweep.devices, sweep.data))
+        top = sweep.batches[-1]
+        if sweep.knee == top:
+            text = f"images/s still grow at batch {top} ({where})"
+        else:
+            lost = 1 - sweep.images_per_s[-1] / max(sweep.images_per_s)
+            text = f"a batch beyond {sweep.knee} brings less than 5 % ({where})"
+            text += f", and {top} loses {100 * lost:.0f} %" if lost >= _FASTER else ""
+        said.append(text + (f"; {sweep.oom_at} does not fit" if sweep.oom_at else ""))
+    return said
+
+
+def _devices(made: Benchmark) -> list[str]:
+    said = []
+    for line in made.scaling:
+        most, efficiency = line.devices[-1], line.efficiency[-1].value
+        setting = Setting(line.precision, line.channels_last, line.batch, most, line.data)
+        cell = next(cell for cell in made.cells if cell.setting == setting)
+        text = f"{most} devices reach {100 * efficiency:.0f} % of {most} single ones ({_short(setting)})"
+        said.append(text + (_because(cell) if efficiency < EFFICIENCY_MIN else ""))
+    return said
+
+
+def _real_data(made: Benchmark) -> list[str]:
+    said = []
+    for cell in _measured(made):
+        if cell.setting.data != "real":
+            continue
+        synthetic = _like(made, cell, lambda s: replace(s, data="synthetic"))
+        if synthetic is None:
+            continue
+        share = cell.rate / synthetic.rate
+        text = f"real data reach {100 * share:.0f} % of synthetic ones: {_rate(cell)} ({_short(cell.setting)})"
+        said.append(text + (_because(cell) if share < DATA_SHARE_MIN else ""))
+    return said
+
+
+def _beside_the_reference(made: Benchmark) -> list[str]:
+    """The best cell of each number of devices, against what others have measured."""
+    said = []
+    for devices in dict.fromkeys(cell.setting.devices for cell in _measured(made)):
+        mine = [cell for cell in _measured(made) if cell.setting.devices == devices and cell.reference]
+        cell = max(mine, key=lambda one: one.rate, default=None)
+        typical = next((r for r in cell.reference if r.tier == "typical"), None) if cell else None
+        if cell is None or typical is None:
+            continue
+        span = (
+            f"{number(round(typical.lo))} to {number(round(typical.hi))}"
+            if typical.hi > typical.lo
+            else number(typical.lo)
+        )
+        if cell.rate < typical.lo:
+            place = f"{100 * (1 - cell.rate / typical.lo):.0f} % below what is typical"
+        elif cell.rate > typical.hi:
+            place = "above what is typical"
+        else:
+            place = "what is typical"
+        said.append(f"{_rate(cell)} is {place}: {span} ({_short(cell.setting)}; {typical.source})")
+    return said
+
+
+def _measured(made: Benchmark) -> list[Cell]:
+    return [cell for cell in made.cells if cell.images_per_s]
+
+
+def _like(made: Benchmark, cell: Cell, change: Callable[[Setting], Setting]) -> Cell | None:
+    wanted = change(cell.setting)
+    return next((other for other in _measured(made) if other.setting == wanted), None)
+
+
+def _because(cell: Cell) -> str:
+    verdict = cell.verdict
+    if verdict is None or verdict.state != "bottleneck":
+        return ""
+    return f": {verdict.title} ({verdict.rule})"
+
+
+def _rate(cell: Cell) -> str:
+    return f"{number(float(f'{cell.rate:.4g}'))} images/s"
+
+
+def _short(setting: Setting) -> str:
+    parts: Iterable[str] = (
+        setting.precision,
+        "channels-last" if setting.channels_last else "channels-first",
+        f"batch {setting.batch}" if setting.batch else "",
+        f"{setting.devices} device{'s' if setting.devices > 1 else ''}",
+        "real data" if setting.data == "real" else "",
+    )
+    return ", ".join(part for part in parts if part)

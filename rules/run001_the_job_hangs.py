@@ -6,8 +6,9 @@ the rank that keeps the others.
 Why it matters: a hung job pays for every accelerator it holds until somebody looks, or until a watchdog kills it half an hour later.
 
 Evidence: how long nothing has moved against the longest usual step; for each rank its phase, step and Python stack. The culprit is the
-rank that is not waiting in a collective: the others wait for it. Where a watchdog ended the job, what it said, and the rank
-that it shows to be behind.
+rank that is not waiting in a collective: the others wait for it. Which collective that is, its number, and which ranks have come to it,
+by the recorder's own count of calls from Python and by torch's flight recorder. Where a watchdog ended the job, what it said, and the
+rank that it shows to be behind.
 
 Fix: look at the culprit's line. A rank that left the loop early, an uneven number of batches, a lock, a read that never returns, or a
 collective that not all ranks call are the usual ones.
@@ -54,12 +55,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 _limit_s(stall, t),
                 f"nothing moved; a step usually takes {stall.typical_step_s:.3g} s",
             ),
+            *_collective(stall),
             *(_row(rank) for rank in stall.ranks),
             *_told(a),
         ),
         fixes=(
             Fix(
-                _advice(culprit, waiting),
+                _advice(culprit, waiting, stall),
                 culprit.leaf,
                 Where(culprit.file, culprit.line) if culprit.file else None,
                 "small change",
@@ -78,7 +80,27 @@ def _told(a: Analysis) -> tuple[Evidence, ...]:
     return (Evidence("failure", failure.kind, "", None, f"{who}{failure.title}; {failure.line}"),)
 
 
-def _advice(culprit: StalledRank, waiting: list[int]) -> str:
+def _collective(stall: Stall) -> tuple[Evidence, ...]:
+    """Which one it is, and who has come to it."""
+    stuck = stall.collective
+    if stuck is None:
+        return ()
+    size = f" of {stuck.elements} elements" if stuck.elements else ""
+    note = f"{_ranks(stuck.present)} in it" + (f", {_ranks(stuck.missing)} not" if stuck.missing else "")
+    if stuck.differing:
+        note = f"the ranks call different ones: {stuck.differing}"
+    told = f"{note}; {stuck.group_size} ranks belong to its group; by {stuck.source}"
+    return (Evidence("collective", f"{stuck.kind}{size}, number {stuck.number}", "", None, told),)
+
+
+def _ranks(ranks: tuple[int, ...]) -> str:
+    shown = ", ".join(map(str, ranks[:16])) + (f" and {len(ranks) - 16} more" if len(ranks) > 16 else "")
+    return f"rank{'s' if len(ranks) != 1 else ''} {shown}"
+
+
+def _advice(culprit: StalledRank, waiting: list[int], stall: Stall) -> str:
+    if stall.collective is not None and stall.collective.differing:
+        return f"compare the calls: at the same place {stall.collective.differing}"
     if not culprit.culprit:
         return "compare the calls: all ranks wait, so some rank skipped this collective, or they called different ones"
     others = f"; ranks {', '.join(map(str, waiting))} only wait for it" if waiting else ""

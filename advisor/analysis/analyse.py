@@ -11,6 +11,7 @@ import numpy as np
 from advisor.analysis.budget import Account, account
 from advisor.analysis.capacities import Seen, capacities
 from advisor.analysis.collecting import collecting_values
+from advisor.analysis.collectives import collective_values, network_values, wire_values
 from advisor.analysis.copying import copy_values
 from advisor.analysis.data_mount import data_mount
 from advisor.analysis.delivery import delivery_values
@@ -33,6 +34,7 @@ from advisor.analysis.labels import labelled
 from advisor.analysis.loading import Loading, loader_facts, loading_of, ranks_by_pid
 from advisor.analysis.memory import memory_trends, memory_values
 from advisor.analysis.moments import deaths, hot_lines, stalls
+from advisor.analysis.nccl_log import nccl_facts
 from advisor.analysis.own_cost import own_cost
 from advisor.analysis.pulses import periodic_stalls
 from advisor.analysis.searching import search_values
@@ -63,7 +65,7 @@ def analyse(recording: Recording) -> Analysis:
     """Pure: the same recording always gives the same analysis."""
     everything = all_steps(recording)
     steady = steady_steps(everything)
-    accounts = account(steady, recording.gpu_steps, recording.comm) if steady else None
+    accounts = account(steady, recording.gpu_steps, recording.comm, recording.collectives) if steady else None
     values: Values = {}
     missing: dict[str, str] = {}
     loaders = loader_facts(recording, ranks_by_pid(recording.processes))
@@ -86,7 +88,7 @@ def analyse(recording: Recording) -> Analysis:
         values.update(delivery_values(recording, everything, steady, loaders, missing))
         _drop_unclocked(recording, values, missing)
         cost = sample_cost(recording, steady, loaders, values, missing)
-        _comm_values(recording, accounts, values, missing)
+        _comm_values(recording, steady, accounts, values, missing)
         values.update(thread_values(window))
         values.update(collecting_values(recording, steady, accounts) | copy_values(recording, steady, missing))
         made = _throughput(accounts, steady, values.get(("step.samples", JOB))).samples_per_s
@@ -110,6 +112,8 @@ def analyse(recording: Recording) -> Analysis:
     time = _step_time(everything, steady)
     dead, changed = mark_followers(deaths(recording)), speed_changes(recording, steady)
     stalled = stalls(recording, time.median_s or 0.0, _p99(everything))
+    nccl = nccl_facts(recording)
+    values.update(network_values(recording, nccl))
     samples = values.get(("step.samples", JOB))
     return Analysis(
         meta=recording.meta,
@@ -134,6 +138,7 @@ def analyse(recording: Recording) -> Analysis:
         memory=memory,
         changes=changed,
         pulse=periodic_stalls(recording, steady),
+        nccl=nccl,
         storage=mount,
         capacities=stages,
         segments=(*segments(recording, everything, stalled), *change_segments(changed, _duration_s(recording))),
@@ -275,13 +280,21 @@ def _drop_unclocked(recording: Recording, values: Values, missing: dict[str, str
             )
 
 
-def _comm_values(recording: Recording, accounts: Account, values: Values, missing: dict[str, str]) -> None:
+def _comm_values(
+    recording: Recording,
+    steady: Mapping[int, RankSteps],
+    accounts: Account,
+    values: Values,
+    missing: dict[str, str],
+) -> None:
     ranks = len(accounts.own)
+    values.update(collective_values(recording, steady))
     if ranks < 2:
         missing["comm.wire_s"] = missing["comm.skew_s"] = "one rank: nothing to communicate"
         return
     if accounts.wire_s is None or not accounts.late_share:
-        missing["comm.wire_s"] = missing["comm.skew_s"] = "no DistributedDataParallel stamps its collectives here"
+        why = "no DistributedDataParallel stamps its collectives here, and none that holds a rank is called from Python"
+        missing["comm.wire_s"] = missing["comm.skew_s"] = why
         return
     values["comm.wire_s", JOB] = accounts.wire_s
     values["comm.skew_s", JOB] = accounts.skew_s
@@ -291,14 +304,9 @@ def _comm_values(recording: Recording, accounts: Account, values: Values, missin
     for rank, share in accounts.late_share.items():
         values["comm.late_share", f"rank:{rank}"] = share
         values["comm.excess_s", f"rank:{rank}"] = totals[rank] - others_median(totals, rank)
-    sizes = [
-        float(d["total_parameter_size_bytes"])
-        for f in recording.facts.values()
-        for d in f.get("ddp") or ()
-        if d.get("total_parameter_size_bytes")
-    ]
-    if sizes:
-        values["comm.megabytes", JOB] = max(sizes) / 1e6
+    for rank, seconds in accounts.exposed.items():
+        values["comm.exposed_s", f"rank:{rank}"] = seconds
+    values.update(wire_values(recording, wire_s=accounts.wire_s, span_s=accounts.span_s))
 
 
 def _run_values(recording: Recording, everything: Mapping[int, RankSteps], values: Values) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.analysis.collectives import held
 from advisor.analysis.steady import RankSteps
 from advisor.core.recording import Table
 from advisor.core.report import Budget
@@ -102,16 +103,51 @@ def exposed_comm(steps: RankSteps, comm: Table | None, backward: Array) -> tuple
     return np.where(stamped, exposed, guessed), stamped
 
 
-def account(steady: Mapping[int, RankSteps], gpu: Mapping[int, Table], comm: Mapping[int, Table]) -> Account:
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The rows of one rank: its own phases, and what it waited for in collectives."""
+
+    phases: Mapping[str, Array]
+    exposed: Array | None  # None: nobody timed its communication
+    stamped: NDArray[np.bool_]
+
+
+def split(steps: RankSteps, gpu: Table | None, comm: Table | None, called: Table | None) -> Split:
+    """`called`: collectives that Python called. On a GPU they are queued, and the stream's own times hold what they take."""
+    phases = phases_of(steps, gpu)
+    exposed: Array | None = None
+    stamped = np.zeros(steps.step.size, np.bool_)
+    found = exposed_comm(steps, comm, phases["backward"])
+    if found is not None:
+        exposed, stamped = found
+        phases = {**phases, "backward": phases["backward"] - exposed}
+    by_events = gpu is not None and gpu.size >= 0.5 * steps.step.size
+    waited = None if by_events else held(steps, called)
+    if waited is not None:
+        taken = {phase: np.minimum(seconds, phases[phase]) for phase, seconds in waited.items()}
+        phases = {**phases, **{phase: phases[phase] - seconds for phase, seconds in taken.items()}}
+        total = np.sum(np.stack(list(taken.values())), axis=0)
+        if exposed is None:
+            stamped = steps.count == 1
+        exposed = total if exposed is None else exposed + total
+    return Split(phases, exposed, stamped)
+
+
+def account(
+    steady: Mapping[int, RankSteps],
+    gpu: Mapping[int, Table],
+    comm: Mapping[int, Table],
+    called: Mapping[int, Table] | None = None,
+) -> Account:
     """The account of the steady steps. Raises ValueError when there are none."""
-    phases = {rank: phases_of(steps, gpu.get(rank)) for rank, steps in steady.items()}
+    phases: dict[int, Mapping[str, Array]] = {}
     exposed: dict[int, Array] = {}
     stamps: dict[int, NDArray[np.bool_]] = {}
     for rank, steps in steady.items():
-        found = exposed_comm(steps, comm.get(rank), phases[rank]["backward"])
-        if found is not None:
-            exposed[rank], stamps[rank] = found
-            phases[rank] = {**phases[rank], "backward": phases[rank]["backward"] - found[0]}
+        parts = split(steps, gpu.get(rank), comm.get(rank), (called or {}).get(rank) if len(steady) > 1 else None)
+        phases[rank] = parts.phases
+        if parts.exposed is not None:
+            exposed[rank], stamps[rank] = parts.exposed, parts.stamped
     means = {r: {p: float(v.sum() / steady[r].count.sum()) for p, v in named.items()} for r, named in phases.items()}
     exposed_mean = {rank: float(values.sum() / steady[rank].count.sum()) for rank, values in exposed.items()}
     lengths = {rank: float(steps.length.sum() / steps.count.sum()) for rank, steps in steady.items()}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.analysis.budget import Account, exposed_comm, phases_of
+from advisor.analysis.budget import Account, split
 from advisor.analysis.loading import Loading, making_of
 from advisor.analysis.reading_limit import storage_ceiling
 from advisor.analysis.steady import RankSteps
@@ -217,9 +217,10 @@ def _computed(busy: Array, wait: Array, samples: float) -> Capacity:
 
 def _busy_and_wait(seen: Seen, rank: int, steps: RankSteps) -> tuple[Array, Array]:
     """Per step, the seconds of computing and of waiting for input."""
-    phases = phases_of(steps, seen.recording.gpu_steps.get(rank))
-    exposed = exposed_comm(steps, seen.recording.comm.get(rank), phases["backward"])
-    busy = phases["forward"] + phases["backward"] + phases["optimizer"] - (exposed[0] if exposed else 0.0)
+    recorded = seen.recording
+    called = recorded.collectives.get(rank) if len(seen.steady) > 1 else None
+    phases = split(steps, recorded.gpu_steps.get(rank), recorded.comm.get(rank), called).phases
+    busy = phases["forward"] + phases["backward"] + phases["optimizer"]
     return busy / steps.count, phases["input_wait"] / steps.count
 
 
@@ -228,8 +229,9 @@ def _communication(seen: Seen, samples: float) -> Capacity:
     if ranks < 2:
         return _unknown("communication", "one rank: nothing to communicate")
     if not account.exposed:
-        return _unknown("communication", "no DistributedDataParallel stamps: not measured")
+        return _unknown("communication", "no DistributedDataParallel stamps, no collectives from Python: not measured")
     if seen.model.wire_s < 1e-6:
         return _unknown("communication", "hidden behind the backward pass")
-    basis = f"exposed wire time, from {account.sampled_steps} steps that DDP stamped"
+    who = "DDP stamped" if any(rows.size for rows in seen.recording.comm.values()) else "called collectives"
+    basis = f"exposed wire time, from {account.sampled_steps} steps that {who}"
     return _known("communication", samples * ranks / seen.model.wire_s, account.wire_error, basis)

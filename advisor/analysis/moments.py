@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from advisor.analysis.flight import stuck_by_calls, stuck_by_flight
 from advisor.analysis.profile import between_steps
-from advisor.core.analysis import Death, HotLine, Stall, StalledRank
+from advisor.core.analysis import Death, HotLine, Stall, StalledRank, StuckCollective
 from advisor.core.recording import Event, Recording
 
 # A frame of one of these files, or one of these functions, is output: file writes, printing, loggers and trackers.
@@ -144,7 +145,8 @@ def stalls(recording: Recording, typical_step_s: float, p99_step_s: float) -> tu
             last[event.data.get("id")] = event
     found = []
     for number, event in last.items():
-        ranks = _stalled_ranks(event)
+        stuck = _stuck(event)
+        ranks = _stalled_ranks(event, frozenset(stuck.missing if stuck else ()))
         found.append(
             Stall(
                 t_s=(event.t_ns - recording.meta.started_ns) / 1e9,
@@ -153,18 +155,28 @@ def stalls(recording: Recording, typical_step_s: float, p99_step_s: float) -> tu
                 typical_step_s=typical_step_s,
                 p99_step_s=p99_step_s,
                 ranks=ranks,
+                collective=stuck,
             )
         )
     return tuple(found)
 
 
-def _stalled_ranks(event: Event) -> tuple[StalledRank, ...]:
+def _stuck(event: Event) -> StuckCollective | None:
+    """What torch's flight recorder tells comes first: it has also seen what DDP calls."""
+    rows = list(event.data.get("ranks") or ())
+    dumps = {int(row["rank"]): list(row["flight"]) for row in rows if row.get("flight")}
+    return stuck_by_flight(dumps) or stuck_by_calls(rows)
+
+
+def _stalled_ranks(event: Event, missing: frozenset[int]) -> tuple[StalledRank, ...]:
+    """`missing`: ranks that have not come to the collective in which others stand, as far as calls were counted."""
     rows = []
     several = len(event.data.get("ranks") or ()) > 1
     for row in event.data.get("ranks") or ():
         frames = list(row.get("frames") or ())
         # DDP waits for its all-reduce inside the backward, where no Python frame tells
-        waiting = (row.get("phase") == "backward" and several) or any(_in_collective(f) for f in frames[:6])
+        inside = (row.get("collective") or {}).get("inside_s") is not None
+        waiting = inside or (row.get("phase") == "backward" and several) or any(_in_collective(f) for f in frames[:6])
         user = row.get("user") or (frames[0] if frames else {})
         since_s = max(0.0, (event.t_ns - int(row.get("since_ns", event.t_ns))) / 1e9)
         rows.append((row, frames, waiting, user, since_s))
@@ -173,6 +185,8 @@ def _stalled_ranks(event: Event) -> tuple[StalledRank, ...]:
     if outside and len(outside) == len(rows) > 1:
         # none waits in a collective that can be seen: the one that is furthest behind keeps the others
         outside = [int(row["rank"]) for row, *_ in rows if int(row.get("step", 0)) == behind]
+    # a rank may hang inside its backward pass, where it looks like one that waits, or wait in another collective than the rest
+    outside = [rank for rank in outside if rank in missing] or outside or sorted(missing)
     return tuple(
         StalledRank(
             rank=int(row["rank"]),

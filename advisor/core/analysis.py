@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from advisor.core.feed import Feed
 from advisor.core.gpus import GPU_VALUES, GpuView
+from advisor.core.nccl import NcclFacts
 from advisor.core.recording import Meta
 from advisor.core.report import (
     Budget,
@@ -65,6 +66,20 @@ VALUES: dict[str, tuple[str, str]] = {
     "comm.late_share": ("", "share of steps in which this rank arrived last by a clear margin"),
     "comm.excess_s": ("s", "own work of this rank beyond the median of the others"),
     "comm.megabytes": ("MB", "gradient bytes all-reduced per step"),
+    "comm.exposed_s": ("s", "communication that this rank waits for after its own work, waiting for late ranks included"),
+    "comm.hidden_s": ("s", "communication that ran beside this rank's backward pass"),
+    "comm.buckets": ("buckets", "parts in which DDP sends the gradients"),
+    "comm.largest_bucket": ("", "share of the gradients that lies in the largest of them"),
+    "comm.bus_gb_per_s": ("GB/s", "carried by each link in a step's exchange: 2(N-1)/N of the bytes, over its time"),
+    "comm.gloo_on_gpu": ("", "1 where a model on a GPU exchanges its gradients by gloo"),
+    "collectives.calls": ("calls", "collectives that the job calls from Python in a step"),
+    "collectives.megabytes": ("MB", "what they move per step"),
+    "collectives.held_s": ("s", "for which they hold this rank per step, waiting for late ranks included"),
+    "collectives.by_hand_s": ("s", "of that between backward and optimizer, on the rank that is held shortest"),
+    "collectives.norm_calls": ("calls", "collectives of synchronised batch norm in a step"),
+    "collectives.norm_s": ("s", "for which these hold the rank that is held shortest"),
+    "nccl.socket": ("", "1 where NCCL connects ranks by TCP"),
+    "net.gbit_per_s": ("Gbit/s", "nominal speed of the fastest network card"),
     "loader.workers": ("workers", "worker processes of the training loader"),
     "loader.busy_share": ("", "share of the time the workers were making batches"),
     "loader.foreseen": ("workers", "the most workers per rank with which the step can be foretold"),
@@ -200,6 +215,20 @@ class StalledRank:
 
 
 @dataclass(frozen=True, slots=True)
+class StuckCollective:
+    """The collective in which a job stands: who has begun it and who has not."""
+
+    kind: str  # all_reduce, broadcast, barrier
+    number: int  # of its group's collectives, as each rank counts them
+    group_size: int
+    present: tuple[int, ...]
+    missing: tuple[int, ...]
+    elements: int | None = None
+    differing: str = ""  # what each rank calls instead, where they do not call the same
+    source: str = ""  # who counted
+
+
+@dataclass(frozen=True, slots=True)
 class Stall:
     t_s: float
     stalled_s: float
@@ -207,6 +236,7 @@ class Stall:
     typical_step_s: float
     p99_step_s: float
     ranks: tuple[StalledRank, ...]
+    collective: StuckCollective | None = None  # None: nobody could tell which, or it is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,6 +334,7 @@ class Analysis:
     memory: tuple[MemoryTrend, ...] = ()
     changes: tuple[SpeedChange, ...] = ()
     pulse: PeriodicStall | None = None
+    nccl: NcclFacts | None = None  # None: NCCL said nothing of itself, or nobody kept it
     storage: DataMount | None = None  # what the training data lies on, where that is known
     capacities: tuple[Capacity, ...] = ()
     segments: tuple[Segment, ...] = ()

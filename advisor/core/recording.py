@@ -94,6 +94,7 @@ class Recording:
     steps: Mapping[int, Table] = field(default_factory=dict)
     gpu_steps: Mapping[int, Table] = field(default_factory=dict)
     comm: Mapping[int, Table] = field(default_factory=dict)
+    collectives: Mapping[int, Table] = field(default_factory=dict)  # by rank, of steps that called some from Python
     spans: Mapping[int, Table] = field(default_factory=dict)
     batches: Mapping[int, Table] = field(default_factory=dict)  # by rank; columns: BATCH_FIELDS, flags, pid
     # by rank, where samples were looked into; columns: LOOK_FIELDS or PART_FIELDS, flags. A part is told by its number.

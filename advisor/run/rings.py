@@ -53,6 +53,17 @@ class Position:
     ended: bool
 
 
+@dataclass(frozen=True, slots=True)
+class CollectiveCall:
+    """The collective that a rank began last from Python. `inside_since_ns` 0: it is not in one now."""
+
+    begun: int  # so many of its group, this one included
+    kind: str
+    group: int  # stands for the group's name, on all ranks the same
+    size: int  # ranks of the group
+    inside_since_ns: int
+
+
 Row = tuple[int, tuple[int, ...]]  # flags, payload
 
 
@@ -110,6 +121,16 @@ class RingReader:
                 break
             live = again
         return _position(live)
+
+    def collective(self) -> CollectiveCall | None:
+        """None where this rank has called none since it began to train."""
+        data = os.pread(self._descriptor, layout.COLLECTIVE.size, layout.COLLECTIVE_OFFSET)
+        if len(data) < layout.COLLECTIVE.size:
+            raise NotARing("it was cut off")
+        begun, kind, group, size, since_ns = layout.COLLECTIVE.unpack(data)
+        if begun <= 0 or not 0 <= kind < len(layout.COLLECTIVE_KINDS):
+            return None
+        return CollectiveCall(begun, layout.COLLECTIVE_KINDS[kind], group, size, since_ns)
 
     def drain(self) -> Drained:
         """All records since the last call, oldest first, and how many were overwritten before anybody read them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import resource
 import threading
 import time
@@ -32,6 +33,7 @@ _HUNT_STEP_S = 0.02
 _PROFILE_AGAIN_S = 120.0
 _ASLEEP_NS = 5_000_000_000
 _REFUSALS_MAX = 3
+_FLIGHT_BYTES_MAX = 1 << 20
 
 Dump = Callable[[int], tuple[ThreadStack, ...] | ProbeGap]
 Profile = Callable[[int], tuple[CountedStack, ...] | ProbeGap]
@@ -233,6 +235,23 @@ class StackWatch:
         now_ns = state.since_ns + state.stalled_ns
         self._post(Event(now_ns, "stall_end" if state.ended else "stall", None, None, data))
 
+    def _collective(self, rank: Watched, at: Position) -> dict[str, Any]:
+        """Which collective it is in, as its ring and torch's flight recorder tell."""
+        told: dict[str, Any] = {}
+        with contextlib.suppress(KeyError, NotARing, OSError):
+            call = self._readers[rank.ring, rank.ring_made_ns].collective()
+            if call is not None:
+                inside_s = (time.perf_counter_ns() - call.inside_since_ns) / 1e9 if call.inside_since_ns else None
+                told["collective"] = {
+                    "begun": call.begun,
+                    "kind": call.kind,
+                    "group": call.group,
+                    "size": call.size,
+                    "inside_s": inside_s,
+                }
+        flight = _flight(rank, at)
+        return told | ({"flight": flight} if flight else {})
+
     def _stalled_rank(self, rank: Watched, at: Position) -> dict[str, Any]:
         row: dict[str, Any] = {
             "rank": rank.rank,
@@ -242,6 +261,7 @@ class StackWatch:
             "since_ns": at.since_ns,
             "since_s": (time.perf_counter_ns() - at.since_ns) / 1e9,
             "state": _kernel_state(rank.pid),
+            **self._collective(rank, at),
         }
         if self._refusals < _REFUSALS_MAX and self._options.stacks:
             stacks, _ = self._timed_dump(rank.pid)
@@ -251,6 +271,17 @@ class StackWatch:
             elif (stack := training_thread(stacks, rank.thread)) is not None:
                 row |= {"thread": stack.name, **described(stack)}
         return row
+
+
+def _flight(rank: Watched, at: Position) -> list[dict[str, Any]]:
+    """What the rank wrote down of torch's flight recorder when it had stood at this place for a while."""
+    path = rank.ring.with_name(f"flight-{rank.pid}.json")
+    with contextlib.suppress(OSError, ValueError):
+        if path.stat().st_size <= _FLIGHT_BYTES_MAX:
+            told = json.loads(path.read_text())
+            dumps = told.get("dumps") if isinstance(told, dict) and told.get("since_ns") == at.since_ns else None
+            return [dump for dump in dumps if isinstance(dump, dict)] if isinstance(dumps, list) else []
+    return []
 
 
 def _trains(rank: Watched, at: Position) -> bool:

@@ -76,6 +76,7 @@ def _recording(db: sqlite3.Connection, recent: int | None) -> Recording:
         steps=steps,
         gpu_steps=tables["gpu_steps"],
         comm=tables["comm"],
+        collectives=tables["collectives"],
         spans=tables["spans"],
         batches=tables["batches"],
         looks=tables["looks"],

@@ -29,6 +29,7 @@ def cut(recording: Recording, until_ns: int) -> Recording:
         steps=steps,
         gpu_steps=_up_to_step(recording.gpu_steps, steps),
         comm=_up_to_step(recording.comm, steps),
+        collectives=_up_to_step(recording.collectives, steps),
         spans=spans,
         batches={rank: rows for rank, table in recording.batches.items() if len(rows := _ended(table, until_ns))},
         looks={rank: rows for rank, table in recording.looks.items() if len(rows := _ended(table, until_ns))},

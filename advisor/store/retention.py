@@ -40,6 +40,7 @@ class Limits:
         default_factory=lambda: {
             "gpu_steps": (20_000, 10_000, 3),
             "comm": (10_000, 10_000, 1),
+            "collectives": (10_000, 10_000, 1),
             "spans": (20_000, 10_000, 1),
             "batches": (10_000, 10_000, 3),
             "looks": (10_000, 10_000, 2),
@@ -146,7 +147,7 @@ class Retention:
             f"SELECT max(rowid) FROM (SELECT rowid FROM {table} WHERE {where} ORDER BY rowid LIMIT ?)",
             (stretch.key, stretch.cursor, size),
         ).fetchone()
-        hashed = "step" if table in ("gpu_steps", "comm") else "rowid"
+        hashed = "step" if table in ("gpu_steps", "comm", "collectives") else "rowid"
         deleted = self._db.execute(
             f"DELETE FROM {table} WHERE {where} AND rowid <= ? AND (({hashed} * {_HASH}) & {_HASH_SPACE - 1}) >= ?",
             (stretch.key, stretch.cursor, last, _HASH_SPACE >> stretch.level),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from probes.rank.layout import (
     BATCH_FIELDS,
+    COLLECTIVES_FIELDS,
     COMM_FIELDS,
     GPU_STEP_FIELDS,
     KIND_BATCH,
+    KIND_COLLECTIVES,
     KIND_COMM,
     KIND_GPU_STEP,
     KIND_LOOK,
@@ -43,6 +45,7 @@ TABLES = {
     "steps": f"rank INTEGER NOT NULL, flags INTEGER NOT NULL, count INTEGER NOT NULL, {_columns(STEP_FIELDS)}",
     "gpu_steps": f"rank INTEGER NOT NULL, flags INTEGER NOT NULL, {_columns(GPU_STEP_FIELDS)}",
     "comm": f"rank INTEGER NOT NULL, flags INTEGER NOT NULL, {_columns(COMM_FIELDS)}",
+    "collectives": f"rank INTEGER NOT NULL, flags INTEGER NOT NULL, {_columns(COLLECTIVES_FIELDS)}",
     "spans": f"rank INTEGER NOT NULL, flags INTEGER NOT NULL, {_columns(SPAN_FIELDS)}",
     "batches": f"rank INTEGER NOT NULL, pid INTEGER NOT NULL, flags INTEGER NOT NULL, {_columns(BATCH_FIELDS)}",
     "looks": f"rank INTEGER NOT NULL, flags INTEGER NOT NULL, {_columns(LOOK_FIELDS)}",
@@ -58,12 +61,13 @@ TABLES = {
     "sources": "path TEXT PRIMARY KEY, sha256 TEXT NOT NULL, text TEXT NOT NULL, edited INTEGER NOT NULL",
 }
 # Runs recorded before there was such a table are whole without it.
-LATER_TABLES = frozenset({"sources", "looks", "parts", "part_names"})
+LATER_TABLES = frozenset({"sources", "looks", "parts", "part_names", "collectives"})
 # By them retention walks a rank's (or a kind's) rows in order of arrival, and the live screen finds the latest.
 INDEXES = {
     "steps": "rank",
     "gpu_steps": "rank",
     "comm": "rank",
+    "collectives": "rank",
     "spans": "rank",
     "batches": "rank",
     "looks": "rank",
@@ -74,6 +78,7 @@ RING_TABLES = {
     KIND_STEP: "steps",
     KIND_GPU_STEP: "gpu_steps",
     KIND_COMM: "comm",
+    KIND_COLLECTIVES: "collectives",
     KIND_SPAN: "spans",
     KIND_BATCH: "batches",
     KIND_LOOK: "looks",

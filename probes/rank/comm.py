@@ -47,6 +47,8 @@ class DdpStamps:
         data = model._get_ddp_logging_data()
         options = {key: data[key] for key in _OPTIONS if key in data}
         options["file"], options["line"] = call_site(TORCH)
+        options["device"] = _device(model)
+        options["bucket_bytes"] = _sizes(data.get("bucket_sizes"))
         current = self._model() if self._model is not None else None
         if current is None or _size(model) > _size(current):
             self._model, self._options = weakref.ref(model), options
@@ -68,6 +70,7 @@ class DdpStamps:
             model._set_ddp_runtime_logging_sample_rate(self._every)
             if self._every > 1:  # DDP stamps multiples of the rate: read each once, right after
                 self._next_step = step + 1
+            self._look_again(model)
         data = model.logger._get_ddp_logging_data().ints_map
         iteration = data.get("iteration", -1)
         stamps = [data.get(key, 0) for key in _KEYS]
@@ -81,6 +84,13 @@ class DdpStamps:
         forward, compute, comm, overlap, start, compute_end, comm_start, comm_end = stamps
         values = (step, iteration, forward, compute, comm, overlap, start, compute_end, comm_start, comm_end)
         ring.write(KIND_COMM, FLAG_COMM_SAMPLED, values)
+
+    def _look_again(self, model: Any) -> None:
+        """By now DDP has sorted its buckets by the order in which gradients come, and a hook has been registered if one ever is."""
+        data = model._get_ddp_logging_data()
+        options = self._options
+        options["bucket_bytes"] = _sizes(data.get("rebuilt_bucket_sizes") or data.get("bucket_sizes"))
+        options["comm_hook"] = data.get("comm_hook") or options.get("comm_hook")
 
     def _count_unused(self, unused_bytes: int) -> None:
         """Of stamped iterations DDP tells what the search before it found. The counts reach the facts when they are next written."""
@@ -103,6 +113,17 @@ _OPTIONS = (
     "num_parameter_tensors",
     "dtypes",
 )
+
+
+def _sizes(text: Any) -> list[int]:
+    """DDP tells of the sizes of its buckets in one line: "1048576, 26214400"."""
+    return [int(part) for part in str(text or "").split(",") if part.strip().isdigit()]
+
+
+def _device(model: Any) -> str | None:
+    """Where its parameters live: "cuda", "cpu"."""
+    device = getattr(next(iter(model.parameters()), None), "device", None)
+    return getattr(device, "type", None)
 
 
 def _size(model: Any) -> int:

@@ -7,7 +7,7 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any
 
-from . import foreign, patches
+from . import collectives, foreign, patches
 from .recorder import Recorder
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ def install(folder: str, after: Callable[[str, Callable[[], None]], Any]) -> Non
     torch = sys.modules["torch"]
     recorder = Recorder(torch, folder)
     wrappers = patches.apply(torch, recorder)
+    wrappers += collectives.install(recorder)
     foreign.install(recorder, after)
     atexit.register(recorder.leave)  # also of what never trains: how it failed
 

@@ -23,6 +23,14 @@ LIVE = struct.Struct(
     "<QqqqqqQ"
 )  # head, phase, step, since_ns, self_ns, errors, ended (0 running, 1 left by its own exit)
 
+# Beside it, of a rank: the collective that it began last from Python. Calls begun on its group (this one included), kind, group, ranks of
+# the group, and since when it is inside (0: it has left).
+COLLECTIVE_OFFSET = 256
+COLLECTIVE = struct.Struct("<qqqqq")
+COLLECTIVE_KINDS = (
+    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "reduce", "gather", "scatter", "barrier",
+)  # fmt: skip
+
 ROLE_RANK = 1
 ROLE_WORKER = 2
 ROLES = {ROLE_RANK: "rank", ROLE_WORKER: "worker"}
@@ -45,6 +53,7 @@ KIND_SPAN = 4
 KIND_BATCH = 5
 KIND_LOOK = 6
 KIND_PART = 7
+KIND_COLLECTIVES = 8
 
 FLAG_EPOCH_START = 1  # the first training fetch of an iterator lies in this step
 FLAG_SKIPPED_UPDATE = 2  # GradScaler skipped the optimizer (inf or nan in the gradients)
@@ -114,6 +123,27 @@ COMM_FIELDS = (  # DistributedDataParallel's own stamps of one sampled iteration
     "comm_start_ns",  # arrival at the first bucket's all-reduce
     "comm_end_ns",
 )
+COLLECTIVES_FIELDS = (  # of one step, what the job called from Python
+    "step",
+    "calls",
+    "bytes",  # that they move: what the largest argument of each holds
+    "bus_bytes",  # of these, what each link carries in a ring
+    "call_ns",
+    "waits",  # for asynchronous ones
+    "wait_ns",
+    "asynchronous",
+    "on_device",  # that were queued on a GPU: their call is over at once
+    # time in which calls and waits held the training thread, by phase
+    "forward_ns",
+    "backward_ns",
+    "optimizer_ns",  # clipping included
+    "gap_ns",
+    "aside_ns",  # evaluation, checkpoints, fetching
+    "norm_calls",  # of synchronised batch norm
+    "norm_bytes",
+    "norm_ns",
+    "group_size",  # of the largest group
+)
 SPAN_FIELDS = ("label", "step", "t_start_ns", "t_end_ns", "cpu_ns", "count", "site")
 SPAN_LABELS = ("evaluation", "checkpoint", "gc", "loader_start", "fsync")
 SPAN_CODE = {name: code for code, name in enumerate(SPAN_LABELS)}
@@ -160,6 +190,7 @@ FIELDS = {
     KIND_STEP: STEP_FIELDS,
     KIND_GPU_STEP: GPU_STEP_FIELDS,
     KIND_COMM: COMM_FIELDS,
+    KIND_COLLECTIVES: COLLECTIVES_FIELDS,
     KIND_SPAN: SPAN_FIELDS,
     KIND_BATCH: BATCH_FIELDS,
     KIND_LOOK: LOOK_FIELDS,

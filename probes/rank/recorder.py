@@ -47,6 +47,7 @@ class Recorder:
         self.began_ns = perf_counter_ns()
         self.tape = Tape()
         self.foreign: Any = None  # a Foreign, once it is installed
+        self.collectives: Any = None  # a Collectives, likewise
         self.precision = Precision(torch, lambda: self.facts.values, self.failed)
         self.syncs = Syncs(torch, self.failed)
         self.forget()
@@ -144,6 +145,8 @@ class Recorder:
         self.facts.values["main_thread"] = threading.get_native_id()
         self.facts.values["run_delay"] = bool(delay)
         self.facts.active = True
+        if self.collectives is not None:
+            self.collectives.joins(world_size)
         if self.foreign is not None:
             self.foreign.look()
         self.facts.write()
@@ -153,6 +156,8 @@ class Recorder:
         try:
             if self.active and self.account is not None and self.account.ring is not None:
                 self.active = False
+                if self.collectives is not None:
+                    self.collectives.leaves()
                 if self.tape.on:
                     self.tape.read_into(self.account)
                 self._say_goodbye(self.account)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import rule_cases as jobs
+from comm_rule_tables import COMM_TABLES
 from copy_rule_tables import COPY_TABLES
 from gpu_rule_tables import GPU_TABLES
 from host_rule_tables import HOST_TABLES
@@ -29,6 +30,7 @@ def warm(speedup: float) -> float:
 
 
 TABLES: dict[str, Table] = {
+    **COMM_TABLES,
     **COPY_TABLES,
     **GPU_TABLES,
     **HOST_TABLES,

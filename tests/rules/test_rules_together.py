@@ -212,6 +212,9 @@ def test_a_healthy_job_gives_no_finding() -> None:
         "fetch.slow_ratio": {0: 1.3, 1: 1.3},
         "shm.used_share": 0.2,
         "sample.transform_share": 0.3,
+        "collectives.norm_calls": {0: 0.0, 1: 0.0},
+        "comm.gloo_on_gpu": {0: 0.0, 1: 0.0},
+        "nccl.socket": 0.0,
     }
     on_gpus = replace(jobs.job(own, values={**fine, **SOUND_RANKS}), gpu_view=gpu_jobs.sound_view())
     judgement = judged(replace(on_gpus, values={**on_gpus.values, **gpu_jobs.sound_values()}))

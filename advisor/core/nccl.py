@@ -1,0 +1,29 @@
+"""What NCCL says of itself where the user has asked it to (`NCCL_DEBUG=INFO`): nothing of it is switched on by the advisor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class NcclFacts:
+    """Of the whole job, as far as its lines were kept. What was not said is empty, 0 or None."""
+
+    version: str = ""
+    network: str = ""  # as NCCL names it: IB, Socket, AWS Libfabric, IBext_v8
+    interfaces: tuple[str, ...] = ()  # that carry it, e.g. eth0, mlx5_0
+    transports: Mapping[str, int] = field(default_factory=dict)  # P2P, SHM, NET/Socket, NET/IB -> connections
+    direct: bool | None = None  # GPUs read and write the network card's memory (GDRDMA); None: no connection crosses it
+    channels: int = 0
+    ranks: int = 0
+    nodes: int = 0
+    algorithms: Mapping[str, int] = field(default_factory=dict)  # "AllReduce Ring Simple" -> calls that were told of
+    switches: Mapping[str, str] = field(default_factory=dict)  # variables that NCCL says were set
+
+    @property
+    def over_sockets(self) -> bool | None:
+        """Ranks of different nodes (or such that nothing better connects) talk by TCP. None: no connection was told of."""
+        if any(name.startswith("NET/") for name in self.transports):
+            return "NET/Socket" in self.transports
+        return None if not self.transports else False

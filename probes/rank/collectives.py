@@ -1,0 +1,393 @@
+"""Collectives that the job calls from Python: how many, how large, how long they held it, where from, and the one it is in right now.
+
+DistributedDataParallel's own all-reduces are called in C++ and never come here: a plain step meets nothing of this. Averaging by hand,
+synchronised batch norm, FSDP, ZeRO, metrics and barriers do come here. Functional collectives are left alone, and while dynamo traces, a
+wrapper is the original. A call is counted on entry, so that a rank which hangs in one says which: kind, number and group stand in the
+header of its ring.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from _thread import get_ident
+from functools import partial
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+from . import facts as about
+from .flight import FlightWatch, read_dumps
+from .layout import COLLECTIVE_KINDS, COLLECTIVE_OFFSET, KIND_COLLECTIVES
+from .patches import _quietly as quietly
+from .patches import _wraps as wraps
+from .phases import BACKWARD, CLIP, FORWARD, GAP, OPTIMIZER
+from .ring import PHASE
+from .standins import hide_frame
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from .recorder import Recorder
+
+MODULE = "torch.distributed.distributed_c10d"
+# What stands in the module, whatever the version; the longer names are other names of the shorter ones.
+NAMES = {
+    "all_reduce": "all_reduce",
+    "all_reduce_coalesced": "all_reduce",
+    "all_gather": "all_gather",
+    "all_gather_single": "all_gather",
+    "all_gather_into_tensor": "all_gather",
+    "_all_gather_base": "all_gather",
+    "all_gather_coalesced": "all_gather",
+    "all_gather_object": "all_gather",
+    "reduce_scatter": "reduce_scatter",
+    "reduce_scatter_single": "reduce_scatter",
+    "reduce_scatter_tensor": "reduce_scatter",
+    "_reduce_scatter_base": "reduce_scatter",
+    "broadcast": "broadcast",
+    "broadcast_object_list": "broadcast",
+    "all_to_all": "all_to_all",
+    "all_to_all_single": "all_to_all",
+    "reduce": "reduce",
+    "gather": "gather",
+    "gather_object": "gather",
+    "scatter": "scatter",
+    "scatter_object_list": "scatter",
+    "barrier": "barrier",
+    "monitored_barrier": "barrier",
+}
+_WAIT = -1
+SITES_MAX = 64
+# Who calls on behalf of the job, by a part of the file's name; the first that fits. What is none of these is the job's own code.
+_NORM = "SyncBatchNorm"
+_LIBRARIES = (
+    (os.sep + "torch" + os.sep + "nn" + os.sep + "modules" + os.sep, _NORM),
+    (os.sep + "apex" + os.sep + "parallel" + os.sep, _NORM),
+    (os.sep + "fsdp" + os.sep, "FSDP"),
+    ("zero_redundancy_optimizer", "ZeRO"),
+    (os.sep + "deepspeed" + os.sep, "DeepSpeed"),
+    (os.sep + "ddp_comm_hooks" + os.sep, "communication hook"),
+    (os.sep + "torch" + os.sep, "torch"),
+)
+_NORM_NAMES = re.compile(r"sync\w*_?(?:batch_?norm|bn)", re.IGNORECASE)
+# The words of the header, beginning at COLLECTIVE_OFFSET
+_BEGUN, _KIND, _GROUP, _SIZE, _SINCE = range(COLLECTIVE_OFFSET // 8, COLLECTIVE_OFFSET // 8 + 5)
+
+
+def install(recorder: Recorder) -> list[Any]:
+    """Wrap what the module has, wherever torch has put it since. Returns the wrappers."""
+    module: Any = sys.modules.get(MODULE)
+    if module is None or not recorder.torch.distributed.is_available():
+        return []
+    collectives = recorder.collectives = Collectives(recorder, module)
+    os.register_at_fork(after_in_child=collectives.forget)
+    wrappers = {}
+    for name, kind in NAMES.items():
+        original = getattr(module, name, None)
+        # one that warns names the line of its caller: that must stay the job's. It calls one of the others.
+        if original is not None and not hasattr(original, "__deprecated__"):
+            wrappers[original] = _wrap(recorder, collectives, original, COLLECTIVE_KINDS.index(kind))
+    _replace(wrappers)
+    work = module.Work
+    work.wait = _wrap_wait(recorder, collectives, work.wait)
+    return [*wrappers.values(), work.wait]
+
+
+def _replace(wrappers: dict[Any, Any]) -> None:
+    """In all of torch.distributed: some of its modules have taken the functions by name. Dynamo's table is keyed by them."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("torch.distributed") and module is not None:
+            for attribute, value in list(vars(module).items()):
+                if callable(value) and _known(wrappers, value) is not None:
+                    setattr(module, attribute, wrappers[value])
+    functional = sys.modules.get("torch.distributed._functional_collectives")
+    remaps = getattr(functional, "traceable_collective_remaps", None)
+    if isinstance(remaps, dict):
+        remaps.update({wrappers[original]: new for original, new in list(remaps.items()) if original in wrappers})
+
+
+def _known(wrappers: dict[Any, Any], value: Any) -> Any:
+    try:
+        return wrappers.get(value)
+    except TypeError:
+        return None  # it cannot be hashed
+
+
+def _wrap(recorder: Recorder, collectives: Collectives, original: Any, kind: int) -> Any:
+    # true to dynamo, and cheap to everybody else
+    is_compiling = recorder.torch.compiler.is_dynamo_compiling
+    inside = collectives.inside
+
+    @wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling() or not recorder.active or get_ident() in inside:
+            return original(*args, **kwargs)
+        call = quietly(recorder, collectives.begin, kind, (*args, *kwargs.values()), sys._getframe(1))
+        try:
+            result = original(*args, **kwargs)
+        except BaseException as error:
+            quietly(recorder, collectives.end, call, None)
+            hide_frame(error)
+            raise
+        quietly(recorder, collectives.end, call, result)
+        return result
+
+    return wrapper
+
+
+def _wrap_wait(recorder: Recorder, collectives: Collectives, original: Any) -> Any:
+    inside = collectives.inside
+
+    # By this name and with this first argument pybind knows a call that comes from an override, and goes on to its own.
+    @wraps(original)
+    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not recorder.active or get_ident() in inside:
+            return original(self, *args, **kwargs)
+        call = quietly(recorder, collectives.begin, _WAIT, (), None)
+        try:
+            result = original(self, *args, **kwargs)
+        except BaseException as error:
+            quietly(recorder, collectives.end, call, None)
+            hide_frame(error)
+            raise
+        quietly(recorder, collectives.end, call, None)
+        return result
+
+    return wait
+
+
+class Group:
+    """A process group as far as calls on it tell: its name stands for it on all ranks."""
+
+    __slots__ = ("backend", "begun", "name", "size")
+
+    def __init__(self, name: str, size: int, backend: str) -> None:
+        self.name = int.from_bytes(name.encode("utf-8", "replace")[:7], "big")
+        self.size = size
+        self.backend = backend
+        self.begun = 0
+
+
+class Call:
+    """One that has begun."""
+
+    __slots__ = ("began", "device", "group", "kind", "phase", "sent", "site", "thread")
+
+    def __init__(self, kind: int, thread: int, group: Group | None, site: dict[str, Any]) -> None:
+        self.kind = kind
+        self.thread = thread
+        self.group = group
+        self.site = site
+        self.sent = 0
+        self.device = False
+        self.phase = 0
+        self.began = 0
+
+
+class Collectives:
+    """Sums over the running step. Any thread may call (autograd has its own on CUDA); only the one that trains writes them down."""
+
+    def __init__(self, recorder: Recorder, module: Any) -> None:
+        self._recorder = recorder
+        self._module = module
+        self._tensor: Any = recorder.torch.Tensor
+        self._process_group: Any = module.ProcessGroup
+        self.inside: set[int] = set()  # threads that are in a call: what that calls in turn is part of it
+        self._flight = FlightWatch(recorder, partial(read_dumps, recorder.torch))
+        self.forget()
+
+    def forget(self) -> None:
+        """Another process now."""
+        self._flight.forget()
+        self.inside.clear()
+        self._groups: dict[int, Group] = {}
+        self._sites: dict[Any, dict[str, Any]] = {}
+        self._described: list[dict[str, Any]] = []
+        self._on_device = (
+            False  # the last asynchronous call was about tensors of a GPU: nobody is held while waiting for it
+        )
+        self._clear()
+
+    def _clear(self) -> None:
+        self._pending = False
+        self._calls = self._bytes = self._bus_bytes = self._call_ns = self._waits = self._wait_ns = 0
+        self._asynchronous = self._device_calls = self._norm_calls = self._norm_bytes = self._norm_ns = 0
+        self._size = 0
+        self._held = [0, 0, 0, 0, 0]  # ns, by `_place`
+
+    def joins(self, world_size: int) -> None:
+        """This process has become a rank. The facts are written now and then, with the counts as they are by then."""
+        self._recorder.facts.values["collectives"] = self._described
+        if world_size > 1:
+            self._flight.start()
+
+    def leaves(self) -> None:
+        """The interpreter shuts down."""
+        self._flight.stop()
+
+    def begin(self, kind: int, given: tuple[Any, ...], frame: FrameType | None) -> Call:
+        recorder, thread = self._recorder, get_ident()
+        account = recorder.account
+        ring = None if account is None else account.ring
+        if recorder.tape.on and account.thread == thread:
+            recorder.own_account()  # what was noted came before
+        group = None if kind == _WAIT else self._group(given)
+        call = Call(kind, thread, group, _NOWHERE if frame is None else self._site(frame, kind, group))
+        for item in given:
+            self._weigh(call, item)
+        self.inside.add(thread)
+        if group is not None:
+            group.begun += 1
+        call.began = perf_counter_ns()
+        if ring is not None:
+            words = ring.words
+            call.phase = words[PHASE]
+            if group is not None:
+                words[_BEGUN], words[_KIND], words[_GROUP], words[_SIZE] = group.begun, kind, group.name, group.size
+            words[_SINCE] = call.began
+        return call
+
+    def end(self, call: Call | None, result: Any) -> None:
+        self.inside.discard(get_ident())
+        account = self._recorder.account
+        if call is None or account is None or account.ring is None:
+            return
+        account.ring.words[_SINCE] = 0
+        if call.phase == 0:
+            return  # before the first step there is none to count it to
+        took = perf_counter_ns() - call.began
+        if call.kind == _WAIT:
+            self._waits += 1
+            self._wait_ns += took
+            held = not self._on_device
+        else:
+            held = self._count(call, result, took)
+        # on CUDA the backward pass runs in a thread of its own, and the one that trains waits for it
+        if held and (call.thread == account.thread or call.phase == BACKWARD):
+            self._held[_place(call.phase)] += took
+        if not self._pending:
+            self._pending = True
+            account.on_step = self._close_step
+
+    def _count(self, call: Call, result: Any, took: int) -> bool:
+        """Whether the caller was held until it was done."""
+        group: Any = call.group
+        self._calls += 1
+        self._bytes += call.sent
+        self._bus_bytes += bus_bytes(call.kind, call.sent, group.size)
+        self._call_ns += took
+        self._size = max(self._size, group.size)
+        queued = call.device and group.backend != "gloo"  # the call returns once it stands in the stream's queue
+        self._device_calls += queued
+        if result is not None and hasattr(result, "wait"):
+            self._asynchronous += 1
+            self._on_device = queued
+        site = call.site
+        site["calls"] += 1
+        site["bytes"] += call.sent
+        site["ns"] += took
+        if site["library"] == _NORM:
+            self._norm_calls += 1
+            self._norm_bytes += call.sent
+            self._norm_ns += took
+        return not queued
+
+    def _close_step(self, step: int) -> None:
+        """In place of what usually follows a step's end: write down what was in it."""
+        recorder = self._recorder
+        account = recorder.account
+        values = (
+            step - 1, self._calls, self._bytes, self._bus_bytes, self._call_ns, self._waits, self._wait_ns, self._asynchronous,
+            self._device_calls, *self._held, self._norm_calls, self._norm_bytes, self._norm_ns, self._size,
+        )  # fmt: skip
+        self._clear()
+        account.on_step = recorder._stepped
+        account.ring.write(KIND_COLLECTIVES, 0, values)
+        recorder._stepped(step)
+        if recorder.tape.on:  # the next step will have such calls too, most likely
+            recorder.tape.read_into(account)
+
+    def _weigh(self, call: Call, item: Any) -> None:
+        """A call moves what the largest of its arguments holds."""
+        if isinstance(item, self._tensor):
+            size = item.numel() * item.element_size()
+            call.device = call.device or item.is_cuda
+        elif isinstance(item, (list, tuple)) and item and isinstance(item[0], self._tensor):
+            size = sum(part.numel() * part.element_size() for part in item)
+            call.device = call.device or item[0].is_cuda
+        else:
+            return
+        call.sent = max(call.sent, size)
+
+    def _group(self, given: tuple[Any, ...]) -> Group:
+        group = next((item for item in given if isinstance(item, self._process_group)), None)
+        if group is None:
+            group = self._module.GroupMember.WORLD
+        known = self._groups.get(id(group))
+        if known is None:
+            name = str(getattr(group, "group_name", "")) if group is not None else ""
+            size = group.size() if group is not None else 0
+            backend = str(self._module.get_backend(group)) if group is not None else ""
+            known = self._groups[id(group)] = Group(name, size, backend)
+        return known
+
+    def _site(self, frame: FrameType, kind: int, group: Group | None) -> dict[str, Any]:
+        key = frame.f_code, frame.f_lasti, group
+        site = self._sites.get(key)
+        if site is None:
+            site = _described(frame, kind, group)
+            if len(self._sites) < SITES_MAX:
+                self._sites[key] = site
+                self._described.append(site)
+        return site
+
+
+_PLACES = {FORWARD: 0, BACKWARD: 1, CLIP: 2, OPTIMIZER: 2, GAP: 3}
+_NOWHERE: dict[str, Any] = {"library": "", "calls": 0, "bytes": 0, "ns": 0}
+
+
+def _place(phase: int) -> int:
+    """Forward, backward, optimizer with clipping, the gap after it, or what is none of them: evaluation, mostly."""
+    return _PLACES.get(phase, 4)
+
+
+def bus_bytes(kind: int, sent: int, ranks: int) -> int:
+    """What each link carries of a call on `sent` bytes: a ring sends an all-reduce around twice, less one part in N."""
+    name = COLLECTIVE_KINDS[kind]
+    if ranks < 2:
+        return 0
+    if name == "all_reduce":
+        return 2 * (ranks - 1) * sent // ranks
+    return sent if name in ("broadcast", "reduce") else (ranks - 1) * sent // ranks
+
+
+def _described(frame: FrameType, kind: int, group: Group | None) -> dict[str, Any]:
+    """Who calls: the job's line, and the library that it calls through, if any."""
+    library = _library(frame)
+    user, _ = about.call_frames(4)
+    own = frame if user is None else user
+    return {
+        "file": own.f_code.co_filename,
+        "line": own.f_lineno,
+        "function": own.f_code.co_name,
+        "library": library,
+        "kind": COLLECTIVE_KINDS[kind],
+        "backend": "" if group is None else group.backend,
+        "group_size": 0 if group is None else group.size,
+        "calls": 0,
+        "bytes": 0,
+        "ns": 0,
+    }
+
+
+def _library(frame: FrameType) -> str:
+    code = frame.f_code
+    first = frame.f_locals.get(code.co_varnames[0]) if code.co_varnames else None
+    # the class that the function belongs to, or its module: a script may well be called train_syncbn.py
+    owners = getattr(code, "co_qualname", "").rpartition("<locals>.")[2].split(".")[:-1]
+    if any(_NORM_NAMES.search(name) for name in (*owners, type(first).__name__)):
+        return _NORM
+    if _NORM_NAMES.fullmatch(os.path.splitext(os.path.basename(code.co_filename))[0]):
+        return _NORM
+    return next((library for part, library in _LIBRARIES if part in code.co_filename), "")

@@ -1,0 +1,122 @@
+"""What torch's own flight recorder knows of the collectives, written down when this rank has stood still for long.
+
+A thread of this process looks once in a few seconds whether the header of the ring still changes; it holds nothing meanwhile and touches no
+torch. Only of ranks of a distributed job, which have threads of the backend's anyhow. Nothing is switched on: where the user has the flight
+recorder off, there is nothing to read.
+"""
+
+from __future__ import annotations
+
+import _thread
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+from .layout import PHASE_CODE
+from .ring import PHASE, SINCE, STEP
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .recorder import Recorder
+
+LOOK_S = 3.0
+STILL_LOOKS = 4  # so many looks at the same place: a dump is there when the agent calls it a stall, after 15 s
+ENTRIES_MAX = 24  # of the latest; older ones are done on all ranks
+_DUMP_BYTES_MAX = 16 << 20
+_KEPT = (
+    "process_group", "collective_seq_id", "p2p_seq_id", "is_p2p", "op_id", "profiling_name", "input_sizes", "output_sizes", "state",
+    "time_created_ns", "duration_ms", "timeout_ms",
+)  # fmt: skip
+_LEAVING = frozenset((PHASE_CODE["start"], PHASE_CODE["ended"]))
+
+
+class FlightWatch:
+    """`start` once the process is a rank among others; `stop` before the interpreter goes."""
+
+    def __init__(self, recorder: Recorder, read: Callable[[], list[dict[str, Any]]]) -> None:
+        self._recorder = recorder
+        self._read = read
+        self._leaving: Any = None
+        self._place: tuple[int, ...] = ()
+        self._looks = 0
+
+    def start(self) -> None:
+        self._leaving = _thread.allocate_lock()
+        self._leaving.acquire()
+        # no `threading.Thread`: those are counted, and this one is not the job's
+        _thread.start_new_thread(self._run, ())
+
+    def stop(self) -> None:
+        lock, self._leaving = self._leaving, None
+        if lock is not None:
+            lock.release()
+
+    def forget(self) -> None:
+        """Another process now: threads stay behind."""
+        self._leaving = None
+        self._looks = 0
+
+    def _run(self) -> None:
+        lock = self._leaving
+        try:
+            while lock is not None and not lock.acquire(timeout=LOOK_S):
+                if self._recorder.active and self.stands():
+                    self.write()
+        except Exception:
+            self._recorder.errors += 1  # the wall of this thread
+
+    def stands(self) -> bool:
+        """True once for each place at which this rank has been found so often running."""
+        account = self._recorder.account
+        if account is None or account.ring is None:
+            return False
+        words = account.ring.words
+        place = words[PHASE], words[STEP], words[SINCE]
+        self._looks = self._looks + 1 if place == self._place else 0
+        self._place = place
+        return self._looks == STILL_LOOKS and words[PHASE] not in _LEAVING
+
+    def write(self) -> None:
+        """One file, whole or not at all."""
+        dumps = self._read()
+        if not dumps:
+            return
+        path = os.path.join(self._recorder.folder, "flight-%d.json" % os.getpid())
+        with open(path + ".new", "w") as file:
+            json.dump({"since_ns": self._place[2], "dumps": dumps}, file)
+        os.replace(path + ".new", path)
+
+
+def read_dumps(torch: Any) -> list[dict[str, Any]]:
+    """Of every backend that has recorded something: its groups' state and the latest collectives, without stacks."""
+    module = getattr(torch._C, "_distributed_c10d", None)
+    found = []
+    for name, arguments in (
+        ("_dump_fr_trace_json", {"includeCollectives": True, "onlyActive": False}),
+        ("_dump_nccl_trace_json", {"includeCollectives": True, "onlyActive": False}),
+    ):
+        dump = getattr(module, name, None)
+        if dump is None:
+            continue
+        try:
+            text = dump(**arguments)
+        except (RuntimeError, TypeError):
+            continue  # built without that backend, or of a version that asks otherwise
+        if len(text) <= _DUMP_BYTES_MAX:
+            kept = shortened(json.loads(text))
+            if kept["entries"] or kept["pg_status"]:
+                found.append(kept)
+    return found
+
+
+def shortened(dump: dict[str, Any]) -> dict[str, Any]:
+    """The latest entries, of each what tells which collective it is and how far it got."""
+    entries = dump.get("entries") or []
+    return {
+        "version": dump.get("version"),
+        "library": dump.get("comm_lib_version"),
+        "pg_config": dump.get("pg_config") or {},
+        "pg_status": dump.get("pg_status") or {},
+        "entries": [{key: entry[key] for key in _KEPT if key in entry} for entry in entries[-ENTRIES_MAX:]],
+    }

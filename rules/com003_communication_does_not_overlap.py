@@ -1,0 +1,119 @@
+"""Communication does not overlap with the backward pass.
+
+What it does: finds gradients that are exchanged only after the backward pass although the exchange is short enough to run beside it.
+
+Why it is slow: DDP sends a bucket of gradients as soon as it is full, while the backward pass works on the next ones. Where nearly all
+gradients lie in one bucket, or the script averages them by hand after `backward()`, the exchange begins when there is nothing left to
+compute.
+
+Evidence: exposed communication of the last rank, how little of the exchange the backward pass hides, the size of the largest bucket (from
+DDP's log) or the calls to all_reduce between backward and optimizer.
+
+Fix: `bucket_cap_mb` so that there are six buckets or so, at the line that wraps the model; DistributedDataParallel instead of averaging by
+hand.
+
+Estimate: with k equal buckets the exchange of the last one is left over, so a k-th of what it takes now is the best, half of it the worst.
+
+False alarms: an exchange that takes longer than the backward pass stays exposed whatever the buckets (COM001, COM010). A model smaller than
+DDP's default bucket has one bucket by nature: the wire, if it costs much, is then the cause.
+"""
+
+from __future__ import annotations
+
+import math
+
+from advisor.core.analysis import Analysis
+from advisor.core.findings import Clear, Evidence, Finding, Fix, NotMeasured
+from rules.exchange import DEFAULT_BUCKET_BYTES, computing_s, exchange_s, largest_model, wrapped_at
+from rules.reading import model_of
+from rules.rule import Threshold, Thresholds, confidence, rule, severity
+
+_BUCKETS = 6  # the last of them is left over; many more pay for each message's latency
+_WORST = 0.5  # of the exposed time that remains: gradients do not come evenly
+
+
+def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
+    wire, step, whole = a.value("comm.wire_s"), a.value("step.time_s"), exchange_s(a)
+    backward, level = computing_s(a, "backward"), severity(wire / step)
+    hidden = (whole - wire) / max(whole, 1e-9)
+    if wire < t["wire"] * step or level is None or whole > t["room"] * backward or hidden > t["hidden"]:
+        return Clear(RULE.id)
+    wrapped = largest_model(a)
+    by_hand = (a.get("collectives.by_hand_s") or 0.0) >= t["by_hand"] * wire
+    if wrapped is None and not by_hand:
+        return Clear(RULE.id)
+    bucket = a.get("comm.largest_bucket")
+    if wrapped is not None and bucket is None:
+        return NotMeasured(RULE.id, ("comm.largest_bucket",))
+    if wrapped is not None and (bucket or 0.0) < t["bucket"]:
+        return Clear(RULE.id)
+    chosen = wrapped is None or float(wrapped.get("bucket_cap_bytes") or 0) > DEFAULT_BUCKET_BYTES
+    model, consequences = model_of(a), ("COM001", "COM010")
+    exposed = Evidence(
+        "comm.wire_s",
+        wire,
+        "s",
+        t["wire"] * step,
+        f"{100 * wire / step:.0f} % of the step; {100 * hidden:.0f} % of the exchange runs beside the backward pass",
+    )
+    room = Evidence(
+        "backward", backward, "s", None, f"the exchange takes {1000 * whole:.0f} ms: it would fit beside it"
+    )
+    return Finding(
+        rule=RULE.id,
+        title="Gradients are averaged after the backward pass, not beside it"
+        if wrapped is None
+        else "Gradients are exchanged only when the backward pass is over",
+        severity=level,
+        confidence=confidence(a, cap=0.9),
+        seconds_per_step=wire,
+        evidence=(exposed, room, *_bucket_evidence(a, bucket, t)),
+        fixes=(_fix(a),),
+        saving=model.saving(
+            model.step_if({}, wire_s=whole / _BUCKETS),
+            model.step_if({}, wire_s=_WORST * wire),
+            f"{_BUCKETS} buckets, of which the last is left over",
+        ),
+        explains=consequences if chosen else (),
+        causes=() if chosen else consequences[:1],
+    )
+
+
+def _bucket_evidence(a: Analysis, bucket: float | None, t: Thresholds) -> tuple[Evidence, ...]:
+    if bucket is None:
+        calls = sum(a.by_rank("collectives.calls").values()) / max(len(a.by_rank("collectives.calls")), 1)
+        return (Evidence("collectives.calls", calls, "calls", None, "from Python in a step, after backward"),)
+    note = f"of the gradients lie in one of {a.get('comm.buckets') or 1:.0f} buckets"
+    return (Evidence("comm.largest_bucket", bucket, "", t["bucket"], f"{100 * bucket:.0f} % {note}"),)
+
+
+def _fix(a: Analysis) -> Fix:
+    if largest_model(a) is None:
+        return Fix(
+            "wrap the model in DistributedDataParallel and drop the loop that averages gradients",
+            "model = torch.nn.parallel.DistributedDataParallel(model)",
+            None,
+            "small change",
+        )
+    megabytes = max(1, math.floor((a.get("comm.megabytes") or 0.0) / _BUCKETS))
+    return Fix(
+        f"bucket_cap_mb={megabytes}: gradients leave in about {_BUCKETS} parts",
+        f"DistributedDataParallel(..., bucket_cap_mb={megabytes})",
+        wrapped_at(a),
+        "one line",
+    )
+
+
+RULE = rule(
+    __name__,
+    "communication does not overlap",
+    check,
+    needs=("step.time_s", "comm.wire_s"),
+    thresholds={
+        "wire": Threshold(0.15, "as for COM001: two sound gloo ranks of one host were seen at 2-13 % of a step"),
+        "room": Threshold(1.0, "of the backward pass: a longer exchange cannot be hidden by it"),
+        "hidden": Threshold(0.25, "of the exchange; what overlaps more than that has more than one bucket at work"),
+        "bucket": Threshold(0.8, "of the gradients in one bucket: nothing but the last fifth could leave before"),
+        "by_hand": Threshold(0.8, "of the exposed time lies in calls between backward and optimizer"),
+    },
+)

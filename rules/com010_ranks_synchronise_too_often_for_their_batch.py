@@ -1,0 +1,100 @@
+"""Ranks synchronise too often for their batch.
+
+What it does: finds steps whose exchange of gradients takes as long as all their computing, though the path between the ranks is sound.
+
+Why it is slow: the exchange costs the same for one sample as for a thousand. With a small batch per rank there is little to compute for
+each exchange, and more ranks make it less.
+
+Evidence: the whole exchange of a step (what the backward pass hides included) against forward, backward and optimizer; the batch per rank;
+what each link carried.
+
+Fix: a larger batch per rank, or gradients accumulated over several batches under `model.no_sync()`; learning rate and warm-up go with the
+batch. Fewer ranks, where the batch cannot grow.
+
+Estimate: over k batches the exchange is paid once. Time per sample, with the k that brings the exchange below half of the computing.
+
+False alarms: a wire that carries less than the path between the ranks should is its own trouble (COM001 comes first then), and so is an
+exchange that could hide behind the backward pass (COM003).
+"""
+
+from __future__ import annotations
+
+import math
+
+from advisor.core.analysis import Analysis
+from advisor.core.findings import Clear, Evidence, Finding, Fix
+from rules.exchange import computing_s, exchange_s, path_gb_per_s, path_is_sound
+from rules.reading import model_of
+from rules.rule import Threshold, Thresholds, confidence, rule, severity
+
+_MOST = 16  # batches to one update: beyond it training itself changes
+_ENOUGH = 0.5  # of the computing
+_WORST = 0.6  # of the predicted gain: batches that are accumulated cost something of their own
+
+
+def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+    wire, step, whole = a.value("comm.wire_s"), a.value("step.time_s"), exchange_s(a)
+    compute, level = computing_s(a, "forward", "backward", "optimizer"), severity(wire / step)
+    if wire < t["wire"] * step or whole < t["compute"] * compute or level is None:
+        return Clear(RULE.id)
+    model, sound = model_of(a), path_is_sound(a)
+    times = min(_MOST, max(2, math.ceil(whole / max(_ENOUGH * compute, 1e-9) - 1e-6)))
+    gain = wire * (1 - 1 / times)
+    return Finding(
+        rule=RULE.id,
+        title="The ranks compute less than they exchange",
+        severity=level,
+        confidence=confidence(a, cap=0.9 if sound else 0.7),
+        seconds_per_step=wire,
+        evidence=(
+            Evidence(
+                "comm.wire_s",
+                wire,
+                "s",
+                t["wire"] * step,
+                f"the exchange takes {1000 * whole:.0f} ms, computing {1000 * compute:.0f} ms",
+            ),
+            *_batch(a),
+            *_carried(a),
+        ),
+        fixes=(
+            Fix(
+                f"accumulate gradients over {times} batches under model.no_sync(), or {times} times the batch per rank",
+                "with model.no_sync(): loss.backward()  # in all but the last of these batches",
+                None,
+                "small change",
+            ),
+            Fix("fewer ranks, each with more to compute", "", None, "outside the code"),
+        ),
+        saving=model.saving(
+            step - gain, step - _WORST * gain, f"one exchange for {times} batches, in time for each of them"
+        ),
+        explains=("COM001",) if sound else (),
+        causes=() if sound else ("COM001",),
+    )
+
+
+def _batch(a: Analysis) -> tuple[Evidence, ...]:
+    samples = a.get("step.samples")
+    return () if not samples else (Evidence("step.samples", samples, "samples", None, "of one rank in a step"),)
+
+
+def _carried(a: Analysis) -> tuple[Evidence, ...]:
+    carried, path = a.get("comm.bus_gb_per_s"), path_gb_per_s(a)
+    if carried is None or path is None:
+        return ()
+    least, why = path
+    note = f"over each link, 2(N-1)/N of the bytes; {why} should carry {least:.2g} GB/s at least"
+    return (Evidence("comm.bus_gb_per_s", carried, "GB/s", least, note),)
+
+
+RULE = rule(
+    __name__,
+    "ranks synchronise too often for their batch",
+    check,
+    needs=("step.time_s", "comm.wire_s"),
+    thresholds={
+        "wire": Threshold(0.15, "as for COM001: a sound exchange on one host takes up to 13 % of a step"),
+        "compute": Threshold(1.0, "times the computing: below it more than half of the step is work"),
+    },
+)

@@ -1,0 +1,80 @@
+"""What the rules on communication read in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from advisor.core.analysis import Analysis
+from advisor.core.findings import Where
+from rules.reading import common, model_of
+
+DEFAULT_BUCKET_BYTES = 25 << 20  # DDP's, where the user names none
+# What a path should carry at least, in GB/s of each link: a quarter of what the slowest sound ones of their kind were seen to.
+_LOOPBACK = 0.30  # two gloo ranks of one host
+_PEERS = 3.0  # NCCL inside a host: an old PCIe slot of eight lanes has 6
+_OF_NIC = 0.5  # of the network card's nominal speed
+
+
+def largest_model(a: Analysis) -> Mapping[str, Any] | None:
+    """The options of the DistributedDataParallel with the most parameters, of any rank; None where there is none."""
+    models = [model for facts in a.facts.values() if isinstance(facts, Mapping) for model in facts.get("ddp") or ()]
+    return max(models, key=lambda model: float(model.get("total_parameter_size_bytes") or 0), default=None)
+
+
+def wrapped_at(a: Analysis) -> Where | None:
+    """Where that model is wrapped."""
+    model = largest_model(a)
+    return Where(str(model["file"]), int(model["line"])) if model and model.get("file") else None
+
+
+def compresses(a: Analysis) -> bool:
+    """A hook sends the gradients in half the bytes already, or in an unknown way of its own."""
+    hook = str((largest_model(a) or {}).get("comm_hook") or "")
+    return bool(hook) and "allreduce_hook" not in hook
+
+
+def exchange_s(a: Analysis) -> float:
+    """The whole exchange of a step, what the backward pass hides of it included."""
+    wire = a.value("comm.wire_s")
+    return max(wire, a.get("comm.span_s") or wire)
+
+
+def computing_s(a: Analysis, *phases: str) -> float:
+    """What at least half of the ranks take for these phases by themselves."""
+    return common({rank: sum(own[phase] for phase in phases) for rank, own in model_of(a).own.items()})
+
+
+def several_hosts(a: Analysis) -> bool | None:
+    """None where the launcher left no word of it."""
+    known = None
+    for facts in a.facts.values():
+        told = facts.get("environment_rank") or {} if isinstance(facts, Mapping) else {}
+        world, local = _number(told.get("WORLD_SIZE")), _number(told.get("LOCAL_WORLD_SIZE"))
+        if world and local:
+            known = world > local
+    return known
+
+
+def path_gb_per_s(a: Analysis) -> tuple[float, str] | None:
+    """What each link between the ranks should carry at least, and why; None where that cannot be told."""
+    backend = str((largest_model(a) or {}).get("backend_name") or "")
+    if several_hosts(a):
+        gbit = a.get("net.gbit_per_s")
+        return (_OF_NIC * gbit / 8, f"half of the network card's {gbit:g} Gbit/s") if gbit else None
+    if "nccl" in backend:
+        return _PEERS, "GPUs of one host"
+    return (_LOOPBACK, "ranks of one host") if "gloo" in backend else None
+
+
+def path_is_sound(a: Analysis) -> bool | None:
+    """Whether the links carried what they should; None where one of the two is not known."""
+    carried, path = a.get("comm.bus_gb_per_s"), path_gb_per_s(a)
+    return None if carried is None or path is None else carried >= path[0]
+
+
+def _number(text: object) -> int:
+    try:
+        return int(str(text))
+    except ValueError:
+        return 0

@@ -1,0 +1,197 @@
+"""Collectives from Python in the account of a step: who waits for whom, what is wire, what is computing; and what links carried."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from recordings import MS, plan, rank_process, recording, series, step, table
+
+from advisor.analysis.analyse import analyse
+from advisor.analysis.budget import account
+from advisor.analysis.collectives import per_row
+from advisor.analysis.steady import all_steps, steady_steps
+from advisor.core.analysis import Analysis
+from advisor.core.nccl import NcclFacts
+from advisor.core.recording import Recording, Table
+from probes.rank.layout import COLLECTIVES_FIELDS
+
+STEPS = 40
+
+
+def called(steps: range = range(STEPS), **given: float) -> Table:
+    """A record a step; names that end in _ns are given in milliseconds."""
+    row = {name: round(v * MS) if name.endswith("_ns") else int(v) for name, v in given.items()}
+    return table((*COLLECTIVES_FIELDS, "flags"), [{"step": n, "calls": 1, "group_size": 2, **row} for n in steps])
+
+
+def by_hand(late_ms: float = 0.0, wire_ms: float = 30.0, **more: Any) -> Recording:
+    """Two ranks of 100 ms that average gradients between backward and optimizer; rank 1 comes `late_ms` after rank 0."""
+    early, late = wire_ms + late_ms, wire_ms
+    plans = {0: plan(STEPS, optimizer=10 + early), 1: plan(STEPS, forward=30 + late_ms, optimizer=10 + late)}
+    records = {0: called(optimizer_ns=early, **more), 1: called(optimizer_ns=late, **more)}
+    return recording(plans, ddp=False, collectives=records)
+
+
+def test_what_all_ranks_wait_for_is_the_wire_and_no_optimizer() -> None:
+    analysis = analyse(by_hand())
+    assert analysis.get("comm.wire_s") == pytest.approx(0.030)
+    assert analysis.get("comm.skew_s") == pytest.approx(0.0, abs=1e-6)
+    assert analysis.budget.critical["optimizer"] == pytest.approx(0.010)
+    assert analysis.budget.critical["comm_exposed"] == pytest.approx(0.030)
+    assert sum(analysis.budget.critical.values()) == pytest.approx(0.130)
+    assert analysis.get("collectives.by_hand_s") == pytest.approx(0.030)
+
+
+def test_what_only_the_early_rank_waits_for_is_the_late_one() -> None:
+    analysis = analyse(by_hand(late_ms=40))
+    assert analysis.get("comm.wire_s") == pytest.approx(0.030)
+    assert analysis.get("comm.skew_s") == pytest.approx(0.040)
+    assert analysis.by_rank("comm.late_share") == {0: 0.0, 1: pytest.approx(1.0)}
+    assert analysis.excess[1]["forward"] == pytest.approx(0.040)
+    assert analysis.by_rank("comm.exposed_s") == {0: pytest.approx(0.070), 1: pytest.approx(0.030)}
+
+
+def test_beside_ddp_both_are_waited_for() -> None:
+    plans = {rank: plan(STEPS, forward=50) for rank in (0, 1)}
+    made = recording(plans, wire_ms=20, collectives={rank: called(forward_ns=20) for rank in (0, 1)})
+    analysis = analyse(made)
+    assert analysis.get("comm.wire_s") == pytest.approx(0.040)
+    assert analysis.budget.critical["forward"] == pytest.approx(0.030)
+    assert analyse(replace(made, collectives={})).get("comm.wire_s") == pytest.approx(0.020)
+
+
+def test_one_rank_alone_waits_for_nobody() -> None:
+    made = recording({0: plan(STEPS)}, collectives={0: called(forward_ns=20)})
+    assert analyse(made).budget.critical["forward"] == pytest.approx(0.030)
+
+
+def test_where_the_gpu_was_timed_the_hosts_wait_is_no_measure() -> None:
+    made = by_hand()
+    from recordings import gpu_steps
+
+    stream = {"input_wait": 10, "forward": 30, "backward": 50, "optimizer": 40}
+    timed = replace(made, gpu_steps={rank: gpu_steps([stream] * STEPS) for rank in (0, 1)})
+    assert analyse(timed).get("comm.wire_s") is None
+
+
+def test_no_phase_gives_more_than_it_has() -> None:
+    made = by_hand()
+    broken = replace(made, collectives={rank: called(optimizer_ns=500) for rank in (0, 1)})
+    steady = steady_steps(all_steps(broken))
+    own = account(steady, {}, {}, broken.collectives).own
+    assert own[0]["optimizer"] == 0.0 and own[0]["forward"] == pytest.approx(0.030)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "expected"),
+    [
+        (range(40), 5.0),
+        (range(0, 40, 10), 0.5),  # a few steps have such calls: the others have none
+        (range(30, 40), 1.25),  # of the first steps nothing is known; where calls are rare that reads as none
+    ],
+)
+def test_steps_without_a_record(recorded: range, expected: float) -> None:
+    steps = all_steps(recording({0: plan(STEPS)}))[0]
+    assert per_row(steps, called(recorded, forward_ns=5), "forward_ns").mean() / MS == pytest.approx(expected)
+
+
+def test_folded_steps_take_the_usual_share() -> None:
+    steps = all_steps(recording({0: plan(STEPS)}))[0]
+    folded = replace(steps, count=np.where(np.arange(STEPS) < 10, 3.0, 1.0))
+    found = per_row(folded, called(forward_ns=5), "forward_ns") / MS
+    assert found[0] == pytest.approx(15.0) and found[-1] == pytest.approx(5.0)
+
+
+def synchronised(rank_1_ms: float, *, on_device: int = 0) -> Analysis:
+    """Batch norm holds rank 0 for 25 ms and rank 1 for so many, of which a late rank's may be more."""
+    plans = {0: plan(STEPS, forward=55), 1: plan(STEPS, forward=55)}
+    records = {
+        0: called(calls=106, norm_calls=106, forward_ns=25, norm_ns=25, on_device=on_device),
+        1: called(calls=106, norm_calls=106, forward_ns=rank_1_ms, norm_ns=rank_1_ms, on_device=on_device),
+    }
+    return analyse(recording(plans, wire_ms=5, collectives=records))
+
+
+def test_batch_norms_own_time_is_that_of_the_rank_it_holds_shortest() -> None:
+    analysis = synchronised(15)
+    assert analysis.by_rank("collectives.norm_calls") == {0: 106.0, 1: 106.0}
+    assert analysis.get("collectives.norm_s") == pytest.approx(0.015)
+
+
+def test_what_is_queued_on_a_gpu_has_a_number_but_no_time() -> None:
+    analysis = synchronised(15, on_device=106)
+    assert analysis.get("collectives.norm_s") is None and analysis.by_rank("collectives.norm_calls")[0] == 106.0
+
+
+def with_facts(made: Recording, **options: Any) -> Recording:
+    model = {
+        "total_parameter_size_bytes": 100_000_000,
+        "world_size": 2,
+        "backend_name": "gloo",
+        "file": "t.py",
+        "line": 3,
+    }
+    facts = {100 + rank: {"ddp": [{**model, **options}]} for rank in made.steps}
+    return replace(made, facts=facts)
+
+
+def test_a_links_rate_is_its_bytes_over_the_time_of_the_exchange() -> None:
+    made = with_facts(recording({0: plan(STEPS), 1: plan(STEPS)}, wire_ms=200), bucket_bytes=[90, 10])
+    analysis = analyse(made)
+    # two ranks: each link carries as many bytes as there are gradients, in 200 ms
+    assert analysis.get("comm.bus_gb_per_s") == pytest.approx(0.5, rel=0.01)
+    assert (analysis.get("comm.buckets"), analysis.get("comm.largest_bucket")) == (2.0, pytest.approx(0.9))
+    assert analysis.get("comm.megabytes") == pytest.approx(100.0)
+
+
+def test_a_compression_hook_halves_the_bytes() -> None:
+    made = with_facts(recording({0: plan(STEPS), 1: plan(STEPS)}, wire_ms=200), comm_hook="bf16_compress_hook")
+    assert analyse(made).get("comm.megabytes") == pytest.approx(50.0)
+
+
+def test_without_ddp_the_calls_tell_what_links_carried() -> None:
+    analysis = analyse(by_hand(bytes=60_000_000, bus_bytes=60_000_000))
+    assert analysis.get("comm.bus_gb_per_s") == pytest.approx(2.0)
+    assert analysis.by_rank("collectives.megabytes") == {0: pytest.approx(60.0), 1: pytest.approx(60.0)}
+
+
+@pytest.mark.parametrize(
+    ("device", "backend", "expected"), [("cuda", "gloo", 1.0), ("cuda", "nccl", 0.0), ("cpu", "gloo", 0.0)]
+)
+def test_gloo_under_gpus_is_known(device: str, backend: str, expected: float) -> None:
+    made = with_facts(recording({0: plan(STEPS), 1: plan(STEPS)}), device=device, backend_name=backend)
+    assert analyse(made).by_rank("comm.gloo_on_gpu") == {0: expected, 1: expected}
+
+
+def test_the_fastest_card_that_is_no_loopback() -> None:
+    samples = {
+        ("net.speed_mbps", "net:eth0"): series((0, 25_000)),
+        ("net.speed_mbps", "net:lo"): series((0, 90_000)),
+    }
+    assert analyse(recording({0: plan(STEPS)}, samples=samples)).get("net.gbit_per_s") == pytest.approx(25.0)
+
+
+@pytest.mark.parametrize(
+    ("transports", "nodes", "expected"),
+    [
+        ({"NET/Socket": 4, "P2P": 8}, 2, 1.0),
+        ({"NET/IB": 4}, 2, 0.0),
+        ({"P2P": 8}, 1, 0.0),
+        ({"NET/Socket": 4}, 1, 0.0),
+        ({}, 2, None),
+    ],
+)
+def test_sockets_between_nodes(transports: dict[str, int], nodes: int, expected: float | None) -> None:
+    from advisor.analysis.collectives import network_values
+
+    said = NcclFacts(version="2.21.5", transports=transports, nodes=nodes)
+    assert network_values(recording({0: [step()]}), said).get(("nccl.socket", "job")) == expected
+
+
+def test_processes_that_are_no_ranks_have_no_say() -> None:
+    made = with_facts(recording({0: plan(STEPS)}), device="cuda")
+    other = replace(made, processes=(replace(rank_process(0), role="other", rank=None),))
+    assert not analyse(other).by_rank("comm.gloo_on_gpu")

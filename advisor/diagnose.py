@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import functools
 import signal
+from dataclasses import replace
 from typing import Any
 
 from advisor.analysis.analyse import analyse
 from advisor.core.analysis import Analysis
 from advisor.core.config import Config
+from advisor.core.findings import Finding
 from advisor.core.metrics import ProbeGap
 from advisor.core.recording import Recording
 from advisor.core.report import Job, Report
 from advisor.core.worker_curve import WorkerCurve, worker_curve
 from advisor.edits.attach import with_edits
-from advisor.engine import judge
+from advisor.engine import Judgement, judge
 from rules.reading import room_for_workers
 from rules.registry import all_rules
 from rules.rule import Rule
+
+_OF_A_HOST = ("CPU", "MEM", "DSK")  # rules on what one host has
 
 
 @functools.cache
@@ -28,7 +32,7 @@ def _rules() -> tuple[Rule, ...]:
 def diagnose(recording: Recording, config: Config | None = None) -> Report:
     """Pure but for the set of installed rules: the same recording always gives the same report."""
     analysis = analyse(recording)
-    judgement = judge(analysis, _rules(), config or Config())
+    judgement = with_hosts(judge(analysis, _rules(), config or Config()), analysis)
     return Report(
         verdict=judgement.verdict,
         job=_job(analysis),
@@ -48,7 +52,30 @@ def diagnose(recording: Recording, config: Config | None = None) -> Report:
         host=analysis.host,
         gpus=analysis.gpus,
         worker_curve=_worker_curve(analysis),
+        nodes=analysis.nodes,
     )
+
+
+def with_hosts(judgement: Judgement, analysis: Analysis) -> Judgement:
+    """Of a job on several hosts: on which of them a finding's ranks are, and whose cores, memory or disk it speaks of."""
+    if not analysis.nodes:
+        return judgement
+    findings = tuple(
+        replace(f, scope=replace(f.scope, hosts=f.scope.hosts or _hosts(f, analysis))) for f in judgement.findings
+    )
+    root = next((f for f in findings if f.rule == judgement.verdict.rule), None)
+    verdict = judgement.verdict
+    if root is not None and root.scope.hosts and len(root.scope.hosts) < len(analysis.nodes):
+        verdict = replace(verdict, summary=f"On {', '.join(root.scope.hosts)}. {verdict.summary}".strip())
+    return replace(judgement, findings=findings, verdict=verdict)
+
+
+def _hosts(finding: Finding, analysis: Analysis) -> tuple[str, ...]:
+    ranks = set(finding.scope.ranks)
+    if ranks:
+        return tuple(node.host for node in analysis.nodes if ranks & set(node.ranks))
+    of_a_host = finding.rule.startswith(_OF_A_HOST)
+    return tuple(node.host for node in analysis.nodes if node.shown) if of_a_host else ()
 
 
 def _job(analysis: Analysis) -> Job:

@@ -51,10 +51,11 @@ _SPINNING_GIVES_BACK = 0.7
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    threads, waiting = a.by_rank("threads.intra_op"), sum(a.by_rank("threads.waiting").values())
+    threads = a.of_host(a.by_rank("threads.intra_op"))
+    waiting = sum(a.of_host(a.by_rank("threads.waiting")).values())
     allowed, step, delays = a.value("cpu.allowed_cores"), a.value("step.time_s"), a.by_rank("step.run_delay_s")
     total, delay = sum(threads.values()), mean(delays)
-    fewer = max(1, math.floor(allowed / max(a.world_size, 1)))
+    fewer = max(1, math.floor(allowed / a.ranks_of_host))
     crowded = total > t["threads"] * allowed and max(threads.values()) > fewer
     if not crowded or waiting < t["waiting"] * allowed or delay < t["delay"] * step:
         return Clear(RULE.id)

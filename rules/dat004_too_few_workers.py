@@ -59,7 +59,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         return Clear(RULE.id)
     rank = max(waits, key=lambda r: waits[r])
     present = int(now.get(rank, mean(now)))
-    room = present + max(1, math.floor(idle / max(a.world_size, 1) / core_share(a)))
+    room = present + max(1, math.floor(idle / a.ranks_of_host / core_share(a)))
     workers = max(present + 1, min(workers_for(a)[0], room))
     workers = max(present, min([workers, *(count for _, count in room_beside_cores(a))]))
     loader, model = training_loader(a, waits), model_of(a)

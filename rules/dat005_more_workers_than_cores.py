@@ -89,7 +89,7 @@ def _runnable(a: Analysis) -> float:
     delay = a.by_rank("fetch.delay_share")
     making = {
         r: n * busy.get(r, 1.0) * min(1.0, cpu.get(r, 1.0) + delay.get(r, 0.0))
-        for r, n in a.by_rank("loader.workers").items()
+        for r, n in a.of_host(a.by_rank("loader.workers")).items()
     }
     return sum(making.values()) + len(making)
 

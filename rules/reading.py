@@ -60,11 +60,11 @@ def spare_cores(a: Analysis, *, cores: float, share: float) -> float:
 
 
 def cpu_of_workers_s(a: Analysis) -> float:
-    """CPU seconds per step that loader workers take to make batches, of all ranks together."""
+    """CPU seconds per step that loader workers take to make batches, of all ranks of the host together."""
     shares, batches = a.by_rank("fetch.cpu_share"), a.by_rank("step.batches")
     return sum(
         shares.get(rank, 0.0) * wall * batches.get(rank, 1.0)
-        for rank, wall in a.by_rank("fetch.wall_s").items()
+        for rank, wall in a.of_host(a.by_rank("fetch.wall_s")).items()
         if a.get("loader.workers", rank)
     )
 
@@ -123,7 +123,7 @@ def training_loader(a: Analysis, ranks: Mapping[int, float]) -> LoaderFacts | No
 def worker_cap(a: Analysis) -> int | None:
     """Workers per rank that cores (one of each rank's kept for training), memory and /dev/shm leave room for; None: unknown."""
     cores = a.get("cpu.allowed_cores")
-    room = [] if cores is None else [max(0, math.floor(cores / max(a.world_size, 1)) - 1)]
+    room = [] if cores is None else [max(0, math.floor(cores / a.ranks_of_host) - 1)]
     return min([*room, *(n for _, n in room_beside_cores(a))], default=None)
 
 
@@ -134,7 +134,7 @@ def room_beside_cores(a: Analysis) -> tuple[tuple[str, int], ...]:
     present = max((loader.num_workers for loader in loaders), default=0)
     batch_mb = max((loader.batch_bytes or 0 for loader in loaders), default=0) / 1e6
     ahead = max((loader.prefetch_factor or _PREFETCH for loader in loaders), default=_PREFETCH)
-    ranks, found = max(a.world_size, 1), []
+    ranks, found = a.ranks_of_host, []
     worker_mb, left_mb = a.get("memory.worker_mb"), a.get("memory.headroom_mb")
     if worker_mb and left_mb is not None:
         more = _MEMORY_SHARE * left_mb / ranks / (worker_mb + ahead * batch_mb)
@@ -160,7 +160,7 @@ def room_for_workers(a: Analysis) -> int | None:
     cap, cores = worker_cap(a), a.get("cpu.allowed_cores")
     if cap is None or cores is None or a.workers is None:
         return cap
-    own = cores / max(a.world_size, 1)
+    own = cores / a.ranks_of_host
     if cap < math.floor(own) - 1:
         return max(1, cap)  # something else than cores is short
     return max(1, min([_room_on_cores(a, own), *(count for _, count in room_beside_cores(a))]))
@@ -175,7 +175,7 @@ def limit_words(a: Analysis) -> str:
     cores = a.get("cpu.allowed_cores")
     if cores is None:
         return ""
-    on_cores = _room_on_cores(a, cores / max(a.world_size, 1))
+    on_cores = _room_on_cores(a, cores / a.ranks_of_host)
     fewer = sorted((-count, name) for name, count in room_beside_cores(a) if count < on_cores)
     return (
         ", ".join([f"{on_cores} would fit the cores", *(f"{-count} {name}" for count, name in fewer)]) if fewer else ""

@@ -25,14 +25,15 @@ from advisor.analysis.gpus import error_values, gpu_values, path_values
 from advisor.analysis.host import (
     Window,
     cpu_values,
-    host_strip,
     process_by_rank,
     quota_values,
     shared_memory_values,
 )
+from advisor.analysis.hosts import host_by_rank, node_strips, shown_strip
 from advisor.analysis.labels import labelled
 from advisor.analysis.loading import Loading, loader_facts, loading_of, ranks_by_pid
 from advisor.analysis.memory import memory_trends, memory_values
+from advisor.analysis.memory_shortage import shortage_values
 from advisor.analysis.moments import deaths, hot_lines, stalls
 from advisor.analysis.nccl_log import nccl_facts
 from advisor.analysis.own_cost import own_cost
@@ -48,7 +49,7 @@ from advisor.analysis.transforms import sample_cost
 from advisor.analysis.unfed import feed
 from advisor.core.analysis import JOB, Analysis, HotLine, LoaderFacts, training_loader
 from advisor.core.gpus import GpuMemoryTrend, GpuView
-from advisor.core.recording import Recording
+from advisor.core.recording import NODE_PIDS, Recording
 from advisor.core.report import Budget, Capacity, RankStrip, StepTime, Throughput
 from advisor.core.sample_cost import SampleCost, sample_facts
 from advisor.core.stats import others_median
@@ -80,7 +81,7 @@ def analyse(recording: Recording) -> Analysis:
     if accounts is not None:
         window = _window(recording, steady)
         _host_values(recording, window, values)
-        model = _model(accounts, values)
+        model = _model(accounts, values, recording)
         loading = {rank: loading_of(recording, steps, training_loader(loaders, rank)) for rank, steps in steady.items()}
         _step_values(steady, accounts, values)
         _loading_values(loading, loaders, values, missing)
@@ -90,6 +91,7 @@ def analyse(recording: Recording) -> Analysis:
         cost = sample_cost(recording, steady, loaders, values, missing)
         _comm_values(recording, steady, accounts, values, missing)
         values.update(thread_values(window))
+        values.update(shortage_values(window))
         values.update(collecting_values(recording, steady, accounts) | copy_values(recording, steady, missing))
         made = _throughput(accounts, steady, values.get(("step.samples", JOB))).samples_per_s
         values.update(gpu_values(window, devices, missing, made))
@@ -146,11 +148,13 @@ def analyse(recording: Recording) -> Analysis:
         facts=_facts(recording) | storage_facts(mount, values) | sample_facts(cost),
         overhead=own_cost(recording, everything),
         ranks=_rank_strips(recording, everything, accounts),
-        host=host_strip(recording),
+        host=shown_strip(recording),
         gpus=gpu_strips(recording),
         gpu_view=GpuView(devices, paths, creeps, *unseen_ranks(recording, devices)),
         duration_s=_duration_s(recording),
         running=recording.meta.ended_ns is None and recording.meta.recording_stopped_ns is None,
+        nodes=node_strips(recording),
+        host_ranks=recording.shown_node.ranks if recording.shown_node else (),
     )
 
 
@@ -160,7 +164,7 @@ def _window(recording: Recording, steady: Mapping[int, RankSteps]) -> Window:
     )
 
 
-def _model(accounts: Account, values: Values) -> StepModel:
+def _model(accounts: Account, values: Values, recording: Recording) -> StepModel:
     cores = values.get(("cpu.job_cores", JOB))
     return StepModel(
         step_s=accounts.step_s,
@@ -168,6 +172,7 @@ def _model(accounts: Account, values: Values) -> StepModel:
         wire_s=accounts.wire_s or 0.0,
         job_cpu_s=None if cores is None else cores * accounts.step_s,
         allowed_cores=values.get(("cpu.allowed_cores", JOB)),
+        hosts=max(1, len(recording.nodes)),
     )
 
 
@@ -376,7 +381,7 @@ def _facts(recording: Recording) -> dict[str, Any]:
 def _rank_strips(
     recording: Recording, everything: Mapping[int, RankSteps], accounts: Account | None
 ) -> tuple[RankStrip, ...]:
-    strips = []
+    strips, hosts = [], host_by_rank(recording)
     for rank, process in sorted(process_by_rank(recording.processes).items()):
         phase, step, since = recording.positions.get(rank, ("start", 0, recording.meta.last_ns))
         steps = everything.get(rank)
@@ -384,13 +389,14 @@ def _rank_strips(
         strips.append(
             RankStrip(
                 rank=rank,
-                pid=process.pid,
+                pid=process.pid % NODE_PIDS,
                 alive=alive,
                 phase=phase if alive else _ending(process.exit_code, process.exit_signal),
                 phase_for_s=max(0.0, (recording.meta.last_ns - since) / 1e9) if alive else 0.0,
                 step=step,
                 step_s=float(np.median((steps.length / steps.count)[-_RECENT_STEPS:])) if steps else None,
                 late_share=accounts.late_share.get(rank) if accounts else None,
+                host=hosts.get(rank, ""),
             )
         )
     return tuple(strips)

@@ -128,7 +128,7 @@ def _preprocessing(seen: Seen, making: _Making | None) -> Capacity:
         return _unknown("preprocessing", "making a batch takes next to no CPU time")
     by_lanes = ranks / making.per_sample_s(work)
     cores = seen.model.allowed_cores
-    by_cores = cores * made.samples / made.cpu_s if cores and made.cpu_s > 0 else by_lanes
+    by_cores = seen.model.hosts * cores * made.samples / made.cpu_s if cores and made.cpu_s > 0 else by_lanes
     value = min(by_lanes, by_cores)
     what = "CPU time" if asleep < _LITTLE * made.wall_s else "CPU time and waiting that is no reading,"
     per_core = f"{number(made.samples / made.cpu_s)} a second and core" if made.cpu_s > 0 else "no CPU time"
@@ -143,7 +143,7 @@ def _in_company(seen: Seen, making: _Making) -> tuple[float, str]:
     cores, busy = seen.model.allowed_cores, making.made.busy_share
     if making.made.workers == 0 or busy is None or seen.workers is None or not cores or cores <= 1:
         return 0.0, ""
-    idle = making.lanes * len(seen.model.own) * (1 - busy)
+    idle = making.lanes * seen.model.ranks_of_host * (1 - busy)
     worst = seen.workers.crowding[1]
     slower = 1 - 1 / (1 + worst * min(idle, cores - 1) / (cores - 1))
     if slower < 0.01:

@@ -29,9 +29,9 @@ def conclude(run: Path, diagnosis: Callable[[Recording], Report], report_files: 
     """Writes the report files and prints the summary to stderr; whatever fails becomes one line there."""
     try:
         with _interruptible():
-            from advisor.store.reader import read_recording
+            from advisor.merge.reading import read_job
 
-            _conclude(run, diagnosis(read_recording(run)), report_files)
+            _conclude(run, diagnosis(read_job(run)), report_files)
     except Cut as cut:
         warn(f"no summary: {cut}; rn50-advisor report {run} makes one")
     except AdvisorError as error:

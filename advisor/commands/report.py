@@ -23,6 +23,9 @@ from advisor.report import FORMATS, SUFFIXES, format_of, render
 def report(run: str, format_: str | None, output: Path | None, run_dir: Path, config: Path | None) -> None:
     """Show the report of RUN: a folder, a run file, a bundle, a run's name, or `latest` (the default).
 
+    A folder that holds runs instead of being one (on a disk that all nodes of a job wrote to, or with their bundles side by side) gives
+    one report of its newest job, the runs of all its nodes merged.
+
     Works while the run is still going on, and on recordings of other machines; needs no PyTorch.
 
     \b
@@ -32,12 +35,11 @@ def report(run: str, format_: str | None, output: Path | None, run_dir: Path, co
     """
     from advisor.config import load_config
     from advisor.diagnose import diagnose
-    from advisor.store.reader import read_recording
-    from advisor.store.runs import resolve_run
+    from advisor.merge.reading import read_job, resolve_job
 
     if format_ is None:
         format_ = format_of(str(output)) if output is not None and output.suffix.lower() in SUFFIXES else "text"
-    made = diagnose(read_recording(resolve_run(run, run_dir)), load_config(config))
+    made = diagnose(read_job(resolve_job(run, run_dir)), load_config(config))
     if output is not None:
         try:
             output.write_text(render(made, format_), encoding="utf-8", errors="replace")

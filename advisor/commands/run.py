@@ -49,12 +49,19 @@ def check_report_files(context: click.Context, parameter: click.Parameter, files
     help="Switch measurements off, dearest first, when watching costs more than this.",
 )
 @click.option(
-    "--report",
-    "report_files",
-    multiple=True,
+    "--merge-listen",
+    metavar="HOST:PORT",
+    default="",
+    help="Take in what other nodes send while they record, and show the job as a whole. Without it nothing listens.",
+)
+@click.option(
+    "--merge-to", metavar="HOST:PORT", default="", help="Send a summary of this run there, every ten seconds."
+)
+@click.option(
+    "--merge-token-file",
     metavar="FILE",
-    callback=check_report_files,
-    help="Write a report when the job has ended; .html, .md, .json or .txt. May be given several times.",
+    default="",
+    help="What both sides must know: made where --merge-listen finds none, to be copied to the other nodes.",
 )
 def run(
     *,
@@ -65,6 +72,9 @@ def run(
     config: Path | None,
     overhead_budget: float,
     report_files: tuple[str, ...],
+    merge_listen: str,
+    merge_to: str,
+    merge_token_file: str,
 ) -> NoReturn:
     """Run COMMAND unchanged, watch it, and say what holds it back.
 
@@ -74,6 +84,7 @@ def run(
     \b
     rn50-advisor run -- torchrun --nproc_per_node=2 train.py --epochs 1
     rn50-advisor run --name baseline --report report.html python train.py
+    rn50-advisor run --merge-to node0:29600 --merge-token-file token -- torchrun --nnodes=2 ... train.py
     """
     if not command:
         raise UsageError("no command to run", "rn50-advisor run -- python train.py")
@@ -82,8 +93,14 @@ def run(
 
     if config is not None or _has_table(Path("pyproject.toml")):
         check_config(config)
+    check_merge(merge_listen, merge_to, merge_token_file)
     folder = _folder(run_dir, name)
-    settings = RunOptions(overhead_budget=overhead_budget / 100)
+    settings = RunOptions(
+        overhead_budget=overhead_budget / 100,
+        merge_listen=merge_listen,
+        merge_to=merge_to,
+        merge_token_file=merge_token_file,
+    )
     on_screen = not no_tui and has_terminal()
 
     def diagnosis(recording: Recording) -> Report:
@@ -124,6 +141,23 @@ def _behind_screen(
     if end is not None and end.exit_code is None and end.signal is None:
         return replace(end, exit_code=1)  # nobody saw how it ended: that is no success
     return end
+
+
+def check_merge(listen: str, to: str, token_file: str) -> None:
+    """Raises UsageError or AdvisorError; makes the token where this side listens and there is none."""
+    if not listen and not to:
+        if token_file:
+            raise UsageError("--merge-token-file without a merge", "add --merge-listen or --merge-to")
+        return
+    if listen and to:
+        raise UsageError("a node either listens or sends", "--merge-listen on one node, --merge-to on all others")
+    if not token_file:
+        raise UsageError("a merge needs --merge-token-file", "the side that listens makes the file")
+    from advisor.merge.link import parse_address, read_token
+
+    if not parse_address(listen or to)[0] and to:
+        raise UsageError(f"{to!r} names no host", "give HOST:PORT")
+    read_token(Path(token_file), make=bool(listen))
 
 
 def _has_table(pyproject: Path) -> bool:

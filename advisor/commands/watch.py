@@ -35,11 +35,10 @@ def watch(run: str, speed: float | None, run_dir: Path) -> None:
     """
     if not has_terminal():
         raise UsageError("watch needs a terminal", f"without one: rn50-advisor report {run}")
-    from advisor.store.reader import read_recording
-    from advisor.store.runs import resolve_run
+    from advisor.merge.reading import read_job, resolve_job
 
-    path = resolve_run(run, run_dir)
-    meta = read_recording(path, recent_steps=1).meta
+    path = resolve_job(run, run_dir)
+    meta = read_job(path, recent_steps=1).meta
     from advisor.commands.saving import saver
     from advisor.tui.app import AdvisorApp
     from advisor.tui.source import LiveSource, ReplayedRun, ReportSource

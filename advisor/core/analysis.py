@@ -16,6 +16,7 @@ from advisor.core.report import (
     Capacity,
     GpuStrip,
     HostStrip,
+    NodeStrip,
     Overhead,
     RankStrip,
     Segment,
@@ -129,6 +130,11 @@ VALUES: dict[str, tuple[str, str]] = {
     "ddp.with_unused": ("iterations", "those in which it found one"),
     "memory.watched_s": ("s", "how long the memory of the job's processes was followed after the warm-up"),
     "memory.worker_mb": ("MB", "what one loader worker holds and shares with nobody"),
+    "memory.pressure_share": ("", "share of the time in which some process of the host waited for memory"),
+    "memory.swap_in_mb_per_s": ("MB/s", "read back from swap, by anybody on the host"),
+    "memory.host_left_share": ("", "of the host's memory, what could be had without swapping"),
+    "memory.limit_used_share": ("", "of this rank's memory limit, what no page cache would give back"),
+    "memory.limit_mb": ("MB", "the memory limit above this rank"),
     "memory.headroom_mb": ("MB", "what the job may still take: host memory or its control group's limit, the smaller"),
     "cpu.steal_share": ("", "share of the host's CPU time the hypervisor took"),
     "quota.cores": ("cores", "the CPU quota above this rank"),
@@ -347,6 +353,18 @@ class Analysis:
     gpu_view: GpuView = field(default_factory=GpuView)
     duration_s: float = 0.0
     running: bool = False
+    nodes: tuple[NodeStrip, ...] = ()  # of a job on several hosts; empty where one host is all there was
+    # the ranks whose host the values of cores, memory and disks are of; empty: that of all ranks
+    host_ranks: tuple[int, ...] = ()
+
+    @property
+    def ranks_of_host(self) -> int:
+        """Ranks that share the cores and the memory that the values tell of."""
+        return len(self.host_ranks) or max(self.world_size, 1)
+
+    def of_host(self, by_rank: Mapping[int, float]) -> dict[int, float]:
+        """Of these ranks those on that host."""
+        return {rank: value for rank, value in by_rank.items() if not self.host_ranks or rank in self.host_ranks}
 
     @property
     def stopped_from_outside(self) -> bool:

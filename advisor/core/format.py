@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeGuard
 
 DASH = "–"
@@ -135,6 +135,18 @@ def amount(value: float | str | None, unit: str, metric: str) -> str:
 def counted(n: int, noun: str) -> str:
     """`1 rank`, `2 ranks`."""
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
+def numbers(values: Iterable[int], most: int = 12) -> str:
+    """`0–2, 5`: runs of numbers, the first `most` of them."""
+    runs: list[list[int]] = []
+    for value in sorted(set(values)):
+        if runs and value == runs[-1][-1] + 1:
+            runs[-1].append(value)
+        else:
+            runs.append([value])
+    spoken = [str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs]
+    return ", ".join(spoken[:most]) + (", …" if len(spoken) > most else "")
 
 
 def shorten(text: str, width: int) -> str:

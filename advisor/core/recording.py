@@ -13,6 +13,8 @@ from advisor.core.metrics import ProbeGap
 
 Role = Literal["rank", "worker", "other"]
 Table = NDArray[np.void]  # structured array; columns as probes.rank.layout names them
+# Of a merged job, by how much the process numbers of each further node are moved up: the kernel's end at 4 million.
+NODE_PIDS = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,3 +110,34 @@ class Recording:
     positions: Mapping[int, tuple[str, int, int]] = field(
         default_factory=dict
     )  # by rank: phase, step, since_ns, as last seen
+    # of a job on several hosts, merged: one for each of them; empty where one host is all there was
+    nodes: tuple[Node, ...] = ()
+
+    @property
+    def shown_node(self) -> Node | None:
+        """The node whose host, cores and disks the samples of this recording tell of; None: there is one host."""
+        return next((node for node in self.nodes if node.shown), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """How a node's clock was brought to the first node's: t + offset_ns + drift * (t - since_ns)."""
+
+    basis: Literal["own", "collectives", "wall clock"] = "own"
+    offset_ns: int = 0
+    drift: float = 0.0
+    since_ns: int = 0
+    uncertainty_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One host of a job that ran on several, as its own agent recorded it; times are on the first node's clock."""
+
+    number: int
+    host: str  # distinct among the nodes of a job
+    ranks: tuple[int, ...]
+    recording: Recording
+    clock: Clock = field(default_factory=Clock)
+    shown: bool = False
+    lost_ns: int | None = None  # nothing was heard of it after this moment, although the job went on

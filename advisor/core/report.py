@@ -159,6 +159,20 @@ class HostStrip:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeStrip:
+    """One host of a job that runs on several. Times of its ranks were brought to the first node's clock, this well."""
+
+    host: str
+    ranks: tuple[int, ...]
+    strip: HostStrip | None = None
+    clock: str = "own"  # the first node's; else by "collectives" or by "wall clock"
+    clock_offset_s: float = 0.0
+    clock_uncertainty_s: float = 0.0
+    lost_after_s: float | None = None  # nothing was heard of it from then on
+    shown: bool = False  # the job's values of cores, memory and disks are this host's
+
+
+@dataclass(frozen=True, slots=True)
 class RankStrip:
     """One rank as last seen: where it is and how fast its last steps were."""
 
@@ -170,6 +184,7 @@ class RankStrip:
     step: int
     step_s: float | None
     late_share: float | None = None  # share of steps in which it arrived last at the first collective
+    host: str = ""  # of a job on several
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +227,7 @@ class Report:
     host: HostStrip | None = None
     gpus: tuple[GpuStrip, ...] = ()
     worker_curve: WorkerCurve | None = None  # None: nobody saw a batch being made, or how many samples it held
+    nodes: tuple[NodeStrip, ...] = ()  # of a job on several hosts; empty where one host is all there was
 
     def as_json(self) -> dict[str, Any]:
         """The report as plain JSON values; NaN and infinities become null."""
@@ -276,7 +292,13 @@ def from_json(document: Mapping[str, Any]) -> Report:
         host=HostStrip(**d["host"]) if d["host"] else None,
         gpus=tuple(GpuStrip(**g) for g in d["gpus"]),
         worker_curve=_curve(d["worker_curve"]) if d.get("worker_curve") else None,
+        nodes=tuple(_node(n) for n in d.get("nodes") or ()),
     )
+
+
+def _node(n: Mapping[str, Any]) -> NodeStrip:
+    strip = HostStrip(**n["strip"]) if n["strip"] else None
+    return NodeStrip(**{**n, "ranks": tuple(n["ranks"]), "strip": strip})
 
 
 def _curve(c: Mapping[str, Any]) -> WorkerCurve:

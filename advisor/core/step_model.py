@@ -24,6 +24,11 @@ class StepModel:
     # CPU seconds that the whole job burns per step, and the cores it may burn them on: no change of waiting can beat their quotient
     job_cpu_s: float | None = None
     allowed_cores: float | None = None
+    hosts: int = 1  # that the ranks are spread over evenly; the CPU seconds and cores are those of one of them
+
+    @property
+    def ranks_of_host(self) -> float:
+        return max(1.0, len(self.own) / self.hosts)
 
     def own_s(self, rank: int) -> float:
         return sum(self.own[rank].values())

@@ -149,6 +149,7 @@ def step_with_cheaper_batches(model: WorkerModel, remaining: float) -> tuple[flo
         rank: replace(feed, computing_s=tuple(s * remaining for s in feed.computing_s)) for rank, feed in feeds.items()
     }
     saved_s = sum((1 - remaining) * feed.batches * float(np.mean(feed.computing_s)) for feed in feeds.values())
+    saved_s /= model.step.hosts
     left_s = max(0.0, (model.step.job_cpu_s or 0.0) - saved_s)
     step = replace(model.step, job_cpu_s=None if model.step.job_cpu_s is None else left_s)
     times = []
@@ -161,7 +162,7 @@ def step_with_cheaper_batches(model: WorkerModel, remaining: float) -> tuple[flo
 
 def _worth_a_look(model: WorkerModel, feeds: Mapping[int, Feed]) -> int:
     """Twice the workers there are, what keeps up with the step at the least efficiency, one for each core: the most of these."""
-    cores = (model.step.allowed_cores or 0.0) / max(len(model.step.own), 1)
+    cores = (model.step.allowed_cores or 0.0) / model.step.ranks_of_host
     efficiency = 1 / (1 + CROWDING[1])
     wanted = [_HEADROOM * feed.alone_s / max(efficiency * float(np.mean(feed.rest_s)), 1e-6) for feed in feeds.values()]
     return int(min(_MOST, max(2 * model.measured, np.ceil(max(wanted)), np.floor(cores), 2)))
@@ -180,7 +181,7 @@ class _Side:
         self.hand_over_s, self.moved_s = self.feed.hand_over_s[side], self.feed.moved_s[side]
         # what only workers bring with them is not in the CPU time of a job without any
         brought = [feed.batches * (feed.moved_s[side] + feed.hand_over_s[side]) for feed in feeds.values()]
-        self.brought_s = sum(brought) * len(model.step.own) / len(feeds) if self.feed.workers == 0 else 0.0
+        self.brought_s = sum(brought) * model.step.ranks_of_host / len(feeds) if self.feed.workers == 0 else 0.0
         allowed = model.step.allowed_cores or 0.0
         self.cores = allowed if kind else max(0.5 * allowed, allowed - model.other_cores)
 
@@ -246,7 +247,7 @@ class _Side:
 
     def _in_line(self, times: Array, worker: Array, trainer: Array) -> tuple[Array, Array]:
         """How much longer a worker and a training thread take because others stand at the cores too."""
-        feed, ranks = self.feed, len(self.model.step.own)
+        feed, ranks = self.feed, round(self.model.step.ranks_of_host)
         if self.kind:
             return np.ones(times.size), np.ones(times.size)
         making, rest = float(np.mean(feed.computing_s)) + self.moved_s, float(np.mean(feed.rest_s))

@@ -108,7 +108,7 @@ def _budget(report: Report) -> dict[str, Any] | None:
     budget = report.budget
     shown = phrases.ranks_shown(report)
     rows = [("critical path", budget.critical)] if budget.critical else []
-    rows += [(f"rank {rank}", budget.per_rank[rank]) for rank in shown]
+    rows += [(phrases.rank_word(report, rank), budget.per_rank[rank]) for rank in shown]
     longest_s = max((sum(row.values()) for _, row in rows), default=0.0)
     if longest_s <= 0:
         return None

@@ -65,7 +65,7 @@ def _budget(report: Report) -> list[str]:
     budget = report.budget
     shown = phrases.ranks_shown(report, RANKS_SHOWN)
     columns = [("critical path", budget.critical)] if budget.critical else []
-    columns += [(f"rank {rank}", budget.per_rank[rank]) for rank in shown]
+    columns += [(_text(phrases.rank_word(report, rank), 60), budget.per_rank[rank]) for rank in shown]
     if not any(sum(row.values()) > 0 for _, row in columns):
         return []
     rows = []
@@ -188,9 +188,10 @@ def _segments(report: Report) -> list[str]:
 def _machine(report: Report) -> list[str]:
     rows = (
         [(f"{report.host.name}: {label}", value) for label, value in surroundings.host(report.host)]
-        if report.host
+        if report.host and not report.nodes
         else []
     )
+    rows += [(f"{name}: {label}", value) for name, told in surroundings.nodes(report) for label, value in told]
     for gpu in report.gpus:
         rows += [
             (f"GPU {gpu.index} {gpu.name}: {label}", value)

@@ -183,6 +183,12 @@ def ranks_shown(report: Report, limit: int = RANKS_SHOWN) -> list[int]:
     return sorted(ranks[:limit])
 
 
+def rank_word(report: Report, rank: int) -> str:
+    """`rank 3`, with its host where there are several."""
+    host = next((node.host for node in report.nodes if rank in node.ranks), "")
+    return f"rank {rank} on {host}" if host else f"rank {rank}"
+
+
 def bottleneck_stage(report: Report) -> Capacity | None:
     measured = [c for c in report.capacities if c.samples_per_s is not None]
     return min(measured, key=lambda c: c.samples_per_s or 0.0, default=None)
@@ -236,15 +242,7 @@ def _some(noun: str, numbers: Iterable[int]) -> str:
     ordered = sorted(set(numbers))
     if not ordered:
         return ""
-    runs: list[list[int]] = []
-    for value in ordered:
-        if runs and value == runs[-1][-1] + 1:
-            runs[-1].append(value)
-        else:
-            runs.append([value])
-    spoken = [str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs]
-    text = ", ".join(spoken[:12]) + (", …" if len(spoken) > 12 else "")
-    return f"{noun if len(ordered) == 1 else noun + 's'} {text}"
+    return f"{noun if len(ordered) == 1 else noun + 's'} {fmt.numbers(ordered)}"
 
 
 def _signal_name(number: int) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from advisor.core import format as fmt
 from advisor.core.loader_words import without_loaders
-from advisor.core.report import GpuStrip, HostStrip, Report
+from advisor.core.report import GpuStrip, HostStrip, NodeStrip, Report
 from advisor.core.sample_cost import without_samples
 from advisor.report.gpu_words import in_words
 
@@ -18,6 +18,27 @@ def pairs(report: Report) -> list[tuple[str, str]]:
     rest = {key: value for key, value in report.environment.items() if key != "started"}
     facts = {key: told for key, told in without_samples(without_loaders(report.facts)).items() if key != "storage"}
     return [*flat(in_words(rest)), *flat(facts, "job.")]
+
+
+def nodes(report: Report) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Of a job on several hosts each one's name, its ranks, how its clock is known, and what was seen of it last."""
+    return [(node.host, [*_node(node, report), *(host(node.strip) if node.strip else [])]) for node in report.nodes]
+
+
+def _node(node: NodeStrip, report: Report) -> list[tuple[str, str]]:
+    strips = [strip for strip in report.ranks if strip.rank in node.ranks]
+    late = max((strip.late_share or 0.0 for strip in strips), default=0.0)
+    known = {"own": "the job's", "collectives": "by exchanges of gradients", "wall clock": "by wall clocks only"}
+    clock = known.get(node.clock, node.clock)
+    if node.clock != "own":
+        clock += f", ±{fmt.duration(node.clock_uncertainty_s)}"
+    pairs = [
+        ("ranks", fmt.numbers(node.ranks)),
+        ("comes last in", fmt.share(late) + " of the steps" if late else ""),
+        ("clock", clock),
+        ("not heard of since", "" if node.lost_after_s is None else fmt.duration(node.lost_after_s)),
+    ]
+    return [(label, value) for label, value in pairs if value]
 
 
 def host(strip: HostStrip) -> list[tuple[str, str]]:

@@ -133,7 +133,9 @@ def _budget(report: Report) -> list[Line]:
         return []
     shown = phrases.ranks_shown(report)
     columns = [("critical path", budget.critical)] if budget.critical else []
-    columns += [(f"rank {rank}", budget.per_rank[rank]) for rank in shown]
+    columns += [
+        (fmt.shorten(inert.one_line(phrases.rank_word(report, rank), 60), 20), budget.per_rank[rank]) for rank in shown
+    ]
     out = [_title("where a step's time goes")]
     for start in range(0, len(columns), RANKS_A_TABLE):
         group = columns[start : start + RANKS_A_TABLE]
@@ -266,7 +268,10 @@ def _machine(report: Report) -> list[Line]:
     out: list[Line] = []
     if report.host is not None or report.gpus:
         out.append(_title("the machine, as last seen"))
-    if report.host is not None:
+    for name, told in surroundings.nodes(report):
+        seen = ", ".join(f"{label} {value}" for label, value in told)
+        out += lines.wrapped(f"{inert.one_line(name, 40)}  ", seen)
+    if report.host is not None and not report.nodes:
         seen = ", ".join(f"{label} {value}" for label, value in surroundings.host(report.host))
         out += lines.wrapped(f"{inert.one_line(report.host.name, 40)}  ", seen or "nothing measured")
     for gpu in report.gpus:

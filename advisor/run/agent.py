@@ -9,6 +9,7 @@ from typing import Any
 
 from advisor.core.metrics import ProbeGap, Sample
 from advisor.core.recording import Event
+from advisor.merge.part import Part, writer_type
 from advisor.run.companion import Plan
 from advisor.run.cost import CostBook
 from advisor.run.deaths import DeathDesk, OomLedger
@@ -18,12 +19,12 @@ from advisor.run.lastwords import last_words
 from advisor.run.making import Maker
 from advisor.run.meta import first_meta, kept_environment, startup_s
 from advisor.run.notes import Notes
+from advisor.run.options import RunOptions
 from advisor.run.roster import Roster
 from advisor.run.sources import SourceNews
 from advisor.run.stacks import StackWatch, Watched
 from advisor.store.failure import RecordingStopped
 from advisor.store.secrets import redact_argv
-from advisor.store.writer import RunWriter
 from probes.host.deaths import Death
 
 _HOST_ANSWERS_WITHIN_S = 2.0
@@ -46,8 +47,11 @@ class Agent:
         self._cost = CostBook(
             budget=plan.options.overhead_budget, grace_s=plan.options.stack_dense_s, own_before_s=plan.began_cpu_s
         )
-        self._writer = RunWriter.create(plan.run_folder, meta=first_meta(plan))
+        meta = first_meta(plan)
+        self._writer = writer_type(self._options.merge_to).create(plan.run_folder, meta=meta)
         self._news: deque[News | Death | Event] = deque()
+        self._part = _part(self._options)
+        self._part.start(self._writer, meta, self._news.append)
         self._roster = Roster(self._writer, job_pid, " ".join(redact_argv(plan.argv)))
         self._oom = OomLedger()
         self._host = HostWatch(
@@ -97,6 +101,8 @@ class Agent:
             self._record(lambda: self._keep_output(ended_ns))
         end = {"ended_ns": ended_ns, "exit_code": exit_code, "exit_signal": signal, "agent": self._account()}
         self._record(lambda: self._writer.put_meta(**end))
+        self._part.finish()
+        self._record(self._take_gaps)
         self._record(self._writer.close)
         return self._stopped
 
@@ -296,6 +302,11 @@ class Agent:
             data = {"processes": [{"pid": m.pid, "command": m.command} for m in left]}
             self._writer.put_event(Event(time.perf_counter_ns(), "left_running", None, None, data))
 
+    def _take_gaps(self) -> None:
+        """What a merge had to say at its end."""
+        for gap in [news for news in self._news if isinstance(news, ProbeGap)]:
+            self._writer.put_gap(gap)
+
     def _account(self) -> dict[str, float]:
         return {
             "cpu_s": self._cost.cpu_s(self._stacks.cpu_s),
@@ -318,6 +329,15 @@ class Agent:
     def _watch_death(self, pid: int) -> None:
         if self._deaths is not None and pid != self._roster.root_pid:
             self._deaths.watch(pid)
+
+
+def _part(options: RunOptions) -> Part:
+    return Part(
+        listen=options.merge_listen,
+        to=options.merge_to,
+        token_file=options.merge_token_file,
+        period_s=options.merge_period_s,
+    )
 
 
 def _next_deadline(last_s: float, period_s: float, now_s: float) -> float:

@@ -20,4 +20,9 @@ class RunOptions:
     stall_after_s: float = 15.0  # without a new step or phase; ten times the p99 of recent steps where that is longer
     stall_refresh_s: float = 10.0
     host_probes: bool = True
+    # a live merge with other nodes; empty: nothing is sent, and nothing listens
+    merge_listen: str = ""
+    merge_to: str = ""
+    merge_token_file: str = ""
+    merge_period_s: float = 10.0
     close_within_s: float = 10.0  # the end of the recording never keeps the job's exit longer than this

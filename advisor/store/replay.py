@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from advisor.core.recording import Meta, Process, Recording, Series, Table
+from advisor.core.recording import Meta, Node, Process, Recording, Series, Table
 from probes.rank.layout import SPAN_LABELS
 
 # The exclusive phases of a step in the order in which they pass.
@@ -37,7 +37,13 @@ def cut(recording: Recording, until_ns: int) -> Recording:
         samples=_samples_at(recording, until_ns),
         events=tuple(event for event in recording.events if event.t_ns <= until_ns),
         positions=_positions_at(recording, until_ns),
+        nodes=tuple(_node_at(node, until_ns) for node in recording.nodes),
     )
+
+
+def _node_at(node: Node, until_ns: int) -> Node:
+    lost_ns = node.lost_ns if node.lost_ns is not None and node.lost_ns <= until_ns else None
+    return replace(node, recording=cut(node.recording, until_ns), lost_ns=lost_ns)
 
 
 def _ended(table: Table, until_ns: int) -> Table:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from textual.content import Content
 
-from advisor.core.format import DASH, bytes_, number, percent, rate
-from advisor.core.report import HostStrip, Report
+from advisor.core.format import DASH, bytes_, duration, number, numbers, percent, rate
+from advisor.core.report import HostStrip, NodeStrip, Report
 from advisor.tui.draw import Part, fit, line, meter, muted
 from advisor.tui.gpus import fraction, why_not
 from advisor.tui.panel import Panel
@@ -16,6 +16,11 @@ ALARM_PCT = 5.0  # the share from which rules speak of steal and throttling
 
 def cores(value: float | None) -> str:
     return DASH if value is None else f"{value:.1f}"
+
+
+def _share(part: float | None, whole: float | None) -> float | None:
+    share = fraction(part, whole)
+    return None if share is None else 100 * share
 
 
 def _rows(host: HostStrip) -> list[tuple[str, str, float | None, bool]]:
@@ -58,9 +63,13 @@ class HostPanel(Panel):
     TITLE = "Host"
 
     def titled(self, report: Report) -> str:
+        if report.nodes:
+            return f"Hosts · {len(report.nodes)}"
         return f"Host · {report.host.name}" if report.host and report.host.name else self.TITLE
 
     def draw(self, report: Report, width: int) -> list[Content]:
+        if report.nodes:
+            return [self._node(node, width) for node in report.nodes]
         host = report.host
         if host is None:
             return [line(muted("not measured: no host probe has reported")), *why_not(report, ("cpu", "mem"), width)]
@@ -75,6 +84,30 @@ class HostPanel(Panel):
                 parts += [*(["  "] if parts else []), content]
             lines.append(line(*parts))
         return [*lines, *why_not(report, ("cpu", "cgroup", "mem", "psi", "disk", "net"), width, 3)]
+
+    def _node(self, node: NodeStrip, width: int) -> Content:
+        """One host of several in a line: its ranks, and what of it may be short."""
+        name = fit(node.host, 18)
+        ranks = fit(f"ranks {numbers(node.ranks, 3)}", 14)
+        if node.lost_after_s is not None:
+            return line(
+                ("! ", "bold $text-error"),
+                name,
+                " ",
+                muted(ranks),
+                f" not heard of since {duration(node.lost_after_s)}",
+            )
+        strip = node.strip or HostStrip(node.host)
+        parts = [
+            f"CPU {cores(strip.busy_cores)}/{number(strip.cores)}",
+            f"mem {percent(_share(strip.mem_used_bytes, strip.mem_total_bytes))}",
+            f"steal {percent(strip.steal_pct)}",
+            f"throttled {percent(strip.throttled_pct)}",
+            f"disk {percent(strip.disk_busy_pct)}",
+            f"net {rate(strip.net_mb_s, 'MB/s')}",
+        ]
+        mark = ("▶ ", "$primary") if node.shown else ("  ", "")
+        return line(mark, name, " ", muted(ranks), " ", fit("  ".join(parts), max(width - 36, 0)).rstrip())
 
     def _cell(self, label: str, text: str, fill: float | None, alarm: bool, width: int) -> Content:
         bar = max(width - _LABEL - _TEXT - 2, 0)

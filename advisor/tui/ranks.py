@@ -21,7 +21,17 @@ ORDERS: tuple[tuple[str, Callable[[RankStrip], tuple[float, int]]], ...] = (
     ("slowest first", lambda r: (-(r.step_s or 0.0), r.rank)),
     ("longest in its phase first", lambda r: (-r.phase_for_s, r.rank)),
 )
-_COLUMNS = (("rank", 5), ("", 2), ("now", 22), ("for", 8), ("step", 9), ("step time", 9), ("late", 6), ("pid", 8))
+_COLUMNS = (
+    ("rank", 5),
+    ("", 2),
+    ("host", 16),
+    ("now", 22),
+    ("for", 8),
+    ("step", 9),
+    ("step time", 9),
+    ("late", 6),
+    ("pid", 8),
+)
 _RIGHT = ("rank", "for", "step", "step time", "late", "pid")
 _BAR_AT_LEAST = 14
 
@@ -35,7 +45,7 @@ class RankTable(DataTable[Text]):
         self.report: Report | None = None
         self.order = 0
         self._shown: dict[tuple[int, str], str] = {}
-        self._shape: tuple[int, tuple[int, ...]] = (0, ())
+        self._shape: tuple[int, bool, tuple[int, ...]] = (0, False, ())
 
     def on_resize(self, event: events.Resize) -> None:
         self.show(self.report)
@@ -51,7 +61,7 @@ class RankTable(DataTable[Text]):
             return
         strips = sorted(report.ranks, key=ORDERS[self.order][1])
         bar = self._bar_width()
-        layout = (bar, tuple(strip.rank for strip in strips))
+        layout = (bar, bool(report.nodes), tuple(strip.rank for strip in strips))
         if layout != self._shape:
             self._rebuild(strips, bar)
             self._shape = layout
@@ -69,7 +79,9 @@ class RankTable(DataTable[Text]):
         return max(self.size.width - used - 4, 0)
 
     def _names(self) -> list[tuple[str, int]]:
-        return [(name, width) for name, width in _COLUMNS if self.size.width >= 120 or name != "pid"]
+        hosts = self.report is not None and bool(self.report.nodes)
+        hidden = {name for name, shown in (("pid", self.size.width >= 120), ("host", hosts)) if not shown}
+        return [(name, width) for name, width in _COLUMNS if name not in hidden]
 
     def _rebuild(self, strips: list[RankStrip], bar: int) -> None:
         at = self.cursor_row
@@ -90,10 +102,11 @@ class RankTable(DataTable[Text]):
         return Text("✔") if strip.phase == ENDED else Text("✖", self._style("bold $text-error"))
 
     def _cells(self, strip: RankStrip, phases: Mapping[str, float], bar: int, scale: float) -> dict[str, Text]:
-        late = strip.late_share is not None and strip.late_share >= 0.5 and len(self._shape[1]) > 2
+        late = strip.late_share is not None and strip.late_share >= 0.5 and len(self._shape[2]) > 2
         cells = {
             "rank": Text(f"{strip.rank:>5}", "bold"),
             "": self._mark(strip),
+            "host": Text(fit(strip.host, 16)),
             "now": Text(fit(place(strip.phase), 22)),
             "for": Text(fit(duration(strip.phase_for_s), 8, True)),
             "step": Text(f"{number(strip.step):>9}"),

@@ -72,26 +72,25 @@ class LiveSource:
         self._seen: tuple[tuple[int, int], ...] = ()
 
     def poll(self) -> Report | None:
-        from advisor.store.reader import read_recording  # noqa: PLC0415 - the first frame should not wait for numpy
+        from advisor.merge.reading import read_job  # noqa: PLC0415 - the first frame should not wait for numpy
 
         now = self._fingerprint()
         began_s = self._clock()
         if (now and now == self._seen) or began_s < self._rest_until_s:
             return None
-        report = self._diagnose(read_recording(self.run_path, recent_steps=RECENT_STEPS))
+        report = self._diagnose(read_job(self.run_path, recent_steps=RECENT_STEPS))
         if not report.job.running:  # the final verdict is the one of all steps, as every later report will have it
-            report = self._diagnose(read_recording(self.run_path))
+            report = self._diagnose(read_job(self.run_path))
         self._seen = now
         ended_s = self._clock()
         self._rest_until_s = ended_s + min((ended_s - began_s) * RESTS, LONGEST_REST_S)
         return report
 
     def _fingerprint(self) -> tuple[tuple[int, int], ...]:
-        from advisor.store.schema import FILE_NAME  # noqa: PLC0415
+        from advisor.merge.reading import written_files  # noqa: PLC0415
 
-        file = self.run_path / FILE_NAME if self.run_path.is_dir() else self.run_path
         states = []
-        for path in (file, file.with_name(file.name + "-wal")):
+        for path in written_files(self.run_path):
             try:
                 state = path.stat()
             except OSError:
@@ -176,9 +175,9 @@ class ReplayedRun:
 
     def _load(self) -> Recording:
         if self._recording is None:
-            from advisor.store.reader import read_recording  # noqa: PLC0415
+            from advisor.merge.reading import read_job  # noqa: PLC0415
 
-            recording = read_recording(self.run_path)
+            recording = read_job(self.run_path)
             with self._lock:
                 meta = recording.meta
                 self._duration_s = max(meta.ended_ns or meta.last_ns, meta.last_ns, meta.started_ns) - meta.started_ns

@@ -71,6 +71,26 @@ def trend(
     return MemoryTrend(rank, seconds=seconds, thirds_mb=thirds, mb_per_s=per_minute / 60.0, **given)
 
 
+def mem001(
+    pressure: float | None = 0.2,
+    held: float | None = 0.93,
+    limit: float = 8000.0,
+    swapped: float | None = 0.0,
+    host_left: float = 0.6,
+    **more: Any,
+) -> Analysis:
+    """Both ranks under one limit; some process waits for memory a fifth of the time."""
+    known: dict[str, Any] = {
+        "memory.pressure_share": pressure,
+        "memory.swap_in_mb_per_s": swapped,
+        "memory.host_left_share": host_left,
+    }
+    values = {name: value for name, value in known.items() if value is not None}
+    if held is not None:
+        values |= {"memory.limit_used_share": {0: held, 1: held}, "memory.limit_mb": {0: limit, 1: limit}}
+    return job({0: rank(), 1: rank()}, **{"values": values, **more})
+
+
 def mem002(trends: tuple[MemoryTrend, ...] | None = None, headroom: float | None = 3000.0, **more: Any) -> Analysis:
     """Rank 1 grows by 60 MB a minute, and 3000 MB are left."""
     grown = {name: more.pop(name) for name in ("per_minute", "seconds", "bend", "steps", "first") if name in more}

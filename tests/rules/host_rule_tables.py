@@ -53,6 +53,41 @@ HOST_TABLES: dict[str, Table] = {
         ),
         best=({"lost": 0.2}, 1 / 0.75),
     ),
+    "MEM001": Table(
+        jobs.mem001,
+        lines={
+            "pressure": ({"pressure": 0.05}, {"pressure": 0.0499}),
+            "short": ({"held": 0.9}, {"held": 0.899}),
+            "swap_in": ({"held": 0.5, "swapped": 1.0}, {"held": 0.5, "swapped": 0.99}),
+            "limit": ({"pressure": 0.0, "held": 0.95}, {"pressure": 0.0, "held": 0.949}),
+            "left_mb": (
+                {"pressure": 0.0, "held": 0.96, "limit": 25000.0},
+                {"pressure": 0.0, "held": 0.96, "limit": 25100.0},
+            ),
+        },
+        false_alarms={
+            "a neighbour's pressure, with room of our own": {"held": 0.5},
+            "pages joined into huge ones on a host with room": {"held": None, "pressure": 0.4},
+            "a limit full of page cache": {"pressure": 0.0, "held": 0.3},
+            "a little swapped in long ago, on a kernel without pressure": {
+                "pressure": None,
+                "held": 0.4,
+                "swapped": 0.1,
+            },
+        },
+        severities=(
+            ({"pressure": 0.30}, "critical"),
+            ({"pressure": 0.29}, "high"),
+            ({"pressure": 0.15}, "high"),
+            ({"pressure": 0.14}, "medium"),
+            ({"pressure": 0.0, "held": 0.99}, "low"),
+        ),
+        best=({"pressure": 0.2}, 1 / 0.8),
+        also_fires={
+            "swap on a kernel without pressure": {"pressure": None, "held": None, "swapped": 8.0},
+            "a host without memory, and no limit": {"held": None, "host_left": 0.05},
+        },
+    ),
     "MEM002": Table(
         jobs.mem002,
         lines={

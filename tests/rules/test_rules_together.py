@@ -205,6 +205,7 @@ def test_a_healthy_job_gives_no_finding() -> None:
         "ddp.searched": {0: 0.0, 1: 0.0},
         "ddp.with_unused": {0: 0.0, 1: 0.0},
         "memory.watched_s": 100.0,
+        "memory.pressure_share": 0.002,
         "memory.headroom_mb": 9000.0,
         "step.epoch_start_s": {0: 0.01, 1: 0.01},
         "epoch.starts": {0: 2.0, 1: 2.0},

@@ -1,0 +1,79 @@
+"""Which job a run file belongs to, and as which of its nodes: from what launchers tell ranks, and from the agent's own environment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from advisor.analysis.host import process_by_rank
+from advisor.core.recording import Recording
+
+_NO_ELASTIC_ID = ("", "none")  # torchrun's default says nothing
+_LOCAL = ("127.0.0.1", "localhost", "::1", "0.0.0.0")
+# Agents of one job start when a scheduler or a person gets to them; within so long even a person has.
+_STARTS_WITHIN_S = 900.0
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """`keys`: names of the job, each sufficient; empty where nothing but the files' place says what belongs together."""
+
+    keys: frozenset[str]
+    host: str
+    node_rank: int | None
+    world_size: int | None
+    ranks: tuple[int, ...]
+    began_unix_s: float
+    last_unix_s: float
+
+
+def identity_of(recording: Recording) -> Identity:
+    meta, told = recording.meta, list(_environments(recording))
+    return Identity(
+        keys=frozenset(key for variables in told for key in _keys(variables)),
+        host=meta.host,
+        node_rank=next((n for variables in told if (n := _node_rank(variables)) is not None), None),
+        world_size=max((n for variables in told if (n := _number(variables.get("WORLD_SIZE")))), default=None),
+        ranks=tuple(sorted(process_by_rank(recording.processes).keys() | recording.steps.keys())),
+        began_unix_s=meta.started_unix_s,
+        last_unix_s=meta.started_unix_s + (meta.last_ns - meta.started_ns) / 1e9,
+    )
+
+
+def same_job(a: Identity, b: Identity) -> bool:
+    """Whether both are nodes of one job: a common name, at the same time, and no rank twice."""
+    together = a.began_unix_s <= b.last_unix_s + _STARTS_WITHIN_S and b.began_unix_s <= a.last_unix_s + _STARTS_WITHIN_S
+    near = abs(a.began_unix_s - b.began_unix_s) <= _STARTS_WITHIN_S
+    distinct = not set(a.ranks) & set(b.ranks)
+    return bool(a.keys & b.keys) and together and near and distinct
+
+
+def _environments(recording: Recording) -> Iterator[Mapping[str, Any]]:
+    """What each rank saw, then what the agent did."""
+    for process in process_by_rank(recording.processes).values():
+        yield recording.facts.get(process.pid, {}).get("environment_rank") or {}
+    yield recording.meta.environment.get("variables") or {}
+
+
+def _keys(variables: Mapping[str, Any]) -> Iterator[str]:
+    address, port = str(variables.get("MASTER_ADDR") or ""), str(variables.get("MASTER_PORT") or "")
+    elastic = str(variables.get("TORCHELASTIC_RUN_ID") or "")
+    if address and port and address not in _LOCAL:
+        yield f"master:{address}:{port}"
+    if elastic not in _NO_ELASTIC_ID:
+        yield f"elastic:{elastic}"
+    if variables.get("SLURM_JOB_ID"):
+        yield f"slurm:{variables['SLURM_JOB_ID']}.{variables.get('SLURM_STEP_ID', '')}"
+
+
+def _node_rank(variables: Mapping[str, Any]) -> int | None:
+    found = (_number(variables.get(name)) for name in ("GROUP_RANK", "NODE_RANK", "SLURM_NODEID"))
+    return next((number for number in found if number is not None), None)
+
+
+def _number(text: Any) -> int | None:
+    try:
+        return int(text)
+    except (TypeError, ValueError):
+        return None

@@ -1,0 +1,167 @@
+"""What other nodes sent, kept beside the run in a file of its own: written by the merging side, read by whoever shows the job.
+
+Frames are kept as they came, the last two hours of steps and the latest two tellings of the state of each node: each node's own run file
+has everything. What cannot be read of it is left out; a run is never lost for what others sent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from advisor.core.metrics import ProbeGap
+from advisor.core.recording import Event, Meta, Process, Recording, Series, Table
+from advisor.merge.frames import SENT_TABLES, NotAFrame, received_table, unpacked
+
+INBOX_NAME = "nodes.sqlite"
+_TABLES = (
+    "CREATE TABLE nodes (node INTEGER PRIMARY KEY, who TEXT NOT NULL UNIQUE)",
+    "CREATE TABLE frames (node INTEGER NOT NULL, kind TEXT NOT NULL, n INTEGER NOT NULL, body BLOB NOT NULL, "
+    "PRIMARY KEY (node, kind, n)) WITHOUT ROWID",
+)
+_KEPT = {"state": 2, "steps": 720}
+_UNREADABLE = (ValueError, TypeError, KeyError, IndexError, OverflowError, AttributeError)
+
+
+class Inbox:
+    """The one writer. Methods raise sqlite3.Error or OSError where nothing can be written."""
+
+    def __init__(self, folder: Path) -> None:
+        file = folder / INBOX_NAME
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        self._db = sqlite3.connect(file, isolation_level=None, timeout=5, check_same_thread=False)
+        self._db.execute("PRAGMA synchronous = NORMAL")
+        if not self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            for table in _TABLES:
+                self._db.execute(table)
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._numbers: dict[tuple[int, str], int] = {}
+
+    def node_of(self, who: str) -> int:
+        """The number of a sender; the same one after it was cut off and came back."""
+        self._begin()
+        self._db.execute("INSERT OR IGNORE INTO nodes (who) VALUES (?)", (who,))
+        node = int(self._db.execute("SELECT node FROM nodes WHERE who = ?", (who,)).fetchone()[0])
+        for kind in _KEPT:
+            last = self._db.execute("SELECT max(n) FROM frames WHERE node = ? AND kind = ?", (node, kind)).fetchone()[0]
+            self._numbers[node, kind] = last or 0
+        return node
+
+    def put(self, node: int, kind: str, body: bytes) -> None:
+        self._begin()
+        n = self._numbers[node, kind] = self._numbers.get((node, kind), 0) + 1
+        self._db.execute("INSERT OR REPLACE INTO frames VALUES (?, ?, ?, ?)", (node, kind, n, body))
+        self._db.execute("DELETE FROM frames WHERE node = ? AND kind = ? AND n <= ?", (node, kind, n - _KEPT[kind]))
+
+    def commit(self) -> None:
+        if self._db.in_transaction:
+            self._db.execute("COMMIT")
+
+    def close(self) -> None:
+        with contextlib.suppress(sqlite3.Error):
+            self.commit()
+            self._db.execute("PRAGMA busy_timeout = 200")
+            self._db.execute("PRAGMA journal_mode = DELETE")
+        self._db.close()
+
+    def _begin(self) -> None:
+        if not self._db.in_transaction:
+            self._db.execute("BEGIN IMMEDIATE")
+
+
+def sent_recordings(file: Path) -> list[Recording]:
+    """One for each node that sent its state; empty where there is no such file, or none that can be read."""
+    if not file.is_file():
+        return []
+    found = []
+    try:
+        with contextlib.closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True, timeout=5)) as db:
+            db.execute("PRAGMA trusted_schema = OFF")
+            for (node,) in db.execute("SELECT node FROM nodes ORDER BY node").fetchall():
+                bodies = "SELECT body FROM frames WHERE node = ? AND kind = ? ORDER BY n"
+                states = [body for (body,) in db.execute(bodies, (node, "state"))]
+                made = _recording(states[-1:], (body for (body,) in db.execute(bodies, (node, "steps"))))
+                if made is not None:
+                    found.append(made)
+    except sqlite3.Error:
+        return found
+    return found
+
+
+def _recording(states: Iterable[bytes], steps: Iterable[bytes]) -> Recording | None:
+    recording = next((made for body in states if (made := _state(body)) is not None), None)
+    if recording is None:
+        return None
+    tables: dict[str, dict[int, list[Table]]] = {name: {} for name in SENT_TABLES}
+    samples: dict[tuple[str, str], list[tuple[int, float]]] = {}
+    positions: dict[int, tuple[str, int, int]] = {}
+    last_ns = recording.meta.last_ns
+    for body in steps:
+        try:
+            frame = unpacked(body)
+            last_ns = max(last_ns, int(frame["t"]))
+            _add_ranks(frame["ranks"], tables)
+            _add_samples(frame, samples)
+            positions |= {int(r): (str(at[0]), int(at[1]), int(at[2])) for r, at in frame["positions"].items()}
+        except _UNREADABLE:
+            continue
+    whole: dict[str, Any] = {n: {rank: np.concatenate(parts) for rank, parts in r.items()} for n, r in tables.items()}
+    return replace(
+        recording,
+        meta=replace(recording.meta, last_ns=last_ns),
+        samples={name: _series(readings) for name, readings in samples.items()},
+        positions=positions,
+        **whole,
+    )
+
+
+def _add_ranks(ranks: Mapping[str, Any], tables: dict[str, dict[int, list[Table]]]) -> None:
+    for rank, sent in ranks.items():
+        for name, columns in sent.items():
+            if name in SENT_TABLES:
+                tables[name].setdefault(int(rank), []).append(received_table(name, columns))
+
+
+def _add_samples(frame: Mapping[str, Any], samples: dict[tuple[str, str], list[tuple[int, float]]]) -> None:
+    for metric, scopes in frame["samples"].items():
+        for scope, value in scopes.items():
+            samples.setdefault((str(metric), str(scope)), []).append((int(frame["t"]), float(value)))
+
+
+def _series(readings: list[tuple[int, float]]) -> Series:
+    return Series(np.array([t for t, _ in readings], np.int64), np.array([v for _, v in readings], np.float64))
+
+
+def _state(body: bytes) -> Recording | None:
+    try:
+        frame = unpacked(body)
+        known = {field.name: frame["meta"][field.name] for field in fields(Meta) if field.name in frame["meta"]}
+        known = {"name": "", "cwd": "", "host": "", **known, "argv": tuple(known.get("argv") or ())}
+        names = [field.name for field in fields(Process)]
+        return Recording(
+            meta=Meta(**known),
+            processes=tuple(_process(dict(zip(names, row, strict=True))) for row in frame["processes"]),
+            facts={int(pid): facts for pid, facts in frame["facts"].items() if isinstance(facts, dict)},
+            events=tuple(
+                Event(int(t), str(kind), pid, rank, dict(data)) for t, kind, pid, rank, data in frame["events"]
+            ),
+            gaps=tuple(ProbeGap(*map(str, gap)) for gap in frame["gaps"]),
+        )
+    except (NotAFrame, *_UNREADABLE):
+        return None
+
+
+def _process(row: Mapping[str, Any]) -> Process:
+    if row["role"] not in ("rank", "worker", "other"):
+        raise NotAFrame("a process of no role")
+    numbers = {name: int(row[name]) for name in ("pid", "parent_pid", "first_seen_ns")}
+    maybe = ("rank", "local_rank", "worker", "ended_ns", "exit_code", "exit_signal")
+    numbers |= {name: int(row[name]) for name in maybe if row[name] is not None}
+    return Process(**{**row, **numbers, "command": str(row["command"])})

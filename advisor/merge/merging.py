@@ -1,0 +1,222 @@
+"""Several nodes' recordings of one job become one. Pure: the same recordings always give the same merged one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from advisor.analysis.budget import account
+from advisor.analysis.steady import all_steps, steady_steps
+from advisor.core.format import counted, duration
+from advisor.core.metrics import ProbeGap
+from advisor.core.recording import Clock, Event, Meta, Node, Recording, Series, Source
+from advisor.merge.clocks import clock_of
+from advisor.merge.identity import Identity, identity_of
+from advisor.merge.renaming import TABLES, Renaming
+from advisor.merge.stalling import merged_stalls
+
+# A run is written every second, a live merge hears of a node every ten: beyond this it is gone, not slow.
+LOST_AFTER_NS = 60_000_000_000
+_OF_RANKS = ("pid:", "gpu:", "mig:")  # scopes that no two nodes share once renamed
+_OWN = Clock()
+
+
+def merge(recordings: Sequence[Recording]) -> Recording:
+    """Nodes in the order of their numbers as launchers gave them, else of their ranks. One recording is left as it is."""
+    if len(recordings) < 2:
+        return recordings[0]
+    ordered = sorted(recordings, key=_place)
+    numbers = _rank_numbers(ordered)
+    first, nodes, gpus = ordered[0], [], 0
+    for number, own in enumerate(ordered):
+        clock = _OWN if number == 0 else clock_of(own, first)
+        made = Renaming(number, clock, first_gpu=gpus, ranks=numbers[number]).recording(own)
+        nodes.append(Node(number, "", identity_of(made).ranks, made, clock))
+        gpus += _gpus(own)
+    nodes = _named(nodes)
+    last_ns = max(node.recording.meta.last_ns for node in nodes)
+    nodes = [replace(node, lost_ns=_lost_ns(node, last_ns)) for node in nodes]
+    return _with_host(_joined(nodes, last_ns), nodes)
+
+
+def _place(recording: Recording) -> tuple[int, int, float, str]:
+    who = identity_of(recording)
+    most = 1 << 30
+    return (
+        who.node_rank if who.node_rank is not None else most,
+        min(who.ranks, default=most),
+        who.began_unix_s,
+        who.host,
+    )
+
+
+def _rank_numbers(ordered: Sequence[Recording]) -> list[Mapping[int, int]]:
+    """New numbers for the ranks of nodes that all count from 0: ranks whose own number nobody told them."""
+    taken: set[int] = set()
+    found: list[Mapping[int, int]] = []
+    for own in ordered:
+        ranks = identity_of(own).ranks
+        first = max(taken, default=-1) + 1
+        new = {rank: first + place for place, rank in enumerate(ranks)} if taken & set(ranks) else {}
+        found.append(new)
+        taken |= {new.get(rank, rank) for rank in ranks}
+    return found
+
+
+def _gpus(recording: Recording) -> int:
+    told = recording.meta.environment.get("gpus") or ()
+    return 1 + max((int(gpu["index"]) for gpu in told), default=-1)
+
+
+def _named(nodes: list[Node]) -> list[Node]:
+    """Containers may all have one host name: then the node's number tells them apart."""
+    hosts = [node.recording.meta.host or "node" for node in nodes]
+    return [
+        replace(node, host=host if hosts.count(host) == 1 else f"{host}#{node.number}")
+        for node, host in zip(nodes, hosts, strict=True)
+    ]
+
+
+def _lost_ns(node: Node, last_ns: int) -> int | None:
+    meta = node.recording.meta
+    if meta.ended_ns is not None or meta.recording_stopped_ns is not None or last_ns - meta.last_ns < LOST_AFTER_NS:
+        return None
+    return meta.last_ns
+
+
+def _joined(nodes: Sequence[Node], last_ns: int) -> Recording:
+    own = [node.recording for node in nodes]
+    tables = {
+        name: {rank: rows for r in own for rank, rows in getattr(r, name).items()}
+        for name in TABLES
+        if hasattr(own[0], name)
+    }
+    events = [event for r in own for event in r.events]
+    return replace(
+        own[0],
+        meta=_meta(nodes, last_ns),
+        processes=tuple(sorted((p for r in own for p in r.processes), key=lambda p: (p.first_seen_ns, p.pid))),
+        facts={pid: facts for r in own for pid, facts in r.facts.items()},
+        part_names={part: name for r in reversed(own) for part, name in r.part_names.items()},
+        samples={},
+        events=_events(events),
+        gaps=(*_node_gaps(nodes), *_gaps(nodes)),
+        sources=_sources(own),
+        positions={rank: at for r in own for rank, at in r.positions.items()},
+        nodes=tuple(nodes),
+        **tables,
+    )
+
+
+def _meta(nodes: Sequence[Node], last_ns: int) -> Meta:
+    """The first node's, over all of the time. The job has ended when it has on every node that is still heard of."""
+    metas = [node.recording.meta for node in nodes]
+    first = metas[0]
+    heard = [node.recording.meta for node in nodes if node.lost_ns is None]
+    over = bool(heard) and all(m.ended_ns is not None or m.recording_stopped_ns is not None for m in heard)
+    ended = sorted((m for m in heard if m.ended_ns is not None), key=lambda m: m.ended_ns or 0)
+    failed = next((m for m in ended if m.exit_code or m.exit_signal), None)
+    said = failed or (ended[-1] if ended else first)
+    return replace(
+        first,
+        started_ns=min(m.started_ns for m in metas),
+        started_unix_s=first.started_unix_s - (first.started_ns - min(m.started_ns for m in metas)) / 1e9,
+        last_ns=last_ns,
+        ended_ns=max((m.ended_ns or 0 for m in ended), default=None) if over else None,
+        exit_code=said.exit_code if over else None,
+        exit_signal=said.exit_signal if over else None,
+        launch_error=next((m.launch_error for m in metas if m.launch_error), None),
+        environment={**first.environment, **_devices(metas)},
+        agent=_agent(metas),
+    )
+
+
+def _devices(metas: Iterable[Meta]) -> dict[str, Any]:
+    """GPUs and the paths between them, of all nodes."""
+    known = list(metas)
+    found = {name: [d for m in known for d in m.environment.get(name) or ()] for name in ("gpus", "gpu_paths")}
+    return {name: devices for name, devices in found.items() if devices}
+
+
+def _agent(metas: Sequence[Meta]) -> dict[str, float]:
+    """Of the node whose agent took most: cost is a share of a core on each of them."""
+    costly: list[Mapping[str, float]] = [m.agent for m in metas if m.agent.get("wall_s")]
+    most = sorted(costly, key=lambda agent: agent.get("cpu_s", 0.0) / agent["wall_s"])
+    return dict(most[-1]) if most else {}
+
+
+def _events(events: Iterable[Event]) -> tuple[Event, ...]:
+    found = list(events)
+    others = [event for event in found if event.kind not in ("stall", "stall_end")]
+    stalls = [event for event in found if event.kind in ("stall", "stall_end")]
+    return tuple(sorted([*others, *merged_stalls(stalls)], key=lambda event: event.t_ns))
+
+
+def _sources(own: Sequence[Recording]) -> tuple[Source, ...]:
+    """Of files that differ between hosts the first node's: findings name its lines."""
+    return tuple({source.path: source for r in reversed(own) for source in r.sources}.values())
+
+
+def _gaps(nodes: Sequence[Node]) -> tuple[ProbeGap, ...]:
+    """What every node misses alike is said once."""
+    by_gap: dict[ProbeGap, list[str]] = {}
+    for node in nodes:
+        for gap in node.recording.gaps:
+            by_gap.setdefault(gap, []).append(node.host)
+    return tuple(
+        gap if len(hosts) == len(nodes) else replace(gap, reason=f"on {', '.join(hosts)}: {gap.reason}")
+        for gap, hosts in by_gap.items()
+    )
+
+
+def _node_gaps(nodes: Sequence[Node]) -> tuple[ProbeGap, ...]:
+    found = []
+    origin_ns = min(node.recording.meta.started_ns for node in nodes)
+    for node in nodes:
+        meta = node.recording.meta
+        if node.lost_ns is not None:
+            reason = f"nothing was heard of {node.host} after {duration((node.lost_ns - origin_ns) / 1e9)}"
+            found.append(
+                ProbeGap("node", node.host, reason, "its agent or the way to it ended; its own run file may know more")
+            )
+        if node.number > 0 and meta.recording_stopped_ns is not None:
+            found.append(ProbeGap("recording", node.host, meta.recording_stopped_reason or "recording stopped there"))
+        if node.clock.basis == "wall clock":
+            reason = f"the clock of {node.host} is known by wall time only: ranks exchanged nothing that could tell"
+            found.append(ProbeGap("node.clock", node.host, reason, "blame between hosts by time is left out below 1 s"))
+    return (*found, *_missing_ranks(nodes))
+
+
+def _missing_ranks(nodes: Sequence[Node]) -> list[ProbeGap]:
+    who: list[Identity] = [identity_of(node.recording) for node in nodes]
+    world = max((w.world_size for w in who if w.world_size), default=None)
+    seen = {rank for w in who for rank in w.ranks}
+    if world is None or len(seen) >= world:
+        return []
+    reason = f"{counted(world - len(seen), 'rank')} of {world} are in none of the {len(nodes)} runs merged"
+    return [ProbeGap("node", "job", reason, "run rn50-advisor on every node, and give report the runs of all of them")]
+
+
+def _with_host(merged: Recording, nodes: Sequence[Node]) -> Recording:
+    """Cores, disks and memory are a host's own: those of the node that the others wait for speak for the job, else the first node's."""
+    shown = _critical(merged, nodes)
+    samples: dict[tuple[str, str], Series] = {}
+    for node in nodes:
+        for (metric, scope), series in node.recording.samples.items():
+            if scope.startswith(_OF_RANKS) or node.number == shown:
+                samples[metric, scope] = series
+    marked = tuple(replace(node, shown=node.number == shown) for node in nodes)
+    return replace(merged, samples=samples, nodes=marked)
+
+
+def _critical(merged: Recording, nodes: Sequence[Node]) -> int:
+    """The number of the node with the rank that comes last most often; where none does, with the longest own work."""
+    steady = steady_steps(all_steps(merged))
+    if not steady:
+        return 0
+    accounts = account(steady, merged.gpu_steps, merged.comm)
+    own_s = {rank: sum(phases.values()) for rank, phases in accounts.own.items()}
+    late = accounts.late_share
+    rank = max(own_s, key=lambda r: (late.get(r, 0.0), own_s[r], -r))
+    return next((node.number for node in nodes if rank in node.ranks), 0)

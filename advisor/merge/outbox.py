@@ -1,0 +1,148 @@
+"""What a node has not sent yet. Filled by the thread that writes the run, emptied by the one that sends; bounded, whatever happens."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple
+from typing import Any
+
+import numpy as np
+
+from advisor.core.metrics import ProbeGap, Sample
+from advisor.core.recording import Event, Process
+from advisor.merge.frames import SENT_TABLES, VERSION, Rows, as_rows, sent_tables
+from advisor.store.schema import RING_TABLES
+from advisor.store.secrets import redact_json, redact_text
+from probes.rank.layout import KIND_BATCH
+
+_ROWS_MAX = 20_000  # of one rank's table between two frames: ten seconds of half-millisecond steps
+_EVENTS_KEPT = 64
+_PROCESSES_KEPT = 512
+_GAPS_KEPT = 64
+_FACTS_BYTES = 16_384  # of one rank; loaders with long arguments are what makes them large
+_SAID = ("stall", "stall_end", "death", "oom_kill", "shed", "recorder_cost", "agent_crash", "output")
+# What the merging side shows or judges by; every other sample stays in the node's own run file.
+_HOST_METRICS = ("cpu.", "job.", "mem.", "psi.", "net.", "disk.")
+_RANK_METRICS = ("cgroup.", "proc.threads_delay_s", "proc.held_bytes", "gpu.")
+
+
+class Outbox:
+    """Everything put in is copied or immutable. `steps_frame` takes what it returns; `state_frame` tells what stands."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._rows: dict[tuple[int, str], list[Rows]] = {}
+        self._counts: dict[tuple[int, str], int] = {}
+        self._samples: dict[str, dict[str, float]] = {}
+        self._positions: dict[int, tuple[str, int, int]] = {}
+        self._meta: dict[str, Any] = {}
+        self._processes: dict[tuple[int, int], Process] = {}
+        self._facts: dict[int, Mapping[str, Any]] = {}
+        self._events: deque[Event] = deque(maxlen=_EVENTS_KEPT)
+        self._gaps: dict[tuple[str, str], ProbeGap] = {}
+        self.changed = False  # the state, since it was last told
+        self.urgent = False  # and by something that cannot wait
+        self.left_out = 0
+
+    def put_records(self, kind: int, rank: int, rows: Sequence[tuple[int, tuple[int, ...]]], pid: int | None) -> None:
+        table = RING_TABLES[kind]
+        if table not in SENT_TABLES or not rows:
+            return
+        if kind == KIND_BATCH:
+            rows = rows[-8:]
+        key = (rank, table)
+        with self._lock:
+            if self._counts.get(key, 0) + len(rows) > _ROWS_MAX:
+                self.left_out += len(rows)
+                return
+            self._counts[key] = self._counts.get(key, 0) + len(rows)
+            self._rows.setdefault(key, []).append(as_rows(table, rows, pid=pid))
+
+    def put_samples(self, samples: Iterable[Sample]) -> None:
+        with self._lock:
+            ranks = {f"pid:{p.pid}" for p in self._processes.values() if p.role == "rank"}
+            for sample in samples:
+                scope = sample.scope
+                wanted = sample.metric.startswith(_RANK_METRICS) and (scope in ranks or scope.startswith("gpu:"))
+                host = sample.metric.startswith(_HOST_METRICS) and not scope.startswith(("cpu:", "pid:"))
+                if (wanted or host) and sample.value == sample.value:
+                    self._samples.setdefault(sample.metric, {})[scope] = sample.value
+
+    def put_position(self, rank: int, phase: str, step: int, since_ns: int) -> None:
+        with self._lock:
+            self._positions[rank] = (phase, step, since_ns)
+
+    def put_meta(self, values: Mapping[str, Any]) -> None:
+        self._state(self._meta.update, dict(values))
+
+    def put_process(self, process: Process) -> None:
+        if process.role != "other":
+            self._state(self._keep_process, process)
+
+    def put_facts(self, pid: int, facts: Mapping[str, Any]) -> None:
+        self._state(self._facts.__setitem__, pid, dict(facts))
+
+    def put_event(self, event: Event) -> None:
+        if event.kind in _SAID:
+            self._state(self._events.append, event)
+            self.urgent = True
+
+    def put_gap(self, gap: ProbeGap) -> None:
+        self._state(self._keep_gap, gap)
+
+    def steps_frame(self, now_ns: int) -> dict[str, Any]:
+        """What was put in since the last call."""
+        with self._lock:
+            rows, self._rows, self._counts = self._rows, {}, {}
+            samples, self._samples = self._samples, {}
+            positions = {str(rank): list(at) for rank, at in self._positions.items()}
+        by_rank: dict[int, dict[str, Rows]] = {}
+        for (rank, table), parts in rows.items():
+            by_rank.setdefault(rank, {})[table] = np.concatenate(parts)
+        ranks = {str(rank): sent_tables(tables) for rank, tables in sorted(by_rank.items())}
+        return {"v": VERSION, "t": now_ns, "positions": positions, "samples": samples, "ranks": ranks}
+
+    def state_frame(self, now_ns: int) -> dict[str, Any]:
+        """All that stands: whoever has this and the steps has the run."""
+        with self._lock:
+            self.changed = self.urgent = False
+            trained = {p.pid for p in self._processes.values() if p.role == "rank"}
+            return {
+                "v": VERSION,
+                "t": now_ns,
+                "meta": redact_json({**self._meta, "last_ns": now_ns}, drop_secret_names=True),
+                "processes": [
+                    [*astuple(p)[:6], redact_text(p.command), *astuple(p)[7:]] for p in self._processes.values()
+                ],
+                "facts": {str(pid): _short(facts) for pid, facts in self._facts.items() if pid in trained},
+                "events": [[e.t_ns, e.kind, e.pid, e.rank, redact_json(dict(e.data))] for e in self._events],
+                "gaps": [list(astuple(gap)) for gap in self._gaps.values()],
+            }
+
+    def _state(self, keep: Any, *what: Any) -> None:
+        with self._lock:
+            keep(*what)
+            self.changed = True
+
+    def _keep_process(self, process: Process) -> None:
+        self._processes[process.pid, process.first_seen_ns] = process
+        if len(self._processes) > _PROCESSES_KEPT:
+            ended = [key for key, p in self._processes.items() if p.role == "worker" and p.ended_ns is not None]
+            for key in ended[: len(ended) // 2 + 1]:
+                del self._processes[key]
+
+    def _keep_gap(self, gap: ProbeGap) -> None:
+        if len(self._gaps) < _GAPS_KEPT or (gap.metric, gap.scope) in self._gaps:
+            self._gaps[gap.metric, gap.scope] = gap
+
+
+def _short(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what would make a frame large: the node's own run file has all of it."""
+    kept = dict(redact_json(dict(facts)))
+    for name in sorted(kept, key=lambda n: -len(str(kept[n]))):
+        if len(str(kept)) <= _FACTS_BYTES:
+            break
+        del kept[name]
+    return kept

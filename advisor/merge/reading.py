@@ -1,0 +1,83 @@
+"""Finds and reads the runs of a job: one run, one with what other nodes sent it live, or a folder with a run of each node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from advisor.core.errors import NotARun
+from advisor.core.recording import Recording
+from advisor.merge.identity import Identity, identity_of, same_job
+from advisor.merge.inbox import INBOX_NAME, sent_recordings
+from advisor.merge.merging import merge
+from advisor.store.bundle import SUFFIX
+from advisor.store.reader import read_recording
+from advisor.store.runs import list_runs, resolve_run
+from advisor.store.schema import FILE_NAME
+
+_GLANCE = 1  # step per rank: enough to tell whose run it is
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    path: Path
+    identity: Identity
+
+
+def resolve_job(argument: str, base: Path) -> Path:
+    """As `resolve_run`, and a folder that holds runs instead of being one. Raises NotARun."""
+    path = Path(argument).expanduser()
+    if path.is_dir() and not (path / FILE_NAME).is_file() and runs_in(path):
+        return path
+    return resolve_run(argument, base)
+
+
+def read_job(path: Path, *, recent_steps: int | None = None) -> Recording:
+    """The run in `path`, merged with what other nodes sent it; or of a folder with runs the newest job, all its nodes merged."""
+    if path.is_dir() and not (path / FILE_NAME).is_file():
+        return read_nodes(newest_job(runs_in(path), path), recent_steps=recent_steps)
+    own = read_recording(path, recent_steps=recent_steps)
+    inbox = path / INBOX_NAME if path.is_dir() else path.with_name(INBOX_NAME)
+    return merge([own, *sent_recordings(inbox)])
+
+
+def written_files(path: Path) -> list[Path]:
+    """What changes on disk while the job in `path` is recorded."""
+    folders = [path] if path.is_dir() else []
+    if folders and not (path / FILE_NAME).is_file():
+        folders = [run for run in runs_in(path) if run.is_dir()]
+    files = [folder / name for folder in folders for name in (FILE_NAME, INBOX_NAME)] or [path]
+    return [file.with_name(file.name + suffix) for file in files for suffix in ("", "-wal")]
+
+
+def read_nodes(paths: Iterable[Path], *, recent_steps: int | None = None) -> Recording:
+    return merge([read_recording(path, recent_steps=recent_steps) for path in paths])
+
+
+def runs_in(folder: Path) -> list[Path]:
+    """Runs and bundles right in this folder or in its folders (one for each host), the newest first."""
+    try:
+        inner = sorted(entry for entry in folder.iterdir() if entry.is_dir() and not (entry / FILE_NAME).is_file())
+        bundles = sorted(entry for entry in folder.iterdir() if entry.name.endswith(SUFFIX))
+    except OSError:
+        return []
+    return [*list_runs(folder), *(run for entry in inner for run in list_runs(entry)), *bundles]
+
+
+def newest_job(runs: Sequence[Path], folder: Path) -> list[Path]:
+    """The runs of the nodes of the newest job among these. Raises NotARun where none of them can be read."""
+    seen, trouble = [], ""
+    for path in runs:
+        try:
+            seen.append(_Seen(path, identity_of(read_recording(path, recent_steps=_GLANCE))))
+        except NotARun as error:
+            trouble = error.message
+    if not seen:
+        raise NotARun(f"{folder} holds no run that can be read: {trouble}")
+    newest = max(seen, key=lambda one: one.identity.began_unix_s)
+    chosen = [newest]
+    for other in sorted(seen, key=lambda one: -one.identity.began_unix_s):
+        if other is not newest and all(same_job(other.identity, one.identity) for one in chosen):
+            chosen.append(other)
+    return [one.path for one in chosen]

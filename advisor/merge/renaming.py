@@ -1,0 +1,121 @@
+"""One node's recording in the terms of the whole job: times on the first node's clock, and names that no other node has.
+
+Process numbers and GPUs are counted per host; those of later nodes are moved up, so that whatever goes by them still tells hosts apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from advisor.core.metrics import ProbeGap
+from advisor.core.recording import NODE_PIDS, Clock, Event, Meta, Process, Recording, Series, Table
+from advisor.merge.clocks import to_first
+from advisor.store.schema import RING_TABLES
+
+TABLES = tuple(RING_TABLES.values())
+_GPU_SCOPE = re.compile(r"(gpu:|mig:)(\d+)")
+
+
+class Renaming:
+    """`ranks`: this node's numbers in the job, where its own would collide."""
+
+    def __init__(
+        self, number: int, clock: Clock, *, first_gpu: int = 0, ranks: Mapping[int, int] | None = None
+    ) -> None:
+        self._number = number
+        self._clock = clock
+        self._first_gpu = first_gpu
+        self._ranks = ranks or {}
+
+    def recording(self, r: Recording) -> Recording:
+        moved: dict[str, Any] = {name: self._tables(getattr(r, name)) for name in TABLES if hasattr(r, name)}
+        return replace(
+            r,
+            meta=self._meta(r.meta),
+            processes=tuple(self._process(p) for p in r.processes),
+            facts={self.pid(pid): facts for pid, facts in r.facts.items()},
+            samples={
+                (m, self.scope(s)): Series(to_first(self._clock, v.t_ns), v.value) for (m, s), v in r.samples.items()
+            },
+            events=tuple(self._event(e) for e in r.events),
+            gaps=tuple(ProbeGap(g.metric, self.scope(g.scope), g.reason, g.hint) for g in r.gaps),
+            positions={
+                self.rank(rank): (phase, step, self.t(since)) for rank, (phase, step, since) in r.positions.items()
+            },
+            **moved,
+        )
+
+    def pid(self, pid: int) -> int:
+        return pid + NODE_PIDS * self._number
+
+    def rank(self, rank: int) -> int:
+        return self._ranks.get(rank, rank)
+
+    def t(self, t_ns: int) -> int:
+        return int(to_first(self._clock, np.array([t_ns], np.int64))[0])
+
+    def scope(self, scope: str) -> str:
+        if scope.startswith("pid:") and scope[4:].isdigit():
+            return f"pid:{self.pid(int(scope[4:]))}"
+        gpu = _GPU_SCOPE.match(scope)
+        return f"{gpu[1]}{int(gpu[2]) + self._first_gpu}{scope[gpu.end() :]}" if gpu else scope
+
+    def _maybe(self, rename: Callable[[int], int], value: int | None) -> int | None:
+        return None if value is None else rename(value)
+
+    def _tables(self, tables: Mapping[int, Table]) -> dict[int, Table]:
+        return {self.rank(rank): self._table(table) for rank, table in tables.items()}
+
+    def _table(self, table: Table) -> Table:
+        names = table.dtype.names or ()
+        moved: Table = table.copy()
+        for name in names:
+            if name.startswith("t_") and name.endswith("_ns"):
+                moved[name] = to_first(self._clock, table[name])
+        if "pid" in names:
+            moved["pid"] += NODE_PIDS * self._number
+        return moved
+
+    def _process(self, p: Process) -> Process:
+        return replace(
+            p,
+            pid=self.pid(p.pid),
+            parent_pid=self.pid(p.parent_pid),
+            rank=self._maybe(self.rank, p.rank),
+            first_seen_ns=self.t(p.first_seen_ns),
+            ended_ns=self._maybe(self.t, p.ended_ns),
+        )
+
+    def _event(self, e: Event) -> Event:
+        data: Mapping[str, Any] = e.data
+        if e.kind in ("stall", "stall_end"):
+            rows = [
+                {**row, "rank": self.rank(int(row["rank"])), "since_ns": self.t(int(row.get("since_ns", e.t_ns)))}
+                for row in data.get("ranks") or ()
+            ]
+            data = {**data, "id": f"{data.get('id')}@{self._number}", **({"ranks": rows} if rows else {})}
+        return Event(self.t(e.t_ns), e.kind, self._maybe(self.pid, e.pid), self._maybe(self.rank, e.rank), data)
+
+    def _meta(self, m: Meta) -> Meta:
+        gpus = [{**gpu, "index": int(gpu["index"]) + self._first_gpu} for gpu in m.environment.get("gpus") or ()]
+        paths = [
+            {**path, "a": int(path["a"]) + self._first_gpu, "b": int(path["b"]) + self._first_gpu}
+            for path in m.environment.get("gpu_paths") or ()
+        ]
+        return replace(
+            m,
+            started_ns=self.t(m.started_ns),
+            last_ns=self.t(m.last_ns),
+            ended_ns=self._maybe(self.t, m.ended_ns),
+            recording_stopped_ns=self._maybe(self.t, m.recording_stopped_ns),
+            environment={
+                **m.environment,
+                **({"gpus": gpus} if gpus else {}),
+                **({"gpu_paths": paths} if paths else {}),
+            },
+        )

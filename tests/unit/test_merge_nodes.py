@@ -1,0 +1,204 @@
+"""The runs of one job's nodes read as one: clocks, names, blame across hosts, and what no longer answers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from nodes import APART_NS, WALL_APART_S, elsewhere, only, two_nodes, with_host_samples
+from recordings import FIRST_STEP_NS, SECOND, plan, recording, stall, stall_end
+
+from advisor.analysis.analyse import analyse
+from advisor.core.metrics import ProbeGap
+from advisor.core.recording import NODE_PIDS, Recording
+from advisor.diagnose import diagnose
+from advisor.merge.clocks import clock_of
+from advisor.merge.identity import identity_of, same_job
+from advisor.merge.merging import LOST_AFTER_NS, merge
+from advisor.store.reader import cut
+
+
+def four_ranks(slow: int | None = None, steps: int = 40) -> dict[int, list[dict[str, float]]]:
+    return {rank: plan(steps, forward=60 if rank == slow else 30) for rank in range(4)}
+
+
+def test_the_clock_of_another_host_is_found_by_the_exchanges_that_both_left_together() -> None:
+    first, second = two_nodes(four_ranks())
+    clock = clock_of(second, first)
+    assert clock.basis == "collectives"
+    assert abs(clock.offset_ns - APART_NS) <= clock.uncertainty_ns
+    assert clock.uncertainty_ns < 5_000_000  # the exchange takes 2 ms, the noise 0.3 ms
+
+
+def test_the_uncertainty_of_a_clock_grows_with_the_exchange_and_with_the_noise() -> None:
+    quick, slow = (clock_of(b, a).uncertainty_ns for a, b in (two_nodes(four_ranks(), wire_ms=w) for w in (1, 80)))
+    calm, noisy = (clock_of(b, a).uncertainty_ns for a, b in (two_nodes(four_ranks(), jitter_us=j) for j in (0, 9000)))
+    assert slow - quick == pytest.approx(79e6, rel=0.01)
+    assert noisy > calm + 2_000_000
+
+
+def test_a_clock_that_runs_faster_stays_aligned_over_an_hour() -> None:
+    hour = {rank: plan(360, forward=10_000) for rank in range(2)}
+    first, second = two_nodes(hour, drift=80e-6)
+    merged = merge([first, second])
+    ends = [merged.steps[rank]["t_end_ns"] for rank in (0, 1)]
+    assert merged.nodes[1].clock.drift == pytest.approx(-80e-6, rel=0.05)
+    assert np.abs(ends[0] - ends[1]).max() < 20_000_000  # without the drift it would be 290 ms
+
+
+def test_hosts_that_exchanged_nothing_are_aligned_by_wall_clocks_and_that_is_said() -> None:
+    first, second = two_nodes(four_ranks())
+    second = replace(second, comm={})
+    clock = clock_of(second, first)
+    assert clock.basis == "wall clock"
+    assert clock.offset_ns == pytest.approx(APART_NS + WALL_APART_S * 1e9, abs=1000)  # wall clocks are floats
+    assert any(gap.metric == "node.clock" and gap.scope == "b" for gap in merge([first, second]).gaps)
+
+
+def test_the_late_rank_of_another_host_is_named_with_its_host() -> None:
+    report = diagnose(merge(two_nodes(four_ranks(slow=3))))
+    finding = next(f for f in report.findings if f.rule == report.verdict.rule)
+    assert (finding.scope.ranks, finding.scope.hosts) == ((3,), ("b",))
+    assert report.verdict.summary.startswith("On b.")
+    assert {node.host: node.ranks for node in report.nodes} == {"a": (0, 1), "b": (2, 3)}
+    assert [strip.host for strip in report.ranks] == ["a", "a", "b", "b"]
+
+
+def test_blame_within_a_merged_job_is_that_of_all_ranks_recorded_together() -> None:
+    plans = four_ranks(slow=3)
+    together, merged = analyse(recording(plans, wire_ms=2)), analyse(merge(two_nodes(plans, jitter_us=0)))
+    for name in ("comm.skew_s", "comm.wire_s", "step.time_s"):
+        assert merged.value(name) == pytest.approx(together.value(name), rel=1e-6)
+    assert merged.by_rank("comm.late_share") == together.by_rank("comm.late_share")
+    assert merged.world_size == together.world_size == 4
+
+
+def test_processes_of_different_hosts_never_share_a_number() -> None:
+    merged = merge(two_nodes(four_ranks()))
+    assert sorted(merged.facts) == [100, 101, 100 + NODE_PIDS, 101 + NODE_PIDS]
+    assert [strip.pid for strip in analyse(merged).ranks] == [100, 101, 100, 101]  # as the host itself calls them
+
+
+def test_cores_are_those_of_the_host_that_the_others_wait_for() -> None:
+    first, second = two_nodes(four_ranks(slow=3))
+    first = with_host_samples(first, cpu__allowed_cores=64, cpu__cores=64)
+    second = with_host_samples(second, cpu__allowed_cores=8, cpu__cores=8)
+    analysis = analyse(merge([first, second]))
+    assert analysis.value("cpu.allowed_cores") == 8
+    assert (analysis.host_ranks, analysis.ranks_of_host) == ((2, 3), 2)
+    assert [node.strip.allowed_cores for node in analysis.nodes if node.strip] == [64, 8]
+    assert analysis.host is not None and analysis.host.name == "b"
+
+
+def test_one_recording_alone_is_no_merge() -> None:
+    alone = recording(four_ranks())
+    assert merge([alone]) is alone
+
+
+def test_nodes_go_by_the_numbers_of_their_launcher_in_whatever_order_they_come() -> None:
+    first, second = two_nodes(four_ranks())
+    assert [node.host for node in merge([second, first]).nodes] == ["a", "b"]
+
+
+def test_ranks_that_nobody_numbered_get_numbers_of_their_own() -> None:
+    whole = recording({rank: plan(30) for rank in range(2)}, wire_ms=1)
+    first, second = only(whole, [0], host="a", group=0), only(whole, [0], host="b", group=1)
+    merged = merge([first, elsewhere(second, APART_NS)])
+    assert sorted(merged.steps) == [0, 1]
+    assert [node.ranks for node in merged.nodes] == [(0,), (1,)]
+
+
+def test_containers_of_one_host_name_are_told_apart() -> None:
+    first, second = two_nodes(four_ranks())
+    merged = merge([first, replace(second, meta=replace(second.meta, host="a"))])
+    assert [node.host for node in merged.nodes] == ["a#0", "a#1"]
+
+
+def test_a_node_that_is_no_longer_heard_of_is_named_and_does_not_keep_the_job_running() -> None:
+    first, second = two_nodes(four_ranks())
+    silent_ns = second.meta.last_ns - LOST_AFTER_NS - SECOND
+    meta = replace(second.meta, ended_ns=None, exit_code=None, last_ns=silent_ns)
+    merged = merge([first, replace(second, meta=meta)])
+    assert merged.meta.ended_ns is not None
+    lost = next(node for node in merged.nodes if node.host == "b")
+    assert lost.lost_ns == pytest.approx(silent_ns + APART_NS, abs=5_000_000)
+    assert any(gap.metric == "node" and "b" in gap.reason for gap in merged.gaps)
+
+
+def test_a_job_runs_while_a_node_of_it_does_and_fails_if_one_did() -> None:
+    first, second = two_nodes(four_ranks())
+    going = replace(second, meta=replace(second.meta, ended_ns=None, exit_code=None))
+    assert merge([first, going]).meta.ended_ns is None
+    failed = replace(second, meta=replace(second.meta, exit_code=1))
+    assert merge([first, failed]).meta.exit_code == 1
+
+
+def test_ranks_that_are_in_no_run_are_missed() -> None:
+    first, second = two_nodes(four_ranks())
+    alone = {pid: {"environment_rank": {**f["environment_rank"], "WORLD_SIZE": "8"}} for pid, f in first.facts.items()}
+    gaps = merge([replace(first, facts=alone), second]).gaps
+    assert any("4 ranks of 8" in gap.reason for gap in gaps)
+
+
+def test_what_all_nodes_miss_is_said_once_and_what_one_misses_with_its_name() -> None:
+    common, own = ProbeGap("psi.mem_some_s", "host", "no /proc/pressure"), ProbeGap("gpu.*", "host", "no driver")
+    first, second = two_nodes(four_ranks())
+    merged = merge([replace(first, gaps=(common,)), replace(second, gaps=(common, own))])
+    assert common in merged.gaps
+    assert replace(own, reason="on b: no driver") in merged.gaps
+
+
+def test_one_hang_seen_by_two_agents_is_one_and_its_culprit_the_rank_outside_the_exchange() -> None:
+    first, second = two_nodes(four_ranks())
+    waiting = [{"rank": rank, "phase": "backward"} for rank in (0, 1)]
+    first = replace(first, events=(stall(20.0, *waiting), stall_end()))
+    own = replace(
+        second, events=(stall(18.0, {"rank": 2, "phase": "backward"}, {"rank": 3, "phase": "input_wait"}), stall_end())
+    )
+    own = replace(own, events=tuple(replace(e, t_ns=e.t_ns - APART_NS, data=moved(e.data)) for e in own.events))
+    stalls = analyse(merge([first, own])).stalls
+    assert len(stalls) == 1 and stalls[0].ended
+    assert {rank.rank: rank.culprit for rank in stalls[0].ranks} == {0: False, 1: False, 2: False, 3: True}
+
+
+def moved(data: dict[str, object]) -> dict[str, object]:
+    rows = [{**row, "since_ns": row["since_ns"] - APART_NS} for row in data.get("ranks", ())]  # type: ignore[attr-defined]
+    return {**data, "ranks": rows} if rows else dict(data)
+
+
+def test_a_merged_job_is_replayed_with_all_its_nodes() -> None:
+    merged = merge(two_nodes(four_ranks()))
+    early = cut(merged, FIRST_STEP_NS + SECOND)
+    assert all(0 < rows.size < merged.steps[rank].size for rank, rows in early.steps.items())
+    assert [node.recording.meta.last_ns for node in early.nodes] == [FIRST_STEP_NS + SECOND] * 2
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        ({}, True),
+        ({"MASTER_PORT": "29501"}, False),
+        ({"MASTER_ADDR": "127.0.0.1"}, False),  # of whoever: it names no job
+        ({"MASTER_PORT": "29501", "SLURM_JOB_ID": "77"}, False),
+    ],
+)
+def test_runs_of_one_job_know_each_other_by_what_their_launcher_told_the_ranks(
+    change: dict[str, str], same: bool
+) -> None:
+    first, second = (identity_of(told(r, {})) for r in two_nodes(four_ranks()))
+    other = identity_of(told(two_nodes(four_ranks())[1], change))
+    assert same_job(first, second)
+    assert same_job(first, other) == same
+
+
+def told(own: Recording, change: dict[str, str]) -> Recording:
+    return replace(
+        own, facts={p: {"environment_rank": {**f["environment_rank"], **change}} for p, f in own.facts.items()}
+    )
+
+
+def test_a_job_that_used_the_same_port_an_hour_before_is_another_one() -> None:
+    first, second = two_nodes(four_ranks())
+    before = replace(second, meta=replace(second.meta, started_unix_s=second.meta.started_unix_s - 3600))
+    assert not same_job(identity_of(first), identity_of(before))

@@ -14,6 +14,7 @@ from advisor.analysis.collecting import collecting_values
 from advisor.analysis.collectives import collective_values, network_values, wire_values
 from advisor.analysis.copying import copy_values
 from advisor.analysis.data_mount import data_mount
+from advisor.analysis.deep import deep_windows
 from advisor.analysis.delivery import delivery_values
 from advisor.analysis.epochs import cold_values, epoch_values
 from advisor.analysis.failures import failure_of, mark_followers
@@ -49,6 +50,7 @@ from advisor.analysis.transforms import sample_cost
 from advisor.analysis.unfed import feed
 from advisor.core.analysis import JOB, Analysis, HotLine, LoaderFacts, training_loader
 from advisor.core.gpus import GpuMemoryTrend, GpuView
+from advisor.core.kernels import deep_facts
 from advisor.core.recording import NODE_PIDS, Recording
 from advisor.core.report import Budget, Capacity, RankStrip, StepTime, Throughput
 from advisor.core.sample_cost import SampleCost, sample_facts
@@ -109,6 +111,7 @@ def analyse(recording: Recording) -> Analysis:
     values.update(shared_memory_values(recording) | search_values(recording, missing))
     values.update(error_values(recording, devices))
     values.update(path_values(devices, paths))
+    looked_into = deep_windows(recording, values, missing)
     memory = memory_trends(recording, everything)
     values.update(memory_values(recording, everything, memory))
     time = _step_time(everything, steady)
@@ -145,7 +148,7 @@ def analyse(recording: Recording) -> Analysis:
         capacities=stages,
         segments=(*segments(recording, everything, stalled), *change_segments(changed, _duration_s(recording))),
         timeline=timeline(recording, everything),
-        facts=_facts(recording) | storage_facts(mount, values) | sample_facts(cost),
+        facts=_facts(recording) | storage_facts(mount, values) | sample_facts(cost) | deep_facts(looked_into),
         overhead=own_cost(recording, everything),
         ranks=_rank_strips(recording, everything, accounts),
         host=shown_strip(recording),

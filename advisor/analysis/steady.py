@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from advisor.analysis.beginnings import cold_epoch, run_ahead_rows
 from advisor.core.recording import Recording, Table
-from probes.rank.layout import FLAG_EPOCH_START, FLAG_NO_LOADER, FLAG_TAIL
+from probes.rank.layout import FLAG_DEEP, FLAG_EPOCH_START, FLAG_NO_LOADER, FLAG_TAIL
 
 Array = NDArray[np.float64]
 
@@ -99,13 +99,22 @@ def warm_up_rows(steps: RankSteps) -> int:
 
 
 def all_steps(recording: Recording) -> dict[int, RankSteps]:
-    """Every rank's real steps (what followed the last one left out)."""
+    """Every rank's real steps: without what followed the last one, and without those of deep windows."""
+    looked_into = _deep_steps(recording)
     found = {}
     for rank, table in sorted(recording.steps.items()):
         real = table[(table["flags"] & FLAG_TAIL) == 0]
+        if looked_into.size:
+            real = real[(real["count"] > 1) | ~np.isin(real["step"], looked_into)]
         if real.size:
             found[rank] = _rank_steps(rank, real)
     return found
+
+
+def _deep_steps(recording: Recording) -> NDArray[np.int64]:
+    """Steps in which any rank was looked into with torch's profiler: the others waited for it."""
+    found = [t["step"][((t["flags"] & FLAG_DEEP) != 0) & (t["count"] == 1)] for t in recording.steps.values()]
+    return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
 
 
 def tails(recording: Recording) -> dict[int, RankSteps]:

@@ -49,6 +49,26 @@ def check_report_files(context: click.Context, parameter: click.Parameter, files
     help="Switch measurements off, dearest first, when watching costs more than this.",
 )
 @click.option(
+    "--deep",
+    is_flag=True,
+    help="Look into two early steps of the first rank with torch's profiler: kernels by class, idle time of the GPU, "
+    "FLOPs. These steps are slower and left out of all other numbers; the trace is kept in the run's folder.",
+)
+@click.option(
+    "--deep-auto",
+    is_flag=True,
+    help="The same later, once, and only if the job trains on a GPU, hardly waits for anything else, and the look costs "
+    "less than the overhead budget.",
+)
+@click.option(
+    "--report",
+    "report_files",
+    multiple=True,
+    metavar="FILE",
+    callback=check_report_files,
+    help="Write a report when the job has ended; .html, .md, .json or .txt. May be given several times.",
+)
+@click.option(
     "--merge-listen",
     metavar="HOST:PORT",
     default="",
@@ -71,6 +91,8 @@ def run(
     no_tui: bool,
     config: Path | None,
     overhead_budget: float,
+    deep: bool,
+    deep_auto: bool,
     report_files: tuple[str, ...],
     merge_listen: str,
     merge_to: str,
@@ -97,6 +119,7 @@ def run(
     folder = _folder(run_dir, name)
     settings = RunOptions(
         overhead_budget=overhead_budget / 100,
+        deep="now" if deep else "auto" if deep_auto else "off",
         merge_listen=merge_listen,
         merge_to=merge_to,
         merge_token_file=merge_token_file,

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from advisor.core.feed import Feed
 from advisor.core.gpus import GPU_VALUES, GpuView
+from advisor.core.kernels import KERNEL_VALUES
 from advisor.core.nccl import NcclFacts
 from advisor.core.recording import Meta
 from advisor.core.report import (
@@ -143,6 +144,7 @@ VALUES: dict[str, tuple[str, str]] = {
     **STORAGE_VALUES,
     **SAMPLE_VALUES,
     **GPU_VALUES,
+    **KERNEL_VALUES,
 }
 
 

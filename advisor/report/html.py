@@ -10,6 +10,7 @@ from markupsafe import Markup, escape
 
 import advisor
 from advisor.core import format as fmt
+from advisor.core.kernels import deep_tables
 from advisor.core.loader_words import loader_rows
 from advisor.core.report import SCHEMA, Report
 from advisor.core.sample_cost import sample_table
@@ -50,6 +51,7 @@ def render(report: Report) -> str:
         workers=_workers(report),
         timeline=_timeline(report),
         loaders=loader_rows(report.facts),
+        windows=deep_tables(report.facts),
         samples=sample_table(report.facts),
         storage=storage_rows(report.facts),
         pairs=surroundings.pairs(report)[:PAIRS_SHOWN],

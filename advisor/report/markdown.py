@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from advisor.core import format as fmt
 from advisor.core.findings import Finding, Fix
 from advisor.core.report import Report
-from advisor.report import inert, loaders, phrases, samples, storage, surroundings
+from advisor.report import deep, inert, loaders, phrases, samples, storage, surroundings
 
 ROWS_SHOWN = 60
 RANKS_SHOWN = 8  # as columns; GitHub shows about this many without scrolling
@@ -24,6 +24,7 @@ def render(report: Report) -> str:
         _workers,
         _findings,
         loaders.markdown_lines,
+        deep.markdown_lines,
         samples.markdown_lines,
         storage.markdown_lines,
         _not_measured,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from advisor.core import format as fmt
 from advisor.core.findings import Finding
 from advisor.core.report import Report, State
-from advisor.report import inert, lines, loaders, phrases, samples, storage, surroundings
+from advisor.report import deep, inert, lines, loaders, phrases, samples, storage, surroundings
 from advisor.report.lines import Line, Style
 
 SUMMARY_LINES = 12
@@ -62,6 +62,7 @@ def document(report: Report) -> list[Line]:
         _workers,
         _findings,
         loaders.text_lines,
+        deep.text_lines,
         samples.text_lines,
         storage.text_lines,
         _not_measured,

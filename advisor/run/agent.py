@@ -13,6 +13,7 @@ from advisor.merge.part import Part, writer_type
 from advisor.run.companion import Plan
 from advisor.run.cost import CostBook
 from advisor.run.deaths import DeathDesk, OomLedger
+from advisor.run.deep import Candidate, DeepDesk
 from advisor.run.follow import Followers
 from advisor.run.hostwatch import HostNews, HostWatch, MachineNews, MountNews, News
 from advisor.run.lastwords import last_words
@@ -29,6 +30,7 @@ from probes.host.deaths import Death
 
 _HOST_ANSWERS_WITHIN_S = 2.0
 _STACKS_END_WITHIN_S = 0.5
+_TRACE_READ_WITHIN_S = 4.0
 _LEAVING_S = 0.5  # helpers of the job (resource trackers) end a moment after it
 _NEWS_TAKES_NS = 1_000_000_000
 _EACH_CORE = "cpu:"
@@ -65,6 +67,12 @@ class Agent:
             plan.ring_folder,
             want_mount=self._host.want_mount,
             want_source=self._host.want_source,
+        )
+        self._deep = DeepDesk(
+            plan.ring_folder,
+            plan.run_folder,
+            mode=plan.options.deep,
+            budget=plan.options.overhead_budget,
         )
         self._missed: deque[Death] = deque()
         self._self_ns: dict[int, tuple[int, int]] = {}
@@ -193,6 +201,7 @@ class Agent:
         self._host.targets = tuple(self._followers.targets(with_workers=self._workers))
         self._stacks.watched = self._watched()
         self._stacks.makers = self._makers()
+        self._look_deep()
         self._mind_the_cost()
         self._writer.commit()
 
@@ -212,6 +221,13 @@ class Agent:
             for f in self._followers.ranks()
         )
 
+    def _look_deep(self) -> None:
+        if self._notes:
+            ranks = self._followers.ranks()
+            seen = [Candidate(f.rank or 0, f.pid, f.steps, f.wait_share, f.outside_share) for f in ranks]
+            for news in self._deep.look(seen, self._notes.facts):
+                self._take(news)
+
     def _makers(self) -> tuple[Maker, ...]:
         facts = self._notes.facts if self._notes else {}
         found = self._followers.makers(_WAIT_WORTH_SHARE)
@@ -219,7 +235,8 @@ class Agent:
 
     def _mind_the_cost(self) -> None:
         self._mind_the_recorder()
-        share = self._cost.over_budget(self._cost.cpu_s(self._stacks.cpu_s))
+        # a deep window was asked for: what its trace takes to read is no reason to give up other measurements
+        share = self._cost.over_budget(self._cost.cpu_s(self._stacks.cpu_s) - self._deep.cpu_s)
         name = self._cost.next_to_shed(self._active()) if share is not None else None
         if share is None or name is None:
             return
@@ -269,6 +286,9 @@ class Agent:
             self._notes.read()
             if host_answered:  # no file system hangs
                 self._notes.sources.finish()
+            self._look_deep()
+            for news in self._deep.finish(_TRACE_READ_WITHIN_S):
+                self._take(news)
         self._followers.state_positions()
         for pid in self._oom.settle(time.perf_counter_ns(), last=True):
             self._roster.mark_oom_killed(pid)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from advisor.core.errors import AdvisorError
+from advisor.run.asking import ask
 from advisor.run.canary import Canary
 from advisor.run.companion import Companion, Plan, note_launch_error, warn
 from advisor.run.ending import JobEnd, exit_like
@@ -65,6 +66,7 @@ def run_job(
                 began_unix_s=time.time(),
                 began_cpu_s=time.process_time(),
             )
+            _ask_for_window(plan)
             return _run(plan, desk, canary, on_start)
         finally:
             canary.close()
@@ -88,6 +90,16 @@ def _run(plan: Plan, desk: SignalDesk, canary: Canary, on_start: Callable[[int],
     recorded, complaint = companion.finish(exit_code, number, ended_ns)
     duration_s = (ended_ns - plan.began_ns) / 1e9
     return JobEnd(exit_code, number, duration_s, recorded=recorded, complaint=complaint)
+
+
+def _ask_for_window(plan: Plan) -> None:
+    """Before the job starts: a rank looks once, when it becomes one."""
+    if plan.options.deep == "off" or plan.ring_folder is None or plan.run_folder is None:
+        return
+    try:
+        ask(plan.ring_folder, plan.run_folder, auto=plan.options.deep == "auto")
+    except OSError as error:
+        warn(f"no deep window: {error.strerror or error}")
 
 
 def _leave_nothing(run_folder: Path | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,8 @@ class RunOptions:
     stall_after_s: float = 15.0  # without a new step or phase; ten times the p99 of recent steps where that is longer
     stall_refresh_s: float = 10.0
     host_probes: bool = True
+    # a window under torch's profiler: early, or later where computing is what takes long
+    deep: Literal["off", "now", "auto"] = "off"
     # a live merge with other nodes; empty: nothing is sent, and nothing listens
     merge_listen: str = ""
     merge_to: str = ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from probes.rank.layout import FLAG_EPOCH_START, STEP_FIELDS
+from probes.rank.layout import FLAG_DEEP, FLAG_EPOCH_START, STEP_FIELDS
 
 Rows = NDArray[np.int64]
 
@@ -22,7 +22,7 @@ OUTLIER_FACTOR = (
 def fold(rows: Rows, width_ns: int, outlier_share: float, *, bridge: bool) -> tuple[NDArray[np.intp], Rows]:
     """The first row of every window and the windows themselves; `rows` has COLUMNS and one row at least.
 
-    Outliers and rare first steps of an epoch stay alone. A window ends where steps are missing, unless `bridge`, and
+    Outliers, rare first steps of an epoch and steps of deep windows stay alone. A window ends where steps are missing, unless `bridge`, and
     always where they begin anew; so, but for bridged ones, its phases still sum to its time.
     """
     step, count = rows[:, _AT["step"]], rows[:, _AT["count"]]
@@ -58,4 +58,5 @@ def _worth_keeping(rows: Rows, most: int) -> NDArray[np.bool_]:
     epochs = single & (rows[:, _AT["flags"]] & FLAG_EPOCH_START != 0)
     if epochs.sum() <= most:
         keep |= epochs
+    keep |= single & (rows[:, _AT["flags"]] & FLAG_DEEP != 0)
     return keep

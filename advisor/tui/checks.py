@@ -10,6 +10,7 @@ from typing import Any
 from textual.content import Content
 
 from advisor.core.format import DASH, bytes_, duration, number, share
+from advisor.core.kernels import without_windows
 from advisor.core.loader_words import without_loaders
 from advisor.core.report import Report
 from advisor.core.sample_cost import sample_table, without_samples
@@ -90,7 +91,7 @@ class RunPanel(Panel):
     TITLE = "Run"
 
     def draw(self, report: Report, width: int) -> list[Content]:
-        facts = without_samples(without_loaders(report.facts))
+        facts = without_windows(without_samples(without_loaders(report.facts)))
         ranks = {rank: told for rank, told in facts.items() if rank != "storage"}
         storage = [(f"data: {label}", text) for label, text in storage_rows(report.facts)]
         rows = [("command", shlex.join(report.job.argv)), *storage, *_sample(report), *_flat(report.environment)]

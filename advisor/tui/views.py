@@ -10,6 +10,7 @@ from advisor.core.report import Report
 from advisor.tui.budget import BudgetPanel, legend
 from advisor.tui.capacities import CapacitiesPanel
 from advisor.tui.checks import GapsPanel, OutcomesPanel, OverheadPanel, RunPanel
+from advisor.tui.deep import DeepPanel
 from advisor.tui.finding_detail import FindingDetail
 from advisor.tui.finding_list import FindingList
 from advisor.tui.gpus import GpusPanel
@@ -60,6 +61,7 @@ class Ranks(Vertical):
 class Machine(VerticalScroll):
     def compose(self) -> ComposeResult:
         yield GpusPanel(id="gpus")
+        yield DeepPanel(id="deep")
         yield HostPanel(id="host")
 
 

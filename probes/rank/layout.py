@@ -62,6 +62,7 @@ FLAG_NO_OPTIMIZER = 8  # the optimizer's step is invisible (compiled): one backw
 FLAG_COMM_SAMPLED = 16  # DDP stamped this step
 FLAG_FIRST_BATCH = 32  # a worker's first batch after its start
 FLAG_TAIL = 64  # no step: what the rank did after its last one, written when it leaves
+FLAG_DEEP = 256  # torch's profiler was begun, ran or was ended in this step: a deep window
 FLAG_CLOCKED = 128  # CPU clocks were read in this step: in short steps only in some, they cost a system call each
 
 # Payloads: signed 64-bit integers in this order. Units: _ns nanoseconds, others counts.

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from . import facts as about
 from .comm import DdpStamps
 from .cost import RunDelay
+from .deep import asked
 from .gpu import GpuTimes
 from .layout import RANK_SLOTS, ROLE_RANK
 from .loaders import batch_bytes, describe_loader
@@ -30,6 +31,8 @@ from .workers import InProcess, WorkerLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from .deep import Window
 
 LOADERS_MAX = 100  # a job that makes ever new ones is not followed into each
 _MESSAGE_HALF = 1000  # characters
@@ -51,7 +54,7 @@ class Recorder:
         self.precision = Precision(torch, lambda: self.facts.values, self.failed)
         self.syncs = Syncs(torch, self.failed)
         self.forget()
-        os.register_at_fork(after_in_child=self.forget)
+        os.register_at_fork(before=self.before_fork, after_in_child=self.forget)
 
     def forget(self) -> None:
         """A new process, or one just forked: nothing is known of it, and the parent's ring is not ours to write."""
@@ -79,8 +82,14 @@ class Recorder:
         self.saved_at = 0
         self.gc_began = 0
         self.crowded = False  # several threads train: what is noted does not tell which one it was
-        self.refresh_at = 1
+        self.refresh_at = self.due_at = 1
+        self.deep: Window | None = None  # where one was asked for
         self._evaluating = not_in_training(self.torch)
+
+    def before_fork(self) -> None:
+        """A child would inherit the profiler in the thread that forks, and keep what it records for ever."""
+        if self.deep is not None:
+            self.deep.give_way("a process was forked")
 
     def failed(self) -> None:
         """An exception was swallowed by the wall."""
@@ -144,6 +153,7 @@ class Recorder:
         self.facts.values.update(rank=rank, local_rank=local_rank, world_size=world_size)
         self.facts.values["main_thread"] = threading.get_native_id()
         self.facts.values["run_delay"] = bool(delay)
+        self.deep = asked(self.torch, self.folder, self.facts, rank, local_rank)
         self.facts.active = True
         if self.collectives is not None:
             self.collectives.joins(world_size)
@@ -156,6 +166,8 @@ class Recorder:
         try:
             if self.active and self.account is not None and self.account.ring is not None:
                 self.active = False
+                if self.deep is not None:
+                    self.deep.give_way("the job ended within it")
                 if self.collectives is not None:
                     self.collectives.leaves()
                 if self.tape.on:
@@ -195,8 +207,8 @@ class Recorder:
             self.gpu.close(step - 1, self.account.ring)
         elif step == 1 and self.torch.cuda.is_initialized():
             self.gpu = GpuTimes(self.torch.cuda)
-        if step >= self.refresh_at:
-            self._refresh_facts()
+        if step >= self.due_at:
+            self._due()
         if step >= self.syncs.due and not self.account.replaying:
             self.syncs.turn(step, self.account, self.facts.values)
         self._note_or_mark(self.account)
@@ -206,8 +218,8 @@ class Recorder:
         account = self.account
         self.tape.read_into(account)
         if account.begin_step():
-            if account.step >= self.refresh_at:
-                self._refresh_facts()
+            if account.step >= self.due_at:
+                self._due()
             self._note_or_mark(account)
 
     def _note_or_mark(self, account: Account) -> None:
@@ -216,12 +228,25 @@ class Recorder:
             return
         if self.syncs.open:  # one step, not those of a whole tape
             return
+        if self.deep is not None and self.deep.on:  # its steps begin and end on time
+            return
         steps = min(
             account.steps_to_clock(), NOTED_NS // max(account.last_step_ns, 1), self.stamps.steps_to_read(account.step)
         )
         if steps > 0 and account.fewest_marks > 0:
             known: Any = self.loaders.get(account.last_loader)
             self.tape.start(account, steps, known and known["batch_size"])
+
+    def _due(self) -> None:
+        """A step begins for which something was planned."""
+        step = self.account.step
+        if step >= self.refresh_at:
+            self._refresh_facts()
+        self.due_at = self.refresh_at
+        if self.deep is not None:
+            if step >= self.deep.next_step:
+                self.deep.at_step(self.account)
+            self.due_at = min(self.due_at, self.deep.next_step)
 
     def _refresh_facts(self) -> None:
         step = self.account.step

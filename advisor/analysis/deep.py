@@ -1,0 +1,59 @@
+"""The deep windows of a run, as its agent read them from the ranks' traces, and the numbers that rules may ask of them."""
+
+from __future__ import annotations
+
+from advisor.analysis.host import process_by_rank
+from advisor.core.kernels import CLASSES, IDLE_CAUSES, DeepWindow, window_from
+from advisor.core.recording import Recording
+
+EVENT = "deep"
+_MB = 1e6
+
+
+def deep_windows(
+    recording: Recording, values: dict[tuple[str, str], float], missing: dict[str, str]
+) -> tuple[DeepWindow, ...]:
+    """The last one of each rank, by rank. Adds the values of those on a GPU: operators of a CPU are no kernels."""
+    found: dict[int, DeepWindow] = {}
+    for event in recording.events:
+        if event.kind == EVENT:
+            try:
+                window = window_from(event.data)
+            except (TypeError, ValueError, KeyError):
+                continue  # of another version
+            found[window.rank] = window
+    for window in found.values():
+        if window.device == "cuda":
+            values.update({(name, f"rank:{window.rank}"): value for name, value in _values(window).items()})
+    if not any(window.device == "cuda" for window in found.values()):
+        on_gpu = any(recording.facts.get(p.pid, {}).get("cuda") for p in process_by_rank(recording.processes).values())
+        without = "no deep window was opened: run with --deep" if on_gpu else "no CUDA device: there are no kernels"
+        missing["kernel.window_steps"] = without
+    return tuple(found[rank] for rank in sorted(found))
+
+
+def _values(window: DeepWindow) -> dict[str, float]:
+    whole = max(window.kernels_s, 1e-12)
+    found: dict[str, float | None] = {
+        "kernel.window_steps": float(window.steps),
+        "kernel.busy_share": None if window.busy_s is None else min(1.0, window.busy_s / window.step_s),
+        "kernel.tensor_core_share": window.tensor_core_share,
+        "kernel.eligible_share": (window.classes.get("conv", 0.0) + window.classes.get("matmul", 0.0)) / whole,
+        "kernel.launches": window.launches,
+        "kernel.mean_s": window.mean_kernel_s,
+        "kernel.syncs": window.syncs,
+        "kernel.sync_s": window.sync_s,
+        "kernel.pinned_mb": window.pinned_bytes / _MB,
+        "kernel.pageable_mb": window.pageable_bytes / _MB,
+        "kernel.pageable_s": window.pageable_s,
+        "kernel.nccl_s": window.nccl_s,
+        "kernel.nccl_overlap_share": window.nccl_overlap_share,
+        "kernel.flops": window.flops,
+    }
+    found.update({f"kernel.{kind}_share": window.classes.get(kind, 0.0) / whole for kind in CLASSES})
+    if window.idle:
+        found["kernel.idle_share"] = sum(window.idle.values()) / window.step_s
+        found.update(
+            {f"kernel.idle_{cause}_share": window.idle.get(cause, 0.0) / window.step_s for cause in IDLE_CAUSES}
+        )
+    return {name: value for name, value in found.items() if value is not None}

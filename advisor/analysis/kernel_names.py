@@ -1,0 +1,120 @@
+"""What a kernel or an operator does, by its name: its class, and whether it uses tensor cores.
+
+Names are those of cuDNN, cuBLAS, CUTLASS, NCCL, ATen, Apex and Triton, as they stand in traces. The words for tensor cores begin with
+those of PyProf (`pyprof/prof/tc.py`), which torch's TensorBoard plugin took over (pytorch/kineto, `tb_plugin/torch_tb_profiler/profiler/
+tensor_core.py`); added are those of CUTLASS (`tensorop`, `wmma`), of cuDNN since 8 (`tensor16x8x16`, `implicit_gemm_bf16…`), and of Hopper
+and later (`gmma`, `nvjet`, `sm100`). A name may always tell too little: what fits none of them is not counted as tensor cores.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+_NCCL = re.compile(r"^(?:void )?nccl", re.IGNORECASE)
+# In this order: a batch norm of cuDNN has "nhwc" in its name, a fused convolution "relu".
+_CLASSES: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("layout", re.compile(r"nchwtonhwc|nhwctonchw|nhwcaddpadding|convertTensor_kernel", re.IGNORECASE)),
+    ("optimizer", re.compile(r"multi_tensor_apply|fused_?adam|fused_?sgd|adam_?w?_|lamb_", re.IGNORECASE)),
+    (
+        "norm",
+        re.compile(r"batch_?norm|layer_?norm|group_?norm|rms_?norm|instance_?norm|bn_(?:fw|bw)|welford", re.IGNORECASE),
+    ),
+    (
+        "conv",
+        re.compile(r"conv(?!ert)|fprop|dgrad|wgrad|implicit_gemm|winograd|[s\d]cudnn|im2col|col2im", re.IGNORECASE),
+    ),
+    (
+        "matmul",
+        re.compile(r"gemm|gemv|nvjet|cublas|cutlass|splitk|flash_|fmha|attention|triton_tem_|matmul", re.IGNORECASE),
+    ),
+    (
+        "elementwise",
+        re.compile(
+            r"elementwise|reduce|softmax|nll_loss|copy|fill|cat|dropout|index|gather|scatter|pointwise|threshold|triton_(?:poi|red|per)_",
+            re.IGNORECASE,
+        ),
+    ),
+)
+_PLAIN_CORES = re.compile(r"simt|sgemm|dgemm|scudnn|ffma|fft|gemv|winograd|cgemm", re.IGNORECASE)
+_TENSOR_CORES = re.compile(
+    r"[hsic]884|[hscif]1688|i8816|16816|161616|hmma|imma|[qwhu]?gmma|wmma|tcgen05|tensorop|tensor(?:8|16|32)x"
+    r"|nvjet|sm100_|xmma_(?:sparse_)?gemm|xmma_sparse_conv|warp_specialized|implicit_gemm_(?:indexed_)?(?:bf16|f16|tf32|i8)"
+    r"|flash_(?:fwd|bwd)|fmha|conv2d_c1_k1|conv1x1|first_layer_wgrad_kernel|dgrad_1x1_stride_2x2",
+    re.IGNORECASE,
+)
+_OPERATORS = {
+    "conv": re.compile(r"convolution|^aten::(?:_?conv|slow_conv|thnn_conv|mkldnn_conv|_slow_conv)"),
+    "matmul": re.compile(
+        r"^aten::(?:mm|bmm|addmm|baddbmm|addmv|mv|dot|matmul|linear|mkldnn_linear|einsum|addbmm|_addmm)"
+        r"|scaled_dot_product|attention"
+    ),
+    "norm": re.compile(r"batch_norm|layer_norm|group_norm|instance_norm|rms_norm"),
+    "nccl": re.compile(r"^(?:nccl|gloo|c10d):"),
+    "copy": re.compile(r"^aten::(?:copy_|_to_copy|to|contiguous|clone|pin_memory)$"),
+}
+_OPTIMIZER_STEP = re.compile(r"^Optimizer\.(?:step|zero_grad)")
+_FETCH = re.compile(r"^enumerate\(DataLoader\)")
+_ELEMENTWISE_OPERATOR = re.compile(r"^aten::")
+_SCAFFOLD = re.compile(
+    r"^(?:autograd::|torch::|DistributedDataParallel|Torch-Compiled|## Call|PythonCustom|\[|nn\.Module)|Backward\d*$"
+)
+_ARGUMENTS_MAX = 160
+
+
+@lru_cache(maxsize=4096)
+def kernel_class(name: str, operator: str = "") -> str:
+    """`operator` is the one that launched it: cuDNN runs convolutions of 1×1 as plain matrix products."""
+    if _NCCL.match(name):
+        return "nccl"
+    found = next((kind for kind, pattern in _CLASSES if pattern.search(name)), "other")
+    if found == "matmul" and operator_class(operator) == "conv":
+        return "conv"
+    return found
+
+
+@lru_cache(maxsize=4096)
+def uses_tensor_cores(name: str) -> bool:
+    return bool(_TENSOR_CORES.search(name)) and not _PLAIN_CORES.search(name)
+
+
+@lru_cache(maxsize=4096)
+def operator_class(name: str) -> str | None:
+    """None where it has no class of its own: then its parent's counts."""
+    if is_optimizer_step(name):
+        return "optimizer"
+    if is_fetch(name):
+        return "input"
+    return next((kind for kind, pattern in _OPERATORS.items() if pattern.search(name)), None)
+
+
+def is_elementwise_operator(name: str) -> bool:
+    """Any other operator of ATen: what has no class of its own is elementwise, a reduction or an allocation."""
+    return bool(_ELEMENTWISE_OPERATOR.match(name))
+
+
+def is_scaffold(name: str) -> bool:
+    """Names a stretch of time rather than an operator."""
+    return bool(_SCAFFOLD.search(name))
+
+
+def is_optimizer_step(name: str) -> bool:
+    return bool(_OPTIMIZER_STEP.match(name))
+
+
+def is_fetch(name: str) -> bool:
+    """What torch's DataLoader calls its own fetch."""
+    return bool(_FETCH.match(name))
+
+
+@lru_cache(maxsize=4096)
+def short_name(name: str) -> str:
+    """Without return type and depth of template arguments, so that one kernel has one name: `at::native::reduce_kernel<…>`."""
+    plain = name.removeprefix("void ")
+    head, bracket, rest = plain.partition("<")
+    if bracket:
+        inner = re.search(r"(\w+(?:Functor|Ops?|functor|Op)\b)", rest)
+        plain = f"{head}<{inner[1] if inner else '…'}>"
+    else:
+        plain = plain.partition("(")[0]
+    return plain[:_ARGUMENTS_MAX]

@@ -1,0 +1,158 @@
+"""A Chrome trace as torch's profiler (Kineto) writes it, sorted into what happened on the GPU and what on the host.
+
+The format is read as pytorch/kineto's `output_json.cpp` and torch's own `profiler/_chrome_trace_export.py` write it: complete events
+(`ph` X) with `ts` and `dur` in microseconds, told apart by `cat`. Whatever is not of this shape is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+# A step of the job begins: the recorder's own mark inside the window.
+STEP_MARK = "rn50-advisor step"
+# Written before 2022 in other words.
+_CATEGORIES = {"operator": "cpu_op", "runtime": "cuda_runtime", "memcpy": "gpu_memcpy", "memset": "gpu_memset"}
+_HOST = ("cpu_op", "user_annotation", "python_function")
+_CALLS = ("cuda_runtime", "cuda_driver")
+
+
+class Span(NamedTuple):
+    """Times in microseconds. `external` names the operator that is behind it, `correlation` the call that launched it; 0 unknown."""
+
+    name: str
+    start: float
+    end: float
+    thread: str
+    external: int
+    correlation: int
+    args: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Each list by its begin. `calls` are those of the CUDA runtime and driver; `operators` include annotations."""
+
+    kernels: list[Span] = field(default_factory=list)
+    copies: list[Span] = field(default_factory=list)
+    calls: list[Span] = field(default_factory=list)
+    operators: list[Span] = field(default_factory=list)
+    marks: list[float] = field(default_factory=list)  # begins of steps, and the end of the last
+    hardware: str = ""
+
+    @property
+    def on_gpu(self) -> bool:
+        return bool(self.kernels)
+
+
+def read_trace(document: Mapping[str, Any]) -> Trace:
+    """Of the busiest GPU, where the process used several. Raises ValueError where the document is no trace."""
+    events = document.get("traceEvents")
+    if not isinstance(events, list):
+        raise ValueError("no traceEvents in it")
+    kernels: dict[Any, list[Span]] = {}
+    copies: dict[Any, list[Span]] = {}
+    calls, operators, marks = [], [], []
+    for event in events:
+        if not isinstance(event, Mapping) or event.get("ph") != "X":
+            continue
+        kind = str(event.get("cat", "")).lower()
+        kind = _CATEGORIES.get(kind, kind)
+        span = _span(event)
+        if span is None:
+            continue
+        if kind in ("kernel", "gpu_memcpy", "gpu_memset"):
+            place = kernels if kind == "kernel" else copies
+            place.setdefault(span.args.get("device", event.get("pid")), []).append(span)
+        elif kind in _CALLS:
+            calls.append(span)
+        elif span.name == STEP_MARK:
+            marks.append(span.start)
+        elif kind in _HOST:
+            operators.append(span)
+    device = max(kernels, key=lambda key: sum(s.end - s.start for s in kernels[key]), default=None)
+    return Trace(
+        _ordered(kernels.get(device, ())),
+        _ordered(copies.get(device, ())),
+        _ordered(calls),
+        _ordered(operators),
+        sorted(marks),
+        _hardware(document, device) if kernels else "",
+    )
+
+
+def _ordered(spans: Iterable[Span]) -> list[Span]:
+    """The outer one first of those that begin together."""
+    return sorted(spans, key=lambda span: (span.start, -span.end))
+
+
+def _span(event: Mapping[str, Any]) -> Span | None:
+    args = event.get("args")
+    args = args if isinstance(args, Mapping) else {}
+    try:
+        start, took = float(event["ts"]), float(event.get("dur", 0.0))
+        external = int(args.get("External id", args.get("external id", 0)) or 0)
+        correlation = int(args.get("correlation", 0) or 0)
+    except (KeyError, TypeError, ValueError):
+        return None
+    thread = f"{event.get('pid')}/{event.get('tid')}"
+    return Span(str(event.get("name", "")), start, start + max(took, 0.0), thread, external, correlation, args)
+
+
+def _hardware(document: Mapping[str, Any], device: Any) -> str:
+    devices = document.get("deviceProperties")
+    for known in devices if isinstance(devices, list) else ():
+        if isinstance(known, Mapping) and known.get("id") == device:
+            return str(known.get("name", ""))[:80]
+    return ""
+
+
+Interval = tuple[float, float]
+
+
+def union(spans: Iterable[Span | Interval]) -> list[Interval]:
+    """Intervals covered by at least one of these, in order, none touching the next."""
+    found: list[Interval] = []
+    for begin, end in sorted((span.start, span.end) if isinstance(span, Span) else span for span in spans):
+        if found and begin <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((begin, end))
+    return found
+
+
+def length(intervals: Iterable[Interval]) -> float:
+    return sum(end - begin for begin, end in intervals)
+
+
+def common(ones: list[Interval], others: list[Interval]) -> list[Interval]:
+    """What two lists, each as `union` makes them, have in common."""
+    found, i, j = [], 0, 0
+    while i < len(ones) and j < len(others):
+        begin, end = max(ones[i][0], others[j][0]), min(ones[i][1], others[j][1])
+        if begin < end:
+            found.append((begin, end))
+        if ones[i][1] < others[j][1]:
+            i += 1
+        else:
+            j += 1
+    return found
+
+
+def without(ones: list[Interval], others: list[Interval]) -> list[Interval]:
+    """The parts of `ones` that `others` leave uncovered; both as `union` makes them."""
+    found = []
+    for begin, end in ones:
+        at = begin
+        for other_begin, other_end in others:
+            if other_end <= at:
+                continue
+            if other_begin >= end:
+                break
+            if other_begin > at:
+                found.append((at, other_begin))
+            at = max(at, other_end)
+        if at < end:
+            found.append((at, end))
+    return found

@@ -1,0 +1,46 @@
+"""What deep windows saw, in the text and Markdown reports: classes of kernels or operators, and those that take longest."""
+
+from __future__ import annotations
+
+from advisor.core import format as fmt
+from advisor.core.kernels import DeepTable, deep_tables
+from advisor.core.report import Report
+from advisor.report import inert, lines
+from advisor.report.lines import Line
+
+_ROWS_IN_TEXT = 6
+_NAME = 46
+_OPERATOR = 60
+_WINDOWS_SHOWN = 4  # one a node is usual
+
+
+def text_lines(report: Report) -> list[Line]:
+    out: list[Line] = []
+    for table in deep_tables(report.facts)[:_WINDOWS_SHOWN]:
+        out += _text(table)
+    return [[("LOOKED INTO WITH TORCH'S PROFILER", "title")], *out] if out else []
+
+
+def _text(table: DeepTable) -> list[Line]:
+    shares = ", ".join(f"{name} {took} ({part})" for name, took, part in table.classes)
+    out = lines.wrapped("", table.title, "title")
+    out += lines.wrapped("time of  ", shares, most=4) if shares else []
+    out += [line for note in table.notes for line in lines.wrapped("", note, most=2)]
+    rows = [
+        [inert.one_line(name, _NAME), kind, took, calls] for name, kind, took, calls, _ in table.rows[:_ROWS_IN_TEXT]
+    ]
+    return out + (lines.table(["longest", "class", "a step", "calls"], rows) if rows else [])
+
+
+def markdown_lines(report: Report) -> list[str]:
+    out: list[str] = []
+    for table in deep_tables(report.facts)[:_WINDOWS_SHOWN]:
+        out += ["", f"**{inert.markdown(table.title)}**", "", f"{inert.markdown('; '.join(table.notes), 1000)}.", ""]
+        out += ["| class | time a step | share |", "| --- | ---: | ---: |"]
+        out += [f"| {inert.markdown(name)} | {took} | {part} |" for name, took, part in table.classes]
+        if table.rows:
+            out += ["", "| longest | class | time a step | calls | operator |", "| --- | --- | ---: | ---: | --- |"]
+        for name, kind, took, calls, operator in table.rows:
+            at = inert.markdown_cell_code(fmt.shorten(operator, _OPERATOR)) if operator else ""
+            out.append(f"| {inert.markdown_cell_code(name)} | {inert.markdown(kind)} | {took} | {calls} | {at} |")
+    return ["## Looked into with torch's profiler", *out] if out else []

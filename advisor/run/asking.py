@@ -1,0 +1,26 @@
+"""The file by which a rank is asked for a deep window. Imports stay light: the launcher writes it before the job starts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+REQUEST_NAME = "deep.json"
+STEPS = 2
+FROM_STEP = 10  # allocators, autotuning and compilation are through
+TRACE_BYTES_MAX = 64 << 20  # some 100,000 events; parsing takes ten times that in memory for a second
+
+
+def ask(ring_folder: Path, run_folder: Path, *, auto: bool = False, pid: int | None = None) -> None:
+    """Before the job starts: of its first rank on this node, or (auto) of nobody yet. Later: of the process `pid`. Raises OSError."""
+    request = {
+        "auto": auto and pid is None,
+        "pid": pid,
+        "from_step": FROM_STEP,
+        "steps": STEPS,
+        "folder": str(run_folder.resolve()),
+        "bytes_max": TRACE_BYTES_MAX,
+    }
+    partial = ring_folder / f"{REQUEST_NAME}.new"
+    partial.write_text(json.dumps(request))
+    partial.replace(ring_folder / REQUEST_NAME)

@@ -1,0 +1,38 @@
+"""What deep windows saw of kernels or operators; where none was opened, how one is asked for."""
+
+from __future__ import annotations
+
+from textual.content import Content
+
+from advisor.core.kernels import DeepTable, deep_tables
+from advisor.core.report import Report
+from advisor.tui.draw import fit, line, muted, prose
+from advisor.tui.gpus import why_not
+from advisor.tui.panel import Panel
+
+_NUMBER = 10
+_SHARE = 7
+
+
+class DeepPanel(Panel):
+    TITLE = "Deep window"
+
+    def draw(self, report: Report, width: int) -> list[Content]:
+        tables = deep_tables(report.facts)
+        if not tables:
+            hint = prose("none was opened: run with --deep for kernels by class and the GPU's idle time", width)
+            return [*(line(muted(text)) for text in hint), *why_not(report, ("kernel.window",), width)]
+        return [content for table in tables for content in _drawn(table, width)]
+
+
+def _drawn(table: DeepTable, width: int) -> list[Content]:
+    name = max(width - _NUMBER - _SHARE - 2, 8)
+    out = [line((fit(table.title, width).rstrip(), "bold"))]
+    for label, took, part in table.classes:
+        out.append(line(fit(label, name), f"{took:>{_NUMBER}}", muted(f"{part:>{_SHARE}}")))
+    for note in table.notes:
+        out += [line(muted(text)) for text in prose(f"– {note}", width, 2, "  ")]
+    for label, kind, took, _, _ in table.rows:
+        room = max(name - 14, 8)
+        out.append(line(fit(label, room), " ", muted(fit(kind, max(name - room - 1, 0))), f"{took:>{_NUMBER}}"))
+    return out

@@ -1,0 +1,216 @@
+"""A deep window: two steps under torch's own profiler, so that kernels and operators can be told. Only where it was asked for.
+
+What is wanted lies in a small file of the ring folder, read when the process becomes a rank. The window begins and ends at the begin of a
+step, in the training thread. It gives way to whatever would meet it: another profiler, a fork, the end of the job. Nothing escapes from
+here: what goes wrong is stated in the facts. CUDA graphs are left alone: CUPTI crashes with them below CUDA 12.6 (pytorch#75504,
+pytorch#150957).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+from _thread import get_ident
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+from .layout import FLAG_DEEP
+
+if TYPE_CHECKING:
+    from .facts import Facts
+    from .phases import Account
+
+REQUEST = "deep.json"
+STEP_MARK = "rn50-advisor step"
+NEVER = 1 << 62
+_LOOK_EVERY_NS = 1_000_000_000  # a look at the file takes some 20 us
+_AGAIN_STEPS = 5
+_ATTEMPTS = 3
+_DISK_LEFT = 256 << 20  # bytes; a trace of two steps takes 1 to 30 MB
+_DEVICE_LEFT = 512 << 20  # bytes; CUPTI's buffers lie there too
+# Under Nsight and its like CUPTI is taken.
+_TOOLS = ("NSYS_PROFILING_SESSION_ID", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "NVPROF_TMPDIR")
+
+
+class Aside(Exception):
+    """The window is not opened, or is closed early; says why."""
+
+
+def asked(torch: Any, folder: str, facts: Facts, rank: int, local_rank: int) -> Window | None:
+    """None where no window may ever be wanted: the rank pays nothing then."""
+    request = _read(folder)
+    if request is None:
+        return None
+    first = local_rank == 0 or (local_rank < 0 and rank <= 0)  # one rank a node; a launcher may not say local ranks
+    if not request.get("auto") and not first:
+        return None
+    return Window(torch, folder, facts, request)
+
+
+def _read(folder: str) -> dict[str, Any] | None:
+    try:
+        with open(os.path.join(folder, REQUEST)) as file:
+            request = json.load(file)
+    except (OSError, ValueError):
+        return None
+    return request if isinstance(request, dict) else None
+
+
+class Window:
+    """`next_step` is when `at_step` wants to be called; `on` while the profiler runs."""
+
+    def __init__(self, torch: Any, folder: str, facts: Facts, request: dict[str, Any]) -> None:
+        self.on = False
+        self.next_step = 0 if request.get("auto") else int(request.get("from_step", 0))
+        self._torch = torch
+        self._folder = folder
+        self._facts = facts
+        self._request = request
+        self._waiting = bool(request.get("auto"))  # for the agent to ask this very process
+        self._attempts = 0
+        self._first = 0
+        self._profile: Any = None
+        self._account: Any = None
+        self._undo: Any = None
+        self._times: dict[str, float] = {}
+
+    def at_step(self, account: Account) -> None:
+        """A step begins for which this was planned."""
+        step = account.step
+        try:
+            if self.on:
+                self._mark()
+                account.flags |= FLAG_DEEP
+                if step >= self._first + int(self._request.get("steps", 2)):
+                    self._finish(step)
+            elif self._waiting and not self._wanted():
+                self.next_step = step + max(1, _LOOK_EVERY_NS // max(account.last_step_ns, 1))
+            else:
+                account.flags |= FLAG_DEEP
+                self._begin(account)
+        except Aside as aside:
+            self._failed(step, str(aside), again=False)
+        except Exception as error:
+            self._failed(step, "%s: %s" % (type(error).__name__, str(error)[:300]), again=False)
+
+    def _wanted(self) -> bool:
+        request = _read(self._folder)
+        if request is None or request.get("pid") != os.getpid():
+            return False
+        self._request, self._waiting = request, False
+        return True
+
+    def _begin(self, account: Account) -> None:
+        began = perf_counter_ns()
+        self._attempts += 1
+        self._why_not()
+        profiler = self._torch.profiler
+        activities = [profiler.ProfilerActivity.CPU]
+        if self._torch.cuda.is_initialized() and profiler.ProfilerActivity.CUDA in profiler.supported_activities():
+            activities.append(profiler.ProfilerActivity.CUDA)
+        self._profile = profiler._KinetoProfile(activities=activities, record_shapes=True)
+        self._profile.start()
+        self._account, self._first, self.on = account, account.step, True
+        self._undo = _step_aside_for_others(self._torch.autograd.profiler, self.give_way)
+        self.next_step = account.step + 1
+        self._mark()
+        self._times["start_s"] = (perf_counter_ns() - began) / 1e9
+
+    def _why_not(self) -> None:
+        torch = self._torch
+        if any(os.environ.get(name) for name in _TOOLS):
+            raise Aside("another tool profiles the GPU")
+        if torch.autograd._profiler_enabled():
+            raise Aside("another profiler is running")
+        ours = (torch.profiler._KinetoProfile, torch.autograd.profiler.profile)
+        graph = getattr(torch.cuda, "CUDAGraph", ())
+        for found in gc.get_objects():  # some 50 ms in a large process, once
+            kind = type(found)
+            if issubclass(kind, ours):
+                raise Aside("the job has a profiler of its own")
+            if graph and issubclass(kind, graph):
+                raise Aside("the job replays CUDA graphs")
+        space = os.statvfs(self._request["folder"])
+        if space.f_bavail * space.f_frsize < _DISK_LEFT:
+            raise Aside("no room for a trace in %s" % self._request["folder"])
+        if torch.cuda.is_initialized() and torch.cuda.mem_get_info()[0] < _DEVICE_LEFT:
+            raise Aside("the GPU's memory is full")
+
+    def _mark(self) -> None:
+        with self._torch.autograd.profiler.record_function(STEP_MARK):
+            pass
+
+    def _stop(self) -> Any:
+        began = perf_counter_ns()
+        profile, self._profile, self.on = self._profile, None, False
+        undo, self._undo = self._undo, None
+        if undo is not None:
+            undo()
+        if profile is not None:
+            profile.stop()
+        self._times["stop_s"] = (perf_counter_ns() - began) / 1e9
+        return profile
+
+    def _finish(self, step: int) -> None:
+        profile = self._stop()
+        began = perf_counter_ns()
+        path = os.path.join(self._request["folder"], "deep-%d.json" % os.getpid())
+        with open(path, "w"):
+            pass  # Kineto complains on stderr where it cannot write
+        profile.export_chrome_trace(path)
+        size = os.path.getsize(path)
+        self._times["export_s"] = (perf_counter_ns() - began) / 1e9
+        if not 0 < size <= int(self._request.get("bytes_max", NEVER)):
+            os.unlink(path)
+            raise Aside("its trace is %.0f MB large" % (size / 1e6) if size else "its trace could not be written")
+        self.next_step = NEVER
+        self._tell(state="done", path=path, bytes=size, first_step=self._first, steps=step - self._first)
+
+    def give_way(self, reason: str) -> None:
+        """Something comes that must not meet the profiler: it ends here, in the thread that it was begun in."""
+        if not self.on or self._account.thread != get_ident():
+            return
+        step = self._account.step
+        try:
+            self._account.flags |= FLAG_DEEP
+            self._stop()
+        except Exception as error:
+            reason = "%s (%s)" % (reason, type(error).__name__)
+        self._failed(step, reason, again=self._attempts < _ATTEMPTS)
+
+    def _failed(self, step: int, reason: str, *, again: bool) -> None:
+        """Again a little later, or not at all."""
+        try:
+            self._stop()
+        except Exception:
+            self.on = False
+        self.next_step = step + _AGAIN_STEPS * self._attempts if again else NEVER
+        self._tell(state="trying" if again else "refused", reason=reason)
+
+    def _tell(self, **told: Any) -> None:
+        with contextlib.suppress(Exception):  # a full disk: then nobody is told
+            self._facts.set("deep", {**told, **self._times})
+
+
+def _step_aside_for_others(module: Any, give_way: Any) -> Any:
+    """Another profiler of this process that is begun meanwhile finds the way free. Returns what puts the functions back."""
+    names = [name for name in ("_prepare_profiler", "_enable_profiler") if hasattr(module, name)]
+    originals = {name: getattr(module, name) for name in names}
+
+    def standing_in(original: Any) -> Any:
+        def begins(*args: Any, **kwargs: Any) -> Any:
+            give_way("the job began a profiler of its own")
+            return original(*args, **kwargs)
+
+        return begins
+
+    for name, original in originals.items():
+        setattr(module, name, standing_in(original))
+
+    def undo() -> None:
+        for name, original in originals.items():
+            setattr(module, name, original)
+
+    return undo

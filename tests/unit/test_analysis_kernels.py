@@ -1,0 +1,340 @@
+"""What a traced window says of a GPU: classes of kernels, tensor cores, causes of idle time, copies, exchange, FLOPs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import pytest
+from traces import ADD, ALL_REDUCE, BATCH_NORM, CONV, CONV_FP32, GEMM, LAYOUT, SGD, TraceBook, convolution
+
+from advisor.analysis.kernel_names import kernel_class, operator_class, short_name, uses_tensor_cores
+from advisor.analysis.kernels import window_of
+from advisor.analysis.operator_flops import operator_flops
+from advisor.analysis.trace import common, length, union, without
+from advisor.core.kernels import window_from
+
+STEP_US = 10_000.0
+
+
+def two_steps(fill) -> TraceBook:
+    """`fill(book, begin)` writes one step; the marks stand a while before its first kernel, as the host runs ahead."""
+    book = TraceBook()
+    for number in range(2):
+        begin = 1_000_000.0 + number * STEP_US
+        book.mark(begin - 500)
+        fill(book, begin)
+    book.mark(1_000_000.0 + 2 * STEP_US - 500)
+    return book
+
+
+def plain(book: TraceBook, begin: float) -> None:
+    """8 ms of kernels without a gap, then 2 ms in which the next one comes too late."""
+    operator = convolution(book, begin - 400)
+    book.kernel(CONV, begin, 4000, launched=begin - 390, operator=operator)
+    book.kernel(BATCH_NORM, begin + 4000, 2000)
+    book.kernel(ADD, begin + 6000, 1000)
+    book.host("Optimizer.step#SGD.step", begin + 300, 200, cat="user_annotation")
+    book.kernel(ADD, begin + 7000, 1000, launched=begin + 400)
+
+
+def window(book: TraceBook):
+    return window_of(book.document(), rank=0, first_step=12)
+
+
+def test_kernels_are_counted_by_class_and_an_optimizers_by_its_launch() -> None:
+    found = window(two_steps(plain))
+    assert found.device == "cuda" and found.steps == 2 and found.first_step == 12
+    assert found.hardware == "NVIDIA A100-SXM4-80GB"
+    assert found.step_s == pytest.approx(STEP_US * 1e-6)
+    assert found.classes == {
+        "conv": pytest.approx(4e-3),
+        "norm": pytest.approx(2e-3),
+        "elementwise": pytest.approx(1e-3),
+        "optimizer": pytest.approx(1e-3),
+    }
+    assert found.busy_s == pytest.approx(8e-3) and found.launches == 4
+    assert found.mean_kernel_s == pytest.approx(2e-3)
+
+
+def test_tensor_cores_and_precision_are_those_of_products_alone() -> None:
+    found = window(two_steps(plain))
+    assert found.tensor_core_share == 1.0 and found.precision == "bf16"
+
+    def slow(book: TraceBook, begin: float) -> None:
+        operator = convolution(book, begin - 400, kind="float")
+        book.kernel(CONV_FP32, begin, 3000, operator=operator)
+        book.kernel(GEMM, begin + 3000, 1000, operator=operator)
+
+    found = window(two_steps(slow))
+    assert found.tensor_core_share == pytest.approx(0.25) and found.precision == "fp32"
+    assert found.rows[0].operator == "aten::convolution" and found.rows[0].shapes == "32×64×56×56, 64×64×3×3"
+    assert not found.rows[0].tensor_cores
+
+
+def test_without_products_nothing_is_said_of_tensor_cores() -> None:
+    found = window(two_steps(lambda book, begin: book.kernel(ADD, begin, 5000)))
+    assert found.tensor_core_share is None and found.flops is None
+
+
+def ends_dry(book: TraceBook, begin: float, **last) -> None:
+    """6 ms of kernels, 3 ms of nothing, one more kernel of 1 ms."""
+    book.kernel(CONV, begin, 6000)
+    book.kernel(ADD, begin + 9000, 1000, **last)
+
+
+def idle(fill) -> dict[str, float]:
+    """Milliseconds by cause, those that are none left out."""
+    return {cause: round(s * 1e3, 3) for cause, s in window(two_steps(fill)).idle.items() if s > 0}
+
+
+def test_a_kernel_launched_after_the_gpu_ran_dry_came_too_late() -> None:
+    assert idle(lambda book, begin: ends_dry(book, begin, launched=begin + 8990)) == {"launch": 3.0}
+
+
+def test_a_kernel_launched_before_waited_for_another_stream() -> None:
+    assert idle(lambda book, begin: ends_dry(book, begin, launched=begin + 100)) == {"other": 3.0}
+
+
+def test_after_the_host_waited_for_the_gpu_the_wait_is_the_cause() -> None:
+    def fill(book: TraceBook, begin: float) -> None:
+        book.call("cudaStreamSynchronize", begin + 1000, 5050)  # returns just after the kernel has ended
+        ends_dry(book, begin, launched=begin + 8990)
+
+    assert idle(fill) == {"sync": 3.0}
+
+
+def test_a_wait_that_had_long_ended_is_no_cause() -> None:
+    def fill(book: TraceBook, begin: float) -> None:
+        book.call("cudaStreamSynchronize", begin + 1000, 2000)
+        ends_dry(book, begin, launched=begin + 8990)
+
+    assert idle(fill) == {"launch": 3.0}
+
+
+def test_what_overlaps_a_fetch_is_for_input_and_the_rest_is_not() -> None:
+    def fill(book: TraceBook, begin: float) -> None:
+        name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+        book.host(name, begin + 5000, 3000, cat="user_annotation")  # the first millisecond is hidden behind the kernel
+        ends_dry(book, begin, launched=begin + 8990)
+
+    assert idle(fill) == {"input": 2.0, "launch": 1.0}
+
+
+def test_copies_and_the_hosts_part_in_them_are_told_from_launches() -> None:
+    def fill(book: TraceBook, begin: float) -> None:
+        book.copy("Memcpy HtoD (Pageable -> Device)", begin + 7000, 1500, 19_267_584, called=begin + 6500, held=2000)
+        ends_dry(book, begin, launched=begin + 8990)
+
+    found = window(two_steps(fill))
+    assert {cause: round(s * 1e3, 3) for cause, s in found.idle.items() if s} == {"copy": 2.0, "launch": 1.0}
+    assert found.pageable_bytes == 19_267_584 and found.pageable_s == pytest.approx(1.5e-3) and found.pinned_bytes == 0
+
+
+def test_pinned_copies_are_counted_apart() -> None:
+    def fill(book: TraceBook, begin: float) -> None:
+        plain(book, begin)
+        book.copy("Memcpy HtoD (Pinned -> Device)", begin + 100, 700, 1_000_000)
+        book.copy("Memcpy DtoH (Device -> Pageable)", begin + 7000, 3, 4)
+
+    found = window(two_steps(fill))
+    assert (found.pinned_bytes, found.pageable_bytes) == (1_000_000, 0)
+
+
+def test_collectives_are_hidden_as_far_as_other_kernels_run_meanwhile() -> None:
+    def fill(book: TraceBook, begin: float) -> None:
+        book.kernel(CONV, begin, 6000)
+        book.kernel(ALL_REDUCE, begin + 4000, 3000, stream=20)
+        book.kernel(ADD, begin + 7000, 3000)
+
+    found = window(two_steps(fill))
+    assert found.nccl_s == pytest.approx(3e-3) and found.nccl_overlap_share == pytest.approx(2 / 3)
+    assert found.classes["nccl"] == pytest.approx(3e-3) and found.busy_s == pytest.approx(10e-3)
+
+
+def test_flops_come_from_the_shapes_or_not_at_all() -> None:
+    found = window(two_steps(plain))
+    assert found.flops == 2.0 * 32 * 64 * 56 * 56 * 64 * 9
+
+    def bare(book: TraceBook, begin: float) -> None:
+        plain(book, begin)
+        book.host("aten::mm", begin + 10, 5)  # its shapes were not kept
+
+    assert window(two_steps(bare)).flops is None
+
+
+@pytest.mark.parametrize(
+    ("name", "dims", "concrete", "expected"),
+    [
+        ("aten::mm", [[8, 16], [16, 4]], None, 2 * 8 * 16 * 4),
+        ("aten::addmm", [[4], [8, 16], [16, 4], [], []], None, 2 * 8 * 16 * 4),
+        ("aten::bmm", [[3, 8, 16], [3, 16, 4]], None, 2 * 3 * 8 * 16 * 4),
+        (
+            "aten::convolution",  # the first layer of ResNet50: 118,013,952 multiply-adds an image
+            [[2, 3, 224, 224], [64, 3, 7, 7], [], [], [], [], [], [], []],
+            ["", "", "", "[2, 2]", "[3, 3]", "[1, 1]", "False", "[0, 0]", "1"],
+            2 * 2 * 118_013_952,
+        ),
+        (
+            "aten::convolution",  # depthwise
+            [[1, 32, 10, 10], [32, 1, 3, 3], [], [], [], [], [], [], []],
+            ["", "", "", "[1, 1]", "[1, 1]", "[1, 1]", "False", "[0, 0]", "32"],
+            2 * 32 * 100 * 9,
+        ),
+        (
+            "aten::convolution_backward",
+            [[2, 64, 112, 112], [2, 3, 224, 224], [64, 3, 7, 7], [], [], [], [], [], [], [], []],
+            ["", "", "", "[0]", "[2, 2]", "[3, 3]", "[1, 1]", "False", "[0, 0]", "1", "[False, True, False]"],
+            2 * 2 * 118_013_952,  # no gradient for the pictures
+        ),
+        (
+            "aten::_scaled_dot_product_flash_attention",
+            [[2, 12, 197, 64], [2, 12, 197, 64], [2, 12, 197, 64], [], [], []],
+            None,
+            4 * 2 * 12 * 197 * 197 * 64,
+        ),
+        ("aten::mm", None, None, None),
+        ("aten::convolution", [[2, 3, 224, 224], [64, 3, 7, 7]], None, None),
+        ("aten::relu", [[2, 3]], None, None),
+    ],
+)
+def test_operations_by_shape(name, dims, concrete, expected) -> None:
+    args = {"Input Dims": dims, "Concrete Inputs": concrete}
+    assert operator_flops(name, {key: value for key, value in args.items() if value is not None}) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "cores"),
+    [
+        (CONV, "conv", True),
+        (CONV_FP32, "conv", False),
+        (GEMM, "matmul", True),
+        ("ampere_sgemm_128x64_nt", "matmul", False),
+        ("volta_scudnn_128x64_relu_xregs_medium_nn_v1", "conv", False),
+        ("volta_fp16_s884cudnn_fp16_256x64_ldg8_relu_f2f_exp_small_nhwc2nchw_tn_v1", "conv", True),
+        ("turing_fp16_s1688gemm_fp16_128x128_ldg8_f2f_tn", "matmul", True),
+        ("void cutlass_cudnn_infer::Kernel<cutlass_tensorop_s1688fprop_optimized_tf32_128x128_16x4_nhwc_align4>", "conv", True),
+        ("cutlass_80_simt_sgemm_128x128_8x4_nn_align1", "matmul", False),
+        ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_kernel__5x_cublas", "matmul", True),
+        ("nvjet_tst_128x256_64x4_1x2_h_bz_coopA_TNT", "matmul", True),
+        ("void flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128, 4, false, false, cutlass::half_t> >", "matmul", True),
+        ("void pytorch_flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<Flash_bwd_kernel_traits<64> >", "matmul", True),
+        (BATCH_NORM, "norm", False),
+        ("void cudnn::batchnorm_bwtr_nhwc_semiPersist<__half, float>", "norm", False),
+        ("void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float>", "norm", False),
+        (LAYOUT, "layout", False),
+        ("void cudnn::engines_precompiled::nhwcToNchwKernel<__half, __half, float, true, false>", "layout", False),
+        (SGD, "optimizer", False),
+        (ALL_REDUCE, "nccl", False),
+        ("ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)", "nccl", False),
+        (ADD, "elementwise", False),
+        ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MeanOps<float, float> > >", "elementwise", False),
+        ("triton_poi_fused_add_relu_3", "elementwise", False),
+        ("void at::native::(anonymous namespace)::max_pool_backward_nhwc<float, float>", "other", False),
+    ],
+)  # fmt: skip
+def test_names_tell_class_and_tensor_cores(name: str, kind: str, cores: bool) -> None:
+    assert kernel_class(name) == kind
+    assert uses_tensor_cores(name) is cores
+
+
+def test_a_product_that_a_convolution_launched_is_its_convolution() -> None:
+    assert kernel_class(GEMM, "aten::cudnn_convolution") == "conv"
+    assert kernel_class(GEMM, "aten::addmm") == "matmul"
+    assert kernel_class(ADD, "aten::cudnn_convolution") == "elementwise"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("aten::mkldnn_convolution", "conv"),
+        ("aten::convolution_backward", "conv"),
+        ("aten::addmm", "matmul"),
+        ("aten::native_batch_norm_backward", "norm"),
+        ("aten::relu", None),
+        ("Optimizer.step#AdamW.step", "optimizer"),
+        ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "input"),
+        ("aten::to", "copy"),
+    ],
+)
+def test_operators_have_classes_too(name: str, kind: str | None) -> None:
+    assert operator_class(name) == kind
+
+
+def test_one_kernel_has_one_short_name() -> None:
+    assert short_name(ADD) == "at::native::vectorized_elementwise_kernel<…>"
+    assert short_name(CONV) == CONV[:160]
+
+
+def test_on_a_cpu_operators_own_their_time_once() -> None:
+    book = TraceBook()
+    for begin in (0.0, 1000.0):
+        book.mark(begin)
+        book.host("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", begin + 10, 90, cat="user_annotation")
+        book.host("aten::stack", begin + 20, 50)  # collating is loading
+        book.host("aten::conv2d", begin + 100, 300)
+        convolution(book, begin + 110, 280, kind="float")
+        book.host("aten::empty", begin + 120, 30)
+        book.host("autograd::engine::evaluate_function: ReluBackward0", begin + 500, 100, tid=4712)
+        book.host("aten::threshold_backward", begin + 510, 80, tid=4712)
+        book.host("Optimizer.step#SGD.step", begin + 700, 100, cat="user_annotation")
+        book.host("aten::add_", begin + 710, 60)
+    book.mark(2000.0)
+    found = window(book)
+    assert found.device == "cpu" and found.step_s == pytest.approx(1e-3)
+    assert {kind: round(s * 1e6) for kind, s in found.classes.items()} == {
+        "input": 90,
+        "conv": 300,
+        "elementwise": 80,
+        "optimizer": 100,
+    }
+    assert found.flops == 2.0 * 32 * 64 * 56 * 56 * 64 * 9 and found.precision == "fp32"
+    assert found.rows[0].name == "aten::convolution" and found.rows[0].seconds == pytest.approx(250e-6)
+    assert found.tensor_core_share is None and not found.idle
+
+
+def test_a_window_survives_json() -> None:
+    found = window(two_steps(plain))
+    assert window_from(json.loads(json.dumps(asdict(found)))) == found
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {},
+        {"traceEvents": {}},
+        {"traceEvents": []},
+        {"traceEvents": [None, {"ph": "X"}, {"ph": "X", "ts": "a", "cat": "kernel"}]},
+    ],
+)
+def test_what_is_no_trace_is_refused(document) -> None:
+    with pytest.raises(ValueError, match="in it"):
+        window_of(document, rank=0)
+
+
+def test_damaged_events_are_passed_over() -> None:
+    book = two_steps(plain)
+    whole = window(book)
+    book.events += [
+        {"ph": "X", "cat": "kernel", "name": "torn", "ts": None, "args": 3},
+        {"ph": "X", "cat": "kernel"},
+        {"ph": "i", "cat": "kernel", "ts": 5},
+        7,  # type: ignore[list-item]
+    ]
+    assert window(book) == whole
+
+
+def test_a_step_that_is_not_whole_says_nothing_of_idle_time() -> None:
+    book = TraceBook()
+    book.mark(999_500.0)
+    plain(book, 1_000_000.0)
+    book.mark(1_009_500.0)
+    found = window(book)
+    assert found.idle == {} and found.step_s == pytest.approx(8e-3)
+
+
+def test_intervals() -> None:
+    ones = union([(0.0, 2.0), (1.0, 3.0), (5.0, 6.0)])
+    assert ones == [(0.0, 3.0), (5.0, 6.0)] and length(ones) == 4.0
+    assert common(ones, [(2.0, 5.5)]) == [(2.0, 3.0), (5.0, 5.5)]
+    assert without(ones, [(1.0, 2.0), (5.5, 9.0)]) == [(0.0, 1.0), (2.0, 3.0), (5.0, 5.5)]

@@ -1,0 +1,256 @@
+"""The deep window in a rank: it is opened and closed at begins of steps, gives way to whatever would meet it, and never raises."""
+
+from __future__ import annotations
+
+import json
+import os
+from types import SimpleNamespace
+from typing import ClassVar
+
+import pytest
+
+from advisor.analysis.trace import STEP_MARK as READ_MARK
+from advisor.run.asking import REQUEST_NAME as WRITTEN_NAME
+from advisor.run.asking import ask
+from probes.rank import deep
+from probes.rank.layout import FLAG_DEEP, FLAG_EPOCH_START
+
+
+class Profile:
+    """In the place of torch's: writes a file of `size` bytes."""
+
+    size = 2000
+    made: ClassVar[list[Profile]] = []
+
+    def __init__(self, *, activities, record_shapes) -> None:
+        self.activities, self.calls = activities, []
+        Profile.made.append(self)
+
+    def start(self) -> None:
+        self.calls.append("start")
+
+    def stop(self) -> None:
+        self.calls.append("stop")
+
+    def export_chrome_trace(self, path: str) -> None:
+        with open(path, "w") as file:  # noqa: PTH123 - as torch does
+            file.write("x" * self.size)
+
+
+class Record:
+    marks = 0
+
+    def __init__(self, name: str) -> None:
+        assert name == READ_MARK
+
+    def __enter__(self) -> None:
+        Record.marks += 1
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+class Facts:
+    def __init__(self) -> None:
+        self.told: list[dict] = []
+
+    def set(self, key: str, value: dict) -> None:
+        assert key == "deep"
+        self.told.append(value)
+
+
+@pytest.fixture
+def torch(monkeypatch):
+    for name in deep._TOOLS:
+        monkeypatch.delenv(name, raising=False)
+    Profile.made, Record.marks = [], 0
+    activity = SimpleNamespace(CPU="cpu", CUDA="cuda")
+    made = SimpleNamespace(
+        profiler=SimpleNamespace(
+            ProfilerActivity=activity, _KinetoProfile=Profile, supported_activities=lambda: {"cpu", "cuda"}
+        ),
+        autograd=SimpleNamespace(
+            _profiler_enabled=lambda: False,
+            profiler=SimpleNamespace(
+                record_function=Record,
+                profile=type("profile", (), {}),
+                _prepare_profiler=lambda: "prepared",
+                _enable_profiler=lambda: "enabled",
+            ),
+        ),
+        cuda=SimpleNamespace(is_initialized=lambda: False, CUDAGraph=type("CUDAGraph", (), {"__module__": "x"})),
+    )
+    # the job has none before the window is opened; the doubles of earlier tests may linger
+    monkeypatch.setattr(deep.gc, "get_objects", lambda: [])
+    return made
+
+
+@pytest.fixture
+def rank(torch, tmp_path):
+    """A rank of which two steps are wanted from step 10 on."""
+    ask(tmp_path, tmp_path)
+    facts = Facts()
+    window = deep.asked(torch, str(tmp_path), facts, 0, 0)
+    account = SimpleNamespace(step=0, flags=0, last_step_ns=10_000_000, thread=deep.get_ident())
+    trace = tmp_path / f"deep-{os.getpid()}.json"
+    return SimpleNamespace(window=window, account=account, facts=facts, torch=torch, folder=tmp_path, trace=trace)
+
+
+def play(rank, until: int) -> dict[int, int]:
+    """Steps up to `until`, as the recorder begins them: flags by step."""
+    flags = {}
+    while rank.account.step < until:
+        rank.account.step += 1
+        rank.account.flags = FLAG_EPOCH_START
+        if rank.account.step >= rank.window.next_step:
+            rank.window.at_step(rank.account)
+        flags[rank.account.step] = rank.account.flags
+    return flags
+
+
+def test_both_sides_speak_of_the_same() -> None:
+    assert deep.STEP_MARK == READ_MARK and deep.REQUEST == WRITTEN_NAME
+
+
+def test_two_steps_are_looked_into_and_those_that_pay_for_it_are_flagged(rank) -> None:
+    flags = play(rank, 20)
+    assert [step for step, flag in flags.items() if flag & FLAG_DEEP] == [10, 11, 12]
+    assert all(flag & FLAG_EPOCH_START for flag in flags.values())
+    [profile] = Profile.made
+    assert profile.calls == ["start", "stop"] and Record.marks == 3
+    told = rank.facts.told[-1]
+    assert (told["state"], told["first_step"], told["steps"], told["bytes"]) == ("done", 10, 2, 2000)
+    assert {"start_s", "stop_s", "export_s"} <= told.keys()
+    assert rank.trace.exists() and not rank.window.on and rank.window.next_step == deep.NEVER
+
+
+def test_without_a_request_there_is_no_window(torch, tmp_path) -> None:
+    assert deep.asked(torch, str(tmp_path), Facts(), 0, 0) is None
+    (tmp_path / deep.REQUEST).write_text("{not json")
+    assert deep.asked(torch, str(tmp_path), Facts(), 0, 0) is None
+
+
+@pytest.mark.parametrize(
+    ("number", "local", "wanted"), [(0, 0, True), (3, 0, True), (1, 1, False), (-1, -1, True), (1, -1, False)]
+)
+def test_one_rank_of_a_node_is_looked_into(torch, tmp_path, number: int, local: int, wanted: bool) -> None:
+    ask(tmp_path, tmp_path)
+    assert (deep.asked(torch, str(tmp_path), Facts(), number, local) is not None) is wanted
+
+
+def test_an_automatic_window_waits_until_this_very_process_is_asked(torch, tmp_path) -> None:
+    ask(tmp_path, tmp_path, auto=True)
+    facts = Facts()
+    window = deep.asked(torch, str(tmp_path), facts, 1, 1)
+    account = SimpleNamespace(step=5, flags=0, last_step_ns=10_000_000, thread=deep.get_ident())
+    window.at_step(account)
+    assert window.next_step == 105 and not window.on and account.flags == 0  # it looks once a second
+    ask(tmp_path, tmp_path, pid=os.getpid() + 1)
+    account.step = 105
+    window.at_step(account)
+    assert window.next_step == 205 and not window.on
+    ask(tmp_path, tmp_path, pid=os.getpid())
+    account.step = 205
+    window.at_step(account)
+    assert window.on and account.flags == FLAG_DEEP and not facts.told
+    window.give_way("the test is over")
+
+
+def refused(rank) -> str:
+    flags = play(rank, 40)
+    assert not Profile.made and not rank.window.on
+    assert [step for step, flag in flags.items() if flag & FLAG_DEEP] == [10]
+    assert rank.facts.told[-1]["state"] == "refused"
+    return rank.facts.told[-1]["reason"]
+
+
+def test_another_profiler_that_runs_is_left_alone(rank) -> None:
+    rank.torch.autograd._profiler_enabled = lambda: True
+    assert refused(rank) == "another profiler is running"
+
+
+def test_a_profiler_of_the_jobs_own_is_left_alone_before_it_begins(rank, monkeypatch) -> None:
+    theirs = object.__new__(type("TheirProfile", (Profile,), {}))
+    monkeypatch.setattr(deep.gc, "get_objects", lambda: [1, "x", theirs])
+    assert refused(rank) == "the job has a profiler of its own"
+
+
+def test_cuda_graphs_are_left_alone(rank, monkeypatch) -> None:
+    monkeypatch.setattr(deep.gc, "get_objects", lambda: [rank.torch.cuda.CUDAGraph()])
+    assert refused(rank) == "the job replays CUDA graphs"
+
+
+def test_a_tool_on_the_gpu_is_left_alone(rank, monkeypatch) -> None:
+    monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", "1")
+    assert refused(rank) == "another tool profiles the GPU"
+
+
+def test_memory_of_a_full_gpu_is_left_alone(rank) -> None:
+    rank.torch.cuda.is_initialized = lambda: True
+    rank.torch.cuda.mem_get_info = lambda: (100 << 20, 80 << 30)
+    assert refused(rank) == "the GPU's memory is full"
+
+
+def test_on_a_gpu_its_kernels_are_recorded_too(rank) -> None:
+    rank.torch.cuda.is_initialized = lambda: True
+    rank.torch.cuda.mem_get_info = lambda: (4 << 30, 80 << 30)
+    play(rank, 20)
+    assert Profile.made[0].activities == ["cpu", "cuda"]
+
+
+@pytest.mark.parametrize("name", ["_prepare_profiler", "_enable_profiler"])
+def test_a_profiler_that_begins_meanwhile_finds_the_way_free(rank, name: str) -> None:
+    module = rank.torch.autograd.profiler
+    originals = module._prepare_profiler, module._enable_profiler
+    play(rank, 10)
+    assert rank.window.on and (module._prepare_profiler, module._enable_profiler) != originals
+    assert getattr(module, name)() in ("prepared", "enabled")
+    assert not rank.window.on and Profile.made[0].calls == ["start", "stop"]
+    assert (module._prepare_profiler, module._enable_profiler) == originals
+    assert rank.facts.told[-1]["state"] == "trying"
+    play(rank, 30)  # and later it is tried again
+    assert rank.facts.told[-1]["state"] == "done" and rank.facts.told[-1]["first_step"] == 15
+
+
+def test_after_three_forks_it_is_given_up(rank) -> None:
+    for _ in range(3):
+        while not rank.window.on:
+            play(rank, rank.account.step + 1)
+        rank.window.give_way("a process was forked")
+    assert rank.facts.told[-1] == {**rank.facts.told[-1], "state": "refused", "reason": "a process was forked"}
+    assert rank.window.next_step == deep.NEVER
+    rank.window.give_way("a process was forked")  # nothing is open: nothing happens
+    assert len(rank.facts.told) == 3
+
+
+def test_another_thread_does_not_close_it(rank) -> None:
+    play(rank, 10)
+    rank.account.thread = -1
+    rank.window.give_way("a process was forked")
+    assert rank.window.on
+
+
+@pytest.mark.parametrize("when", ["start", "stop", "export_chrome_trace"])
+def test_whatever_fails_is_told_and_nothing_escapes(rank, monkeypatch, when: str) -> None:
+    def fails(*args: object) -> None:
+        raise RuntimeError("Kineto is out of order")
+
+    monkeypatch.setattr(Profile, when, fails)
+    play(rank, 20)
+    assert rank.facts.told[-1]["state"] == "refused"
+    assert rank.facts.told[-1]["reason"] == "RuntimeError: Kineto is out of order"
+    module = rank.torch.autograd.profiler
+    assert not rank.window.on and module._enable_profiler() == "enabled"
+
+
+def test_a_trace_that_is_too_large_goes_again(rank, monkeypatch) -> None:
+    monkeypatch.setattr(Profile, "size", 2_000_000)
+    request = json.loads((rank.folder / deep.REQUEST).read_text())
+    rank.window._request = {**request, "bytes_max": 1_000_000}
+    play(rank, 20)
+    assert rank.facts.told[-1]["reason"] == "its trace is 2 MB large" and not rank.trace.exists()
+
+
+def test_a_folder_that_is_gone_costs_the_window_alone(rank) -> None:
+    rank.window._request = {**rank.window._request, "folder": str(rank.folder / "gone")}
+    assert "FileNotFoundError" in refused(rank)

@@ -26,7 +26,7 @@ ENTRIES_MAX = 24  # of the latest; older ones are done on all ranks
 _DUMP_BYTES_MAX = 16 << 20
 _KEPT = (
     "process_group", "collective_seq_id", "p2p_seq_id", "is_p2p", "op_id", "profiling_name", "input_sizes", "output_sizes", "state",
-    "time_created_ns", "duration_ms", "timeout_ms",
+    "time_created_ns", "duration_ms", "timeout_ms", "retired",
 )  # fmt: skip
 _LEAVING = frozenset((PHASE_CODE["start"], PHASE_CODE["ended"]))
 

@@ -1,0 +1,159 @@
+"""Of the rules on the exchange of gradients: which one is the root, what they advise where, and what they leave to others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import rule_cases as jobs
+from comm_rule_tables import SCRIPT, TWO_HOSTS, com003, com006, com007, com009, com010, wrapped
+from rule_cases import rank
+from test_rule_cases import RULES
+
+from advisor.core.analysis import Analysis, StuckCollective
+from advisor.core.config import Config
+from advisor.core.findings import Finding, NotMeasured, Where
+from advisor.engine import judge, run_rule
+from rules.exchange import path_gb_per_s, several_hosts
+from rules.registry import all_rules
+
+
+def causes(analysis: Analysis) -> dict[str, str | None]:
+    judgement = judge(analysis, all_rules(), Config())
+    return {f.rule: f.explained_by for f in judgement.findings if f.rule.startswith(("COM", "CMP"))}
+
+
+def found(rule: str, analysis: Analysis) -> Finding:
+    result = run_rule(RULES[rule], analysis, Config())
+    assert isinstance(result, Finding), result
+    return result
+
+
+def test_one_bucket_of_the_users_own_making_is_the_root() -> None:
+    assert causes(com003(wire=0.3)) == {"COM003": None, "COM001": "COM003"}
+
+
+def test_a_model_that_fits_into_ddps_own_bucket_leaves_the_wire_as_the_root() -> None:
+    assert causes(com003(wire=0.3, cap=25 << 20)) == {"COM001": None, "COM003": "COM001"}
+    assert causes(com003(wire=0.2, cap=25 << 20)) == {"COM001": None, "COM003": "COM001"}
+
+
+def test_averaging_by_hand_is_the_root_where_ddp_could_hide_it() -> None:
+    analysis = com003(wire=0.3, hand=1.0)
+    assert causes(analysis) == {"COM003": None, "COM001": "COM003"}
+    assert "DistributedDataParallel" in found("COM003", analysis).fixes[0].title
+
+
+def test_a_slow_wire_is_the_root_of_an_exchange_longer_than_computing() -> None:
+    assert causes(com010(wire=0.6, carried=0.12)) == {"COM001": None, "COM010": "COM001"}
+
+
+def test_on_a_sound_path_the_batch_is_too_small() -> None:
+    assert causes(com010(wire=0.6, carried=1.2)) == {"COM010": None, "COM001": "COM010"}
+
+
+def test_where_the_bytes_are_not_known_the_wire_stays_the_root() -> None:
+    assert causes(com010(wire=0.6, carried=None)) == {"COM001": None, "COM010": "COM001"}
+
+
+def test_gloo_under_gpus_and_sockets_between_nodes_explain_the_wire() -> None:
+    assert causes(com007(wire=0.4)) == {"COM007": None, "COM001": "COM007"}
+    assert causes(com009(wire=0.4)) == {"COM009": None, "COM001": "COM009"}
+
+
+def test_round_trips_of_batch_norm_explain_the_wire() -> None:
+    assert causes(com006(spent=0.3)) == {"COM006": None, "COM001": "COM006"}
+
+
+def test_on_gpus_batch_norm_is_noted_without_a_number() -> None:
+    finding = found("COM006", com006(spent=None))
+    assert finding.severity == "low" and finding.saving is None and finding.seconds_per_step == 0.0
+
+
+def test_the_edit_for_buckets_points_to_the_line_that_wraps() -> None:
+    fix = found("COM003", com003(wire=0.3)).fixes[0]
+    assert fix.change == "DistributedDataParallel(..., bucket_cap_mb=16)" and fix.where == Where(SCRIPT, 7)
+
+
+def test_buckets_that_nobody_has_told_of_are_not_measured() -> None:
+    assert run_rule(RULES["COM003"], com003(largest=None), Config()) == NotMeasured("COM003", ("comm.largest_bucket",))
+
+
+@pytest.mark.parametrize(
+    ("hosts", "backend", "values", "expected"),
+    [
+        ({"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}, "gloo", {}, 0.3),
+        ({"WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "8"}, "nccl", {}, 3.0),
+        (TWO_HOSTS, "nccl", {"net.gbit_per_s": 25.0}, 25 / 16),
+        (TWO_HOSTS, "nccl", {}, None),
+        ({}, "mpi", {}, None),
+    ],
+)
+def test_what_a_path_should_carry(hosts: Any, backend: str, values: dict[str, Any], expected: float | None) -> None:
+    analysis = wrapped({0: rank(), 1: rank()}, values={"comm.wire_s": 0.0, **values}, hosts=hosts, backend_name=backend)
+    path = path_gb_per_s(analysis)
+    assert (path and path[0]) == (expected if expected is None else pytest.approx(expected))
+
+
+def test_where_the_launcher_is_silent_hosts_are_unknown() -> None:
+    assert several_hosts(wrapped({0: rank()}, values={"comm.wire_s": 0.0}, hosts={})) is None
+
+
+def test_accumulation_pays_the_exchange_once() -> None:
+    finding = found("COM010", com010(wire=0.75))
+    # computing 0.25 s, the exchange 0.75: six batches bring it to half of the computing of each
+    assert "over 6 batches" in finding.fixes[0].title
+    assert finding.saving is not None
+    assert finding.saving.seconds_per_step[1] == pytest.approx(0.75 * 5 / 6)
+
+
+def with_hook(name: str) -> Analysis:
+    own = {n: rank(0.7) for n in (0, 1)}
+    return wrapped(own, values={"comm.wire_s": 0.3}, comm_hook=name)
+
+
+def test_what_is_compressed_already_is_not_advised_again() -> None:
+    plain, compressed = (found("COM001", with_hook(name)) for name in ("", "bf16_compress_hook"))
+    assert "halve the bytes" in plain.fixes[0].title and plain.fixes[0].where == Where(SCRIPT, 7)
+    assert not any("halve" in fix.title for fix in compressed.fixes)
+    assert compressed.saving is not None and "exchanges" in compressed.saving.basis
+    assert any("halve" in fix.title for fix in found("COM001", with_hook("allreduce_hook")).fixes)
+
+
+def test_without_ddp_the_calls_themselves_are_named() -> None:
+    own = {n: rank(0.4) for n in (0, 1)}
+    finding = found("COM001", jobs.job(own, wire_s=0.6, values={"collectives.held_s": {0: 0.6, 1: 0.6}}))
+    assert "called from Python" in finding.evidence[0].note and "hook" not in finding.fixes[0].title
+
+
+def test_switches_that_keep_nccl_from_infiniband_come_first() -> None:
+    analysis = com009(wire=0.4, switches={"NCCL_IB_DISABLE": "1"})
+    assert found("COM009", analysis).fixes[0].change == "unset NCCL_IB_DISABLE"
+    by_environment = replace(jobs.META, environment={"variables": {"NCCL_NET": "Socket"}})
+    assert found("COM009", replace(com009(wire=0.4), meta=by_environment)).fixes[0].change == "unset NCCL_NET"
+
+
+def test_a_known_rate_bounds_what_a_faster_network_can_bring() -> None:
+    saving = found("COM009", com009(wire=0.4, carried=1.25)).saving
+    assert saving is not None and saving.seconds_per_step[1] == pytest.approx(0.4 * 0.9)
+
+
+STUCK = StuckCollective("all_reduce", 57, 2, (0,), (1,), elements=1024, source="torch's flight recorder")
+
+
+def hang(stuck: StuckCollective | None) -> Finding:
+    analysis = jobs.run001()
+    return found("RUN001", replace(analysis, stalls=(replace(analysis.stalls[0], collective=stuck),)))
+
+
+def test_a_hang_names_its_collective_and_who_has_come_to_it() -> None:
+    (row,) = [e for e in hang(STUCK).evidence if e.metric == "collective"]
+    assert row.value == "all_reduce of 1024 elements, number 57"
+    assert "rank 0" in row.note and "rank 1 not" in row.note and "flight recorder" in row.note
+    assert not [e for e in hang(None).evidence if e.metric == "collective"]
+
+
+def test_collectives_that_differ_are_told_apart() -> None:
+    finding = hang(replace(STUCK, differing="rank 0: all_reduce; rank 1: broadcast"))
+    assert "rank 1: broadcast" in finding.fixes[0].title

@@ -1,0 +1,139 @@
+"""A rank that stands still writes down what torch's flight recorder knows; one that moves, leaves or has none writes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from probes.rank import flight
+from probes.rank.flight import ENTRIES_MAX, STILL_LOOKS, FlightWatch, read_dumps
+from probes.rank.phases import BACKWARD, ENDED, FORWARD
+from probes.rank.ring import PHASE, SINCE, STEP
+
+DUMP = {
+    "version": "2.10",
+    "comm_lib_version": "2.21.5",
+    "pg_config": {"0": {"ranks": "[0, 1]"}},
+    "pg_status": {"0": {"last_enqueued_collective": "3"}},
+    "entries": [
+        {"collective_seq_id": n, "profiling_name": "gloo:all_reduce", "input_sizes": [[4]], "thread_id": "7"}
+        for n in range(40)
+    ],
+}
+
+
+class Rank:
+    def __init__(self, folder, dumps=({"entries": [1]},)):
+        self.words = memoryview(bytearray(4096)).cast("q")
+        self.at(BACKWARD, 5, 1000)
+        self.recorder = SimpleNamespace(
+            account=SimpleNamespace(ring=SimpleNamespace(words=self.words)), folder=str(folder), active=True, errors=0
+        )
+        self.watch = FlightWatch(self.recorder, lambda: list(dumps))
+        self.path = folder / f"flight-{os.getpid()}.json"
+
+    def at(self, phase, step, since_ns):
+        self.words[PHASE], self.words[STEP], self.words[SINCE] = phase, step, since_ns
+
+    def looks(self, count):
+        return sum(self.watch.stands() for _ in range(count))
+
+
+def test_a_rank_that_stands_still_is_looked_into_once(tmp_path):
+    rank = Rank(tmp_path)
+    assert rank.looks(STILL_LOOKS) == 0, "the first look only finds the place"
+    assert rank.looks(1) == 1
+    assert rank.looks(50) == 0
+    rank.at(FORWARD, 6, 2000)
+    assert rank.looks(STILL_LOOKS + 1) == 1, "another place is another stall"
+
+
+def test_a_rank_that_moves_or_leaves_is_left_alone(tmp_path):
+    rank = Rank(tmp_path)
+    for number in range(20):
+        rank.at(BACKWARD, number, 1000 * number)
+        assert rank.looks(2) == 0
+    rank.at(ENDED, 20, 1)
+    assert rank.looks(20) == 0
+    rank.recorder.account = None
+    assert rank.looks(20) == 0
+
+
+def test_what_is_written_tells_of_which_stand_it_is(tmp_path):
+    rank = Rank(tmp_path)
+    rank.looks(STILL_LOOKS + 1)
+    rank.watch.write()
+    assert json.loads(rank.path.read_text()) == {"since_ns": 1000, "dumps": [{"entries": [1]}]}
+
+
+def test_without_a_flight_recorder_nothing_is_written(tmp_path):
+    rank = Rank(tmp_path, dumps=())
+    rank.watch.write()
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_thread_ends_when_it_is_told_to(tmp_path, monkeypatch):
+    monkeypatch.setattr(flight, "LOOK_S", 0.001)
+    rank = Rank(tmp_path)
+    ended = []
+    started = []
+
+    def start_new_thread(run, arguments):
+        import threading
+
+        started.append(threading.Thread(target=lambda: ended.append(run())))
+        started[0].start()
+
+    monkeypatch.setattr(flight._thread, "start_new_thread", start_new_thread)
+    rank.watch.start()
+    while not rank.path.exists():
+        assert started[0].is_alive()
+    rank.watch.stop()
+    started[0].join(10)
+    assert ended == [None] and not rank.recorder.errors
+    rank.watch.stop()
+
+
+def test_a_fault_ends_the_thread_and_nothing_else(tmp_path, monkeypatch):
+    rank = Rank(tmp_path)
+    rank.watch._leaving = SimpleNamespace(acquire=lambda timeout: False)
+    rank.watch.stands = lambda: 1 // 0
+    rank.watch._run()
+    assert rank.recorder.errors == 1
+
+
+def torch_with(**functions):
+    return SimpleNamespace(_C=SimpleNamespace(_distributed_c10d=SimpleNamespace(**functions)))
+
+
+def answering(dump):
+    return lambda includeCollectives, onlyActive: json.dumps(dump).encode()
+
+
+def test_only_the_latest_entries_are_kept_and_of_them_what_tells():
+    (kept,) = read_dumps(torch_with(_dump_fr_trace_json=answering(DUMP)))
+    assert len(kept["entries"]) == ENTRIES_MAX and kept["entries"][-1]["collective_seq_id"] == 39
+    assert "thread_id" not in kept["entries"][0] and kept["pg_status"] == DUMP["pg_status"]
+    assert kept["library"] == "2.21.5"
+
+
+def refusing(includeCollectives, onlyActive):
+    raise RuntimeError("built without NCCL")
+
+
+@pytest.mark.parametrize(
+    "functions",
+    [
+        {},
+        {"_dump_nccl_trace_json": refusing},
+        {"_dump_fr_trace_json": lambda: b"{}"},
+        {"_dump_fr_trace_json": answering({"entries": [], "pg_status": {}})},
+    ],
+    ids=["none", "refused", "asked otherwise", "empty"],
+)
+def test_where_there_is_nothing_to_read(functions):
+    assert read_dumps(torch_with(**functions)) == []
+    assert read_dumps(SimpleNamespace(_C=SimpleNamespace())) == []

@@ -27,6 +27,7 @@ COMMANDS = {
     "report": ("report", "Show the report of a run, also while it is still running."),
     "compare": ("compare", "Put runs side by side: faster, slower or the same, and why."),
     "bench": ("bench", "Train ResNet50 setting by setting: how fast, and what holds it back."),
+    "triage": ("triage", "Check a machine before training on it: keep it, fix a setting, or hand it back."),
     "explain": ("explain", "Explain a rule: why it is slow, what to do, when it is wrong."),
     "rules": ("explain", "List the rules and what each needs to be measured."),
     "doctor": ("doctor", "Check what can be measured on this machine."),
@@ -38,8 +39,10 @@ Exit codes: `run` ends exactly as the job does. Otherwise 0, or
    1  something failed            70  a bug in rn50-advisor
    2  not a readable run          78  a bad configuration
    3  compare: slower than        127  the job's command was not found
-      --max-regression allows
-   4  compare: not comparable
+      --max-regression allows;
+      triage: fix a setting
+   4  compare: not comparable;
+      triage: hand it back
   64  wrong usage
 """
 

@@ -38,6 +38,12 @@ class NotARun(AdvisorError):
     exit_code = 2
 
 
+class NotATriage(AdvisorError):
+    """The file holds no readable result of `triage`."""
+
+    exit_code = 2
+
+
 class ConfigError(AdvisorError):
     """The configuration names a threshold that does not exist or gives it a value of the wrong type."""
 

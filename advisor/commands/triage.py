@@ -1,0 +1,120 @@
+"""`triage`: is this machine worth keeping, by facts and short measurements."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from advisor.core.errors import AdvisorError
+from advisor.core.triage import Triage, TriageState
+from advisor.report import FORMATS, SUFFIXES, format_of
+
+EXIT_CODES: dict[TriageState, int] = {"keep": 0, "fix": 3, "hand-back": 4}
+
+
+@click.command
+@click.option(
+    "--quick/--full", "quick", default=True, help="A minute, or several with longer measurements. Default: --quick."
+)
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="The folder with the training data: it is read from there, never written to.",
+)
+@click.option(
+    "--scratch",
+    type=click.Path(path_type=Path, exists=True, file_okay=False, writable=True),
+    help="Where the scratch folder is made, which goes away again. Default: where temporary files go.",
+)
+@click.option(
+    "--python", metavar="PYTHON", help="The interpreter that runs your training. Default: python of your PATH."
+)
+@click.option(
+    "--format", "format_", type=click.Choice((*FORMATS, "markdown")), help="Default: by the name after -o, else text."
+)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file, not to stdout."
+)
+@click.option(
+    "--bundle",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Also pack everything for the provider's ticket into this .tar.gz.",
+)
+@click.option("--yes", is_flag=True, help="Agree to the long disk test of --full without being asked.")
+@click.pass_context
+def triage(
+    context: click.Context,
+    *,
+    quick: bool,
+    data: Path | None,
+    scratch: Path | None,
+    python: str | None,
+    format_: str | None,
+    output: Path | None,
+    bundle: Path | None,
+    yes: bool,
+) -> None:
+    """Is it the code or the box? Checks this machine before anything trains on it: keep it, fix a setting, or hand it back.
+
+    Cores, quotas, memory, disk, decoding of pictures and GPUs are measured and held against what such machines were measured to do
+    elsewhere. What cannot be measured is a gap, and what others disturb proves nothing. No root is needed. Ends with 0 to keep the
+    machine, 3 to fix a setting, 4 to hand it back.
+
+    \b
+    rn50-advisor triage --data /data/imagenet
+    rn50-advisor triage --format json -o triage.json
+    rn50-advisor triage --full --bundle ticket.tar.gz
+    """
+    from advisor.commands.machine_checks import job_python
+    from advisor.report.triaged import render
+    from advisor.triage.found import Setting
+    from advisor.triage.runner import triage as examine
+    from advisor.triage.scratch import scratch_folder
+
+    if format_ is None:
+        format_ = format_of(str(output)) if output is not None and output.suffix.lower() in SUFFIXES else "text"
+    format_ = "md" if format_ == "markdown" else format_
+    if bundle is not None and bundle.exists():
+        raise AdvisorError(f"{bundle} exists", "name another file with --bundle")
+    interpreter = job_python(python)
+    large = not quick and _agreed(yes=yes)
+    with scratch_folder(scratch) as folder:
+        found = examine(Setting(folder, interpreter, data, full=not quick, large=large), _tell)
+    _show(found, render(found, format_), format_, output)
+    if bundle is not None:
+        from advisor.triage.evidence import write_bundle
+
+        write_bundle(
+            bundle, {f"triage.{name}": render(found, kind) for name, kind in (("json", "json"), ("txt", "text"))}
+        )
+    context.exit(EXIT_CODES[found.verdict.state])
+
+
+def _agreed(*, yes: bool) -> bool:
+    """Whether more than 2 GB may be moved; without anybody to ask it is not."""
+    if yes or not sys.stdin.isatty():
+        return yes
+    from advisor.triage.disk import LARGE_WORDS
+
+    return click.confirm(f"The long disk test {LARGE_WORDS}. Run it?", default=False, err=True)
+
+
+def _tell(what: str, number: int, of: int) -> None:
+    click.echo(f"[{number}/{of}] {what}", err=True)
+
+
+def _show(found: Triage, text: str, format_: str, output: Path | None) -> None:
+    if output is not None:
+        try:
+            output.write_text(text, encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise AdvisorError(f"cannot write {output}: {error.strerror or error}") from error
+    elif format_ == "text":
+        from advisor.report import lines
+        from advisor.report.triaged import text as text_report
+
+        lines.paint(text_report.document(found), sys.stdout)
+    else:
+        sys.stdout.write(text)

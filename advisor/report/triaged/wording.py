@@ -1,0 +1,58 @@
+"""What every output of `triage` says in the same words."""
+
+from __future__ import annotations
+
+from advisor.core import format as fmt
+from advisor.core.triage import Band, Check, CheckState, Triage, TriageState
+
+# glyph and word always go together, as in the report
+VERDICT_WORDS: dict[TriageState, tuple[str, str]] = {
+    "keep": ("✓", "keep this machine"),
+    "fix": ("▲", "fix a setting"),
+    "hand-back": ("✗", "hand this machine back"),
+}
+STATE_WORDS: dict[CheckState, tuple[str, str]] = {
+    "ok": ("✓", "ok"),
+    "low": ("!", "low"),
+    "bad": ("✗", "bad"),
+    "unknown": ("?", "unknown"),
+}
+COLUMNS = ("check", "value", "expected", "state")
+
+
+def verdict(triage: Triage) -> str:
+    return " ".join(VERDICT_WORDS[triage.verdict.state])
+
+
+def state(check: Check) -> str:
+    return " ".join(STATE_WORDS[check.state])
+
+
+def value(check: Check) -> str:
+    if isinstance(check.value, str) or check.value is None:
+        return check.value or fmt.DASH
+    return fmt.quantity(check.value, check.unit)
+
+
+def expected(check: Check) -> str:
+    """`≥ 94 MB/s`, `≤ 5 %`; a dash where nothing is."""
+    band = check.expected
+    parts = [
+        f"{sign} {fmt.quantity(end, check.unit)}" for sign, end in (("≥", band.lo), ("≤", band.hi)) if end is not None
+    ]
+    return ", ".join(parts) or fmt.DASH
+
+
+def is_judged(band: Band) -> bool:
+    return band.lo is not None or band.hi is not None
+
+
+def judged(triage: Triage) -> list[Check]:
+    """Checks that something is expected of, or that could not tell, the worst first."""
+    order = ("bad", "low", "unknown", "ok")
+    told = [check for check in triage.checks if is_judged(check.expected) or check.state != "ok"]
+    return sorted(told, key=lambda check: order.index(check.state))
+
+
+def facts(triage: Triage) -> list[Check]:
+    return [check for check in triage.checks if not is_judged(check.expected) and check.state == "ok"]

@@ -1,0 +1,104 @@
+"""Runs a measuring program in a process of its own: nothing of it remains, however this one ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_HERE = Path(__file__).parent / "children"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """`said`: the last line that it wrote to stderr."""
+
+    code: int
+    timed_out: bool
+    said: str
+
+
+def run_child(
+    python: str,
+    program: str,
+    asked: Mapping[str, Any],
+    *,
+    timeout_s: float,
+    scratch: Path,
+    on_result: Callable[[dict[str, Any]], None],
+    environment: Mapping[str, str] | None = None,
+) -> Ended:
+    """`children/<program>.py` in the given interpreter; each line of JSON that it prints is handed on as it comes."""
+    command = [python, str(_HERE / f"{program}.py"), json.dumps(dict(asked))]
+    timed_out = threading.Event()
+    with tempfile.TemporaryFile(dir=scratch) as stderr:
+        process = _start(command, stderr.fileno(), scratch, environment or {})
+
+        def end() -> None:
+            timed_out.set()
+            _kill(process)
+
+        timer = threading.Timer(timeout_s, end)
+        timer.start()
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if (result := _parsed(line)) is not None:
+                    on_result(result)
+            code = process.wait()
+        finally:
+            timer.cancel()
+            _kill(process)
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+        stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - 4000))
+        said = stderr.read().decode(errors="replace").strip().splitlines()
+    return Ended(code, timed_out.is_set(), said[-1] if said else "")
+
+
+def why_not(ended: Ended, what: str) -> str:
+    """Why a program gave no result."""
+    if ended.timed_out:
+        return f"{what} took too long and was ended"
+    if ended.code < 0:
+        return f"{what} died of {signal.Signals(-ended.code).name}"
+    return f"{what}: {ended.said or f'exit code {ended.code}'}"
+
+
+def _start(
+    command: Sequence[str], stderr: int, scratch: Path, environment: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """In a session of its own: Ctrl-C is ours to hear, and its children die with it."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("RN50_ADVISOR", "PYTHONPATH"))}
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        cwd=scratch,
+        env={**own, "OMP_NUM_THREADS": "1", **environment},
+        start_new_session=True,
+    )
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    try:
+        result = json.loads(line)
+    except ValueError:
+        return None  # a library that talks on stdout
+    return result if isinstance(result, dict) else None

@@ -1,0 +1,123 @@
+"""How many pictures a core prepares for training in a second, and all cores that we may use together."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from advisor.core import format as fmt
+from advisor.core.triage import Band, TriageGap
+from advisor.triage.child import run_child, why_not
+from advisor.triage.found import Item, Setting, fact, judged
+from advisor.triage.load import Watch
+from advisor.triage.processor import clock, cores_allowed
+from advisor.triage.reading import list_files
+from probes.host.cpu import mean_mhz
+
+# Pillow on the slowest of five cloud processors (Neoverse N1): 360 images/s of ImageNet. What torchvision does beside decoding takes
+# 1.03 ms where Pillow makes 537 (EPYC 9B14), so 1.54 ms there: 232 images/s for the whole chain.
+_TABLE = "Pillow on the slowest of five cloud processors (github.com/ternaus/imread_benchmark, arXiv 2605.08731)"
+_DECODE_ALONE, _WHOLE_CHAIN = 360.0, 232.0
+_KEPT = 0.75
+# Workers share memory and caches: FACTS of four workers, 0.62 to 0.89 each; two threads of one core give 1.3 of one.
+_TOGETHER = 0.5
+PROCESSES_MOST = 64
+_TIMEOUT_S = 90.0  # the first import of torch from a cold network disk takes that long
+_SUFFIXES = (".jpg", ".jpeg", ".JPEG", ".JPG")
+
+
+def decoding(setting: Setting, watch: Watch) -> Iterator[Item]:
+    """The pipeline of the interpreter that trains; while all cores decode, their clock is read."""
+    allowed = cores_allowed(watch)
+    processes = max(1, min(round(allowed), PROCESSES_MOST))
+    asked = {"processes": processes, "seconds": 4.0 if setting.full else 2.0, "files": _pictures_of(setting)}
+    told: dict[str, Any] = {}
+    clocks = _Clocks(setting.root)
+
+    def on_result(result: dict[str, Any]) -> None:
+        told.update(result)
+        if result.get("phase") == "all":
+            clocks.begin()
+
+    try:
+        ended = run_child(
+            setting.python, "decode", asked, timeout_s=_TIMEOUT_S, scratch=setting.scratch, on_result=on_result
+        )
+    finally:
+        clocks.end()
+    if "one" not in told:
+        reason = why_not(ended, f"decoding with {setting.python}")
+        hint = "name the interpreter that trains with --python; it needs torchvision, or Pillow at least"
+        yield TriageGap("decode.images_per_core_s", reason, hint)
+        return
+    whole = bool(told["whole"])
+    base = _KEPT * (_WHOLE_CHAIN if whole else _DECODE_ALONE)
+    yield fact("decode.pipeline", str(told["pipeline"]))
+    yield _per_core(float(told["one"]), Band(base, None, f"{_KEPT} × {_source(whole=whole)}"))
+    if "data" in told:
+        hint = f"pictures of --data, {fmt.bytes_(told['data_bytes'])} each"
+        yield fact("decode.data_images_per_core_s", float(told["data"]), "images/s", hint=hint)
+    if "all" in told:
+        source = f"{_TOGETHER} × {allowed:g} cores × what one core should do: {_source(whole=whole)}"
+        yield _together(float(told["all"]), processes, Band(_TOGETHER * allowed * base, None, source))
+    yield clock(clocks.loaded_mhz, setting.root)
+
+
+def _source(*, whole: bool) -> str:
+    return (
+        f"{_WHOLE_CHAIN:.0f} images/s: {_TABLE}, and torchvision's transforms"
+        if whole
+        else f"{_DECODE_ALONE:.0f} images/s: {_TABLE}"
+    )
+
+
+def _per_core(rate: float, band: Band) -> Item:
+    hint = f"a core prepares {fmt.number(rate)} images/s: slow cores, or a neighbour on the same ones"
+    return judged(
+        "decode.images_per_core_s", rate, "images/s", band, remedy="hand-back", needs_cores=True, hint=hint, why=hint
+    )
+
+
+def _together(rate: float, processes: int, band: Band) -> Item:
+    hint = f"{processes} processes prepare {fmt.number(rate)} images/s together: cores that share one another, or memory that is too slow"
+    return judged(
+        "decode.images_all_cores_s", rate, "images/s", band, remedy="hand-back", needs_cores=True, hint=hint, why=hint
+    )
+
+
+def _pictures_of(setting: Setting) -> list[str]:
+    if setting.data is None:
+        return []
+    small = list_files(setting.data).small
+    return [str(path) for path, _ in small if path.suffix in _SUFFIXES][:64]
+
+
+class _Clocks:
+    """Reads the clock twice a second from `begin` to `end`."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._seen: list[float] = []
+
+    def begin(self) -> None:
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    @property
+    def loaded_mhz(self) -> float | None:
+        return sum(self._seen) / len(self._seen) if self._seen else None
+
+    def _read(self) -> None:
+        while not self._over.wait(0.5):
+            mhz = mean_mhz(self._root)
+            if mhz is not None:
+                self._seen.append(mhz)

@@ -1,0 +1,269 @@
+"""The disk that the training data lies on, and the one that checkpoints would go to: read in a row, in pictures, written, synced."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from advisor.core import format as fmt
+from advisor.core.triage import Band, TriageGap
+from advisor.triage.found import Found, Item, Remedy, Setting, fact, judged, unproved
+from advisor.triage.load import Stretch, Watch
+from advisor.triage.processor import cores_allowed
+from advisor.triage.reading import Pass, list_files, read_in_a_row, read_many, sync_seconds, write_file
+from probes.host.disk import Mount, mount_of
+from probes.host.io_limits import IoLimitsProbe
+from probes.host.target import Target
+
+# What the plainest SSD volume of a cloud delivers without paying extra, AWS gp3: 125 MB/s and 3,000 operations a second.
+VOLUME_MB_PER_S, VOLUME_READS_PER_S, _KEPT = 125.0, 3000.0, 0.75
+_VOLUME = "0.75 × the baseline of AWS gp3, the plainest SSD volume: 125 MB/s, 3,000 reads/s (docs.aws.amazon.com, EBS volume types)"
+ROW_BAND = Band(_KEPT * VOLUME_MB_PER_S, None, _VOLUME)
+# Above what a turning disk takes to come around twice (8.3 ms each at 7,200 a minute) a small write waits for something else.
+SYNC_BAND = Band(
+    None, 25.0, "three turns of a disk at 7,200 rpm; SSD volumes take 0.5 to 5 ms, etcd's guide asks for 10"
+)
+PICTURE_BYTES = 112 << 10  # ImageNet's mean
+_ROW_LEAST_BYTES = 16 << 20
+_OTHERS_SHARE = 0.25  # of what we moved ourselves: more of it by others, and the rate is not the disk's
+_OTHERS_IDLE_MB_PER_S = 5.0
+_IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
+_VOLUME_MODELS = ("elastic block", "card-pd", "virtual", "qemu", "vmware", "msft", "persistent")
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """So much is read and written at most, and for so long each."""
+
+    file_bytes: int
+    pictures: int
+    seconds: float
+    read_bytes: int
+
+
+# Together less than 2 GB written and read: pictures are written once and read four times.
+QUICK = Amounts(256 << 20, 400, 3.0, 512 << 20)
+FULL = Amounts(512 << 20, 1000, 10.0, 512 << 20)
+LARGE = Amounts(4 << 30, 4000, 30.0, 4 << 30)  # beyond what a volume does in a burst; asked for first
+LARGE_WORDS = "writes 4.7 GB to its scratch folder and reads 6 GB"
+
+
+def amounts(setting: Setting) -> Amounts:
+    return LARGE if setting.large else FULL if setting.full else QUICK
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A folder, what it lies on, and the tightest limit that a control group of ours sets there."""
+
+    folder: Path
+    mount: Mount | None
+    limits: dict[str, float]
+
+    @property
+    def remedy(self) -> Remedy:
+        """A local disk is the machine's; a volume has a class that can be changed, and data another place to lie."""
+        model = self.mount.model.lower() if self.mount else ""
+        local = self.mount is not None and not self.mount.network and (self.mount.disk or "").startswith("nvme")
+        volume = not model or any(word in model for word in _VOLUME_MODELS)
+        return "hand-back" if local and not volume and not self.limits else "fix"
+
+    @property
+    def words(self) -> str:
+        if self.mount is None:
+            return str(self.folder)
+        on = " on ".join(part for part in (self.mount.fs_type, self.mount.device, self.mount.model) if part)
+        return f"{self.folder} ({on})"
+
+    @property
+    def advice(self) -> str:
+        if self.limits:
+            return (
+                "a control group of ours limits reading (docker --device-read-bps, io.max): raise or remove that limit"
+            )
+        if self.remedy == "hand-back":
+            return "it is the machine's own disk"
+        return "another class of volume, a local NVMe disk, or the data in shards"
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What is measured where, by how much, and what the disks did before."""
+
+    place: Place
+    most: Amounts
+    watch: Watch
+    idle: Stretch
+
+
+def disks(setting: Setting, watch: Watch, idle: Stretch) -> Iterator[Item]:
+    place = place_of(setting.data or setting.scratch, setting.root)
+    yield fact("disk.data", place.words)
+    if place.mount is not None and place.mount.fs_type in _IN_MEMORY:
+        why = f"{place.words} lies in memory"
+        yield TriageGap(
+            "disk.sequential_mb_per_s", why, "name the training data with --data, or a disk's folder with --scratch"
+        )
+        return
+    yield from _limit(place)
+    if setting.data is not None:
+        yield from _reads(setting.data, Trial(place, amounts(setting), watch, idle))
+    yield from _writes(setting, Trial(place_of(setting.scratch, setting.root), amounts(setting), watch, idle))
+
+
+def place_of(folder: Path, root: Path = Path("/")) -> Place:
+    mount = mount_of(folder, root)
+    disks = {disk for disk in (mount.disk, *mount.below) if disk} if mount else set()
+    reading = IoLimitsProbe(root).sample(time.monotonic_ns(), (Target(os.getpid(), "other"),))
+    found: dict[str, float] = {}
+    for sample in reading.samples:
+        if sample.scope.removeprefix("disk:") in disks:
+            found[sample.metric] = min(sample.value, found.get(sample.metric, sample.value))
+    return Place(folder, mount, found)
+
+
+def _limit(place: Place) -> Iterator[Item]:
+    kinds = (
+        ("disk.limit_read_bytes_s", "disk.limit_mb_per_s", "MB/s", 1e-6, VOLUME_MB_PER_S),
+        ("disk.limit_reads_s", "disk.limit_reads_per_s", "reads/s", 1.0, VOLUME_READS_PER_S),
+    )
+    for metric, name, unit, factor, usual in kinds:
+        if metric in place.limits:
+            value = factor * place.limits[metric]
+            hint = f"{place.words} is limited to {fmt.number(value)} {unit}: {place.advice}"
+            yield judged(
+                name, value, unit, Band(_KEPT * usual, None, _VOLUME), remedy="fix", strict=True, hint=hint, why=hint
+            )
+
+
+def _reads(folder: Path, trial: Trial) -> Iterator[Item]:
+    listing = list_files(folder)
+    if listing.largest is not None and listing.largest[1] >= _ROW_LEAST_BYTES:
+        yield from _row(listing.largest[0], trial)
+    elif not listing.small:
+        reason = (
+            "no readable file was found there" if listing.largest is None else "no file there is as large as a picture"
+        )
+        yield TriageGap(
+            "disk.sequential_mb_per_s",
+            f"{folder}: {reason}",
+            "name the folder that holds the training data with --data",
+        )
+        return
+    if not listing.small:
+        yield TriageGap(
+            "disk.small_reads_per_s", f"{folder} holds no files of a picture's size", "shards are read in a row"
+        )
+        return
+    pictures = listing.small[:: max(1, len(listing.small) // trial.most.pictures)][: trial.most.pictures]
+    sizes = [size for _, size in pictures]
+    yield from _pictures([path for path, _ in pictures], statistics.fmean(sizes), trial)
+
+
+def _writes(setting: Setting, trial: Trial) -> Iterator[Item]:
+    """In the scratch folder, which is also what is read where nobody named the data."""
+    place, most = trial.place, trial.most
+    if place.mount is not None and place.mount.fs_type in _IN_MEMORY:
+        yield TriageGap("disk.sync_ms", f"{place.words} lies in memory", "name a folder on a disk with --scratch")
+        return
+    needed = most.file_bytes if setting.data is None else min(most.file_bytes, 64 << 20)
+    pictures = most.pictures if setting.data is None else 0
+    free = shutil.disk_usage(setting.scratch).free
+    if free < 2 * (needed + pictures * PICTURE_BYTES):
+        yield TriageGap(
+            "disk.sync_ms", f"only {fmt.bytes_(free)} are free in {place.words}", "name another folder with --scratch"
+        )
+        return
+    file = setting.scratch / "row"
+    written = write_file(file, most_bytes=needed, seconds=most.seconds)
+    hint = f"{fmt.bytes_(written.read_bytes)} of a checkpoint to {place.words}, until it is on the disk: {place.advice}"
+    yield judged("disk.write_mb_per_s", written.mb_per_s, "MB/s", ROW_BAND, needs_cores=True, hint=hint)
+    took = sync_seconds(setting.scratch / "sync", 20, seconds=most.seconds)
+    hint = (
+        f"a small write to {place.words} takes that long until it is on the disk: checkpoints and databases wait for it"
+    )
+    yield judged("disk.sync_ms", 1e3 * statistics.median(took), "ms", SYNC_BAND, needs_cores=True, hint=hint)
+    if setting.data is None:
+        yield from _row(file, trial)
+        names = [setting.scratch / f"{number:05}" for number in range(pictures)]
+        for name in names:
+            write_file(name, most_bytes=PICTURE_BYTES, seconds=1.0)
+        yield from _pictures(names, PICTURE_BYTES, trial)
+
+
+def _row(file: Path, trial: Trial) -> Iterator[Item]:
+    place, most = trial.place, trial.most
+    one, others = _timed(trial, lambda: read_in_a_row(file, seconds=most.seconds, most_bytes=most.read_bytes))
+    hint = f"{place.words}, {_how(one)}: {place.advice}"
+    found = judged(
+        "disk.sequential_mb_per_s",
+        one.mb_per_s,
+        "MB/s",
+        ROW_BAND,
+        remedy=place.remedy,
+        needs_cores=True,
+        hint=hint,
+        why=f"reads {fmt.number(one.mb_per_s)} MB/s in a row from {hint}",
+    )
+    yield _beside(found, others)
+
+
+def _pictures(paths: list[Path], mean_bytes: float, trial: Trial) -> Iterator[Item]:
+    place, most = trial.place, trial.most
+    threads = max(4, min(16, 2 * round(cores_allowed(trial.watch))))
+    cold, others = _timed(trial, lambda: read_many(paths, threads=threads, seconds=most.seconds))
+    expected = _KEPT * min(VOLUME_READS_PER_S, VOLUME_MB_PER_S * 1e6 / mean_bytes)
+    size = fmt.bytes_(mean_bytes)
+    hint = f"{place.words}, whole files of {size} by {threads} readers, {_how(cold)}: {place.advice}"
+    found = judged(
+        "disk.small_reads_per_s",
+        cold.files_per_s,
+        "files/s",
+        Band(expected, None, f"{_VOLUME}, in files of {size}"),
+        remedy=place.remedy,
+        needs_cores=True,
+        hint=hint,
+        why=f"reads {fmt.number(cold.files_per_s)} small files/s from {hint}",
+    )
+    yield _beside(found, others)
+    read_many(paths, threads=threads, seconds=most.seconds, warm=True)
+    warm = read_many(paths, threads=threads, seconds=min(1.0, most.seconds), warm=True)
+    yield fact("disk.small_reads_warm_per_s", warm.files_per_s, "files/s", hint="the same files out of the page cache")
+
+
+def _timed(trial: Trial, read: Callable[[], Pass]) -> tuple[Pass, str]:
+    """The pass, and who else used the disk meanwhile, in words; empty: nobody worth a word."""
+    before = trial.watch.now()
+    one = read()
+    stretch = trial.watch.since(before)
+    disk = trial.place.mount.disk if trial.place.mount else None
+    if disk is None:
+        return one, ""
+    beside = stretch.disk_bytes([disk]) - one.read_bytes
+    resting = trial.idle.disk_bytes([disk]) / 1e6 / trial.idle.seconds
+    if resting >= _OTHERS_IDLE_MB_PER_S:
+        return one, f"others moved {fmt.number(resting)} MB/s on {disk} while we did nothing"
+    if beside >= _OTHERS_SHARE * max(one.read_bytes, 1) and beside / 1e6 / stretch.seconds >= _OTHERS_IDLE_MB_PER_S:
+        return one, f"others moved {fmt.bytes_(beside)} on {disk} beside our {fmt.bytes_(one.read_bytes)}"
+    return one, ""
+
+
+def _beside(found: Found, others: str) -> Found:
+    if not others:
+        return found
+    if found.check.state == "ok":
+        return replace(found, check=replace(found.check, hint=others))
+    return unproved(found, f"{others}: measure again when the disk is idle")
+
+
+def _how(one: Pass) -> str:
+    if one.direct:
+        return "around the page cache"
+    if one.cached_share is None:
+        return "the page cache could not be gone around: an unknown share came out of it"
+    return f"{fmt.share(one.cached_share)} of it out of the page cache"

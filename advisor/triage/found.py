@@ -1,0 +1,85 @@
+"""What a group of checks hands out: a check, what would mend it, and what could have disturbed it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from advisor.core.triage import Band, Check, CheckState, TriageGap
+
+# fix: whoever rents the machine can change it; hand-back: only its owner can; note: worth a word, no reason to act
+Remedy = Literal["note", "fix", "hand-back"]
+
+# Outside of a band is low; at less than this share of its lower end, or beyond its upper end by as much, it is bad: benchmarks of sound
+# machines of one kind differ by a third, not by a half.
+BAD_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """`needs_cores`: others who use our cores make the number worse, which is not the machine's fault. `why`: for the verdict."""
+
+    check: Check
+    remedy: Remedy = "note"
+    needs_cores: bool = False
+    why: str = ""
+
+
+Item = Found | TriageGap
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a triage may use. `large`: somebody has agreed to more than 2 GB; `python`: the interpreter that trains."""
+
+    scratch: Path
+    python: str
+    data: Path | None = None
+    full: bool = False
+    large: bool = False
+    root: Path = Path("/")
+
+
+def fact(name: str, value: float | str | None, unit: str = "", *, hint: str = "") -> Found:
+    """A check that nothing is expected of."""
+    state: CheckState = "unknown" if value is None else "ok"
+    return Found(Check(name, value, unit, Band(source="told, not judged"), state, hint))
+
+
+def judged(
+    name: str,
+    value: float | None,
+    unit: str,
+    band: Band,
+    *,
+    remedy: Remedy = "note",
+    strict: bool = False,
+    needs_cores: bool = False,
+    hint: str = "",
+    why: str = "",
+) -> Found:
+    """The state by the band; `strict`: outside is bad at once. The hint is only for those that are not ok."""
+    state = state_of(value, band, strict=strict)
+    return Found(
+        Check(name, value, unit, band, state, "" if state == "ok" else hint),
+        remedy,
+        needs_cores,
+        why if state != "ok" else "",
+    )
+
+
+def state_of(value: float | None, band: Band, *, strict: bool = False) -> CheckState:
+    if value is None:
+        return "unknown"
+    if band.lo is not None and value < band.lo:
+        return "bad" if strict or value < BAD_SHARE * band.lo else "low"
+    if band.hi is not None and value > band.hi:
+        return "bad" if strict or value * BAD_SHARE > band.hi else "low"
+    return "ok"
+
+
+def unproved(found: Found, reason: str) -> Found:
+    """The number stands, but it says nothing about the machine."""
+    check = replace(found.check, state="unknown", hint=reason)
+    return replace(found, check=check, remedy="note", why="")

@@ -1,0 +1,58 @@
+"""The GPUs of this machine: their health by the driver while they work, and what they deliver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from advisor.core.triage import TriageGap
+from advisor.instances import match
+from advisor.triage.found import Item, Setting, fact
+from advisor.triage.gpu_driver import DriverReader
+from advisor.triage.gpu_health import health
+from advisor.triage.gpu_speed import Result, measure, speeds
+from advisor.triage.load import Watch
+from probes.host.gpu_devices import GpuDevice
+from probes.host.topology import host_facts
+
+
+def gpus(setting: Setting, watch: Watch) -> Iterator[Item]:
+    reader = DriverReader(setting.root)
+    devices = reader.devices()
+    if not devices:
+        gap = next(iter(reader.gaps()), None)
+        reason = gap.reason if gap else "the driver sees no GPU"
+        yield TriageGap("gpu.*", reason, gap.hint if gap else "")
+        return
+    driver, cuda = reader.versions()
+    yield fact("gpu.driver", driver, hint="" if driver else "the driver does not tell its version")
+    yield fact("gpu.cuda_of_driver", cuda, hint="" if cuda else "the driver does not tell")
+    yield fact("gpu.count", float(len(devices)), "GPUs")
+    yield from _instance(devices, setting)
+    results: list[Result | TriageGap] = []
+    reader.begin()
+    finished = False
+    try:
+        results = measure(setting, devices)
+        finished = True
+    finally:
+        reader.end(at_once=not finished)
+    yield from health(reader.recording())
+    yield from speeds(results, devices)
+
+
+def _instance(devices: tuple[GpuDevice, ...], setting: Setting) -> Iterator[Item]:
+    """What is sold under a name, as far as what is seen tells it."""
+    if len({device.name for device in devices}) != 1:
+        return
+    told = host_facts(setting.root)
+    memory = devices[0].mem_total_bytes
+    host = told["mem_total_bytes"]
+    found = match(
+        devices[0].name,
+        len(devices),
+        gpu_memory_gib=memory / (1 << 30) if memory else None,
+        vcpus=told["threads"],
+        memory_gib=host / (1 << 30) if host else None,
+    )
+    if found:
+        yield fact("machine.instance_like", found[0].words, hint="by what is seen; nobody was asked")

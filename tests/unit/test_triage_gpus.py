@@ -1,0 +1,184 @@
+"""GPUs of machines that the fake driver plays: sound ones are kept, and each fault is named on its GPU, with the remedy that it has."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from advisor.core.triage import TriageGap
+from advisor.triage.found import Found, Setting
+from advisor.triage.gpus import gpus
+from advisor.triage.load import Watch
+from advisor.triage.runner import conclude
+from samples.gpus import machines
+
+# Readings a second apart, without waiting for the seconds. A driver library reads its script once: each machine gets a fork.
+_PROGRAM = """
+import json, os, sys
+from pathlib import Path
+from advisor.triage.found import Found
+from advisor.triage.gpu_driver import DriverReader, recording_of
+from advisor.triage.gpu_health import health
+from advisor.triage.runner import conclude
+def play(folder):
+    os.environ["FAKE_NVML_SCRIPT"] = str(folder / "script")
+    reader = DriverReader(folder)
+    devices, probe = reader.devices(), reader._probe
+    readings = [(n * 10**9, probe.sample(n * 10**9, ())) for n in range(7)]
+    gaps = [gap for _, reading in readings for gap in reading.gaps]
+    variables = {"numa_nodes": {}, "variables": json.loads((folder / "variables").read_text())}
+    items = list(health(recording_of(devices, reader.paths(), readings, gaps, variables)))
+    remedies = {item.check.name: item.remedy for item in items if isinstance(item, Found)}
+    (folder / "answer").write_text(json.dumps({"triage": conclude(items).as_json(), "remedies": remedies}))
+for name in sys.argv[1:]:
+    if os.fork() == 0:
+        try:
+            play(Path(name))
+        finally:
+            sys.stderr.flush()
+            os._exit(0)
+    os.wait()
+"""
+Answer = dict[str, Any]
+Script = tuple[str, ...]
+
+
+@pytest.fixture(scope="module")
+def machine(fake_driver: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Answer]:
+    """What the triage says of a machine of the table with these lines after it; all of them are played at once."""
+    base = tmp_path_factory.mktemp("machines")
+    keys = {(name, lines): base / str(n) for n, (name, lines) in enumerate(PLAYED)}
+    for (name, lines), folder in keys.items():
+        folder.mkdir()
+        variables = {name: value for name, _, value in (line.partition("=") for line in lines) if value}
+        (folder / "variables").write_text(json.dumps(variables))
+        script = [line.format(folder=folder) for line in lines if "=" not in line]
+        (folder / "script").write_text("\n".join([*machines.MACHINES[name](), *script]) + "\n")
+        (folder / "listed").write_text("2 9100 6000000000 35\n")
+        (folder / "proc" / "9100").mkdir(parents=True)
+    environment = os.environ | {"LD_LIBRARY_PATH": str(fake_driver)}
+    command = [sys.executable, "-c", _PROGRAM, *map(str, keys.values())]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+    def answer(name: str, *lines: str) -> Answer:
+        path = keys[name, lines] / "answer"
+        assert path.exists(), done.stderr
+        told: Answer = json.loads(path.read_text())
+        return told
+
+    return answer
+
+
+def bad(answer: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {check["name"]: check for check in answer["triage"]["checks"] if check["state"] in ("bad", "low")}
+
+
+SOUND = ("8xA100", "8xH100", "4xL40S", "2xRTX3090", "1xH200", "MIG")
+LOST_LINK = "gpu 6 nvlink.3 0 switch"
+Fault = tuple[str, Script, str, str]
+FAULTS: list[Fault] = [
+    ("throttled", (), "gpu.3.throttled_share", "hand-back"),
+    ("8xA100", ("gpu 3 field.270 0 +25000000",), "gpu.3.throttled_share", "hand-back"),
+    ("8xA100", ("gpu 3 field.271 0 +500000000",), "gpu.3.throttled_share", "hand-back"),
+    ("degraded-link", (), "gpu.1.pcie_link_gb_per_s", "hand-back"),
+    ("4xL40S", ("gpu 1 pcie_gen 3",), "gpu.1.pcie_link_gb_per_s", "hand-back"),
+    ("8xH100", ("gpu 5 field.144 1",), "gpu.5.errors", "fix"),  # a row that waits for a reset
+    ("8xH100", ("gpu 5 field.144 1", "xid 5 63 after 2"), "gpu.5.errors", "fix"),
+    ("8xH100", ("gpu 5 field.145 1",), "gpu.5.errors", "hand-back"),  # one that could not be replaced
+    ("8xH100", ("gpu 5 field.4 7 +1",), "gpu.5.errors", "hand-back"),
+    ("8xH100", ("xid 5 79 after 2",), "gpu.5.errors", "hand-back"),
+    ("8xH100", ("gpu 5 field.230 1",), "gpu.5.errors", "fix"),
+    ("failing-memory", (), "gpu.5.errors", "hand-back"),
+    ("8xH100", ("gpu 5 field.4 7",), "gpu.5.ecc_uncorrected", "fix"),  # errors from before we looked
+    ("broken-nvlink", (), "gpu.6.nvlinks_active", "hand-back"),
+    ("8xA100", (LOST_LINK,), "gpu.6.nvlinks_active", "hand-back"),
+    ("capped", (), "gpu.1.power_capped_share", "fix"),
+]
+BELOW: list[tuple[str, Script]] = [
+    ("8xA100", ("gpu 3 field.270 0 +15000000",)),
+    ("8xA100", ("gpu 1 pcie_width 14",)),
+    ("8xA100", ("xid 3 43 after 2",)),  # a program's own
+    ("8xA100", ("gpu 3 field.38 0 +90",)),
+]
+STRANGER = ("processes {folder}/listed",)
+P2P_OFF = ("NCCL_P2P_DISABLE=1",)
+IDLE = tuple(line for n in range(4) for line in (f"gpu {n} util 0", f"gpu {n} pcie_gen 1"))
+PLAYED: list[tuple[str, Script]] = [
+    *((name, ()) for name in SOUND),
+    *((name, lines) for name, lines, _, _ in FAULTS),
+    *BELOW,
+    ("4xL40S", STRANGER),
+    ("8xA100", P2P_OFF),
+    ("4xL40S", IDLE),
+    ("restricted", ()),
+]
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_a_sound_machine_is_kept(machine: Callable[..., Answer], name: str) -> None:
+    answer = machine(name)
+    assert answer["triage"]["verdict"]["state"] == "keep", answer["triage"]["verdict"]
+    assert bad(answer) == {}
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault[0]} {fault[2]} {' '.join(fault[1])}")
+def test_a_fault_is_named_on_its_gpu(machine: Callable[..., Answer], fault: Fault) -> None:
+    kind, lines, name, state = fault
+    answer = machine(kind, *lines)
+    assert name in bad(answer), answer["triage"]["verdict"]
+    assert answer["remedies"][name] == state
+    verdict = answer["triage"]["verdict"]
+    assert verdict["state"] == state
+    assert any(f"GPU {name.split('.')[1]}" in reason for reason in verdict["reasons"]) and "rank" not in str(verdict)
+    assert [other for other in bad(answer) if other.split(".")[1] != name.split(".")[1]] == []
+
+
+@pytest.mark.parametrize("line", BELOW, ids=str)
+def test_what_lies_below_the_lines_of_the_rules_is_sound(
+    machine: Callable[..., Answer], line: tuple[str, Script]
+) -> None:
+    answer = machine(line[0], *line[1])
+    assert answer["triage"]["verdict"]["state"] == "keep", answer["triage"]["verdict"]
+
+
+def test_a_stranger_is_none_where_nobody_knows_our_own_processes(machine: Callable[..., Answer]) -> None:
+    """The driver lists no process of ours: it may number them otherwise than we do."""
+    answer = machine("4xL40S", *STRANGER)
+    states = {c["name"]: c["state"] for c in answer["triage"]["checks"]}
+    assert states["gpu.2.foreign_processes"] in ("unknown", "bad")
+
+
+def test_peer_to_peer_that_is_switched_off_is_a_setting(machine: Callable[..., Answer]) -> None:
+    answer = machine("8xA100", *P2P_OFF)
+    assert set(bad(answer)) == {"gpu.peer_to_peer"} and answer["triage"]["verdict"]["state"] == "fix"
+    assert "NCCL_P2P_DISABLE" in answer["triage"]["verdict"]["reasons"][0]
+
+
+def test_idle_links_prove_nothing(machine: Callable[..., Answer]) -> None:
+    answer = machine("4xL40S", *IDLE)
+    states = {c["name"]: c["state"] for c in answer["triage"]["checks"]}
+    assert {states[f"gpu.{n}.pcie_link_gb_per_s"] for n in range(4)} == {"unknown"}
+    assert answer["triage"]["verdict"]["state"] == "keep"
+
+
+def test_what_may_not_be_asked_is_unknown_and_a_gap(machine: Callable[..., Answer]) -> None:
+    answer = machine("restricted")
+    states = {c["name"]: c["state"] for c in answer["triage"]["checks"]}
+    assert states["gpu.0.errors"] == "unknown"
+    assert [gap for gap in answer["triage"]["gaps"] if "xids" in gap["name"]]
+
+
+def test_no_driver_is_one_gap(tmp_path: Path) -> None:
+    if Path("/proc/driver/nvidia").exists():
+        pytest.skip("this machine has a driver")
+    items = list(gpus(Setting(tmp_path, sys.executable), Watch()))
+    assert [item.name for item in items if isinstance(item, TriageGap)] == ["gpu.*"]
+    assert not [item for item in items if isinstance(item, Found)] and conclude(items).verdict.state == "keep"

@@ -1,0 +1,242 @@
+"""What a triage reads of the host: quotas of both versions, who else uses the cores, shared memory, limits, links."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from probe_trees import V1_MOUNTS, V2_MOUNTS, write_tree
+
+from advisor.core.triage import Band, Check, TriageGap
+from advisor.triage import links, memory, processor
+from advisor.triage.found import Found, Item, judged
+from advisor.triage.load import Moment, Stretch, Watch, cpu_times, mean_others, taken_from_us
+from advisor.triage.runner import _disturbed
+
+PID = os.getpid()
+CPUS = {"proc/self/status": "Cpus_allowed_list:\t0-3\n", "sys/devices/system/cpu/online": "0-7\n"}
+
+
+def host(root: Path, files: dict[str, str]) -> Watch:
+    return Watch(write_tree(root, {**CPUS, **files}))
+
+
+def v1(root: Path, quota_us: int) -> Watch:
+    group = "sys/fs/cgroup/cpu,cpuacct"
+    return host(
+        root,
+        {
+            "proc/self/mountinfo": V1_MOUNTS,
+            f"proc/{PID}/cgroup": "3:cpu,cpuacct:/\n",
+            f"{group}/cpu.cfs_quota_us": f"{quota_us}\n",
+            f"{group}/cpu.cfs_period_us": "100000\n",
+            f"{group}/cpu.stat": "nr_periods 100\nnr_throttled 40\nthrottled_time 2000000000\n",
+        },
+    )
+
+
+def v2(root: Path, quota: str) -> Watch:
+    return host(
+        root,
+        {
+            "proc/self/mountinfo": V2_MOUNTS,
+            f"proc/{PID}/cgroup": "0::/job\n",
+            "sys/fs/cgroup/job/cpu.max": f"{quota} 100000\n",
+            "sys/fs/cgroup/job/cpu.stat": "nr_periods 100\nnr_throttled 40\nthrottled_usec 2000000\n",
+        },
+    )
+
+
+def by_name(items: Any) -> dict[str, Item]:
+    return {item.check.name if isinstance(item, Found) else item.name: item for item in items}
+
+
+def check_of(item: Item) -> Check:
+    assert isinstance(item, Found)
+    return item.check
+
+
+@pytest.mark.parametrize(
+    ("make", "given", "allowed", "state"),
+    [
+        (v1, 50_000, 0.5, "bad"),
+        (v1, 390_000, 3.9, "bad"),
+        (v1, 400_000, 4.0, "ok"),
+        (v1, -1, 4.0, "ok"),
+        (v2, "50000", 0.5, "bad"),
+        (v2, "max", 4.0, "ok"),
+    ],
+)
+def test_a_quota_below_the_cores_that_are_seen_is_a_setting_to_fix(
+    tmp_path: Path, make: Any, given: Any, allowed: float, state: str
+) -> None:
+    watch = make(tmp_path, given)
+    found = by_name(processor.facts(watch, tmp_path))["cpu.cores_allowed"]
+    check = check_of(found)
+    assert (check.value, check.expected.lo, check.state) == (allowed, 4.0, state)
+    assert processor.cores_allowed(watch) == allowed
+    if state == "bad":
+        assert isinstance(found, Found) and found.remedy == "fix" and f"{allowed:g} cores" in found.why
+
+
+def test_a_control_group_that_cannot_be_seen_is_a_gap(tmp_path: Path) -> None:
+    found = by_name(processor.facts(host(tmp_path, {}), tmp_path))
+    assert isinstance(found["cpu.cores_allowed"], TriageGap)
+    assert check_of(found["cpu.cores_seen"]).value == 8.0
+    affinity = check_of(found["cpu.cores_affinity"])
+    assert affinity.value == 4.0 and affinity.state == "ok" and "cpuset" in affinity.hint
+
+
+STAT = (
+    "cpu  9 9 9 9 9 9 9 9\ncpu0 100 50 10 1000 0 1 2 30 0 0\ncpu1 200 0 0 900 0 0 0 0 0 0\ncpu2 900 0 0 0 0 0 0 0 0 0\n"
+)
+
+
+def test_times_are_those_of_our_cores() -> None:
+    found = cpu_times(STAT, {0, 1})
+    assert found is not None
+    ticks = [round(value * os.sysconf("SC_CLK_TCK")) for value in found]
+    assert ticks == [300, 50, 10, 1900, 0, 1, 2, 30]
+    assert cpu_times(STAT, {5}) is None
+
+
+def moment(at_s: float, own: float = 0.0, cpu: tuple[float, ...] | None = None, **more: Any) -> Moment:
+    given: dict[str, Any] = {
+        "throttled_periods": None,
+        "periods": None,
+        "thermal_events": None,
+        "pressure_s": {},
+        "disk_bytes": {},
+        **more,
+    }
+    return Moment(at_s, own, cpu, **given)
+
+
+def stretch(seconds: float = 10.0, own: float = 0.0, *, niced: bool = False, **fields: float) -> Stretch:
+    """On four cores; fields in seconds as /proc/stat counts them."""
+    names = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+    busy = sum(fields.values())
+    after = tuple(fields.get(name, 0.0) for name in names)
+    after = (*after[:3], max(0.0, 4 * seconds - busy), *after[4:])
+    return Stretch(moment(0.0, cpu=(0.0,) * 8), moment(seconds, own, after), niced)
+
+
+def test_others_are_what_is_busy_and_not_ours() -> None:
+    assert stretch(user=25.0, system=5.0, own=10.0).others_cores == pytest.approx(2.0)
+    assert stretch(user=5.0, own=10.0).others_cores == 0.0
+    assert Stretch(moment(0.0), moment(1.0)).others_cores is None
+
+
+def test_who_gives_way_takes_nothing_unless_we_give_way_too() -> None:
+    assert stretch(nice=20.0).others_cores == 0.0
+    assert stretch(nice=20.0, niced=True).others_cores == pytest.approx(2.0)
+
+
+def test_steal_and_throttling_are_shares() -> None:
+    assert stretch(user=10.0, steal=4.0).steal_share == pytest.approx(0.1)
+    first, last = moment(0.0, periods=100.0, throttled_periods=10.0), moment(1.0, periods=110.0, throttled_periods=15.0)
+    assert Stretch(first, last).throttled_share == pytest.approx(0.5)
+    assert Stretch(first, first).throttled_share is None
+
+
+def test_beside_a_quota_there_may_be_room_for_others() -> None:
+    assert taken_from_us(2.0, 4, 4.0) == 2.0
+    assert taken_from_us(2.0, 4, 1.0) == 0.0
+    assert taken_from_us(3.5, 4, 1.0) == pytest.approx(0.5)
+
+
+def test_others_are_averaged_by_time() -> None:
+    assert mean_others([stretch(30.0, user=30.0), stretch(10.0)]) == pytest.approx(0.75)
+    assert mean_others([]) is None
+
+
+def loaded(watch: Watch, *stretches: Stretch) -> dict[str, Item]:
+    return by_name(processor.load(stretches, watch, stretches[0]))
+
+
+def test_a_machine_that_others_use_is_to_be_freed_and_not_handed_back(tmp_path: Path) -> None:
+    watch = v1(tmp_path, -1)
+    burnt = loaded(watch, stretch(user=20.0))["cpu.others_cores"]
+    assert isinstance(burnt, Found) and burnt.remedy == "fix" and burnt.check.state == "bad"
+    assert (
+        check_of(loaded(watch, stretch(user=4.0))["cpu.others_cores"]).state == "ok"
+    )  # on the line: a tenth of four cores
+    assert check_of(loaded(watch, stretch(user=4.1))["cpu.others_cores"]).state == "bad"
+
+
+def test_stolen_time_is_the_owners(tmp_path: Path) -> None:
+    watch = v1(tmp_path, -1)
+    stolen = loaded(watch, stretch(user=10.0, steal=2.1))["cpu.steal_share"]
+    assert isinstance(stolen, Found) and stolen.remedy == "hand-back" and stolen.check.state == "bad"
+    assert check_of(loaded(watch, stretch(user=10.0, steal=1.9))["cpu.steal_share"]).state == "ok"
+    assert "CPU002" in stolen.check.expected.source
+
+
+def test_what_others_disturb_proves_nothing(tmp_path: Path) -> None:
+    watch = v1(tmp_path, -1)
+    slow = judged("x", 1.0, "MB/s", Band(100.0, None), remedy="hand-back", needs_cores=True, hint="slow", why="slow")
+    beside = _disturbed(slow, stretch(user=20.0), watch)
+    assert (
+        isinstance(beside, Found) and beside.check.state == "unknown" and "others kept 2 of our 4" in beside.check.hint
+    )
+    assert beside.remedy == "note"
+    assert _disturbed(slow, stretch(user=1.0), watch) is slow
+    good = judged("x", 100.0, "MB/s", Band(100.0, None), needs_cores=True)
+    assert _disturbed(good, stretch(user=20.0), watch) is good
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "free_share", "states"),
+    [(64, 1.0, ("bad", "ok")), (1023, 1.0, ("low", "ok")), (1024, 1.0, ("ok", "ok")), (8192, 0.05, ("ok", "bad"))],
+)
+def test_small_or_full_shared_memory_is_a_setting(
+    monkeypatch: pytest.MonkeyPatch, megabytes: int, free_share: float, states: tuple[str, str]
+) -> None:
+    blocks = megabytes << 8
+    space = SimpleNamespace(f_blocks=blocks, f_frsize=4096, f_bavail=int(blocks * free_share))
+    monkeypatch.setattr(os, "statvfs", lambda path: space)
+    found = by_name(memory.shared_memory())
+    size, free = found["memory.shm_bytes"], found["memory.shm_free_bytes"]
+    assert (check_of(size).state, check_of(free).state) == states
+    assert isinstance(size, Found) and size.remedy == "fix"
+
+
+def test_the_clock_is_held_against_the_base_clock(tmp_path: Path) -> None:
+    write_tree(
+        tmp_path, {"proc/cpuinfo": "processor\t: 0\nmodel name\t: Intel(R) Xeon(R) CPU E5-2686 v4 @ 2.30GHz\n\n"}
+    )
+    assert processor.nominal_mhz(tmp_path) == 2300.0
+    assert check_of(processor.clock(2400.0, tmp_path)).state == "ok"
+    slow = processor.clock(1100.0, tmp_path)
+    assert check_of(slow).state == "low" and isinstance(slow, Found) and slow.remedy == "hand-back"
+    assert check_of(processor.clock(1000.0, tmp_path)).state == "bad"
+    write_tree(tmp_path, {"sys/devices/system/cpu/cpu0/cpufreq/base_frequency": "2000000\n"})
+    assert processor.nominal_mhz(tmp_path) == 2000.0
+    assert isinstance(processor.clock(None, tmp_path), TriageGap)
+
+
+NET = "Inter-|   Receive\n face |bytes\n"
+
+
+def test_the_fastest_card_counts_and_virtual_ones_do_not(tmp_path: Path) -> None:
+    row = "0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0"
+    files = {"proc/net/dev": NET + "".join(f"{name}: {row}\n" for name in ("lo", "eth0", "docker0"))}
+    root = write_tree(
+        tmp_path, {**files, "sys/class/net/eth0/speed": "10000\n", "sys/class/net/docker0/speed": "100000\n"}
+    )
+    found = by_name(links.links(root))
+    assert set(found) == {"network.eth0_gbit_per_s", "network.link_gbit_per_s"}
+    check = check_of(found["network.link_gbit_per_s"])
+    assert (check.value, check.state) == (10.0, "bad") and isinstance(found["network.link_gbit_per_s"], Found)
+    assert found["network.link_gbit_per_s"].remedy == "note"
+    write_tree(root, {"sys/class/infiniband/mlx5_0/ports/1/rate": "200 Gb/sec (4X HDR)\n"})
+    assert check_of(by_name(links.links(root))["network.link_gbit_per_s"]).state == "ok"
+
+
+def test_cards_that_tell_no_speed_are_a_gap(tmp_path: Path) -> None:
+    write_tree(tmp_path, {"proc/net/dev": NET})
+    (gap,) = links.links(tmp_path)
+    assert isinstance(gap, TriageGap) and gap.name == "network.link_gbit_per_s"

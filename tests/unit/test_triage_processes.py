@@ -1,0 +1,235 @@
+"""Nothing of a triage remains: its folder, its children, what a killed one left; and it interrupts nobody else."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from advisor.triage import child, decode, gpu_speed
+from advisor.triage.child import run_child, why_not
+from advisor.triage.found import Found, Setting
+from advisor.triage.load import Watch
+from advisor.triage.scratch import PREFIX, scratch_folder
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where children are looked for."""
+    monkeypatch.setattr(child, "_HERE", tmp_path)
+    return tmp_path
+
+
+def run(programs: Path, text: str, timeout_s: float = 60.0) -> tuple[child.Ended, list[dict[str, Any]]]:
+    (programs / "probe.py").write_text(textwrap.dedent(text))
+    results: list[dict[str, Any]] = []
+    ended = run_child(
+        sys.executable, "probe", {"a": 1}, timeout_s=timeout_s, scratch=programs, on_result=results.append
+    )
+    return ended, results
+
+
+def test_results_come_line_by_line_and_what_is_none_is_left_out(programs: Path) -> None:
+    ended, results = run(
+        programs,
+        """
+        import json, sys
+        print(json.dumps({"asked": json.loads(sys.argv[1])}), flush=True)
+        print("a library says hello")
+        print("[1]")
+        """,
+    )
+    assert results == [{"asked": {"a": 1}}] and ended.code == 0
+
+
+def test_why_a_child_failed_is_told(programs: Path) -> None:
+    ended, _ = run(programs, "raise ImportError('no torch here')")
+    assert "no torch here" in why_not(ended, "measuring")
+    ended, _ = run(programs, "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
+    assert "SIGSEGV" in why_not(ended, "measuring")
+
+
+GRANDCHILD = """
+import subprocess, sys, time
+sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print('{"pid": %d}' % sleeper.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_child_that_takes_too_long_ends_with_all_that_it_started(programs: Path) -> None:
+    ended, results = run(programs, GRANDCHILD, timeout_s=2.0)
+    assert ended.timed_out and "too long" in why_not(ended, "measuring")
+    if results:
+        psutil.wait_procs([p for p in [_process(results[0]["pid"])] if p], timeout=10)
+        assert not _runs(results[0]["pid"])
+
+
+def test_an_interrupt_ends_the_child_and_all_that_it_started(programs: Path) -> None:
+    (programs / "probe.py").write_text(GRANDCHILD)
+    pids: list[int] = []
+
+    def interrupt(result: dict[str, Any]) -> None:
+        pids.append(result["pid"])
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_child(sys.executable, "probe", {}, timeout_s=60, scratch=programs, on_result=interrupt)
+    psutil.wait_procs([p for p in [_process(pids[0])] if p], timeout=10)
+    assert not _runs(pids[0])
+
+
+def _process(pid: int) -> psutil.Process | None:
+    try:
+        return psutil.Process(pid)
+    except psutil.NoSuchProcess:
+        return None
+
+
+def _runs(pid: int) -> bool:
+    process = _process(pid)
+    return process is not None and process.status() != psutil.STATUS_ZOMBIE
+
+
+def test_the_folder_goes_away_with_its_contents(tmp_path: Path) -> None:
+    with scratch_folder(tmp_path) as folder:
+        (folder / "x").write_text("x")
+        assert folder.parent == tmp_path and folder.stat().st_mode & 0o77 == 0
+    with pytest.raises(KeyboardInterrupt), scratch_folder(tmp_path):
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_the_folder_goes_away_on_a_signal(tmp_path: Path, number: signal.Signals) -> None:
+    program = (
+        "import sys, time\nfrom pathlib import Path\nfrom advisor.triage.scratch import scratch_folder\n"
+        "with scratch_folder(Path(sys.argv[1])) as folder:\n"
+        "    (folder / 'x').write_text('x')\n    print('ready', flush=True)\n    time.sleep(600)\n"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=_ROOT) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+        assert list(tmp_path.iterdir())
+        process.send_signal(number)
+        process.wait(60)
+    assert list(tmp_path.iterdir()) == []
+
+
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_what_a_killed_one_left_goes_with_the_next(tmp_path: Path) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    left = tmp_path / f"{PREFIX}{ended.pid}-abc"
+    alive = tmp_path / f"{PREFIX}{os.getpid()}-abc"
+    other = tmp_path / f"{PREFIX}notes"
+    for folder in (left, alive, other):
+        folder.mkdir()
+    with scratch_folder(tmp_path):
+        assert not left.exists() and alive.exists() and other.exists()
+
+
+def decoded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, results: list[dict[str, Any]], code: int = 0
+) -> dict[str, Any]:
+    def played(*arguments: object, on_result: Any, **more: object) -> child.Ended:
+        for result in results:
+            on_result(result)
+        return child.Ended(code, False, "ImportError: no module named PIL")
+
+    monkeypatch.setattr(decode, "run_child", played)
+    items = decode.decoding(Setting(tmp_path, "python"), Watch())
+    return {item.check.name if isinstance(item, Found) else item.name: item for item in items}
+
+
+TOLD = {"pipeline": "torchvision 1", "whole": True}
+
+
+@pytest.mark.parametrize(
+    ("rate", "whole", "state"), [(174, True, "ok"), (173, True, "low"), (86, True, "bad"), (269, False, "low")]
+)
+def test_a_core_is_held_against_published_cores(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rate: float, whole: bool, state: str
+) -> None:
+    found = decoded(monkeypatch, tmp_path, [{**TOLD, "whole": whole}, {"one": rate}])
+    assert found["decode.images_per_core_s"].check.state == state
+    assert found["decode.images_per_core_s"].remedy == "hand-back"
+    assert "github.com/ternaus/imread_benchmark" in found["decode.images_per_core_s"].check.expected.source
+
+
+def test_without_a_decoder_there_is_a_gap_with_a_hint(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (gap,) = decoded(monkeypatch, tmp_path, [], 1).values()
+    assert "no module named PIL" in gap.reason and "--python" in gap.hint
+
+
+def result(name: str, value: float | None, gpu: int = 0, **more: Any) -> dict[str, Any]:
+    return {"name": name, "gpu": gpu, "value": value, "unit": "GB/s", **more}
+
+
+H100 = {"name": "NVIDIA H100 80GB HBM3", "uuid": "", "index": 0}
+
+
+@pytest.mark.parametrize(
+    ("told", "state"),
+    [
+        (result("hbm_gb_per_s", 2300.0), "ok"),
+        (result("hbm_gb_per_s", 2000.0), "low"),
+        (result("hbm_gb_per_s", 1000.0), "bad"),
+        (result("h2d_pinned_gb_per_s", 12.0), "bad"),
+        (result("h2d_pageable_gb_per_s", 5.0), "ok"),  # nobody has published what to expect
+        (result("matmul_bf16_tflop_per_s", 700.0), "ok"),
+        (result("matmul_fp16_tflop_per_s", 200.0), "bad"),
+    ],
+)
+def test_a_gpu_is_held_against_published_ones(told: dict[str, Any], state: str) -> None:
+    (found,) = gpu_speed.speeds([{"name": "devices", "value": [H100]}, told], ())
+    assert isinstance(found, Found) and found.check.state == state
+    assert found.check.name == f"gpu.0.{told['name']}"
+
+
+def test_an_unknown_gpu_is_measured_and_not_judged() -> None:
+    devices = {"name": "devices", "value": [{"name": "NVIDIA Something New", "uuid": "", "index": 0}]}
+    (found,) = gpu_speed.speeds([devices, result("hbm_gb_per_s", 1.0)], ())
+    assert isinstance(found, Found) and found.check.state == "ok" and found.check.expected.lo is None
+
+
+def test_clocks_that_fall_under_load_are_the_owners() -> None:
+    held = result("sustained_tflop_per_s", 700.0, share=0.84, seconds=30)
+    found = {
+        one.check.name: one
+        for one in gpu_speed.speeds([{"name": "devices", "value": [H100]}, held], ())
+        if isinstance(one, Found)
+    }
+    assert found["gpu.0.sustained_tflop_per_s"].check.state == "ok"
+    assert found["gpu.0.sustained_share"].check.state == "low"
+    assert found["gpu.0.sustained_share"].remedy == "hand-back"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "size", "rate", "state"),
+    [
+        (8, 1 << 30, 300, "ok"),
+        (8, 1 << 30, 200, "low"),
+        (8, 1 << 30, 100, "bad"),
+        (8, 1 << 20, 3, "ok"),
+        (4, 1 << 30, 100, "ok"),
+    ],
+)
+def test_only_large_reductions_over_eight_gpus_can_be_compared(gpus: int, size: int, rate: float, state: str) -> None:
+    devices = {"name": "devices", "value": [{**H100, "index": index} for index in range(gpus)]}
+    (found,) = gpu_speed.speeds([devices, result("allreduce_gb_per_s", rate, bytes=size, gpus=gpus)], ())
+    assert isinstance(found, Found) and found.check.state == state
+
+
+def test_what_torch_could_not_do_is_a_gap_in_its_words() -> None:
+    (gap,) = gpu_speed.speeds([result("matmul_bf16_tflop_per_s", None, reason="RuntimeError: not for this GPU")], ())
+    assert not isinstance(gap, Found) and gap.reason == "RuntimeError: not for this GPU"

@@ -1,0 +1,155 @@
+"""The triage in all its formats: the same verdict and numbers, and no string of the machine can break a page; bundle and exit codes."""
+
+from __future__ import annotations
+
+import json
+import re
+import tarfile
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from advisor.commands import triage as command
+from advisor.core.errors import AdvisorError
+from advisor.core.triage import Band, Triage, TriageGap, parse_triage
+from advisor.report.triaged import render
+from advisor.triage import runner
+from advisor.triage.evidence import KERNEL_FILES, write_bundle
+from advisor.triage.found import Found, Remedy, Setting, fact, judged
+from advisor.triage.runner import conclude
+
+HOSTILE = "</script><script>alert(1)</script> | `x` \x1b[31m [a](http://b) @you"
+
+
+def made(remedy: Remedy = "fix") -> Triage:
+    slow = judged(
+        "disk.sequential_mb_per_s", 20.0, "MB/s", Band(93.75, None, "AWS gp3"), remedy=remedy, hint=HOSTILE, why=HOSTILE
+    )
+    quota = judged("cpu.steal_share", 0.01, "share", Band(None, 0.05, "rule CPU002"))
+    unknown = judged("decode.images_per_core_s", None, "images/s", Band(174.0), hint="busy")
+    return conclude([slow, quota, unknown, fact("cpu.model", HOSTILE), TriageGap("gpu.*", HOSTILE, "install")])
+
+
+def test_the_text_says_verdict_reason_numbers_and_gaps() -> None:
+    text = render(made(), "text")
+    assert text.startswith("▲ fix a setting\n")
+    assert re.search(r"✗ bad +disk\.sequential_mb_per_s +20 MB/s +≥ 93\.8 MB/s", text)
+    assert re.search(r"✓ ok +cpu\.steal_share +1 % +≤ 5 %|✓ ok +cpu\.steal_share +1\.0 % +≤ 5\.0 %", text)
+    assert "expected: AWS gp3" in text and "NOT MEASURED" in text and "\x1b" not in text
+    assert max(map(len, text.split("\n"))) <= 110
+
+
+@pytest.mark.parametrize(
+    ("remedy", "words"),
+    [("fix", "fix a setting"), ("hand-back", "hand this machine back"), ("note", "keep this machine")],
+)
+def test_each_verdict_has_its_words(remedy: Remedy, words: str) -> None:
+    for format_ in ("text", "md", "html"):
+        assert words in render(made(remedy), format_).lower()
+
+
+def test_the_json_is_read_back() -> None:
+    text = render(made(), "json")
+    assert parse_triage(text) == made() and text.isascii()
+
+
+class Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+        self.data = ""
+        self._inside = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+        self._inside = tag
+
+    def handle_data(self, data: str) -> None:
+        if self._inside == "script":
+            self.data += data
+            self._inside = ""
+
+
+def test_the_page_loads_nothing_and_nothing_breaks_out() -> None:
+    page = render(made(), "html")
+    tags = Tags()
+    tags.feed(page)
+    scripts = [attrs for tag, attrs in tags.seen if tag == "script"]
+    assert scripts == [{"type": "application/json", "id": "triage-data"}]
+    assert json.loads(tags.data) == made().as_json()
+    assert not [attrs for _, attrs in tags.seen if {"src", "href"} & set(attrs)]
+    assert len(page) < 400_000
+
+
+def test_a_table_in_markdown_keeps_its_columns() -> None:
+    text = render(made(), "md")
+    rows = [line for line in text.split("\n") if line.startswith("| ")]
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} <= {7, 4}
+    assert "<script>" not in text
+
+
+def test_the_bundle_holds_results_and_kernel_files_for_its_owner_alone(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    (root / "proc").mkdir(parents=True)
+    (root / "proc" / "stat").write_text("cpu 1 2 3\n")
+    target = tmp_path / "ticket.tar.gz"
+    write_bundle(target, {"triage.json": "{}"}, root)
+    assert target.stat().st_mode & 0o777 == 0o600
+    with tarfile.open(target) as archive:
+        assert sorted(archive.getnames()) == ["rn50-advisor-triage/kernel/proc/stat", "rn50-advisor-triage/triage.json"]
+    with pytest.raises(AdvisorError):
+        write_bundle(target, {}, root)
+    assert not [name for name in KERNEL_FILES if "environ" in name or "cmdline" in name]
+
+
+def invoke(monkeypatch: pytest.MonkeyPatch, found: Triage, *arguments: str) -> tuple[int, str, list[Setting]]:
+    settings: list[Setting] = []
+
+    def examine(setting: Setting, tell: runner.Tell) -> Triage:
+        settings.append(setting)
+        assert setting.scratch.is_dir()
+        tell("the disk", 1, 2)
+        return found
+
+    monkeypatch.setattr(runner, "triage", examine)
+    done = CliRunner().invoke(command.triage, list(arguments))
+    return done.exit_code, done.stdout, settings
+
+
+@pytest.mark.parametrize(("remedy", "code"), [("note", 0), ("fix", 3), ("hand-back", 4)])
+def test_the_exit_code_is_the_verdict(monkeypatch: pytest.MonkeyPatch, remedy: Remedy, code: int) -> None:
+    assert invoke(monkeypatch, made(remedy))[0] == code
+
+
+def test_the_format_is_asked_for_or_told_by_the_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    code, out, settings = invoke(monkeypatch, made(), "--format", "json")
+    assert code == 3 and parse_triage(out) == made()
+    assert not settings[0].scratch.exists() and not settings[0].full and not settings[0].large
+    assert invoke(monkeypatch, made(), "--format", "markdown")[1].startswith("# ▲ fix a setting")
+    target = tmp_path / "x.html"
+    assert invoke(monkeypatch, made(), "-o", str(target))[1] == "" and "<!DOCTYPE html>" in target.read_text()
+
+
+def test_nothing_large_is_done_unless_somebody_agreed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without a terminal there is nobody to ask."""
+    assert not invoke(monkeypatch, made(), "--full")[2][0].large
+    assert invoke(monkeypatch, made(), "--full", "--yes")[2][0].large
+    assert not invoke(monkeypatch, made(), "--yes")[2][0].large
+
+
+def test_data_and_bundle_are_as_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    target = tmp_path / "ticket.tar.gz"
+    code, _, settings = invoke(
+        monkeypatch, made(), "--data", str(tmp_path), "--scratch", str(tmp_path), "--bundle", str(target)
+    )
+    assert code == 3 and settings[0].data == tmp_path and settings[0].scratch.parent == tmp_path and target.exists()
+
+
+def test_a_group_that_fails_is_a_gap_and_the_others_go_on() -> None:
+    def broken(idle: object) -> list[Found]:
+        raise OSError(5, "Input/output error")
+
+    (gap,) = runner._of_group(runner.Group("the disk", broken), None)  # type: ignore[arg-type]
+    assert isinstance(gap, TriageGap) and gap.name == "the disk" and "Input/output error" in gap.reason

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from advisor.core.recording import Table
 from advisor.store.fold import COLUMNS, fold
-from probes.rank.layout import BATCH_FIELDS, COMM_FIELDS, FLAG_TAIL, GPU_STEP_FIELDS
+from probes.rank.layout import BATCH_FIELDS, COLLECTIVES_FIELDS, COMM_FIELDS, FLAG_TAIL, GPU_STEP_FIELDS
 
 VERSION = 1
 FRAME_BYTES_MAX = 1 << 20
@@ -26,6 +26,7 @@ SENT_TABLES: Mapping[str, tuple[str, ...]] = {
     "steps": COLUMNS,
     "comm": (*COMM_FIELDS, "flags"),
     "gpu_steps": (*GPU_STEP_FIELDS, "flags"),
+    "collectives": (*COLLECTIVES_FIELDS, "flags"),
     "batches": (*BATCH_FIELDS, "flags", "pid"),
 }
 _SIDE_BY_SIDE = 12  # steps in a row that every rank sends

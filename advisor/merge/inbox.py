@@ -87,7 +87,7 @@ def sent_recordings(file: Path) -> list[Recording]:
             for (node,) in db.execute("SELECT node FROM nodes ORDER BY node").fetchall():
                 bodies = "SELECT body FROM frames WHERE node = ? AND kind = ? ORDER BY n"
                 states = [body for (body,) in db.execute(bodies, (node, "state"))]
-                made = _recording(states[-1:], (body for (body,) in db.execute(bodies, (node, "steps"))))
+                made = _recording(reversed(states), (body for (body,) in db.execute(bodies, (node, "steps"))))
                 if made is not None:
                     found.append(made)
     except sqlite3.Error:
@@ -126,7 +126,8 @@ def _add_ranks(ranks: Mapping[str, Any], tables: dict[str, dict[int, list[Table]
     for rank, sent in ranks.items():
         for name, columns in sent.items():
             if name in SENT_TABLES:
-                tables[name].setdefault(int(rank), []).append(received_table(name, columns))
+                table = received_table(name, columns)
+                tables[name].setdefault(int(rank), []).append(table)
 
 
 def _add_samples(frame: Mapping[str, Any], samples: dict[tuple[str, str], list[tuple[int, float]]]) -> None:

@@ -215,7 +215,7 @@ def _critical(merged: Recording, nodes: Sequence[Node]) -> int:
     steady = steady_steps(all_steps(merged))
     if not steady:
         return 0
-    accounts = account(steady, merged.gpu_steps, merged.comm)
+    accounts = account(steady, merged.gpu_steps, merged.comm, merged.collectives)
     own_s = {rank: sum(phases.values()) for rank, phases in accounts.own.items()}
     late = accounts.late_share
     rank = max(own_s, key=lambda r: (late.get(r, 0.0), own_s[r], -r))

@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _OWN = os.path.dirname(os.path.abspath(__file__))
+# Who this process is in its job, and which job that is: by it the runs of several nodes find each other.
+_LAUNCHER_TELLS = (
+    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT",
+    "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_NODEID",
+)  # fmt: skip
 TORCH = (os.sep + "torch" + os.sep,)
 
 
@@ -76,10 +81,7 @@ def process_facts(torch: Any) -> dict[str, Any]:
         "argv": list(sys.argv[:64]),
         "cwd": _working_directory(),  # file names of code may be relative to it
         "written_unix_s": time.time(),  # a file of code that is younger may not be what runs
-        "environment_rank": {
-            name: os.environ.get(name)
-            for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK")
-        },
+        "environment_rank": {name: os.environ.get(name) for name in _LAUNCHER_TELLS},
         "cpus_allowed": sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "cuda": None,

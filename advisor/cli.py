@@ -27,6 +27,7 @@ COMMANDS = {
     "report": ("report", "Show the report of a run, also while it is still running."),
     "compare": ("compare", "Put runs side by side: faster, slower or the same, and why."),
     "bench": ("bench", "Train ResNet50 setting by setting: how fast, and what holds it back."),
+    "fleet": ("fleet", "Rank many machines by their results; name the outliers."),
     "triage": ("triage", "Check a machine before training on it: keep it, fix a setting, or hand it back."),
     "explain": ("explain", "Explain a rule: why it is slow, what to do, when it is wrong."),
     "rules": ("explain", "List the rules and what each needs to be measured."),

@@ -1,0 +1,83 @@
+"""`fleet`: many machines' results side by side, the worst first."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from advisor.commands import options
+from advisor.core.errors import AdvisorError, NotARun
+from advisor.report import FORMATS, SUFFIXES, format_of
+
+
+@click.command
+@click.argument("places", nargs=-1, required=True, metavar="DIR...", type=click.Path(path_type=Path, exists=True))
+@click.option("--format", "format_", type=click.Choice(FORMATS), help="Default: by the name after -o, else text.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file, not to stdout."
+)
+@click.option(
+    "--save-baseline", type=click.Path(path_type=Path, dir_okay=False), help="Keep what these machines have in common."
+)
+@click.option(
+    "--baseline",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Judge by what was kept, not by these machines themselves: then even a single one can be judged.",
+)
+@options.config
+def fleet(
+    *,
+    places: tuple[Path, ...],
+    format_: str | None,
+    output: Path | None,
+    save_baseline: Path | None,
+    baseline: Path | None,
+    config: Path | None,
+) -> None:
+    """Rank machines by what was measured on them, and name outliers with the component that deviates.
+
+    Each DIR is a result of `triage` or `bench` (JSON), a report (JSON), a run's folder or bundle, or a folder that
+    holds such. Results of one host are put together; machines are compared with others that have the same GPUs. An
+    outlier is worse than the baseline by more than 5 % and by more robust standard deviations than chance explains; six machines
+    of a kind are needed to tell one, or a stored baseline.
+
+    Ends with exit code 3 when there is an outlier, with 2 when nothing could be read.
+
+    \b
+    rn50-advisor fleet results/
+    rn50-advisor fleet results/ --save-baseline a100.json -o fleet.html
+    rn50-advisor fleet new-machine/triage.json --baseline a100.json
+    rn50-advisor fleet own-server.json cloud-server.json
+    """
+    from advisor.config import load_config
+    from advisor.fleet import baseline as baselines
+    from advisor.fleet.rank import rank
+    from advisor.fleet.read import read_all
+    from advisor.report import lines
+    from advisor.report.fleets import render, text, wording
+
+    if format_ is None:
+        format_ = format_of(str(output)) if output is not None and output.suffix.lower() in SUFFIXES else "text"
+    stored = baselines.load(baseline) if baseline else None
+    told, unread = read_all(places, load_config(config))
+    if not told:
+        why = f": {unread[0].file}: {unread[0].reason}" if unread else ""
+        raise NotARun(f"no result could be read{why}", "make some: rn50-advisor triage -o F.json, rn50-advisor bench")
+    made = rank(told, unread, stored=stored)
+    if save_baseline is not None:
+        baselines.save(save_baseline, [one for one in made.baselines if one.source == "fleet"])
+    if output is not None:
+        try:
+            output.write_text(render(made, format_), encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise AdvisorError(f"cannot write {output}: {error.strerror or error}") from error
+    elif format_ == "text":
+        lines.paint(text.document(made), sys.stdout)
+    else:
+        sys.stdout.write(render(made, format_))
+    if made.outliers:
+        from advisor.core.fleet import OutliersFound
+
+        raise OutliersFound(f"{wording.title(made)}: {', '.join(machine.name for machine in made.outliers[:5])}")

@@ -1,0 +1,91 @@
+"""What machines of one kind have in common: a baseline without the bad ones, a spread that they do not widen.
+
+The baseline is made as Microsoft's SuperBench makes it (`fix_threshold` of
+superbench/analyzer/baseline_generation.py, with the −5 % of its variance rule): the mean of all, those that are more
+than 5 % worse dropped, the mean of the rest, until none is dropped. The spread is the median absolute deviation,
+times 1.4826 as for normal values; half of the machines would have to be bad to widen it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from advisor.core.errors import AdvisorError
+from advisor.core.fleet import Baseline, Better, Reading
+from advisor.core.report import plain_values
+
+SCHEMA = "rn50-advisor/baseline/1"
+DROP = 0.05
+# Machines differ by a hundredth without any being bad: a smaller spread is luck, or a number that is rounded.
+SPREAD_MIN = 0.01
+_NORMAL = 1.4826
+
+
+def iterative_baseline(values: Sequence[float], better: Better) -> float:
+    """Mean of those that are not more than 5 % worse than it. Raises ValueError for no values."""
+    if not values:
+        raise ValueError("a baseline of nothing")
+    kept = np.asarray(values, dtype=np.float64)
+    while True:
+        mean = float(kept.mean())
+        worse = (kept - mean) if better == "lower" else (mean - kept)
+        staying = kept[worse <= DROP * abs(mean)]
+        if staying.size in (0, kept.size):
+            return mean
+        kept = staying
+
+
+def baseline_of(group: str, component: str, readings: Sequence[Reading]) -> Baseline:
+    """Of one component over all machines of a group. Raises ValueError for none."""
+    values = np.asarray([reading.value for reading in readings], dtype=np.float64)
+    first, median = readings[0], float(np.median(values))
+    scales = [reading.scale for reading in readings if reading.scale is not None]
+    scale = float(np.median(scales)) if scales else None
+    mad = float(np.median(np.abs(values - median)))
+    return Baseline(
+        group,
+        component,
+        first.unit,
+        first.better,
+        _beside_a_step(values, scale, first.better) if scale else iterative_baseline(values.tolist(), first.better),
+        median,
+        max(_NORMAL * mad, SPREAD_MIN * (abs(median) if scale is None else scale)),
+        len(readings),
+        scale=scale,
+    )
+
+
+def _beside_a_step(values: np.ndarray[Any, np.dtype[np.float64]], scale: float, better: Better) -> float:
+    """A phase is worse by a share of the step, not by one of itself: a wait of a hundredth may double."""
+    rest = values - scale if better == "higher" else values + scale
+    return iterative_baseline(rest.tolist(), better) + (scale if better == "higher" else -scale)
+
+
+def save(path: Path, baselines: Sequence[Baseline]) -> None:
+    """Raises AdvisorError."""
+    document = {"schema": SCHEMA, "baselines": [plain_values(one) for one in baselines]}
+    try:
+        path.write_text(json.dumps(document, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise AdvisorError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def load(path: Path) -> Mapping[tuple[str, str], Baseline]:
+    """By group and component. Raises AdvisorError for anything that `save` has not written."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        if document["schema"] != SCHEMA:
+            raise AdvisorError(f"{path} holds no baselines of this version: {document['schema']!r}")
+        found = [Baseline(**{**one, "source": "file"}) for one in document["baselines"]]
+    except OSError as error:
+        raise AdvisorError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise AdvisorError(
+            f"{path} holds no baselines: {error}", "made by: rn50-advisor fleet --save-baseline F"
+        ) from error
+    return {(one.group, one.component): one for one in found}

@@ -1,0 +1,162 @@
+"""Ranks machines by how far they are from others of their kind. Pure.
+
+A component is an outlier where it is both unusual and worse than the baseline by more than 5 %: of two hundred alike
+machines some are always the slowest, and some components differ by a tenth among good ones. Unusual is what chance
+would bring in one of a hundred fleets; the fewer machines there are, the less their own spread is to be trusted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import NormalDist
+
+import numpy as np
+
+from advisor.core.fleet import Baseline, Deviation, Difference, Fleet, FleetMachine, Reading, Source, Unread
+from advisor.fleet.baseline import DROP, baseline_of
+from advisor.fleet.readings import Told, worth_ranking
+
+MACHINES_MIN = 6  # of five the median deviation says nothing: the odd one would have to be 14 of them away
+_CHANCE = 0.01
+# How much farther than normal values the worst of a few machines lies from their median, in their own median deviations:
+# 3.5 times for 6, 1.75 for 20, 1.1 for 200. By 400,000 drawn values for each number, ten components a machine.
+_FEW = 15.0
+USUAL_SHARE = 0.8  # of a group: what so many are alike in is the usual
+_SCORE_MAX = 99.0
+
+
+@dataclass(slots=True)
+class _Machine:
+    name: str
+    group: str
+    sources: list[Source] = field(default_factory=list)
+    readings: dict[str, list[Reading]] = field(default_factory=dict)
+    facts: dict[str, str] = field(default_factory=dict)
+
+    def reading(self, component: str) -> Reading | None:
+        """The median of several results: one machine measured three times is one machine."""
+        found = self.readings.get(component)
+        if not found:
+            return None
+        return Reading(float(np.median([r.value for r in found])), found[0].unit, found[0].better, found[0].scale)
+
+
+def rank(
+    told: Sequence[Told], unread: Sequence[Unread] = (), *, stored: Mapping[tuple[str, str], Baseline] | None = None
+) -> Fleet:
+    """The worst machine first. `stored`: baselines to judge by instead of the fleet's own."""
+    machines = _machines(told)
+    groups: dict[str, list[_Machine]] = {}
+    for machine in machines:
+        groups.setdefault(machine.group, []).append(machine)
+    baselines: list[Baseline] = []
+    ranked: list[FleetMachine] = []
+    notes: list[str] = []
+    for group, members in sorted(groups.items()):
+        own = _baselines(group, members, stored or {})
+        baselines += own.values()
+        usual = _usual(members)
+        enough = len(members) >= MACHINES_MIN
+        if not enough and not any(one.source == "file" for one in own.values()):
+            few = f"{len(members)} machine{'s' if len(members) > 1 else ''}"
+            notes.append(
+                f"{group}: {few}, fewer than the {MACHINES_MIN} among which an outlier can be told; only ranked"
+            )
+        ranked += [_ranked(machine, own, usual, values=len(own) * len(members), enough=enough) for machine in members]
+    ordered = sorted(ranked, key=lambda machine: (machine.score, machine.name))
+    return Fleet(tuple(ordered), tuple(baselines), tuple(unread), tuple(notes))
+
+
+def unusual_from(machines: int, values: int) -> float:
+    """From how many deviations on a value is unusual, of so many in the group and a spread measured on so many machines."""
+    return NormalDist().inv_cdf(1 - _CHANCE / max(values, 1)) * (1 + _FEW / machines)
+
+
+def _machines(told: Sequence[Told]) -> list[_Machine]:
+    """Results of one host are one machine; a host of which only some results name GPUs is of the group that they name."""
+    named: dict[str, str] = {}
+    for one in told:
+        if one.group != "no GPU" or one.machine not in named:
+            named[one.machine] = one.group
+    found: dict[str, _Machine] = {}
+    for one in sorted(told, key=lambda result: result.source.made or 0.0):
+        machine = found.setdefault(one.machine, _Machine(one.machine, named[one.machine]))
+        machine.sources.append(one.source)
+        machine.facts.update(one.facts)
+        for component, reading in one.readings.items():
+            machine.readings.setdefault(component, []).append(reading)
+    return list(found.values())
+
+
+def _baselines(
+    group: str, members: Sequence[_Machine], stored: Mapping[tuple[str, str], Baseline]
+) -> dict[str, Baseline]:
+    found = {}
+    for component in sorted({component for machine in members for component in machine.readings}):
+        readings = {m.name: r for m in members if (r := m.reading(component)) is not None}
+        if (group, component) in stored:
+            found[component] = stored[group, component]
+        elif worth_ranking(component, readings):
+            found[component] = baseline_of(group, component, list(readings.values()))
+    return found
+
+
+def _ranked(
+    machine: _Machine, baselines: Mapping[str, Baseline], usual: Mapping[str, str], *, values: int, enough: bool
+) -> FleetMachine:
+    deviations = []
+    for component, base in baselines.items():
+        reading = machine.reading(component)
+        if reading is not None:
+            deviations.append(_deviation(reading, base, values=values, enough=enough))
+    deviations.sort(key=lambda one: (not one.outlier, one.score, one.deviation or 0.0, one.component))
+    worst = deviations[0] if deviations else None
+    differing = [
+        Difference(name, machine.facts[name], most)
+        for name, most in usual.items()
+        if machine.facts.get(name, most) != most
+    ]
+    missing = [c for c, base in baselines.items() if c not in machine.readings and base.machines >= MACHINES_MIN]
+    return FleetMachine(
+        name=machine.name,
+        group=machine.group,
+        score=min(0.0, worst.score) if worst else 0.0,
+        outlier=any(one.outlier for one in deviations),
+        worst=worst.component if worst is not None and worst.score < 0 else None,
+        results=tuple(machine.sources),
+        deviations=tuple(deviations),
+        differences=tuple(differing),
+        missing=tuple(missing),
+    )
+
+
+def _deviation(reading: Reading, base: Baseline, *, values: int, enough: bool) -> Deviation:
+    sign = 1.0 if base.better == "higher" else -1.0
+    apart = sign * (reading.value - base.median)
+    score = apart / base.spread if base.spread > 0 else np.sign(apart) * _SCORE_MAX
+    whole = abs(base.baseline) if base.scale is None else base.scale
+    share = sign * (reading.value - base.baseline) / whole if whole > 0 else None
+    judged = (enough or base.source == "file") and base.machines >= MACHINES_MIN
+    outlier = judged and score <= -unusual_from(base.machines, values) and (share is None or share < -DROP)
+    return Deviation(
+        base.component,
+        reading.value,
+        base.unit,
+        base.baseline,
+        share,
+        float(np.clip(score, -_SCORE_MAX, _SCORE_MAX)),
+        bool(outlier),
+    )
+
+
+def _usual(members: Sequence[_Machine]) -> dict[str, str]:
+    """Facts that nearly all machines of a group share."""
+    found = {}
+    for name in sorted({name for machine in members for name in machine.facts}):
+        values = Counter(machine.facts[name] for machine in members if name in machine.facts)
+        value, count = values.most_common(1)[0]
+        if len(members) >= MACHINES_MIN and count >= USUAL_SHARE * sum(values.values()):
+            found[name] = value
+    return found

@@ -1,0 +1,66 @@
+"""How machines of a fleet and their deviations are said, in every output alike."""
+
+from __future__ import annotations
+
+from advisor.core import format as fmt
+from advisor.core.fleet import Deviation, Fleet, FleetMachine
+
+MACHINE_COLUMNS = ("machine", "kind", "score", "results", "worst component", "value", "baseline", "deviation")
+DEVIATION_COLUMNS = ("component", "value", "baseline", "deviation", "score")
+_SHOWN = 3  # components of one machine, where all would be too many
+
+
+def title(fleet: Fleet) -> str:
+    """`200 machines, 3 outliers`."""
+    outliers = len(fleet.outliers)
+    return f"{fmt.counted(len(fleet.machines), 'machine')}, {fmt.counted(outliers, 'outlier') if outliers else 'no outlier'}"
+
+
+def outlier(machine: FleetMachine) -> str:
+    """`node17 (8 × A100-SXM): memory.copy_gb_per_s 12 GB/s, 38 % worse than 19.4 GB/s; …`."""
+    said = [deviating(one) for one in machine.deviations if one.outlier]
+    more = f"; {len(said) - _SHOWN} more" if len(said) > _SHOWN else ""
+    differs = [f"{d.name} is {d.value}, of the others {d.usual}" for d in machine.differences[:_SHOWN]]
+    return f"{machine.name} ({machine.group}): " + "; ".join(said[:_SHOWN]) + more + "".join(f"; {d}" for d in differs)
+
+
+def deviating(one: Deviation) -> str:
+    value, baseline = fmt.amount(one.value, one.unit, one.component), fmt.amount(one.baseline, one.unit, one.component)
+    return f"{one.component} {value}, {apart(one)} than {baseline}"
+
+
+def apart(one: Deviation) -> str:
+    if one.deviation is None:
+        return "worse" if one.score < 0 else "better"
+    word = "worse" if one.deviation < 0 else "better"
+    return f"{fmt.share(abs(one.deviation))} {word}"
+
+
+def signed(one: Deviation) -> str:
+    """`−38 %`: negative is worse, whichever way the number goes."""
+    return fmt.DASH if one.deviation is None else f"{100 * one.deviation:+.0f} %".replace("-", "−")
+
+
+def results(machine: FleetMachine) -> str:
+    """`triage keep, bench`."""
+    return ", ".join(dict.fromkeys(f"{one.kind} {one.state}".strip() for one in machine.results))
+
+
+def score(value: float) -> str:
+    return f"{value:.1f}".replace("-", "−") if abs(value) >= 0.05 else "0"
+
+
+def machine_row(machine: FleetMachine) -> list[str]:
+    worst = next((one for one in machine.deviations if one.component == machine.worst), None)
+    head = [machine.name, machine.group, score(machine.score), results(machine)]
+    if worst is None:
+        return [*head, "", fmt.DASH, fmt.DASH, fmt.DASH]
+    return [*head, worst.component, *_amounts(worst), signed(worst)]
+
+
+def deviation_row(one: Deviation) -> list[str]:
+    return [one.component, *_amounts(one), signed(one), score(one.score) + (" outlier" if one.outlier else "")]
+
+
+def _amounts(one: Deviation) -> tuple[str, str]:
+    return fmt.amount(one.value, one.unit, one.component), fmt.amount(one.baseline, one.unit, one.component)

@@ -39,8 +39,9 @@ EXIT_CODES = """\b
 Exit codes: `run` ends exactly as the job does. Otherwise 0, or
    1  something failed            70  a bug in rn50-advisor
    2  not a readable run          78  a bad configuration
-   3  compare: slower than        127  the job's command was not found
-      --max-regression allows;
+   3  compare, bench: slower      127  the job's command was not found
+      than --max-regression
+      allows; fleet: an outlier;
       triage: fix a setting
    4  compare: not comparable;
       triage: hand it back

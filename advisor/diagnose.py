@@ -17,6 +17,7 @@ from advisor.core.report import Job, Report
 from advisor.core.worker_curve import WorkerCurve, worker_curve
 from advisor.edits.attach import with_edits
 from advisor.engine import Judgement, judge
+from advisor.triaged import with_machine, without_triage
 from rules.reading import room_for_workers
 from rules.registry import all_rules
 from rules.rule import Rule
@@ -33,12 +34,13 @@ def diagnose(recording: Recording, config: Config | None = None) -> Report:
     """Pure but for the set of installed rules: the same recording always gives the same report."""
     analysis = analyse(recording)
     judgement = with_hosts(judge(analysis, _rules(), config or Config()), analysis)
+    findings = with_machine(judgement.findings, recording.meta.environment)
     return Report(
         verdict=judgement.verdict,
         job=_job(analysis),
         throughput=analysis.throughput,
         step_time=analysis.step_time,
-        findings=with_edits(judgement.findings, analysis, recording.sources),
+        findings=with_edits(findings, analysis, recording.sources),
         outcomes=judgement.outcomes,
         budget=analysis.budget,
         capacities=analysis.capacities,
@@ -113,7 +115,7 @@ def _environment(recording: Recording) -> dict[str, Any]:
         "cwd": meta.cwd,
         "advisor": meta.advisor_version,
         "started": meta.started_unix_s,
-        **meta.environment,
+        **without_triage(meta.environment),
     }
 
 

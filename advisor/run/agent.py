@@ -45,7 +45,7 @@ class Agent:
         assert plan.run_folder is not None
         self._plan = plan
         self._options = plan.options
-        self._environment: dict[str, Any] = kept_environment()
+        self._environment: dict[str, Any] = kept_environment(plan.run_folder)
         self._cost = CostBook(
             budget=plan.options.overhead_budget, grace_s=plan.options.stack_dense_s, own_before_s=plan.began_cpu_s
         )

@@ -9,6 +9,7 @@ from typing import Any
 
 from advisor.run.companion import Plan
 from advisor.run.environment import inherited_environment
+from advisor.run.machine import known_machine
 from advisor.run.ringfolder import start_ticks
 from advisor.store.secrets import redact_argv, redact_environment
 from probes.host.process_tree import boot_offset_ns
@@ -25,13 +26,15 @@ def first_meta(plan: Plan) -> dict[str, Any]:
         "host": os.uname().nodename,
         "started_unix_s": plan.began_unix_s,
         "started_ns": plan.began_ns,
-        "environment": kept_environment(),
+        "environment": kept_environment(plan.run_folder),
     }
 
 
-def kept_environment() -> dict[str, Any]:
+def kept_environment(run_folder: Path | None) -> dict[str, Any]:
+    """Variables, and what a triage has found of the machine, where one lies beside the runs."""
     variables = {os.fsdecode(name): os.fsdecode(value) for name, value in inherited_environment().items()}
-    return {"variables": redact_environment(variables)}
+    triage = known_machine(run_folder.parent) if run_folder is not None else {}
+    return {"variables": redact_environment(variables), **({"triage": triage} if triage else {})}
 
 
 def _working_directory() -> str:

@@ -1,0 +1,66 @@
+"""What a triage of the machine adds to the findings of a run on it: what the box was measured to do, beside what such boxes do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from advisor.core import format as fmt
+from advisor.core.findings import Evidence, Finding
+
+# By rule, the checks that speak of the same thing; `{gpu}` stands for each of the finding's GPUs.
+CITED: Mapping[str, tuple[str, ...]] = {
+    "CPU001": ("cpu.cores_allowed", "cpu.throttled_share"),
+    "CPU002": ("cpu.steal_share",),
+    "CPU003": ("cpu.others_cores", "decode.images_per_core_s"),
+    "CPU004": ("numa.nodes",),
+    "CPU005": ("cpu.cores_allowed", "cpu.threads_per_core"),
+    "DAT001": ("decode.images_per_core_s", "decode.images_all_cores_s"),
+    "MEM001": ("memory.limit_bytes", "memory.available_bytes", "psi.memory_share"),
+    "DSK001": ("disk.sequential_mb_per_s", "disk.small_reads_per_s"),
+    "DSK002": ("disk.limit_mb_per_s", "disk.limit_reads_per_s", "disk.sequential_mb_per_s", "disk.small_reads_per_s"),
+    "GPU001": ("gpu.{gpu}.throttled_share", "gpu.{gpu}.sustained_share"),
+    "GPU006": ("gpu.{gpu}.pcie_link_gb_per_s", "gpu.{gpu}.h2d_pinned_gb_per_s"),
+    "GPU007": ("gpu.{gpu}.errors", "gpu.{gpu}.ecc_uncorrected"),
+    "GPU008": ("gpu.{gpu}.nvlinks_active", "gpu.allreduce_1024_mib_gb_per_s"),
+    "CMP008": ("gpu.{gpu}.hbm_gb_per_s", "gpu.{gpu}.matmul_bf16_tflop_per_s"),
+}
+_MOST = 3  # of one finding: it is its own evidence first
+
+
+def with_machine(findings: tuple[Finding, ...], environment: Mapping[str, Any]) -> tuple[Finding, ...]:
+    """The findings with what the triage of the run's machine says, where there is one."""
+    known = environment.get("triage")
+    checks = known.get("checks") if isinstance(known, Mapping) else None
+    if not isinstance(checks, Mapping):
+        return findings
+    return tuple(
+        replace(finding, evidence=(*finding.evidence, *list(_cited(finding, checks))[:_MOST])) for finding in findings
+    )
+
+
+def without_triage(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """The environment with the verdict alone: the rest is told where it belongs."""
+    told = dict(environment)
+    known = told.get("triage")
+    if isinstance(known, Mapping):
+        told["triage"] = known.get("verdict")
+    return told
+
+
+def _cited(finding: Finding, checks: Mapping[str, Any]) -> Iterator[Evidence]:
+    for pattern in CITED.get(finding.rule, ()):
+        names = [pattern.format(gpu=gpu) for gpu in finding.scope.gpus] if "{gpu}" in pattern else [pattern]
+        for name in names:
+            check = checks.get(name)
+            if isinstance(check, Mapping) and check.get("state") in ("ok", "low", "bad"):
+                yield _evidence(name, check)
+
+
+def _evidence(name: str, check: Mapping[str, Any]) -> Evidence:
+    lo, hi, unit = check.get("lo"), check.get("hi"), str(check.get("unit") or "")
+    usual = f"at least {fmt.quantity(lo, unit)}" if lo is not None else f"at most {fmt.quantity(hi, unit)}"
+    expected = f", {usual} expected ({check.get('source')})" if lo is not None or hi is not None else ""
+    note = f"triage of this machine: {check['state']}{expected}"
+    return Evidence(name, check.get("value"), unit, lo if lo is not None else hi, note)

@@ -1,0 +1,88 @@
+"""A run on a machine that was triaged since its last boot cites it; any other file beside the runs changes nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from probe_trees import write_tree
+
+from advisor.core.findings import Affected, Evidence, Finding
+from advisor.core.triage import BOOT_ID, MADE_AT, Band, Triage
+from advisor.run.machine import FILE_NAME, known_machine
+from advisor.triage.found import fact, judged, unproved
+from advisor.triage.runner import conclude
+from advisor.triaged import CITED, with_machine, without_triage
+from rules.registry import all_rules
+
+BOOT = "6f1d2f6e-0000-4000-8000-000000000001"
+
+
+def triage(boot: str = BOOT) -> Triage:
+    slow = judged(
+        "disk.sequential_mb_per_s", 20.0, "MB/s", Band(93.75, None, "AWS gp3"), remedy="fix", hint="slow", why="slow"
+    )
+    return conclude(
+        [
+            fact(BOOT_ID, boot),
+            fact(MADE_AT, "2026-01-01T00:00:00+00:00"),
+            slow,
+            unproved(
+                judged("disk.small_reads_per_s", 3.0, "files/s", Band(800.0, None, "AWS gp3")), "others were busy"
+            ),
+            judged("gpu.3.throttled_share", 0.6, "share", Band(None, 0.02, "rule GPU001"), hint="hot"),
+            fact("gpu.3.sustained_share", 0.9, "share"),
+        ]
+    )
+
+
+def machine(tmp_path: Path, text: str) -> dict[str, object]:
+    root = write_tree(tmp_path / "root", {"proc/sys/kernel/random/boot_id": f"{BOOT}\n"})
+    (tmp_path / FILE_NAME).write_text(text)
+    return known_machine(tmp_path, root)
+
+
+def finding(rule: str, *gpus: int) -> Finding:
+    return Finding(rule, "t", "high", 0.9, 1.0, Affected(gpus=gpus), (Evidence("own", 1.0),))
+
+
+def test_the_same_machine_is_cited(tmp_path: Path) -> None:
+    known = machine(tmp_path, json.dumps(triage().as_json()))
+    assert known["verdict"] == "fix" and known["made_at"] == "2026-01-01T00:00:00+00:00"
+    disk, gpu, other = with_machine((finding("DSK001"), finding("GPU001", 3), finding("DAT003")), {"triage": known})
+    own, cited = disk.evidence
+    assert own.metric == "own" and (cited.metric, cited.value, cited.unit, cited.threshold) == (
+        "disk.sequential_mb_per_s",
+        20.0,
+        "MB/s",
+        93.75,
+    )
+    assert "bad, at least 93.8 MB/s expected (AWS gp3)" in cited.note
+    assert [e.metric for e in gpu.evidence] == ["own", "gpu.3.throttled_share", "gpu.3.sustained_share"]
+    assert len(other.evidence) == 1
+    assert without_triage({"triage": known, "host": "x"}) == {"triage": "fix", "host": "x"}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[1]", json.dumps(triage("another").as_json()), json.dumps(conclude([]).as_json())]
+)
+def test_anything_else_beside_the_runs_is_left_alone(tmp_path: Path, text: str) -> None:
+    assert machine(tmp_path, text) == {}
+
+
+def test_without_a_triage_nothing_changes(tmp_path: Path) -> None:
+    assert known_machine(tmp_path) == {}
+    findings = (finding("DSK001"),)
+    for environment in (
+        {},
+        {"triage": "keep"},
+        {"triage": {"checks": 3}},
+        {"triage": {"checks": {"disk.sequential_mb_per_s": 1}}},
+    ):
+        assert with_machine(findings, environment) == findings
+    assert without_triage({"triage": "keep"}) == {"triage": "keep"}
+
+
+def test_every_rule_that_cites_exists() -> None:
+    assert set(CITED) - {"CMP008"} <= {rule.id for rule in all_rules()}

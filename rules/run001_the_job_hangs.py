@@ -22,7 +22,7 @@ from advisor.core.analysis import Analysis, Stall, StalledRank
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, Where
 from rules.rule import Threshold, Thresholds, rule
 
-_OF_HANGS = ("watchdog", "late rank", "mismatched collectives")
+_OF_HANGS = ("watchdog", "watchdog stuck", "late rank", "mismatched collectives")
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
@@ -35,8 +35,9 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     waiting = [rank.rank for rank in stall.ranks if rank.waiting_in_collective]
     place = f" in {culprit.function} ({culprit.file}:{culprit.line})" if culprit.file else ""
     over = "hung" if stall.ended else "hangs"
+    stands = "waits in another collective than the others" if culprit.waiting_in_collective else "stands"
     title = (
-        f"The job {over}: rank {culprit.rank} stands{place}"
+        f"The job {over}: rank {culprit.rank} {stands}{place}"
         if named
         else f"The job {over}: all ranks wait in a collective"
     )
@@ -103,6 +104,8 @@ def _advice(culprit: StalledRank, waiting: list[int], stall: Stall) -> str:
         return f"compare the calls: at the same place {stall.collective.differing}"
     if not culprit.culprit:
         return "compare the calls: all ranks wait, so some rank skipped this collective, or they called different ones"
+    if culprit.waiting_in_collective:
+        return f"compare the calls: rank {culprit.rank} has not come to the collective of the others, or called one too many"
     others = f"; ranks {', '.join(map(str, waiting))} only wait for it" if waiting else ""
     return f"look at rank {culprit.rank}'s line{others}"
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from advisor.analysis.flight import stuck_by_flight
 from advisor.core.analysis import Death, Failure
 from advisor.core.recording import Recording
 
@@ -33,7 +34,8 @@ def _known(kind: str, pattern: str, title: str, advice: str) -> Known:
 KNOWN = (
     _known(
         "mismatched collectives",
-        r"Detected mismatch between collectives on ranks|NCCL WARN Mismatched collective detected",
+        r"Detected mismatch between collectives on ranks|NCCL WARN Mismatched collective detected"
+        r"|op\.preamble\.length <= op\.nbytes",
         "ranks called different collectives",
         "compare what these ranks call at that place: a branch, a shape or a log call that differs between ranks",
     ),
@@ -48,6 +50,19 @@ KNOWN = (
         r"[Cc]aught collective operation timeout: (?:WorkNCCL\(.*?OpType=(\w+))?",
         "the NCCL watchdog gave up on a collective ({0})",
         "find the rank that did not come to it: one that reports no timeout, or whose last enqueued work is behind the others'",
+    ),
+    _known(
+        "watchdog stuck",
+        r"watchdog got stuck for (\d+) seconds|Heartbeat monitor timed out",
+        "the NCCL watchdog itself was stuck (for {0} s)",
+        "a CUDA or NCCL call never returned: look at dmesg for Xid errors, and for a rank that ended unseen; a longer "
+        "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC only where such a long call is normal",
+    ),
+    _known(
+        "different models",
+        r"DDP expects same model across all ranks|appears not to match sizes of the same param in process",
+        "the ranks wrapped different models in DDP",
+        "build the model from the same arguments on every rank: a class count or a checkpoint that only some ranks load",
     ),
     _known(
         "one GPU for two ranks",
@@ -85,7 +100,7 @@ KNOWN = (
         "rendezvous",
         r"Rendezvous(?:Connection|Timeout|Closed|State)?Error|client socket has (?:timed out|failed to connect)"
         r"|seconds waiting for (?:clients|workers)\. (\d+/\d+)|[Tt]imed out initializing process group in store based barrier"
-        r"|connect\(\) timed out",
+        r"|connect\(\) timed out|wait timeout after \d+ms, keys|DistStoreError: Socket Timeout|gai error: -\d+",
         "the ranks did not find each other ({0} came)",
         "the same MASTER_ADDR, port, number of nodes and rendezvous id everywhere; a firewall; a rank that died before it came",
     ),
@@ -131,6 +146,7 @@ KNOWN = (
 _CONSEQUENCE = re.compile(
     r"Connection (?:closed|reset) by (?:remote )?peer|remote process exited or there was a network error|ncclRemoteError"
     r"|NCCL communicator was aborted|ChildFailedError|ProcessExitedException|SignalException|closing signal SIG"
+    r"|Observed flight recorder dump signal from another rank|Failed to check the .should dump. flag"
     r"|Broken pipe|[Ss]ocket closed|failed to recv|Connection was likely closed|taking the entire process down"
     r"|Timed out waiting \d+ms for (?:recv|send)|Application timeout caused pair closure|failed \(exitcode"
 )
@@ -181,7 +197,26 @@ def failure_of(recording: Recording, deaths: Sequence[Death]) -> Failure | None:
         return Failure(
             "exception", first.exception.partition("\n")[0][:_LINE_MAX], "", first.rank, first.exception[:_LINE_MAX]
         )
-    return _before_training(recording) or _in_output(_output(recording))
+    return _before_training(recording) or _behind_in_flight(recording, _in_output(_output(recording)))
+
+
+def _behind_in_flight(recording: Recording, found: Failure | None) -> Failure | None:
+    """Of a watchdog's end whose lines name nobody: the one rank that is behind in the dumps which the watchdogs left."""
+    if found is None or found.rank is not None or not found.kind.startswith("watchdog"):
+        return found
+    dumps = {
+        int(rank): [dump]
+        for event in recording.events
+        if event.kind == "flight"
+        for rank, dump in (event.data.get("ranks") or {}).items()
+    }
+    stuck = stuck_by_flight(dumps)
+    if stuck is None:
+        return found
+    size = f" of {stuck.elements} elements" if stuck.elements else ""
+    which = stuck.differing or f"{stuck.kind}{size}, number {stuck.number}: rank {', '.join(map(str, stuck.missing))} not in it"
+    line = f"{found.line}; {stuck.source}: {which}"[:_LINE_MAX]
+    return replace(found, rank=stuck.missing[0] if len(stuck.missing) == 1 else None, line=line)
 
 
 def _before_training(recording: Recording) -> Failure | None:

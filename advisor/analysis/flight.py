@@ -25,6 +25,7 @@ class Recorded:
     name: str  # as torch's profiler calls it: `gloo:all_reduce`, `nccl:_all_gather_base`
     state: str  # scheduled, started, completed; gloo's stay scheduled
     sizes: tuple[tuple[int, ...], ...]
+    created_ns: int = 0  # wall clock
 
     @property
     def kind(self) -> str:
@@ -49,30 +50,37 @@ def entries(dump: Row) -> tuple[Recorded, ...]:
                 sizes=tuple(tuple(map(_number, size)) for size in sizes if isinstance(size, (list, tuple)))
                 if isinstance(sizes, (list, tuple))
                 else (),
+                created_ns=_number(entry.get("time_created_ns")),
             )
         )
     return tuple(found)
 
 
 def stuck_by_flight(dumps: Mapping[int, Sequence[Row]]) -> StuckCollective | None:
-    """By each rank's dumps. None where they tell of no rank that is behind or calls another collective than the rest."""
+    """By each rank's dumps. None where they tell of no rank that is behind or calls another collective than the rest.
+
+    Ranks that wait for each other in two groups stand in both: it began with the call that was made first.
+    """
     last: dict[str, dict[int, dict[int, Recorded]]] = {}  # group -> rank -> number -> entry
     for rank, several in dumps.items():
         for dump in several:
             for entry in entries(dump):
                 last.setdefault(entry.group, {}).setdefault(rank, {})[entry.number] = entry
     found = [stuck for group, ranks in last.items() if (stuck := _in_group(ranks, _members(dumps, group)))]
-    return max(found, key=lambda stuck: (bool(stuck.differing), len(stuck.present)), default=None)
+    return min(found, key=lambda known: known[0], default=(0, None))[1]
 
 
-def _in_group(ranks: Mapping[int, Mapping[int, Recorded]], members: frozenset[int]) -> StuckCollective | None:
+def _in_group(
+    ranks: Mapping[int, Mapping[int, Recorded]], members: frozenset[int]
+) -> tuple[int, StuckCollective] | None:
+    """The collective that not all have begun, or at which they differ, and when the first of them called it."""
     reached = {rank: max(known) for rank, known in ranks.items() if known}
     if len(reached) < 2:
         return None
     for number in sorted(set.intersection(*(set(ranks[rank]) for rank in reached))):
         called = {rank: ranks[rank][number] for rank in reached}
         if len({(entry.kind, entry.sizes) for entry in called.values()}) > 1 and _same_by_rule(called):
-            return _differing(number, called)
+            return min(entry.created_ns for entry in called.values()), _differing(number, called)
     most, least = max(reached.values()), min(reached.values())
     if most == least:
         return None
@@ -81,7 +89,7 @@ def _in_group(ranks: Mapping[int, Mapping[int, Recorded]], members: frozenset[in
     present = tuple(sorted(rank for rank, there in reached.items() if there >= number))
     entry = next((ranks[rank][number] for rank in present if number in ranks[rank]), ranks[present[0]][most])
     missing = tuple(sorted(rank for rank, there in reached.items() if there < number))
-    return StuckCollective(
+    stuck = StuckCollective(
         kind=entry.kind,
         number=number,
         group_size=len(members) or len(reached),
@@ -90,6 +98,7 @@ def _in_group(ranks: Mapping[int, Mapping[int, Recorded]], members: frozenset[in
         elements=sum(_product(size) for size in entry.sizes) or None,
         source="torch's flight recorder",
     )
+    return entry.created_ns, stuck
 
 
 def _same_by_rule(called: Mapping[int, Recorded]) -> bool:

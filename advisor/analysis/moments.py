@@ -176,7 +176,8 @@ def _stalled_ranks(event: Event, missing: frozenset[int]) -> tuple[StalledRank, 
         frames = list(row.get("frames") or ())
         # DDP waits for its all-reduce inside the backward, where no Python frame tells
         inside = (row.get("collective") or {}).get("inside_s") is not None
-        waiting = inside or (row.get("phase") == "backward" and several) or any(_in_collective(f) for f in frames[:6])
+        in_backward = row.get("phase") == "backward" and several and int(row["rank"]) not in missing
+        waiting = inside or in_backward or any(_in_collective(f) for f in frames[:6])
         user = row.get("user") or (frames[0] if frames else {})
         since_s = max(0.0, (event.t_ns - int(row.get("since_ns", event.t_ns))) / 1e9)
         rows.append((row, frames, waiting, user, since_s))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import deque
@@ -14,17 +15,20 @@ from advisor.run.companion import Plan
 from advisor.run.cost import CostBook
 from advisor.run.deaths import DeathDesk, OomLedger
 from advisor.run.deep import Candidate, DeepDesk
+from advisor.run.flight_files import found_dumps
 from advisor.run.follow import Followers
 from advisor.run.hostwatch import HostNews, HostWatch, MachineNews, MountNews, News
 from advisor.run.lastwords import last_words
 from advisor.run.making import Maker
 from advisor.run.meta import first_meta, kept_environment, startup_s
+from advisor.run.nccl_lines import NcclLines
 from advisor.run.notes import Notes
 from advisor.run.options import RunOptions
 from advisor.run.roster import Roster
 from advisor.run.sources import SourceNews
 from advisor.run.stacks import StackWatch, Watched
 from advisor.store.failure import RecordingStopped
+from advisor.store.schema import OUTPUT_NAME
 from advisor.store.secrets import redact_argv
 from probes.host.deaths import Death
 
@@ -74,6 +78,7 @@ class Agent:
             mode=plan.options.deep,
             budget=plan.options.overhead_budget,
         )
+        self._nccl = NcclLines(self._writer.folder / OUTPUT_NAME, os.environ, now_s=time.monotonic())
         self._missed: deque[Death] = deque()
         self._self_ns: dict[int, tuple[int, int]] = {}
         self._told_recorder_cost = False
@@ -107,6 +112,8 @@ class Agent:
         self._record(lambda: self._last_words(answered))
         if exit_code or signal:
             self._record(lambda: self._keep_output(ended_ns))
+            self._record(lambda: self._keep_flight(ended_ns))
+        self._record(self._keep_nccl)
         end = {"ended_ns": ended_ns, "exit_code": exit_code, "exit_signal": signal, "agent": self._account()}
         self._record(lambda: self._writer.put_meta(**end))
         self._part.finish()
@@ -203,6 +210,8 @@ class Agent:
         self._stacks.makers = self._makers()
         self._look_deep()
         self._mind_the_cost()
+        if self._nccl.due(time.monotonic()):
+            self._keep_nccl()
         self._writer.commit()
 
     def _watched(self) -> tuple[Watched, ...]:
@@ -308,6 +317,19 @@ class Agent:
             )
         self._tell_survivors()
         self._followers.close()
+
+    def _keep_flight(self, ended_ns: int) -> None:
+        """What a watchdog that ended the job has written of the last collectives."""
+        dumps = found_dumps(os.environ, self._plan.began_unix_s)
+        if dumps:
+            data = {"ranks": {str(rank): dump for rank, dump in dumps.items()}}
+            self._writer.put_event(Event(ended_ns, "flight", None, None, data))
+
+    def _keep_nccl(self) -> None:
+        """What NCCL has said of itself, where the user asked it to."""
+        lines = self._nccl.look()
+        if lines:
+            self._writer.put_event(Event(time.perf_counter_ns(), "nccl_log", None, None, {"lines": lines}))
 
     def _keep_output(self, ended_ns: int) -> None:
         """Of a job behind the screen: what it said of its failure."""

@@ -33,6 +33,8 @@ FOLLOWING = [
     "torch.distributed.elastic.multiprocessing.api.SignalException: Process 4711 got signal: 15",
     "W0612 torch/distributed/elastic/multiprocessing/api.py:863] Sending process 99 closing signal SIGTERM",
     "torch.distributed.DistBackendError: NCCL communicator was aborted on rank 1.",
+    "[rank1]:[E1019 ProcessGroupNCCL.cpp:1475] [PG 0 Rank 1] Observed flight recorder dump signal from another rank via TCPStore.",
+    '[rank1]:[W1229 ProcessGroupNCCL.cpp:1662] Failed to check the "should dump" flag on TCPStore, with error: Broken pipe',
 ]
 
 
@@ -200,6 +202,18 @@ def test_the_rank_that_is_behind_is_named_and_not_the_first_to_give_up(
 ) -> None:
     found = failure(failed(lines=watchdogs(*enqueued), signals={0: 6}))
     assert (found.kind, found.rank) == ("watchdog", rank)
+
+
+def test_dumps_of_the_watchdogs_name_the_rank_that_their_lines_do_not() -> None:
+    def dump(last: int) -> dict[str, Any]:
+        entry = {"process_group": ["0", "default_pg"], "profiling_name": "nccl:all_reduce", "input_sizes": [[8]]}
+        return {"entries": [{**entry, "collective_seq_id": n} for n in range(1570, last + 1)]}
+
+    made = failed(lines=watchdogs(1582, 1582), signals={0: 6})
+    flight = Event(FIRST_STEP_NS, "flight", None, None, {"ranks": {"0": dump(1582), "1": dump(1579), "2": dump(1582)}})
+    found = failure(replace(made, events=(*made.events, flight)))
+    assert (found.kind, found.rank) == ("watchdog", 1) and "all_reduce of 8 elements, number 1580" in found.line
+    assert failure(made).rank is None
 
 
 def test_a_job_that_ended_well_has_not_failed() -> None:

@@ -57,6 +57,15 @@ def test_different_collectives_at_one_place_are_told_with_their_sizes() -> None:
     assert other_size is not None and "rank 1: all_reduce of 2048" in other_size.differing
 
 
+def test_of_ranks_that_wait_for_each_other_in_two_groups_the_earlier_call_counts() -> None:
+    pairs = {"process_group": ["1", "metrics"]}
+    at = {"time_created_ns": 1}
+    one = dump(entry(6), entry(4, **pairs), entry(5, **pairs, **at))  # rank 1 has not made this call, and goes on
+    other = dump(entry(6), entry(4, **pairs), entry(7))
+    stuck = stuck_by_flight({0: one, 1: other})
+    assert stuck is not None and (stuck.number, stuck.present, stuck.missing) == (5, (0,), (1,))
+
+
 def test_gathers_may_differ_in_size() -> None:
     assert stuck_by_flight({0: dump(entry(7, "nccl:all_gather")), 1: dump(entry(7, "nccl:all_gather", 9))}) is None
 

@@ -34,6 +34,16 @@ SCENARIOS = (
         note="the first rank averages its loss, the second goes on to the next step: both wait in a collective",
     ),
     Scenario(
+        name="hang-in-a-collective-that-one-skips",
+        family="endings",
+        job=failing("skips"),
+        truth=Truth(roots=("RUN001",), ranks=(1,), says="all_reduce"),
+        strength="clear",
+        ending="hangs",
+        onset_step=AT,
+        note="the first rank waits in an average that the second has left out; the second waits for its gradients",
+    ),
+    Scenario(
         name="hang-after-uneven-data",
         family="endings",
         job=failing("uneven"),

@@ -28,7 +28,8 @@ def parse() -> argparse.Namespace:
     add = parser.add_argument
     add("--steps", type=int, default=400)
     add("--at", type=int, default=40, help="the step after which it happens")
-    add("--what", choices=("hang", "collective", "uneven", "kill", "raise", "memory"), required=True)
+    what = ("hang", "collective", "skips", "uneven", "kill", "raise", "memory")
+    add("--what", choices=what, required=True)
     return parser.parse_args()
 
 
@@ -63,6 +64,8 @@ def train(options: argparse.Namespace) -> None:
                 fail(options.what, step, hoard)
                 if options.what == "uneven":
                     return  # its part of the data is shorter
+            if options.what == "skips" and (rank == 0 or step < options.at):
+                dist.all_reduce(loss.detach(), group=metrics)  # the second rank leaves one out
             if rank == 0 and step == options.at and options.what == "collective":
                 dist.all_reduce(loss.detach(), group=metrics)  # an average that only the first rank asks for
             if step >= options.steps:

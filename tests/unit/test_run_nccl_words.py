@@ -1,0 +1,97 @@
+"""What NCCL and its watchdog leave: lines of the output or of `NCCL_DEBUG_FILE`, and dumps of the flight recorder, read without trust."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+
+from advisor.run.flight_files import found_dumps, read_dump
+from advisor.run.nccl_lines import NcclLines, pattern_of, take
+
+SAID = (
+    "node:919:1150 [0] NCCL INFO Using network Socket\n"
+    "epoch 1 loss 0.3\n"
+    "\x1b[31mnode:920:1151 [1] NCCL INFO Using network Socket\x1b[0m\n"
+    "node:919:1150 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] [send] via NET/Socket/0\n"
+    "node:919:1150 [0] NCCL INFO Setting affinity for GPU 0 to ffff\n"
+)
+RECORDED = Path(__file__).with_name("gloo_flight_dump.pickle").read_bytes()  # of torch 2.15
+
+
+def lines(folder: Path, variables: dict[str, str] | None = None) -> NcclLines:
+    return NcclLines(folder / "output.log", variables or {}, now_s=100.0)
+
+
+def test_lines_that_tell_are_kept_once_whoever_says_them(tmp_path: Path) -> None:
+    (tmp_path / "output.log").write_text(SAID)
+    words = lines(tmp_path)
+    assert words.look() == [
+        "node:919:1150 [0] NCCL INFO Using network Socket",
+        "node:919:1150 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] [send] via NET/Socket/0",
+    ]
+    assert words.look() is None, "nothing new"
+    (tmp_path / "output.log").write_text(SAID + "NCCL version 2.21.5+cuda12.4\n")
+    assert len(words.look() or ()) == 3
+
+
+def test_files_that_the_user_named_are_read(tmp_path: Path) -> None:
+    (tmp_path / "nccl.host.77").write_text(SAID)
+    found = lines(tmp_path, {"NCCL_DEBUG_FILE": f"{tmp_path}/nccl.%h.%p"}).look()
+    assert found is not None and len(found) == 2
+    assert lines(tmp_path).look() is None
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern"), [("", ""), ("/dev/stderr", ""), ("/tmp/n.%h.%p", "/tmp/n.*.*"), ("/a[1]/n", "/a[[]1]/n")]
+)
+def test_names_of_files_become_patterns(name: str, pattern: str) -> None:
+    assert pattern_of(name) == pattern
+
+
+def test_secrets_in_a_line_are_masked() -> None:
+    found: dict[str, str] = {}
+    take("h:1:1 [0] NCCL INFO NCCL_CONF_PASSWORD=hunter2 set by environment to x\n", found)
+    assert "hunter2" not in "".join(found.values())
+
+
+def test_looks_are_due_a_few_times(tmp_path: Path) -> None:
+    words = lines(tmp_path)
+    assert [words.due(second) for second in (105.0, 110.0, 110.5, 131.0, 500.0, 900.0)] == [
+        False, True, False, True, True, False,
+    ]  # fmt: skip
+
+
+def test_a_dump_of_torchs_own_is_read() -> None:
+    dump = read_dump(RECORDED)
+    assert dump is not None
+    assert [entry["profiling_name"] for entry in dump["entries"]] == ["gloo:all_reduce", "gloo:barrier"]
+    assert dump["entries"][0]["input_sizes"] == [[4]] and dump["pg_status"]
+
+
+class Evil:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, ("touch evil",)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\x80\x02", pickle.dumps(Evil()), pickle.dumps([1]), pickle.dumps({"entries": 3}), RECORDED[:200]],
+    ids=["empty", "cut off", "a call", "a list", "no entries", "half"],
+)
+def test_what_is_no_dump_is_refused(data: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert read_dump(data) is None and not list(tmp_path.iterdir())
+
+
+def test_dumps_of_this_job_are_found_by_rank(tmp_path: Path) -> None:
+    for rank in (0, 3):
+        (tmp_path / f"trace_{rank}").write_bytes(RECORDED)
+    (tmp_path / "trace_x").write_bytes(RECORDED)
+    os.utime(tmp_path / "trace_3", (50, 50))
+    variables = {"TORCH_FR_DUMP_TEMP_FILE": f"{tmp_path}/trace_"}
+    assert list(found_dumps(variables, 0.0)) == [0, 3]
+    assert list(found_dumps(variables, 1000.0)) == [0]
+    assert not found_dumps({"TORCH_FR_DUMP_TEMP_FILE": f"{tmp_path}/none_"}, 0.0)

@@ -61,18 +61,18 @@ class ProbeCost:
 def host_probes(
     root: Path = Path("/"), *, tree: ProcessTree | None = None, job_pid: int | None = None
 ) -> tuple[Probe, ...]:
-    """Every probe there is."""
+    """Every probe there is. Counters whose growth in a second is looked at closely come first: all are dated by the tick's begin."""
     return (
-        ProcessesProbe(root, tree=tree),
+        DiskProbe(root),
+        NfsProbe(root),
+        NetworkProbe(root),
         CgroupProbe(root),
         CpuProbe(root, job_pid=job_pid),
-        MemoryProbe(root),
-        DiskProbe(root),
         IoLimitsProbe(root),
         AllowancesProbe(root),
-        NfsProbe(root),
+        MemoryProbe(root),
+        ProcessesProbe(root, tree=tree),
         DataFilesProbe(root),
-        NetworkProbe(root),
         GpuProbe(root, tree=tree),
     )
 

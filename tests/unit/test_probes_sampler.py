@@ -151,3 +151,8 @@ def test_all_probes_on_an_empty_machine_report_gaps_and_never_fail(tmp_path: Pat
 @pytest.mark.parametrize("name", SHED_ORDER)
 def test_every_name_in_the_shed_order_is_a_probe(name: str) -> None:
     assert Sampler(host_probes()).shed(name)
+
+
+def test_counters_looked_at_by_the_second_are_read_before_what_takes_long() -> None:
+    names = Sampler(host_probes()).active
+    assert names.index("disk") < names.index("processes") and names.index("network") < names.index("processes")

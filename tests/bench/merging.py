@@ -1,0 +1,245 @@
+"""What it costs to merge a large job live: nodes that send as real ones do, and the processor time and memory of the side that listens.
+
+    python tests/bench/merging.py --nodes 128 --ranks 8
+
+The receiver is a process of its own; the nodes are sockets of this one. Then the report is made of all that came, which is what a screen
+or `rn50-advisor report` would do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests/unit")]
+
+from advisor.core.metrics import SAMPLES, Sample  # noqa: E402
+from advisor.core.recording import Process  # noqa: E402
+from advisor.merge.frames import packed  # noqa: E402
+from advisor.merge.link import GREETING, NONCE_BYTES, PROOF_BYTES, Seal, proof  # noqa: E402
+from advisor.merge.outbox import Outbox  # noqa: E402
+from probes.rank.layout import COMM_FIELDS, KIND_COMM, KIND_STEP, STEP_FIELDS  # noqa: E402
+
+TOKEN = b"0123456789abcdef0123456789abcdef"
+_SECOND = 1_000_000_000
+_SOUND = ("cpu.steal", "psi.", "mem.swap", "mem.oom")  # counters that stand still on a sound host
+_LISTEN = """
+import sys, time
+from pathlib import Path
+from advisor.merge.receiver import Receiver
+r = Receiver(("127.0.0.1", 0), sys.argv[2].encode(), Path(sys.argv[1]), post=print)
+r.start()
+print(r.address[1], flush=True)
+sys.stdin.readline()
+r.finish(20.0)
+print(r.frames, r.refused, flush=True)
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--nodes", type=int, default=128)
+    parser.add_argument("--ranks", type=int, default=8, help="per node")
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--period-s", type=float, default=10.0)
+    parser.add_argument("--step-ms", type=float, default=250.0)
+    arguments = parser.parse_args()
+    needed = arguments.nodes + 64
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4 * needed), hard))
+    with tempfile.TemporaryDirectory() as folder:
+        print(json.dumps(measure(Path(folder), arguments), indent=2))
+
+
+def measure(folder: Path, a: argparse.Namespace) -> dict[str, Any]:
+    nodes = [Sent(number, a) for number in range(a.nodes)]
+    before_s = resource.getrusage(resource.RUSAGE_SELF).ru_utime
+    frames = [[node.frames(round_) for round_ in range(a.rounds)] for node in nodes]
+    making_s = (resource.getrusage(resource.RUSAGE_SELF).ru_utime - before_s) / (a.nodes * a.rounds)
+    steps = [
+        len(body) / a.ranks for of_node in frames for round_ in of_node for kind, body in round_ if kind == "steps"
+    ]
+    listener = subprocess.Popen(
+        [sys.executable, "-c", _LISTEN, str(folder), TOKEN.decode()],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+    assert listener.stdin and listener.stdout
+    port = int(listener.stdout.readline())
+    idle_mb, idle_s = resident_mb(listener.pid), cpu_s(listener.pid)
+    links = [connect(port, node) for node in nodes]
+    joined_s = cpu_s(listener.pid)
+    began_s = time.monotonic()
+    for round_ in range(a.rounds):
+        for link, (number, of_node) in zip(links, enumerate(frames), strict=True):
+            due_s = began_s + a.period_s * (round_ + number / a.nodes)
+            time.sleep(max(0.0, due_s - time.monotonic()))
+            for kind, body in of_node[round_]:
+                link[0].sendall(link[1].sealed(kind, body))
+    time.sleep(max(0.0, began_s + a.period_s * a.rounds - time.monotonic()))
+    wall_s, busy_s, peak_mb = time.monotonic() - began_s, cpu_s(listener.pid) - joined_s, peak_resident_mb(listener.pid)
+    for link in links:
+        link[0].close()
+    told, _ = listener.communicate("\n", timeout=60)
+    inbox = sum(file.stat().st_size for file in folder.iterdir())
+    return {
+        "ranks": a.nodes * a.ranks,
+        "bytes a rank and frame": {"median": statistics.median(steps), "most": max(steps)},
+        "making a frame, CPU ms a node": round(1000 * making_s, 2),
+        "frames taken, refused": told.split()[-2:],
+        "listening, CPU share of one core": round(busy_s / wall_s, 5),
+        "joining, CPU s": round(joined_s - idle_s, 3),
+        "listening, resident MB": {"idle": round(idle_mb, 1), "most": round(peak_mb, 1)},
+        "inbox, MB after": {"minutes": round(wall_s / 60, 1), "MB": round(inbox / 1e6, 2)},
+        **reading(folder),
+    }
+
+
+class Sent:
+    """One node of eight ranks that train in lockstep with all the others, and what it sends in each round."""
+
+    def __init__(self, number: int, a: argparse.Namespace) -> None:
+        self.a, self.number, self.outbox = a, number, Outbox()
+        self.random = np.random.default_rng(number)
+        self.begin_ns = 10_000 * _SECOND + 1000 * number * _SECOND
+        meta = {"name": "job", "argv": ["torchrun", "train.py"], "cwd": "/job", "host": f"node{number:03}"}
+        self.outbox.put_meta({**meta, "started_unix_s": 1.7e9, "started_ns": self.begin_ns})
+        for local in range(a.ranks):
+            rank = number * a.ranks + local
+            self.outbox.put_process(
+                Process(1000 + local, "rank", rank, local, None, 1, "python train.py", self.begin_ns)
+            )
+            told = {"RANK": str(rank), "GROUP_RANK": str(number), "WORLD_SIZE": str(a.nodes * a.ranks)}
+            loader = {"id": 0, "num_workers": 8, "file": "train.py", "line": 90, "dataset": {"type": "ImageFolder"}}
+            self.outbox.put_facts(
+                1000 + local,
+                {"environment_rank": told, "loaders": [loader] * 2, "ddp": [{"bucket_cap_bytes": 1 << 25}]},
+            )
+
+    def frames(self, round_: int) -> list[tuple[str, bytes]]:
+        a = self.a
+        steps = round(1000 * a.period_s / a.step_ms)
+        for local in range(a.ranks):
+            rank = self.number * a.ranks + local
+            rows, stamps = zip(*(self._step(round_ * steps + n, rank) for n in range(steps)), strict=True)
+            self.outbox.put_records(KIND_STEP, rank, [(0, row) for row in rows], None)
+            self.outbox.put_records(KIND_COMM, rank, [(16, row) for row in stamps], None)
+            self.outbox.put_position(rank, "forward", (round_ + 1) * steps, self.begin_ns)
+        now_ns = self.begin_ns + round((round_ + 1) * a.period_s * _SECOND)
+        self.outbox.put_samples(self._samples())
+        found = [("steps", packed(self.outbox.steps_frame(now_ns)))]
+        if round_ == 0:
+            found.insert(0, ("state", packed(self.outbox.state_frame(now_ns))))
+        return found
+
+    def _step(self, step: int, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        length = round(self.a.step_ms * 1e6)
+        start = self.begin_ns + step * length
+        forward = round(length * (0.3 + 0.02 * self.random.random() + (0.2 if rank == 700 else 0.0)))
+        wait, optimizer = round(0.02 * length * self.random.random()), round(0.05 * length)
+        values = {
+            "step": step, "t_start_ns": start, "t_end_ns": start + length, "input_wait_ns": wait, "forward_ns": forward,
+            "backward_ns": length - forward - wait - optimizer, "optimizer_ns": optimizer, "samples": 256, "micro_batches": 1,
+            "forward_cpu_ns": forward // 2, "backward_cpu_ns": length // 3, "run_delay_ns": int(1e6 * self.random.random()),
+        }  # fmt: skip
+        released = start + length - optimizer
+        left = length - forward - wait - optimizer - round(0.4 * length)
+        stamps = {"step": step, "iteration": step, "comm_ns": left + 1, "compute_ns": length // 2, "overlap_ns": 1}
+        stamps |= {
+            "compute_end_ns": released - left,
+            "comm_end_ns": released,
+            "backward_start_ns": released - length // 2,
+        }
+        return tuple(values.get(n, 0) for n in STEP_FIELDS), tuple(stamps.get(n, 0) for n in COMM_FIELDS)
+
+    def _samples(self) -> list[Sample]:
+        host = [m for m, about in SAMPLES.items() if about.scope.split("|")[0] in ("host", "job")]
+        of_rank = [m for m, about in SAMPLES.items() if about.scope == "pid" and m.startswith("cgroup.")]
+        ranks = [
+            Sample(m, f"pid:{1000 + n}", float(self.random.integers(1 << 40)))
+            for m in of_rank
+            for n in range(self.a.ranks)
+        ]
+        gpus = [m for m, about in SAMPLES.items() if about.scope == "gpu"][:30]
+        return [
+            *(Sample(m, "host", 0.0 if m.startswith(_SOUND) else float(self.random.random() * 1e6)) for m in host),
+            *ranks,
+            *(Sample(m, f"gpu:{n}", float(self.random.integers(10_000))) for m in gpus for n in range(self.a.ranks)),
+        ]
+
+
+def connect(port: int, node: Sent) -> tuple[socket.socket, Seal]:
+    link = socket.create_connection(("127.0.0.1", port), 60)
+    theirs = exactly(link, len(GREETING) + NONCE_BYTES)[len(GREETING) :]
+    ours = os.urandom(NONCE_BYTES)
+    link.sendall(ours + proof(TOKEN, b"sender", theirs, ours))
+    exactly(link, PROOF_BYTES)
+    seal = Seal(TOKEN, theirs, ours)
+    link.sendall(seal.sealed("who", f"node {node.number}".encode()))
+    return link, seal
+
+
+def exactly(link: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size and (more := link.recv(size - len(data))):
+        data += more
+    return data
+
+
+def reading(folder: Path) -> dict[str, Any]:
+    from advisor.diagnose import diagnose
+    from advisor.merge.inbox import INBOX_NAME, sent_recordings
+    from advisor.merge.merging import merge
+
+    began_s = time.monotonic()
+    own = sent_recordings(folder / INBOX_NAME)
+    read_s = time.monotonic() - began_s
+    merged = merge(own)
+    merged_s = time.monotonic() - began_s - read_s
+    report = diagnose(merged)
+    whole_s = time.monotonic() - began_s
+    return {
+        "reading, s": round(read_s, 2),
+        "merging, s": round(merged_s, 2),
+        "report, s": round(whole_s - read_s - merged_s, 2),
+        "verdict": f"{report.verdict.rule} {report.verdict.title} {report.verdict.summary[:60]}",
+        "nodes, ranks in the report": [len(report.nodes), len(report.ranks)],
+        "reader, most resident MB": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+    }
+
+
+def cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def resident_mb(pid: int) -> float:
+    return _status_mb(pid, "VmRSS")
+
+
+def peak_resident_mb(pid: int) -> float:
+    return _status_mb(pid, "VmHWM")
+
+
+def _status_mb(pid: int, name: str) -> float:
+    rows = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(row.split()[1]) for row in rows if row.startswith(name + ":")) / 1024
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""A job on several hosts on the screen: ranks with their host, and a line for each of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import sample_reports as samples
+from tui_doubles import Reports, screen_text, settle, shown
+
+from advisor.core.report import HostStrip, NodeStrip, Report
+
+
+def on_two_hosts() -> Report:
+    report = samples.input_bound()
+    ranks = tuple(replace(strip, host=f"node{place}") for place, strip in enumerate(report.ranks))
+    nodes = tuple(
+        NodeStrip(strip.host, (strip.rank,), HostStrip(strip.host, cores=8, busy_cores=3.5), shown=strip.rank == 1)
+        for strip in ranks
+    )
+    return replace(report, ranks=ranks, nodes=nodes)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (140, 50)])
+async def test_ranks_are_shown_with_their_host(size: tuple[int, int]) -> None:
+    async with shown(Reports(on_two_hosts()), size) as (app, pilot):
+        for key in "12345":
+            await pilot.press(key)
+            await settle(app, pilot)
+            text = screen_text(app)
+            if "Ranks ·" in text:
+                assert "node0" in text and "node1" in text
+                return
+    raise AssertionError("no view shows the ranks")
+
+
+async def test_every_host_has_a_line_and_a_lost_one_says_since_when() -> None:
+    report = on_two_hosts()
+    lost = replace(report, nodes=(report.nodes[0], replace(report.nodes[1], lost_after_s=75.0)))
+    async with shown(Reports(lost), (140, 60)) as (app, pilot):
+        seen = ""
+        for key in "12345":
+            await pilot.press(key)
+            await settle(app, pilot)
+            seen += screen_text(app)
+    assert "Hosts · 2" in seen
+    assert "CPU 3.5/8" in seen
+    assert "not heard of since 1m 15s" in seen
+
+
+async def test_a_job_on_one_host_has_no_column_for_it() -> None:
+    async with shown(Reports(samples.input_bound()), (140, 50)) as (app, pilot):
+        for key in "12345":
+            await pilot.press(key)
+            await settle(app, pilot)
+            text = screen_text(app)
+            if "Ranks ·" in text:
+                assert "host " not in text.split("Ranks ·")[1].split("\n")[1]
+                return
+    raise AssertionError("no view shows the ranks")

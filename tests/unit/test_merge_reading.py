@@ -1,0 +1,110 @@
+"""Runs of several nodes in one folder, and a run beside which others lie that were sent to it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+from nodes import two_nodes
+from recordings import plan
+from test_merge_frames import frames_of
+
+from advisor.core.errors import NotARun
+from advisor.core.recording import Recording
+from advisor.merge.inbox import Inbox
+from advisor.merge.reading import read_job, resolve_job, written_files
+from advisor.store.bundle import make_bundle
+from advisor.store.writer import RunWriter
+from probes.rank.layout import COMM_FIELDS, KIND_COMM, KIND_STEP, STEP_FIELDS
+
+
+def write(folder: Path, own: Recording) -> Path:
+    """This recording as the run file that its node's agent would have left."""
+    writer = RunWriter.create(folder, meta={k: v for k, v in asdict(own.meta).items() if v is not None})
+    for process in own.processes:
+        writer.put_process(process)
+    for pid, facts in own.facts.items():
+        writer.put_facts(pid, facts)
+    for kind, fields, tables in ((KIND_STEP, STEP_FIELDS, own.steps), (KIND_COMM, COMM_FIELDS, own.comm)):
+        for rank, rows in tables.items():
+            writer.put_records(kind, rank, [(int(r["flags"]), tuple(int(r[n]) for n in fields)) for r in rows])
+    writer.close()
+    return folder
+
+
+def later(own: Recording, seconds: float, port: str) -> Recording:
+    """The same job started again."""
+    facts = {
+        pid: {"environment_rank": {**told["environment_rank"], "MASTER_PORT": port}} for pid, told in own.facts.items()
+    }
+    return replace(own, meta=replace(own.meta, started_unix_s=own.meta.started_unix_s + seconds), facts=facts)
+
+
+@pytest.fixture
+def nodes() -> list[Recording]:
+    return two_nodes({rank: plan(30) for rank in range(4)})
+
+
+def test_a_folder_that_all_nodes_wrote_to_is_one_job(tmp_path: Path, nodes: list[Recording]) -> None:
+    for name, own in zip("ab", nodes, strict=True):
+        write(tmp_path / f"20260101-120000-{name}", own)
+    merged = read_job(tmp_path)
+    assert sorted(merged.steps) == [0, 1, 2, 3]
+    assert [node.host for node in merged.nodes] == ["a", "b"]
+
+
+def test_folders_of_hosts_and_bundles_of_their_runs_do_as_well(tmp_path: Path, nodes: list[Recording]) -> None:
+    write(tmp_path / "shared/host-a/20260101-120000", nodes[0])
+    make_bundle(write(tmp_path / "elsewhere", nodes[1]), tmp_path / "shared/b.tar.gz")
+    assert sorted(read_job(tmp_path / "shared").steps) == [0, 1, 2, 3]
+
+
+def test_of_several_jobs_in_a_folder_the_newest_is_read_and_no_other_mixed_in(
+    tmp_path: Path, nodes: list[Recording]
+) -> None:
+    for name, own in zip("ab", nodes, strict=True):
+        write(tmp_path / f"first-{name}", own)
+        write(tmp_path / f"second-{name}", later(own, 120.0, "29999"))
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken/run.sqlite").write_bytes(b"no run")
+    merged = read_job(tmp_path)
+    assert len(merged.nodes) == 2
+    assert {
+        facts["environment_rank"]["MASTER_PORT"] for node in merged.nodes for facts in node.recording.facts.values()
+    } == {"29999"}
+
+
+def test_a_run_with_others_beside_it_is_still_found_by_its_own_name(tmp_path: Path, nodes: list[Recording]) -> None:
+    for name, own in zip("ab", nodes, strict=True):
+        write(tmp_path / f"20260101-120000-{name}", own)
+    assert resolve_job(str(tmp_path), tmp_path) == tmp_path
+    own = resolve_job("b", tmp_path)
+    assert own.name == "20260101-120000-b"
+    assert sorted(read_job(own).steps) == [2, 3]
+
+
+def test_a_folder_without_runs_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(NotARun):
+        resolve_job(str(tmp_path), tmp_path)
+    with pytest.raises(NotARun):
+        read_job(tmp_path)
+
+
+def test_what_other_nodes_sent_is_part_of_the_run_that_they_sent_it_to(tmp_path: Path, nodes: list[Recording]) -> None:
+    folder = write(tmp_path / "run", nodes[0])
+    inbox = Inbox(folder)
+    node = inbox.node_of("b")
+    for kind, body in frames_of(nodes[1]):
+        inbox.put(node, kind, body)
+    inbox.close()
+    assert [node.host for node in read_job(folder).nodes] == ["a", "b"]
+    assert sorted(read_job(folder, recent_steps=5).steps) == [0, 1, 2, 3]
+
+
+def test_a_screen_knows_which_files_tell_of_news(tmp_path: Path, nodes: list[Recording]) -> None:
+    folder = write(tmp_path / "runs/a", nodes[0])
+    names = {file.name for file in written_files(folder)}
+    assert names == {"run.sqlite", "run.sqlite-wal", "nodes.sqlite", "nodes.sqlite-wal"}
+    assert {file.parent for file in written_files(tmp_path / "runs")} == {folder}
+    assert written_files(tmp_path / "b.tar.gz")[0] == tmp_path / "b.tar.gz"

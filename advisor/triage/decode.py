@@ -24,6 +24,7 @@ _KEPT = 0.75
 # Workers share memory and caches: FACTS of four workers, 0.62 to 0.89 each; two threads of one core give 1.3 of one.
 _TOGETHER = 0.5
 PROCESSES_MOST = 64
+QUICK_S, FULL_S = 2.0, 4.0
 _TIMEOUT_S = 90.0  # the first import of torch from a cold network disk takes that long
 _SUFFIXES = (".jpg", ".jpeg", ".JPEG", ".JPG")
 
@@ -32,7 +33,7 @@ def decoding(setting: Setting, watch: Watch) -> Iterator[Item]:
     """The pipeline of the interpreter that trains; while all cores decode, their clock is read."""
     allowed = cores_allowed(watch)
     processes = max(1, min(round(allowed), PROCESSES_MOST))
-    asked = {"processes": processes, "seconds": 4.0 if setting.full else 2.0, "files": _pictures_of(setting)}
+    asked = {"processes": processes, "seconds": FULL_S if setting.full else QUICK_S, "files": _pictures_of(setting)}
     told: dict[str, Any] = {}
     clocks = _Clocks(setting.root)
 

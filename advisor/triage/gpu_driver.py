@@ -69,12 +69,19 @@ class DriverReader:
     def _read(self) -> None:
         due_s = time.monotonic()
         while True:
-            own = [process.pid for process in psutil.Process().children(recursive=True)]
             now_ns = time.monotonic_ns()
-            self._readings.append((now_ns, self._probe.sample(now_ns, [Target(pid, "other") for pid in own])))
+            self._readings.append((now_ns, self._probe.sample(now_ns, _own_processes())))
             due_s = max(due_s + PERIOD_S, time.monotonic())
             if self._over.wait(max(0.0, due_s - time.monotonic())):
                 return
+
+
+def _own_processes() -> list[Target]:
+    """Whatever measures for us: who else is on a GPU is a stranger."""
+    try:
+        return [Target(process.pid, "other") for process in psutil.Process().children(recursive=True)]
+    except psutil.Error:
+        return []  # one of them has just ended; the next reading will do
 
 
 def recording_of(

@@ -15,6 +15,7 @@ from probes.host.procfs import parse_cpu_list, read_text
 from probes.host.topology import host_facts
 from rules.cpu001_a_cpu_quota_throttles_the_job import RULE as QUOTA
 from rules.cpu002_the_hypervisor_steals_cpu import RULE as STEAL
+from rules.mem001_host_memory_is_short import RULE as MEMORY
 
 # Of the allowed cores: a number that is wanted to within a tenth is not to be had beside more than that.
 OTHERS_SHARE, OTHERS_LEAST_CORES = 0.1, 0.2
@@ -129,7 +130,8 @@ def _pressure(idle: Stretch) -> Iterator[Item]:
         yield TriageGap("psi.memory_share", "no /proc/pressure", "Linux 4.20 with CONFIG_PSI, or psi=1 at boot")
         return
     hint = "processes wait for memory while nothing trains: see who holds it, or take more of it"
-    band = Band(None, 0.05, "a twentieth of the time waiting for memory is a twentieth lost (rule MEM001)")
+    limit = MEMORY.thresholds["pressure"]
+    band = Band(None, limit.value, f"rule MEM001: {limit.why}")
     yield judged("psi.memory_share", memory, "share", band, remedy="fix", hint=hint, why=hint)
     for name in ("cpu", "io"):
         yield fact(f"psi.{name}_share", idle.pressure_share(name), "share", hint="before anything was measured")

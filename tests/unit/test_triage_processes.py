@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import signal
 import subprocess
@@ -19,6 +20,8 @@ from advisor.triage.found import Found, Setting
 from advisor.triage.load import Watch
 from advisor.triage.scratch import PREFIX, scratch_folder
 
+_ROOT = Path(__file__).resolve().parents[2]
+
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -34,6 +37,17 @@ def run(programs: Path, text: str, timeout_s: float = 60.0) -> tuple[child.Ended
         sys.executable, "probe", {"a": 1}, timeout_s=timeout_s, scratch=programs, on_result=results.append
     )
     return ended, results
+
+
+CHILDREN = sorted((_ROOT / "advisor" / "triage" / "children").glob("*.py"))
+
+
+@pytest.mark.parametrize("path", CHILDREN, ids=lambda path: path.stem)
+def test_children_are_python_3_9_and_import_nothing_of_ours(path: Path) -> None:
+    tree = ast.parse(path.read_text(), feature_version=(3, 9))
+    named = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
+    modules = {node.module if isinstance(node, ast.ImportFrom) else node.names[0].name for node in named}
+    assert {str(module).partition(".")[0] for module in modules} <= sys.stdlib_module_names
 
 
 def test_results_come_line_by_line_and_what_is_none_is_left_out(programs: Path) -> None:
@@ -121,9 +135,6 @@ def test_the_folder_goes_away_on_a_signal(tmp_path: Path, number: signal.Signals
         process.send_signal(number)
         process.wait(60)
     assert list(tmp_path.iterdir()) == []
-
-
-_ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_what_a_killed_one_left_goes_with_the_next(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_the_text_says_verdict_reason_numbers_and_gaps() -> None:
     assert re.search(r"✗ bad +disk\.sequential_mb_per_s +20 MB/s +≥ 93\.8 MB/s", text)
     assert re.search(r"✓ ok +cpu\.steal_share +1 % +≤ 5 %|✓ ok +cpu\.steal_share +1\.0 % +≤ 5\.0 %", text)
     assert "expected: AWS gp3" in text and "NOT MEASURED" in text and "\x1b" not in text
-    assert max(map(len, text.split("\n"))) <= 110
+    assert max(map(len, text.split("\n"))) <= 100
 
 
 @pytest.mark.parametrize(

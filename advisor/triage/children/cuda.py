@@ -32,8 +32,9 @@ def main() -> None:
     if len(devices) > 1:
         peers(devices, asked)
     sustained(devices, asked)
-    if len(devices) > 1 or kind == "cpu":
-        all_reduce(2 if kind == "cpu" else len(devices), asked)
+    sizes = asked.get("reduced_bytes", REDUCED_BYTES)
+    if sizes and (len(devices) > 1 or kind == "cpu"):
+        all_reduce(2 if kind == "cpu" else len(devices), {**asked, "reduced_bytes": sizes})
 
 
 def tell(name: str, device: Any, value: Any, unit: str, **more: Any) -> None:
@@ -195,7 +196,7 @@ def reduce_on(rank: int, world: int, asked: Dict[str, Any]) -> None:
         torch.cuda.set_device(rank)
     store = (Path(asked["scratch"]) / "store").as_uri()
     distributed.init_process_group("nccl" if cuda else "gloo", init_method=store, rank=rank, world_size=world)
-    for size in asked.get("reduced_bytes") or REDUCED_BYTES:
+    for size in asked["reduced_bytes"]:
         tensor = torch.ones(size // 4, device=device)
         reduce = functools.partial(distributed.all_reduce, tensor)
         took = timed_together(reduce, distributed, device, asked["seconds"])

@@ -12,6 +12,8 @@ between the job and the terminal; elsewhere the exceptions that Python processes
 
 Fix: the first death's cause. SIGKILL without the OOM killer came from outside: a scheduler, a memory limit of the container, an operator.
 
+On several hosts the order of deaths is known as well as their clocks are: within that, all that died otherwise than by SIGTERM are named.
+
 False alarms: an interrupt by the user (Ctrl-C), or a time limit or scheduler that ends the whole job by SIGTERM, is no death.
 """
 
@@ -23,6 +25,7 @@ from advisor.core.analysis import Analysis, Death, Failure
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
 from rules.rule import Thresholds, rule
 
+_ORDER_UNKNOWN = 0.5  # confidence, where ranks of several hosts died within what their clocks are known to
 _FOLLOWS = " (it follows: its peer had gone)"
 
 
@@ -34,20 +37,51 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 
 
 def _death(a: Analysis, ranks: list[Death]) -> Finding:
-    first = next((death for death in ranks if not death.follows), ranks[0])
+    first, rivals = _first(ranks)
     why = a.failure if a.failure and _fits(a.failure, first) else None
     others = [death for death in ranks if death is not first]
     return Finding(
         rule=RULE.id,
         title=f"Rank {first.rank} {_how(first)}" + (f": {why.title}" if why is not None else ""),
         severity="critical",
-        confidence=0.95 if first.signal is not None or first.exit_code is not None else 0.7,
+        confidence=_ORDER_UNKNOWN
+        if rivals
+        else 0.95
+        if first.signal is not None or first.exit_code is not None
+        else 0.7,
         seconds_per_step=0.0,
-        scope=Affected(ranks=(first.rank,) if first.rank is not None else (), since_step=first.step),
-        evidence=(*(_row(death) for death in (first, *others)), *_exception(first), *_said(why or _untold(a, first))),
+        scope=Affected(
+            ranks=tuple(sorted(d.rank for d in (first, *rivals) if d.rank is not None)), since_step=first.step
+        ),
+        evidence=(
+            *(_row(death) for death in (first, *others)),
+            *_exception(first),
+            *_said(why or _untold(a, first)),
+            *_order(first, rivals),
+        ),
         fixes=(Fix((why.advice if why is not None else "") or _advice(first, a.world_size), "", None, "small change"),),
         fatal=True,
     )
+
+
+def _first(ranks: list[Death]) -> tuple[Death, list[Death]]:
+    """The first to die, and those on other hosts of whom the clocks cannot tell that they were not.
+
+    A launcher that ends what is left does it by SIGTERM: who died otherwise at the same time was before it.
+    """
+    own = [death for death in ranks if not death.follows] or ranks
+    earliest = own[0]
+    together = [d for d in own if d is earliest or d.t_s - earliest.t_s < d.t_error_s + earliest.t_error_s]
+    certain = [d for d in together if d.signal != signal.SIGTERM] or together
+    return certain[0], certain[1:]
+
+
+def _order(first: Death, rivals: list[Death]) -> tuple[Evidence, ...]:
+    if not rivals:
+        return ()
+    error = first.t_error_s + max(death.t_error_s for death in rivals)
+    note = f"which of ranks {', '.join(str(d.rank) for d in (first, *rivals))} was first cannot be told"
+    return (Evidence("clocks of the hosts", error, "s", None, note),)
 
 
 def _before_training(a: Analysis) -> Finding:

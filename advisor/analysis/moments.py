@@ -118,6 +118,7 @@ def deaths(recording: Recording) -> tuple[Death, ...]:
     ranks = [item for item in found if item[0].role == "rank"]
     first = ranks[0][0].pid if ranks else None
     start = recording.meta.started_ns
+    errors = {rank: node.clock.uncertainty_ns / 1e9 for node in recording.nodes for rank in node.ranks}
     return tuple(
         Death(
             rank=process.rank,
@@ -131,6 +132,7 @@ def deaths(recording: Recording) -> tuple[Death, ...]:
             role=process.role,
             exception=text,
             first=process.pid == first,
+            t_error_s=errors.get(process.rank if process.rank is not None else -1, 0.0),
         )
         for process, phase, step, text in found
     )

@@ -195,6 +195,7 @@ class Death:
     exception: str = ""
     first: bool = False
     follows: bool = False  # by its own exception: another rank had gone before
+    t_error_s: float = 0.0  # of `t_s` against deaths on other hosts: how well their clocks are known
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,6 +167,39 @@ def moved(data: dict[str, object]) -> dict[str, object]:
     return {**data, "ranks": rows} if rows else dict(data)
 
 
+@pytest.mark.parametrize(
+    ("apart_ms", "sure", "ranks"),
+    [(2000, True, (1,)), (1, False, (1, 3))],
+    ids=["seconds apart", "within what the clocks are known to"],
+)
+def test_which_rank_died_first_is_told_between_hosts_beyond_what_their_clocks_are_known_to(
+    apart_ms: int, sure: bool, ranks: tuple[int, ...]
+) -> None:
+    first, second = two_nodes(four_ranks())
+    died_ns = first.meta.last_ns
+    report = diagnose(merge([dead(first, 1, died_ns), dead(second, 3, died_ns - APART_NS + apart_ms * 1_000_000)]))
+    finding = next(f for f in report.findings if f.rule == "RUN002")
+    assert finding.scope.ranks == ranks
+    assert (finding.confidence > 0.9) == sure
+    assert any("cannot be told" in e.note for e in finding.evidence) != sure
+
+
+def test_who_was_ended_by_a_launcher_is_no_first_whatever_its_clock_says() -> None:
+    first, second = two_nodes(four_ranks())
+    died_ns = first.meta.last_ns
+    ended = dead(second, 3, died_ns - APART_NS - 1_000_000, number=15)
+    finding = next(f for f in diagnose(merge([dead(first, 1, died_ns), ended])).findings if f.rule == "RUN002")
+    assert (finding.scope.ranks, finding.scope.hosts) == ((1,), ("a",))
+
+
+def dead(own: Recording, rank: int, t_ns: int, number: int = 9) -> Recording:
+    """This rank was killed by a signal; its node's job failed."""
+    processes = tuple(
+        replace(p, ended_ns=t_ns, exit_signal=number, clean_exit=False) if p.rank == rank else p for p in own.processes
+    )
+    return replace(own, processes=processes, meta=replace(own.meta, exit_code=1))
+
+
 def test_a_merged_job_is_replayed_with_all_its_nodes() -> None:
     merged = merge(two_nodes(four_ranks()))
     early = cut(merged, FIRST_STEP_NS + SECOND)

@@ -44,7 +44,7 @@ class Bench:
         result = self.folder / f"{name}.json"
         command = [
             *(sys.executable, "-m", "advisor.cli", "run", "--no-tui"),
-            *("--run-dir", str(self.folder), "--name", name, "--", *self._job(setting, result)),
+            *("--run-dir", str(self.folder), "--name", name, "--", *self.command(setting, result)),
         ]
         ended = run_logged(command, self.folder / f"{name}.log", self._environment(setting), self.limit_s)
         said = _read_result(result)
@@ -87,7 +87,8 @@ class Bench:
             )
         return found
 
-    def _job(self, setting: Setting, result: Path) -> list[str]:
+    def command(self, setting: Setting, result: Path) -> list[str]:
+        """The job itself, as somebody would type it."""
         options = self.options
         started = [self.python]
         if setting.devices > 1:

@@ -113,3 +113,8 @@ def usual_batches(device: Literal["cpu", "cuda"], batch: int, *, quick: bool) ->
 def usual_devices(count: int, *, quick: bool) -> tuple[int, ...]:
     """1, 2, 4, … and all."""
     return tuple(sorted({1, count})) if quick else tuple(sorted({*doublings(1, count), count}))
+
+
+def workers_each(machine: Machine, devices: tuple[int, ...]) -> int:
+    """Loader workers of one device when all work: its cores, one of them left for training."""
+    return max(1, int((machine.cores or os.cpu_count() or 1) / max(devices)) - 1)

@@ -123,7 +123,7 @@ def _beside_the_reference(made: Benchmark) -> list[str]:
             place = "above what is typical"
         else:
             place = "what is typical"
-        said.append(f"{_rate(cell)} is {place}: {span} ({_short(cell.setting)}; {typical.source})")
+        said.append(f"{_rate(cell)} is {place}: {span} ({_short(cell.setting)})")
     return said
 
 

@@ -31,6 +31,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 OUT_OF_MEMORY = 77  # exit code, so that torchrun ends the other ranks
 # On the CPU and from cuDNN want of memory is a RuntimeError that only its words tell.
 NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "ALLOC_FAILED")
+PREFETCHED = 2  # batches a worker, torch's own
 FEWEST_STEPS = 6  # of very long ones: with the warm-up enough for the advisor to see five steady ones
 Batch = tuple[Tensor, Tensor]
 
@@ -142,6 +143,9 @@ def steps_to_come(args: argparse.Namespace, usual_s: float, device: torch.device
     least = args.min_steps if args.min_steps * usual_s < 2 * args.seconds else FEWEST_STEPS
     wanted = min(max(round(args.seconds / max(usual_s, 1e-6)), least), args.max_steps)
     more = args.warmup if args.warmup * usual_s < args.seconds else 1
+    if args.data is not None:
+        # batches that workers made ahead during the warm-up would make the first steps look fed
+        more = max(more, min(PREFETCHED * args.workers, round(3 * args.seconds / max(usual_s, 1e-6))))
     if not dist.is_initialized():
         return more, wanted
     shared = torch.tensor([more, wanted], device=device)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -122,7 +123,6 @@ def bench(
     rn50-advisor bench --model vgg19 --image-size 32 --classes 10 --batches 128,256,512,1024,2048
     rn50-advisor bench --against last-month.json --max-regression 5
     """
-    import os
     import sys
 
     from advisor.bench import machine as machines
@@ -137,8 +137,9 @@ def bench(
     earlier = parse_benchmark(against.read_text(encoding="utf-8")) if against else None
     settings = load_config(config)
     folder = new_run_folder(run_dir, "bench", time.time()).resolve()
-    probing = Bench(folder, Options(model, image_size, classes, 0.0, 0), "cpu", python=python or sys.executable)
-    found = machines.seen(probing.probe(), wanted)
+    asked = Options(model, image_size, classes, seconds or (QUICK_S if quick else USUAL_S), 0)
+    job = Bench(folder, asked, "cpu", python or sys.executable, config=settings)
+    found = machines.seen(job.probe(), wanted)
     if model not in found.models:
         raise UsageError(f"torchvision has no model {model!r}", f"it has {', '.join(found.models[:8])}, …")
     plan = _plan(
@@ -154,10 +155,10 @@ def bench(
         every=all_combinations,
     )
     machine = machines.machine_of(found, devices=len(found.names) or max(plan.devices), metadata=metadata)
-    cores = machine.cores or os.cpu_count() or 1
-    each = workers if workers is not None else max(1, int(cores / max(plan.devices)) - 1)
-    asked = Options(model, image_size, classes, seconds or (QUICK_S if quick else USUAL_S), each if data else 0)
-    job = Bench(folder, asked, found.device, probing.python, data.resolve() if data else None, cores, settings)
+    if data is not None:
+        asked = replace(asked, workers=workers if workers is not None else machines.workers_each(machine, plan.devices))
+        job = replace(job, data=data.resolve())
+    job = replace(job, options=asked, device=found.device, cores=machine.cores)
     try:
         cells = _measure_all(plan, job.measure)
     except _Interrupted as cut:

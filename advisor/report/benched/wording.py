@@ -79,14 +79,16 @@ def reference(cell: Cell) -> str:
 
 
 def references(benchmark: Benchmark) -> tuple[tuple[str, str, str, str], ...]:
-    """(setting, tier, images/s, source) of each band that a cell has beside it, each once."""
-    found: dict[tuple[str, str, str, str], None] = {}
+    """(precisions and devices, tier, images/s, source) of each band that a cell has beside it, each once."""
+    found: dict[tuple[int, str, str, str], dict[str, None]] = {}
     for cell in benchmark.cells:
-        s = cell.setting
         for r in cell.reference:
-            where = f"{s.precision}, {s.devices} device{'s' if s.devices > 1 else ''}"
-            found[where, r.tier, interval(Estimate(r.lo, r.lo, r.hi)), r.source] = None
-    return tuple(found)
+            key = (cell.setting.devices, r.tier, interval(Estimate(r.lo, r.lo, r.hi)), r.source)
+            found.setdefault(key, {})[cell.setting.precision] = None
+    return tuple(
+        (f"{' and '.join(precisions)}, {fmt.counted(devices, 'device')}", tier, span, source)
+        for (devices, tier, span, source), precisions in found.items()
+    )
 
 
 def cell_row(cell: Cell) -> list[str]:

@@ -25,20 +25,21 @@ def outlier(machine: FleetMachine) -> str:
 
 
 def deviating(one: Deviation) -> str:
-    value, baseline = fmt.amount(one.value, one.unit, one.component), fmt.amount(one.baseline, one.unit, one.component)
-    return f"{one.component} {value}, {apart(one)} than {baseline}"
-
-
-def apart(one: Deviation) -> str:
+    """`disk.sync_ms 9, 4.5 times 2`, `memory.copy_gb_per_s 12 GB/s, 40 % worse than 20 GB/s`."""
+    value, baseline = _amounts(one)
     if one.deviation is None:
-        return "worse" if one.score < 0 else "better"
-    word = "worse" if one.deviation < 0 else "better"
-    return f"{fmt.share(abs(one.deviation))} {word}"
+        return f"{one.component} {value}, of the others {baseline}"
+    if one.deviation <= -1 and one.baseline > 0:
+        return f"{one.component} {value}, {one.value / one.baseline:.1f} times {baseline}"
+    return f"{one.component} {value}, {fmt.share(abs(one.deviation))} worse than {baseline}"
 
 
 def signed(one: Deviation) -> str:
     """`−38 %`: negative is worse, whichever way the number goes."""
-    return fmt.DASH if one.deviation is None else f"{100 * one.deviation:+.0f} %".replace("-", "−")
+    if one.deviation is None:
+        return fmt.DASH
+    percent = round(100 * one.deviation)
+    return f"{percent:+d} %".replace("-", "−") if percent else "0 %"
 
 
 def results(machine: FleetMachine) -> str:

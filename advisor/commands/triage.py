@@ -64,7 +64,7 @@ def triage(
 
     \b
     rn50-advisor triage --data /data/imagenet
-    rn50-advisor triage --format json -o triage.json
+    rn50-advisor triage -o runs/triage.json      # runs on this machine cite it until its next boot
     rn50-advisor triage --full --bundle ticket.tar.gz
     """
     from advisor.commands.machine_checks import job_python

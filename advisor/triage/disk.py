@@ -15,7 +15,7 @@ from advisor.core.triage import Band, TriageGap
 from advisor.triage.found import Found, Item, Remedy, Setting, fact, judged, unproved
 from advisor.triage.load import Stretch, Watch
 from advisor.triage.processor import cores_allowed
-from advisor.triage.reading import Pass, list_files, read_in_a_row, read_many, sync_seconds, write_file
+from advisor.triage.reading import Pass, list_files, read_in_a_row, read_many, sync_seconds, write_file, write_many
 from probes.host.disk import Mount, mount_of
 from probes.host.io_limits import IoLimitsProbe
 from probes.host.target import Target
@@ -191,8 +191,7 @@ def _writes(setting: Setting, trial: Trial) -> Iterator[Item]:
     if setting.data is None:
         yield from _row(file, trial)
         names = [setting.scratch / f"{number:05}" for number in range(pictures)]
-        for name in names:
-            write_file(name, most_bytes=PICTURE_BYTES, seconds=1.0)
+        write_many(names, PICTURE_BYTES)
         yield from _pictures(names, PICTURE_BYTES, trial)
 
 

@@ -9,6 +9,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ BLOCK_BYTES = 1 << 20
 SMALL_LEAST_BYTES, SMALL_MOST_BYTES = 4 << 10, 2 << 20  # pictures; what is larger is a shard and read in a row
 _PROBES = 64  # places at which a file is asked whether it lies in the page cache
 _LISTED_MOST, _LISTING_S = 20_000, 3.0
+_SYNCERS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +178,19 @@ def write_file(path: Path, *, most_bytes: int, seconds: float) -> Pass:
         took = time.perf_counter() - began
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     return Pass(total, took, 1, False)
+
+
+def write_many(paths: Sequence[Path], size: int) -> None:
+    """Small files, all of them on the disk in the end; synced together, because one after the other each would wait. Raises OSError."""
+    for number, path in enumerate(paths):
+        path.write_bytes(number.to_bytes(8, "little") + os.urandom(size - 8))
+    with ThreadPoolExecutor(_SYNCERS) as pool:
+        list(pool.map(_sync, paths))
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 def sync_seconds(path: Path, times: int, *, seconds: float) -> list[float]:

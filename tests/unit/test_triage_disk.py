@@ -68,6 +68,12 @@ def test_writing_stops_by_bytes(tmp_path: Path) -> None:
     assert done.read_bytes == (tmp_path / "x").stat().st_size == 2 << 20
 
 
+def test_many_small_files_are_written_whole(tmp_path: Path) -> None:
+    paths = [tmp_path / str(number) for number in range(40)]
+    reading.write_many(paths, 5000)
+    assert {path.stat().st_size for path in paths} == {5000} and len({path.read_bytes() for path in paths}) == 40
+
+
 def test_the_page_cache_is_asked(tmp_path: Path) -> None:
     (path,) = files(tmp_path, 1, 1 << 20)
     with path.open("rb") as file:

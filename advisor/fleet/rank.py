@@ -7,12 +7,12 @@ would bring in one of a hundred fleets; the fewer machines there are, the less t
 
 from __future__ import annotations
 
+import functools
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import NormalDist
-
-import numpy as np
+from statistics import NormalDist, median
 
 from advisor.core.fleet import Baseline, Deviation, Difference, Fleet, FleetMachine, Reading, Source, Unread
 from advisor.fleet.baseline import DROP, baseline_of
@@ -38,9 +38,9 @@ class _Machine:
     def reading(self, component: str) -> Reading | None:
         """The median of several results: one machine measured three times is one machine."""
         found = self.readings.get(component)
-        if not found:
-            return None
-        return Reading(float(np.median([r.value for r in found])), found[0].unit, found[0].better, found[0].scale)
+        if not found or len(found) == 1:
+            return found[0] if found else None
+        return Reading(median(r.value for r in found), found[0].unit, found[0].better, found[0].scale)
 
 
 def rank(
@@ -69,6 +69,7 @@ def rank(
     return Fleet(tuple(ordered), tuple(baselines), tuple(unread), tuple(notes))
 
 
+@functools.cache
 def unusual_from(machines: int, values: int) -> float:
     """From how many deviations on a value is unusual, of so many in the group and a spread measured on so many machines."""
     return NormalDist().inv_cdf(1 - _CHANCE / max(values, 1)) * (1 + _FEW / machines)
@@ -135,7 +136,7 @@ def _ranked(
 def _deviation(reading: Reading, base: Baseline, *, values: int, enough: bool) -> Deviation:
     sign = 1.0 if base.better == "higher" else -1.0
     apart = sign * (reading.value - base.median)
-    score = apart / base.spread if base.spread > 0 else np.sign(apart) * _SCORE_MAX
+    score = apart / base.spread if base.spread > 0 else math.copysign(_SCORE_MAX, apart) if apart else 0.0
     whole = abs(base.baseline) if base.scale is None else base.scale
     share = sign * (reading.value - base.baseline) / whole if whole > 0 else None
     judged = (enough or base.source == "file") and base.machines >= MACHINES_MIN
@@ -146,8 +147,8 @@ def _deviation(reading: Reading, base: Baseline, *, values: int, enough: bool) -
         base.unit,
         base.baseline,
         share,
-        float(np.clip(score, -_SCORE_MAX, _SCORE_MAX)),
-        bool(outlier),
+        max(-_SCORE_MAX, min(_SCORE_MAX, score)),
+        outlier,
     )
 
 

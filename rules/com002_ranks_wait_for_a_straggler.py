@@ -4,7 +4,8 @@ What it does: finds ranks that reach the gradient all-reduce well before the las
 
 Why it is slow: the all-reduce ends for nobody before the last rank has joined.
 
-Evidence: how much earlier the others are done, as a share of the step; who comes last, how often, and in which phase it loses the time.
+Evidence: how much earlier the others are done, as a share of the step; who comes last, how often (most of the time, or in bursts), in
+which phase it loses the time, and whether collections, a quota or waiting for a core stop it there; since which step, if not the first.
 
 Fix: whatever makes the late rank late; where a rule names that, this finding is listed under it. Ranks that take turns in being late
 point at uneven samples, garbage collection or neighbours.
@@ -20,8 +21,11 @@ from __future__ import annotations
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
 from advisor.core.report import PHASE_TITLES
+from advisor.core.stats import others_median
 from rules.reading import luck_of_the_heap, model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
+
+_TELLING = 0.3  # of the skew
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
@@ -40,8 +44,10 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     evidence = [Evidence("comm.skew_s", skew, "s", line * step, f"{100 * skew / step:.0f} % of the step")]
     if persistent:
         phase = max(a.excess[rank], key=lambda p: a.excess[rank][p])
-        evidence.append(Evidence("comm.late_share", late[rank], "", t["late"], f"rank {rank} comes last"))
+        bursts = "" if late[rank] >= t["late"] else ", in bursts"
+        evidence.append(Evidence("comm.late_share", late[rank], "", t["late"], f"rank {rank} comes last{bursts}"))
         evidence.append(Evidence("phase", phase, "", None, f"it loses the time in: {PHASE_TITLES[phase]}"))
+        evidence += _held_up(a, rank, skew)
         title, fix = (
             f"The other ranks wait for rank {rank}",
             f"find what rank {rank} does longer: {PHASE_TITLES[phase]}",
@@ -63,11 +69,34 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         severity=level,
         confidence=confidence(a, cap=0.9 if persistent else 0.7),
         seconds_per_step=skew,
-        scope=Affected(ranks=(rank,) if persistent else ()),
+        scope=Affected(ranks=(rank,), since_step=_since(a, rank)) if persistent else Affected(),
         evidence=tuple(evidence),
         fixes=(Fix(fix, "", None, "small change"),),
         saving=model.saving(after, after + 0.5 * skew, "ranks that arrive together"),
     )
+
+
+def _held_up(a: Analysis, rank: int, skew: float) -> list[Evidence]:
+    """What stops a rank in the middle of any phase, where this one has so much more of it than the others that it tells."""
+    step = a.value("step.time_s")
+    throttled = {r: share * step for r, share in a.by_rank("quota.throttled_s_per_s").items()}
+    found = []
+    for name, seconds, what in (
+        ("step.gc_s", a.by_rank("step.gc_s"), "garbage collections"),
+        ("quota.throttled_s_per_s", throttled, "held back by its CPU quota"),
+        ("step.run_delay_s", a.by_rank("step.run_delay_s"), "waiting for a core"),
+    ):
+        more = seconds[rank] - others_median(seconds, rank) if rank in seconds and len(seconds) > 1 else 0.0
+        if name.startswith("quota") and len(seconds) == 1:
+            more = seconds.get(rank, 0.0)  # the others have no quota
+        if more >= _TELLING * skew:
+            found.append(Evidence(name, more, "s", None, f"{what}: {1000 * more:.3g} ms a step more than the others"))
+    return found
+
+
+def _since(a: Analysis, rank: int) -> int | None:
+    """The step from which on it became slower, where it did so during the run."""
+    return next((change.step for change in a.changes if change.rank == rank and change.until_s is None), None)
 
 
 RULE = rule(

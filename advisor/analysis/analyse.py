@@ -51,6 +51,7 @@ from advisor.analysis.unfed import feed
 from advisor.core.analysis import JOB, Analysis, HotLine, LoaderFacts, training_loader
 from advisor.core.gpus import GpuMemoryTrend, GpuView
 from advisor.core.kernels import deep_facts
+from advisor.core.nccl import nccl_words
 from advisor.core.recording import NODE_PIDS, Recording
 from advisor.core.report import Budget, Capacity, RankStrip, StepTime, Throughput
 from advisor.core.sample_cost import SampleCost, sample_facts
@@ -148,7 +149,7 @@ def analyse(recording: Recording) -> Analysis:
         capacities=stages,
         segments=(*segments(recording, everything, stalled), *change_segments(changed, _duration_s(recording))),
         timeline=timeline(recording, everything),
-        facts=_facts(recording) | storage_facts(mount, values) | sample_facts(cost) | deep_facts(looked_into),
+        facts=_facts(recording) | storage_facts(mount, values) | sample_facts(cost) | nccl_words(nccl) | deep_facts(looked_into),
         overhead=own_cost(recording, everything),
         ranks=_rank_strips(recording, everything, accounts),
         host=shown_strip(recording),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +28,11 @@ class NcclFacts:
         if any(name.startswith("NET/") for name in self.transports):
             return "NET/Socket" in self.transports
         return None if not self.transports else False
+
+
+def nccl_words(facts: NcclFacts | None) -> dict[str, Any]:
+    """For the report's facts; empty where nothing was said."""
+    if facts is None:
+        return {}
+    said = {field.name: getattr(facts, field.name) for field in fields(facts)}
+    return {"nccl": {name: value for name, value in said.items() if value not in ("", 0, None, (), {})}}

@@ -11,7 +11,7 @@ from comm_rule_tables import SCRIPT, TWO_HOSTS, com003, com006, com007, com009, 
 from rule_cases import rank
 from test_rule_cases import RULES
 
-from advisor.core.analysis import Analysis, StuckCollective
+from advisor.core.analysis import Analysis, SpeedChange, StuckCollective
 from advisor.core.config import Config
 from advisor.core.findings import Finding, NotMeasured, Where
 from advisor.engine import judge, run_rule
@@ -137,6 +137,39 @@ def test_switches_that_keep_nccl_from_infiniband_come_first() -> None:
 def test_a_known_rate_bounds_what_a_faster_network_can_bring() -> None:
     saving = found("COM009", com009(wire=0.4, carried=1.25)).saving
     assert saving is not None and saving.seconds_per_step[1] == pytest.approx(0.4 * 0.9)
+
+
+def late(**values: Any) -> Finding:
+    return found(
+        "COM002", jobs.job({0: rank(0.7), 1: rank()}, late={0: 0.05, 1: 0.9}, values={"comm.skew_s": 0.3, **values})
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"step.gc_s": {0: 0.01, 1: 0.25}}, ["step.gc_s"]),
+        ({"step.gc_s": {0: 0.25, 1: 0.26}}, []),  # as much on both
+        ({"step.gc_s": {0: 0.01, 1: 0.09}}, []),
+        ({"quota.throttled_s_per_s": {1: 0.3}}, ["quota.throttled_s_per_s"]),
+        ({"step.run_delay_s": {0: 0.0, 1: 0.2}, "step.gc_s": {0: 0.0, 1: 0.1}}, ["step.gc_s", "step.run_delay_s"]),
+    ],
+)
+def test_what_stops_the_late_rank_is_told(values: dict[str, Any], said: list[str]) -> None:
+    assert [e.metric for e in late(**values).evidence if e.metric in {*values, *said}] == said
+
+
+def test_a_rank_that_became_late_is_late_since_then() -> None:
+    change = SpeedChange(120, 30.0, None, 0.7, 1.0, 100, 100, 50.0, 0.2, 1, "forward", 0.3)
+    analysis = jobs.com002()
+    assert found("COM002", analysis).scope.since_step is None
+    assert found("COM002", replace(analysis, changes=(change,))).scope.since_step == 120
+    assert found("COM002", replace(analysis, changes=(replace(change, rank=0),))).scope.since_step is None
+
+
+def test_a_rank_that_is_late_in_bursts_is_called_so() -> None:
+    assert "in bursts" in found("COM002", jobs.com002(late=0.4, other=0.1)).evidence[1].note
+    assert "in bursts" not in found("COM002", jobs.com002(late=0.9)).evidence[1].note
 
 
 STUCK = StuckCollective("all_reduce", 57, 2, (0,), (1,), elements=1024, source="torch's flight recorder")

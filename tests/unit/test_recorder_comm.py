@@ -26,7 +26,9 @@ class Model:
         return [SimpleNamespace(numel=lambda: 10)]
 
     def _get_ddp_logging_data(self):
-        return {"backend_name": "gloo", "find_unused_parameters": int(self.searches), **self._data()}
+        rebuilt = {"rebuilt_bucket_sizes": "300, 60"} if self.iteration > 1 else {}
+        told = {"bucket_sizes": "360", **rebuilt, "comm_hook": "bf16_compress_hook" if self.iteration > 5 else ""}
+        return {"backend_name": "gloo", "find_unused_parameters": int(self.searches), **told, **self._data()}
 
     def _set_ddp_runtime_logging_sample_rate(self, rate):
         self.rate = rate
@@ -81,6 +83,19 @@ def test_short_steps_are_read_about_every_fifty_milliseconds(step_ms, rate):
     later = [row["step"] for row in rows if row["step"] >= 20]
     assert later and all(b - a == rate for a, b in pairwise(later))
     assert all((step + 1) % rate == 0 for step in later)  # iterations are counted from one
+
+
+def test_buckets_and_hooks_are_told_as_they_are_once_training_runs():
+    assert DdpStamps().seen(Model())["bucket_bytes"] == [360]
+    model, _ = read(40, 60)
+    assert model.options["bucket_bytes"] == [300, 60] and model.options["comm_hook"] == "bf16_compress_hook"
+
+
+def test_the_device_of_the_parameters_is_told():
+    model = Model()
+    assert DdpStamps().seen(model)["device"] is None
+    model.parameters = lambda: [SimpleNamespace(numel=lambda: 10, device=SimpleNamespace(type="cuda"))]
+    assert DdpStamps().seen(model)["device"] == "cuda"
 
 
 def test_the_line_that_wraps_the_model_is_kept():

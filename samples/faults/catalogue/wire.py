@@ -10,6 +10,10 @@ def wire(*arguments: str) -> Job:
     return Job("faults/jobs/wire.py", arguments, ranks=2)
 
 
+def normed(*arguments: str) -> Job:
+    return Job("faults/jobs/syncbn.py", arguments, ranks=2)
+
+
 VIT = Job("faults/jobs/vit_spawn.py", ("--steps=120",))
 SCENARIOS = (
     Scenario(
@@ -68,6 +72,60 @@ SCENARIOS = (
         fixtures=(SlowLoopback("12gbit"),),
         truth=Truth(never=("COM001",)),
         strength="just below",
+    ),
+    Scenario(
+        name="one-bucket-for-all-gradients",
+        family="wire",
+        job=wire("--batch=512", "--steps=60", "--bucket-mb=1000"),
+        fixtures=(SlowLoopback("2gbit"),),
+        truth=Truth(roots=("COM003",), also=("COM001",), line="DistributedDataParallel("),
+        strength="clear",
+        remedy=Remedy(job=wire("--batch=512", "--steps=60", "--bucket-mb=1")),
+        note="the exchange would fit beside the backward pass, and begins only after it",
+    ),
+    Scenario(
+        name="gradients-averaged-by-hand",
+        family="wire",
+        job=wire("--batch=512", "--steps=60", "--by-hand"),
+        fixtures=(SlowLoopback("2gbit"),),
+        truth=Truth(roots=("COM003",), also=("COM001",), says="DistributedDataParallel"),
+        strength="clear",
+        remedy=Remedy(job=wire("--batch=512", "--steps=60", "--bucket-mb=1")),
+        note="as in tutorials: all_reduce for each parameter after backward()",
+    ),
+    Scenario(
+        name="several-buckets",
+        family="wire",
+        job=wire("--batch=512", "--steps=60", "--bucket-mb=1"),
+        fixtures=(SlowLoopback("2gbit"),),
+        truth=Truth(never=("COM003",)),
+        strength="just below",
+    ),
+    Scenario(
+        name="tiny-batches",
+        family="wire",
+        job=wire("--batch=1", "--hidden=1024", "--layers=3", "--steps=150"),
+        truth=Truth(roots=("COM010", "COM001")),
+        strength="clear",
+        remedy=Remedy(job=wire("--batch=1", "--hidden=1024", "--layers=3", "--steps=40", "--accumulate=8")),
+        note="loopback carries what it can: it is the batch that is small; on a slow machine the wire is true as well",
+    ),
+    Scenario(
+        name="sync-batch-norm",
+        family="wire",
+        job=normed("--layers=24", "--batch=32", "--steps=80"),
+        truth=Truth(roots=("COM006",), also=("COM001", "COM002"), says="convert_sync_batchnorm"),
+        strength="clear",
+        remedy=Remedy(job=normed("--layers=24", "--batch=32", "--steps=80", "--plain")),
+        note="what torch's layer does on GPUs, over gloo; its round trips are waited for by whoever comes first",
+    ),
+    Scenario(
+        name="sync-batch-norm-of-small-batches",
+        family="wire",
+        job=normed("--layers=24", "--batch=8", "--steps=120"),
+        truth=Truth(never=("COM006",)),
+        strength="just below",
+        note="eight samples a rank need statistics of all ranks",
     ),
     Scenario(
         name="search-for-unused-parameters",

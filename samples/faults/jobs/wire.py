@@ -18,6 +18,10 @@ def perceptron(hidden: int, layers: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, hidden), nn.ReLU(), *inner, nn.Linear(hidden, 10))
 
 
+def wrapped(net: nn.Module, options: argparse.Namespace) -> DistributedDataParallel:
+    return DistributedDataParallel(net, find_unused_parameters=options.find_unused, bucket_cap_mb=options.bucket_mb)
+
+
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     add = parser.add_argument
@@ -28,7 +32,21 @@ def parse() -> argparse.Namespace:
     add("--accumulate", type=int, default=1)
     add("--compress", action="store_true", help="send bfloat16")
     add("--find-unused", action="store_true")
+    add("--bucket-mb", type=int, help="of DistributedDataParallel's buckets; its own default otherwise")
+    add(
+        "--by-hand",
+        action="store_true",
+        help="average the gradients after the backward pass, without DistributedDataParallel",
+    )
     return parser.parse_args()
+
+
+def average_gradients(net: nn.Module) -> None:
+    """As many a tutorial does it."""
+    for parameter in net.parameters():
+        if parameter.grad is not None:
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= dist.get_world_size()
 
 
 def main() -> None:
@@ -39,7 +57,7 @@ def main() -> None:
     memory = TensorDataset(torch.rand(4096, 3, 32, 32), torch.randint(10, (4096,)))
     data = DataLoader(memory, batch_size=options.batch, shuffle=True, drop_last=True)
     net = perceptron(options.hidden, options.layers)
-    model = DistributedDataParallel(net, find_unused_parameters=options.find_unused)
+    model = net if options.by_hand else wrapped(net, options)
     if options.compress:
         model.register_comm_hook(None, default_hooks.bf16_compress_hook)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -50,6 +68,8 @@ def main() -> None:
             last = batches % options.accumulate == 0
             with contextlib.nullcontext() if last else model.no_sync():
                 (nn.functional.cross_entropy(model(x), y) / options.accumulate).backward()
+            if options.by_hand:
+                average_gradients(net)
             if last:
                 optimizer.step()
                 optimizer.zero_grad()

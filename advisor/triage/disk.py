@@ -74,6 +74,10 @@ class Place:
         return "hand-back" if local and not volume and not self.limits else "fix"
 
     @property
+    def in_memory(self) -> bool:
+        return self.mount is not None and self.mount.fs_type in _IN_MEMORY
+
+    @property
     def words(self) -> str:
         if self.mount is None:
             return str(self.folder)
@@ -104,14 +108,11 @@ class Trial:
 def disks(setting: Setting, watch: Watch, idle: Stretch) -> Iterator[Item]:
     place = place_of(setting.data or setting.scratch, setting.root)
     yield fact("disk.data", place.words)
-    if place.mount is not None and place.mount.fs_type in _IN_MEMORY:
-        why = f"{place.words} lies in memory"
-        yield TriageGap(
-            "disk.sequential_mb_per_s", why, "name the training data with --data, or a disk's folder with --scratch"
-        )
-        return
     yield from _limit(place)
-    if setting.data is not None:
+    if setting.data is not None and place.in_memory:
+        why = f"{place.words} lies in memory: no disk is read for it"
+        yield TriageGap("disk.sequential_mb_per_s", why, "where it was copied from counts at the first epoch alone")
+    elif setting.data is not None:
         yield from _reads(setting.data, Trial(place, amounts(setting), watch, idle))
     yield from _writes(setting, Trial(place_of(setting.scratch, setting.root), amounts(setting), watch, idle))
 
@@ -168,7 +169,7 @@ def _reads(folder: Path, trial: Trial) -> Iterator[Item]:
 def _writes(setting: Setting, trial: Trial) -> Iterator[Item]:
     """In the scratch folder, which is also what is read where nobody named the data."""
     place, most = trial.place, trial.most
-    if place.mount is not None and place.mount.fs_type in _IN_MEMORY:
+    if place.in_memory:
         yield TriageGap("disk.sync_ms", f"{place.words} lies in memory", "name a folder on a disk with --scratch")
         return
     needed = most.file_bytes if setting.data is None else min(most.file_bytes, 64 << 20)

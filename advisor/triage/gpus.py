@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from advisor.core.triage import TriageGap
 from advisor.instances import match
-from advisor.triage.found import Item, Setting, fact
+from advisor.triage.found import Found, Item, Setting, fact, unproved
 from advisor.triage.gpu_driver import DriverReader
 from advisor.triage.gpu_health import health
 from advisor.triage.gpu_speed import Result, measure, speeds
@@ -36,8 +36,24 @@ def gpus(setting: Setting, watch: Watch) -> Iterator[Item]:
         finished = True
     finally:
         reader.end(at_once=not finished)
-    yield from health(reader.recording())
-    yield from speeds(results, devices)
+    states = list(health(reader.recording()))
+    yield from states
+    yield from beside_strangers(speeds(results, devices), states)
+
+
+def beside_strangers(measured: Iterable[Item], states: Iterable[Item]) -> Iterator[Item]:
+    """What is slow while somebody else computes on the GPU proves nothing about it."""
+    shared = {
+        one.check.name.removesuffix("foreign_processes")
+        for one in states
+        if isinstance(one, Found) and one.check.name.endswith("foreign_processes") and one.check.state == "bad"
+    }
+    places = (*shared, "gpu.allreduce") if shared else ()
+    for item in measured:
+        if isinstance(item, Found) and item.check.state in ("low", "bad") and item.check.name.startswith(places):
+            yield unproved(item, "another process computed on it meanwhile: measure again when it has gone")
+        else:
+            yield item
 
 
 def _instance(devices: tuple[GpuDevice, ...], setting: Setting) -> Iterator[Item]:

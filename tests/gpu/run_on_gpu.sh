@@ -46,6 +46,7 @@ nvidia-smi --query-gpu=name,driver_version,memory.total,pcie.link.gen.max --form
 nvidia-smi topo -m >"$out/topology.txt" 2>&1
 "$python" -m advisor.cli doctor --json >"$out/doctor.json"
 said=$("$python" tests/gpu/nvml_check.py "$out/nvml.json" 2>&1) && note nvml-idle "ok: ${said//$'\n'/; }" || { note nvml-idle "FAILED: ${said//$'\n'/; }"; failed=1; }
+rm -f "$out/triage.tar.gz"
 "$python" -m advisor.cli triage --full --python "$python" --format json -o "$out/triage.json" --bundle "$out/triage.tar.gz" 2>"$out/triage.log"
 code=$? # 0, 3 and 4 are verdicts
 if [[ $code =~ ^[034]$ ]] && grep -q '"gpu.0.hbm_gb_per_s"' "$out/triage.json"; then note triage "ok: ended with $code"; else

@@ -178,6 +178,15 @@ def test_data_is_read_and_never_written_to(tmp_path: Path, monkeypatch: pytest.M
         assert small.check.expected.lo == pytest.approx(0.75 * 125e6 / 50_000)
 
 
+def test_data_in_memory_needs_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk, "place_of", lambda folder, root: place(tmp_path, fs_type="tmpfs", disk=None))
+    watch = Watch()
+    now = watch.now()
+    items = list(disk.disks(Setting(tmp_path, "python", tmp_path), watch, Stretch(now, now)))
+    gaps = [item.name for item in items if isinstance(item, TriageGap)]
+    assert gaps == ["disk.sequential_mb_per_s", "disk.sync_ms"]
+
+
 def test_an_empty_folder_is_a_gap(tmp_path: Path) -> None:
     watch = Watch()
     now = watch.now()

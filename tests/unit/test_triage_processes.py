@@ -14,9 +14,11 @@ from typing import Any
 import psutil
 import pytest
 
+from advisor.core.triage import Band
 from advisor.triage import child, decode, gpu_speed
 from advisor.triage.child import run_child, why_not
-from advisor.triage.found import Found, Setting
+from advisor.triage.found import Found, Setting, judged
+from advisor.triage.gpus import beside_strangers
 from advisor.triage.load import Watch
 from advisor.triage.scratch import PREFIX, scratch_folder
 
@@ -244,3 +246,13 @@ def test_only_large_reductions_over_eight_gpus_can_be_compared(gpus: int, size: 
 def test_what_torch_could_not_do_is_a_gap_in_its_words() -> None:
     (gap,) = gpu_speed.speeds([result("matmul_bf16_tflop_per_s", None, reason="RuntimeError: not for this GPU")], ())
     assert not isinstance(gap, Found) and gap.reason == "RuntimeError: not for this GPU"
+
+
+def test_what_a_stranger_on_the_gpu_slows_proves_nothing() -> None:
+    devices = {"name": "devices", "value": [H100, {**H100, "index": 1}]}
+    slow = [result("hbm_gb_per_s", 1000.0, gpu=0), result("hbm_gb_per_s", 1000.0, gpu=1)]
+    stranger = judged("gpu.0.foreign_processes", 1.0, "processes", Band(None, 0.0), remedy="fix", strict=True)
+    told = list(beside_strangers(gpu_speed.speeds([devices, *slow], ()), [stranger]))
+    assert [one.check.state for one in told if isinstance(one, Found)] == ["unknown", "bad"]
+    alone = list(beside_strangers(gpu_speed.speeds([devices, *slow], ()), []))
+    assert [one.check.state for one in alone if isinstance(one, Found)] == ["bad", "bad"]

@@ -17,13 +17,14 @@ _STARTS_WITHIN_S = 900.0
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """`keys`: names of the job, each sufficient; empty where nothing but the files' place says what belongs together."""
+    """`keys`: names of the job, each sufficient; none where ranks found each other by an address in the script."""
 
     keys: frozenset[str]
     host: str
     node_rank: int | None
     world_size: int | None
     ranks: tuple[int, ...]
+    script: str
     began_unix_s: float
     last_unix_s: float
 
@@ -34,19 +35,22 @@ def identity_of(recording: Recording) -> Identity:
         keys=frozenset(key for variables in told for key in _keys(variables)),
         host=meta.host,
         node_rank=next((n for variables in told if (n := _node_rank(variables)) is not None), None),
-        world_size=max((n for variables in told if (n := _number(variables.get("WORLD_SIZE")))), default=None),
+        world_size=_world_size(recording, told),
         ranks=tuple(sorted(process_by_rank(recording.processes).keys() | recording.steps.keys())),
+        script=next((word.rpartition("/")[2] for word in meta.argv if word.endswith(".py")), ""),
         began_unix_s=meta.started_unix_s,
         last_unix_s=meta.started_unix_s + (meta.last_ns - meta.started_ns) / 1e9,
     )
 
 
 def same_job(a: Identity, b: Identity) -> bool:
-    """Whether both are nodes of one job: a common name, at the same time, and no rank twice."""
+    """Whether both are nodes of one job: at the same time, no rank twice, and a common name; without names, parts of one world."""
     together = a.began_unix_s <= b.last_unix_s + _STARTS_WITHIN_S and b.began_unix_s <= a.last_unix_s + _STARTS_WITHIN_S
     near = abs(a.began_unix_s - b.began_unix_s) <= _STARTS_WITHIN_S
     distinct = not set(a.ranks) & set(b.ranks)
-    return bool(a.keys & b.keys) and together and near and distinct
+    parts = a.world_size == b.world_size and (a.world_size or 0) >= len(a.ranks) + len(b.ranks)
+    one_world = not a.keys and not b.keys and parts and a.script == b.script != ""
+    return together and near and distinct and (bool(a.keys & b.keys) or one_world)
 
 
 def _environments(recording: Recording) -> Iterator[Mapping[str, Any]]:
@@ -54,6 +58,13 @@ def _environments(recording: Recording) -> Iterator[Mapping[str, Any]]:
     for process in process_by_rank(recording.processes).values():
         yield recording.facts.get(process.pid, {}).get("environment_rank") or {}
     yield recording.meta.environment.get("variables") or {}
+
+
+def _world_size(recording: Recording, told: list[Mapping[str, Any]]) -> int | None:
+    """As launchers say, or DDP does of a group that was made without them."""
+    models = [model for facts in recording.facts.values() for model in facts.get("ddp") or ()]
+    said = [variables.get("WORLD_SIZE") for variables in told] + [model.get("world_size") for model in models]
+    return max((n for text in said if (n := _number(text))), default=None)
 
 
 def _keys(variables: Mapping[str, Any]) -> Iterator[str]:

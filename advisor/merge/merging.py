@@ -18,6 +18,8 @@ from advisor.merge.stalling import merged_stalls
 
 # A run is written every second, a live merge hears of a node every ten: beyond this it is gone, not slow.
 LOST_AFTER_NS = 60_000_000_000
+# Nodes of one job end within seconds, and the last frame of one may be on its way for ten.
+LATE_NS = 15_000_000_000
 _OF_RANKS = ("pid:", "gpu:", "mig:")  # scopes that no two nodes share once renamed
 _OWN = Clock()
 
@@ -35,9 +37,8 @@ def merge(recordings: Sequence[Recording]) -> Recording:
         nodes.append(Node(number, "", identity_of(made).ranks, made, clock))
         gpus += _gpus(own)
     nodes = _named(nodes)
-    last_ns = max(node.recording.meta.last_ns for node in nodes)
-    nodes = [replace(node, lost_ns=_lost_ns(node, last_ns)) for node in nodes]
-    return _with_host(_joined(nodes, last_ns), nodes)
+    nodes = _with_losses(nodes)
+    return _with_host(_joined(nodes), nodes)
 
 
 def _place(recording: Recording) -> tuple[int, int, float, str]:
@@ -78,14 +79,24 @@ def _named(nodes: list[Node]) -> list[Node]:
     ]
 
 
-def _lost_ns(node: Node, last_ns: int) -> int | None:
-    meta = node.recording.meta
-    if meta.ended_ns is not None or meta.recording_stopped_ns is not None or last_ns - meta.last_ns < LOST_AFTER_NS:
-        return None
-    return meta.last_ns
+def _with_losses(nodes: Sequence[Node]) -> list[Node]:
+    """A node is lost that tells nothing more although others go on, or did until their end."""
+    last_ns = max(node.recording.meta.last_ns for node in nodes)
+    end_ns = max((m.ended_ns for node in nodes if (m := node.recording.meta).ended_ns is not None), default=None)
+    limit_ns = max(last_ns - LOST_AFTER_NS, 0 if end_ns is None else end_ns - LATE_NS)
+    return [
+        replace(node, lost_ns=node.recording.meta.last_ns)
+        if not _over(node) and node.recording.meta.last_ns <= limit_ns
+        else node
+        for node in nodes
+    ]
 
 
-def _joined(nodes: Sequence[Node], last_ns: int) -> Recording:
+def _over(node: Node) -> bool:
+    return node.recording.meta.ended_ns is not None or node.recording.meta.recording_stopped_ns is not None
+
+
+def _joined(nodes: Sequence[Node]) -> Recording:
     own = [node.recording for node in nodes]
     tables = {
         name: {rank: rows for r in own for rank, rows in getattr(r, name).items()}
@@ -95,7 +106,7 @@ def _joined(nodes: Sequence[Node], last_ns: int) -> Recording:
     events = [event for r in own for event in r.events]
     return replace(
         own[0],
-        meta=_meta(nodes, last_ns),
+        meta=_meta(nodes),
         processes=tuple(sorted((p for r in own for p in r.processes), key=lambda p: (p.first_seen_ns, p.pid))),
         facts={pid: facts for r in own for pid, facts in r.facts.items()},
         part_names={part: name for r in reversed(own) for part, name in r.part_names.items()},
@@ -109,13 +120,14 @@ def _joined(nodes: Sequence[Node], last_ns: int) -> Recording:
     )
 
 
-def _meta(nodes: Sequence[Node], last_ns: int) -> Meta:
-    """The first node's, over all of the time. The job has ended when it has on every node that is still heard of."""
+def _meta(nodes: Sequence[Node]) -> Meta:
+    """The first node's, over all of the time. The job has ended with the nodes that say so, unless one is heard of well after them."""
     metas = [node.recording.meta for node in nodes]
-    first = metas[0]
-    heard = [node.recording.meta for node in nodes if node.lost_ns is None]
-    over = bool(heard) and all(m.ended_ns is not None or m.recording_stopped_ns is not None for m in heard)
-    ended = sorted((m for m in heard if m.ended_ns is not None), key=lambda m: m.ended_ns or 0)
+    first, last_ns = metas[0], max(m.last_ns for m in metas)
+    ended = sorted((m for m in metas if m.ended_ns is not None), key=lambda m: m.ended_ns or 0)
+    end_ns = max((m.ended_ns for m in ended if m.ended_ns is not None), default=None)
+    goes_on = [node.recording.meta for node in nodes if not _over(node) and node.lost_ns is None]
+    over = end_ns is not None and all(m.last_ns < end_ns + LATE_NS for m in goes_on)
     failed = next((m for m in ended if m.exit_code or m.exit_signal), None)
     said = failed or (ended[-1] if ended else first)
     return replace(
@@ -123,7 +135,7 @@ def _meta(nodes: Sequence[Node], last_ns: int) -> Meta:
         started_ns=min(m.started_ns for m in metas),
         started_unix_s=first.started_unix_s - (first.started_ns - min(m.started_ns for m in metas)) / 1e9,
         last_ns=last_ns,
-        ended_ns=max((m.ended_ns or 0 for m in ended), default=None) if over else None,
+        ended_ns=end_ns if over else None,
         exit_code=said.exit_code if over else None,
         exit_signal=said.exit_signal if over else None,
         launch_error=next((m.launch_error for m in metas if m.launch_error), None),

@@ -15,7 +15,7 @@ from advisor.core.recording import NODE_PIDS, Recording
 from advisor.diagnose import diagnose
 from advisor.merge.clocks import clock_of
 from advisor.merge.identity import identity_of, same_job
-from advisor.merge.merging import LOST_AFTER_NS, merge
+from advisor.merge.merging import LATE_NS, LOST_AFTER_NS, merge
 from advisor.store.reader import cut
 
 
@@ -128,8 +128,10 @@ def test_a_node_that_is_no_longer_heard_of_is_named_and_does_not_keep_the_job_ru
 
 def test_a_job_runs_while_a_node_of_it_does_and_fails_if_one_did() -> None:
     first, second = two_nodes(four_ranks())
-    going = replace(second, meta=replace(second.meta, ended_ns=None, exit_code=None))
-    assert merge([first, going]).meta.ended_ns is None
+    going = replace(second.meta, ended_ns=None, exit_code=None, last_ns=second.meta.last_ns + LATE_NS + SECOND)
+    assert merge([first, replace(second, meta=going)]).meta.ended_ns is None
+    nearly = replace(going, last_ns=second.meta.last_ns - SECOND)  # its agent was killed just before
+    assert merge([first, replace(second, meta=nearly)]).meta.ended_ns == first.meta.ended_ns
     failed = replace(second, meta=replace(second.meta, exit_code=1))
     assert merge([first, failed]).meta.exit_code == 1
 
@@ -229,6 +231,21 @@ def told(own: Recording, change: dict[str, str]) -> Recording:
     return replace(
         own, facts={p: {"environment_rank": {**f["environment_rank"], **change}} for p, f in own.facts.items()}
     )
+
+
+@pytest.mark.parametrize(("script", "same"), [("train.py", True), ("other.py", False)])
+def test_ranks_that_met_by_an_address_in_their_script_are_one_job_when_together_they_fill_its_world(
+    script: str, same: bool
+) -> None:
+    first, second = (unnamed(own) for own in two_nodes(four_ranks()))
+    other = replace(second, meta=replace(second.meta, argv=("python", f"/elsewhere/{script}")))
+    assert same_job(identity_of(first), identity_of(other)) == same
+    larger = {pid: {"ddp": [{"world_size": 3}]} for pid in second.facts}
+    assert not same_job(identity_of(first), identity_of(replace(second, facts=larger)))
+
+
+def unnamed(own: Recording) -> Recording:
+    return replace(own, facts={pid: {"ddp": [{"world_size": 4}]} for pid in own.facts})
 
 
 def test_a_job_that_used_the_same_port_an_hour_before_is_another_one() -> None:

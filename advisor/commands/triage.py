@@ -42,6 +42,7 @@ EXIT_CODES: dict[TriageState, int] = {"keep": 0, "fix": 3, "hand-back": 4}
     type=click.Path(path_type=Path, dir_okay=False),
     help="Also pack everything for the provider's ticket into this .tar.gz.",
 )
+@click.option("--metadata", is_flag=True, help="Ask the provider's metadata service which instance this is.")
 @click.option("--yes", is_flag=True, help="Agree to the long disk test of --full without being asked.")
 @click.pass_context
 def triage(
@@ -54,6 +55,7 @@ def triage(
     format_: str | None,
     output: Path | None,
     bundle: Path | None,
+    metadata: bool,
     yes: bool,
 ) -> None:
     """Is it the code or the box? Checks this machine before anything trains on it: keep it, fix a setting, or hand it back.
@@ -68,6 +70,7 @@ def triage(
     rn50-advisor triage --full --bundle ticket.tar.gz
     """
     from advisor.commands.machine_checks import job_python
+    from advisor.instances.metadata import ask
     from advisor.report.triaged import render
     from advisor.triage.found import Setting
     from advisor.triage.runner import triage as examine
@@ -80,8 +83,10 @@ def triage(
         raise AdvisorError(f"{bundle} exists", "name another file with --bundle")
     interpreter = job_python(python)
     large = not quick and _agreed(yes=yes)
+    named = ask() if metadata else None
     with scratch_folder(scratch) as folder:
-        found = examine(Setting(folder, interpreter, data, full=not quick, large=large), _tell)
+        setting = Setting(folder, interpreter, data, full=not quick, large=large, metadata=metadata, named=named)
+        found = examine(setting, _tell)
     _show(found, render(found, format_), format_, output)
     if bundle is not None:
         from advisor.triage.evidence import write_bundle

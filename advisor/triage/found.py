@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from advisor.core.triage import Band, Check, CheckState, TriageGap
+from advisor.instances.metadata import Named
 
 # fix: whoever rents the machine can change it; hand-back: only its owner can; note: worth a word, no reason to act
 Remedy = Literal["note", "fix", "hand-back"]
@@ -31,7 +32,10 @@ Item = Found | TriageGap
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a triage may use. `large`: somebody has agreed to more than 2 GB; `python`: the interpreter that trains."""
+    """What a triage may use. `large`: somebody has agreed to more than 2 GB; `python`: the interpreter that trains.
+
+    `metadata`: the provider's service was to be asked, and `named` is what it said.
+    """
 
     scratch: Path
     python: str
@@ -39,6 +43,8 @@ class Setting:
     full: bool = False
     large: bool = False
     root: Path = Path("/")
+    metadata: bool = False
+    named: Named | None = None
 
 
 def fact(name: str, value: float | str | None, unit: str = "", *, hint: str = "") -> Found:

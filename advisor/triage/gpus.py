@@ -10,6 +10,7 @@ from advisor.triage.found import Found, Item, Setting, fact, unproved
 from advisor.triage.gpu_driver import DriverReader
 from advisor.triage.gpu_health import health
 from advisor.triage.gpu_speed import Result, measure, speeds
+from advisor.triage.instance import gpu_count
 from advisor.triage.load import Watch
 from probes.host.gpu_devices import GpuDevice
 from probes.host.topology import host_facts
@@ -26,8 +27,10 @@ def gpus(setting: Setting, watch: Watch) -> Iterator[Item]:
     driver, cuda = reader.versions()
     yield fact("gpu.driver", driver, hint="" if driver else "the driver does not tell its version")
     yield fact("gpu.cuda_of_driver", cuda, hint="" if cuda else "the driver does not tell")
-    yield fact("gpu.count", float(len(devices)), "GPUs")
-    yield from _instance(devices, setting)
+    known = setting.named.instance if setting.named else None
+    yield gpu_count(devices, known)
+    if known is None:
+        yield from _instance(devices, setting)
     results: list[Result | TriageGap] = []
     reader.begin()
     finished = False

@@ -13,6 +13,7 @@ from advisor.triage import disk, memory, processor
 from advisor.triage.decode import decoding
 from advisor.triage.found import Found, Item, Setting, fact, unproved
 from advisor.triage.gpus import gpus
+from advisor.triage.instance import instance
 from advisor.triage.limits import limits
 from advisor.triage.links import links
 from advisor.triage.load import Stretch, Watch, taken_from_us
@@ -63,7 +64,7 @@ def conclude(items: Sequence[Item]) -> Triage:
 def _groups(setting: Setting, watch: Watch) -> tuple[Group, ...]:
     root = setting.root
     return (
-        Group("the processor", lambda idle: processor.facts(watch, root)),
+        Group("the processor", lambda idle: [*instance(setting), *processor.facts(watch, root)]),
         Group("memory and limits", lambda idle: [*memory.facts(watch, root), *limits(root), *links(root)]),
         Group("memory bandwidth", lambda idle: memory.speed(setting, watch)),
         Group("decoding pictures", lambda idle: decoding(setting, watch)),

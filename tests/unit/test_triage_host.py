@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,8 +12,11 @@ import pytest
 from probe_trees import V1_MOUNTS, V2_MOUNTS, write_tree
 
 from advisor.core.triage import Band, Check, TriageGap
+from advisor.instances import by_name as by_name_of
+from advisor.instances.metadata import Named
 from advisor.triage import links, memory, processor
-from advisor.triage.found import Found, Item, judged
+from advisor.triage.found import Found, Item, Setting, judged
+from advisor.triage.instance import gpu_count, instance
 from advisor.triage.load import Moment, Stretch, Watch, cpu_times, mean_others, taken_from_us
 from advisor.triage.runner import _disturbed
 
@@ -240,3 +244,21 @@ def test_cards_that_tell_no_speed_are_a_gap(tmp_path: Path) -> None:
     write_tree(tmp_path, {"proc/net/dev": NET})
     (gap,) = links.links(tmp_path)
     assert isinstance(gap, TriageGap) and gap.name == "network.link_gbit_per_s"
+
+
+def test_the_provider_is_asked_only_on_request_and_a_part_of_an_instance_is_a_note(tmp_path: Path) -> None:
+    known = by_name_of("p4d.24xlarge")
+    assert known is not None
+    root = write_tree(tmp_path, {"sys/devices/system/cpu/online": "0-47\n"})
+    setting = Setting(tmp_path, "python", root=root)
+    assert list(instance(setting)) == []
+    (gap,) = instance(replace(setting, metadata=True))
+    assert isinstance(gap, TriageGap)
+    named = replace(setting, metadata=True, named=Named("AWS", known.name, known))
+    found = by_name(instance(named))
+    assert check_of(found["machine.instance"]).value == "AWS p4d.24xlarge"
+    vcpus = found["machine.vcpus"]
+    assert check_of(vcpus).expected.lo == 96.0 and check_of(vcpus).state == "low"
+    assert isinstance(vcpus, Found) and vcpus.remedy == "note"
+    assert check_of(gpu_count((), known)).state == "bad" and check_of(gpu_count((), None)).state == "ok"
+    assert "machine.vcpus" not in by_name(instance(replace(named, named=Named("AWS", "x9.new", None))))

@@ -1,0 +1,42 @@
+"""The instance that the provider says this is, asked for only on request, and whether all of it is here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from advisor.core.triage import Band, TriageGap
+from advisor.instances import Instance
+from advisor.triage.found import Item, Setting, fact, judged
+from probes.host.gpu_devices import GpuDevice
+from probes.host.topology import host_facts
+
+
+def instance(setting: Setting) -> Iterator[Item]:
+    if not setting.metadata:
+        return
+    named = setting.named
+    if named is None:
+        hint = "no provider's service answers here: a container or a firewall may keep it away"
+        yield TriageGap("machine.instance", "nobody told which instance this is", hint)
+        return
+    known = named.instance
+    yield fact("machine.instance", f"{named.provider} {named.name}", hint="" if known else "our table does not know it")
+    seen = host_facts(setting.root)["threads"]
+    if known is None or not seen:
+        return
+    hint = f"{known.words} has {known.vcpus} vCPUs, the kernel shows {seen}: threads may be switched off on purpose"
+    yield judged("machine.vcpus", float(seen), "cores", _band(known, known.vcpus), hint=hint)
+    yield fact("machine.gpus_of_instance", float(known.gpus), "GPUs")
+
+
+def gpu_count(devices: tuple[GpuDevice, ...], known: Instance | None) -> Item:
+    """How many GPUs the driver shows, against what the instance is sold with where that is known."""
+    count = float(len(devices))
+    if known is None:
+        return fact("gpu.count", count, "GPUs")
+    hint = f"{known.words} has {known.gpus} GPUs, the driver shows {count:.0f}: a container may have been given a part of them"
+    return judged("gpu.count", count, "GPUs", _band(known, known.gpus), hint=hint)
+
+
+def _band(known: Instance, number: int) -> Band:
+    return Band(float(number), None, f"{known.words}: {', '.join(known.sources)}")

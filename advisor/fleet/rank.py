@@ -16,7 +16,7 @@ from statistics import NormalDist, median
 
 from advisor.core.fleet import Baseline, Deviation, Difference, Fleet, FleetMachine, Reading, Source, Unread
 from advisor.fleet.baseline import DROP, baseline_of
-from advisor.fleet.readings import Told, worth_ranking
+from advisor.fleet.readings import NO_GPU, Told, worth_ranking
 
 MACHINES_MIN = 6  # of five the median deviation says nothing: the odd one would have to be 14 of them away
 _CHANCE = 0.01
@@ -25,6 +25,7 @@ _CHANCE = 0.01
 _FEW = 15.0
 USUAL_SHARE = 0.8  # of a group: what so many are alike in is the usual
 _SCORE_MAX = 99.0
+_SEES_ALL = {"bench": 1, "triage": 2}
 
 
 @dataclass(slots=True)
@@ -65,7 +66,7 @@ def rank(
                 f"{group}: {few}, fewer than the {MACHINES_MIN} among which an outlier can be told; only ranked"
             )
         ranked += [_ranked(machine, own, usual, values=len(own) * len(members), enough=enough) for machine in members]
-    ordered = sorted(ranked, key=lambda machine: (machine.score, machine.name))
+    ordered = sorted(ranked, key=lambda machine: (not machine.outlier, machine.score, machine.name))
     return Fleet(tuple(ordered), tuple(baselines), tuple(unread), tuple(notes))
 
 
@@ -76,10 +77,10 @@ def unusual_from(machines: int, values: int) -> float:
 
 
 def _machines(told: Sequence[Told]) -> list[_Machine]:
-    """Results of one host are one machine; a host of which only some results name GPUs is of the group that they name."""
+    """Results of one host are one machine. Its kind is what triage saw of it, else bench: a job may have been given a part of the GPUs."""
     named: dict[str, str] = {}
-    for one in told:
-        if one.group != "no GPU" or one.machine not in named:
+    for one in sorted(told, key=lambda result: _SEES_ALL.get(result.source.kind, 0)):
+        if one.group != NO_GPU or one.machine not in named:
             named[one.machine] = one.group
     found: dict[str, _Machine] = {}
     for one in sorted(told, key=lambda result: result.source.made or 0.0):

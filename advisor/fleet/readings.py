@@ -17,7 +17,7 @@ from advisor.reference.gpu_names import gpu_model
 _HIGHER = ("/s", "MHz", "links", "GB", "GiB")
 _LOWER = ("s", "ms", "µs", "us", "errors", "events")
 _PHASE_MIN = 0.02  # of the step: a smaller phase is nobody's trouble
-_NO_GPU = "no GPU"
+NO_GPU = "no GPU"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def _group(names: list[str] | tuple[str, ...]) -> str:
     for name in names:
         kind = gpu_model(name) or name
         kinds[kind] = kinds.get(kind, 0) + 1
-    return ", ".join(f"{count} × {kind}" for kind, count in sorted(kinds.items())) or _NO_GPU
+    return ", ".join(f"{count} × {kind}" for kind, count in sorted(kinds.items())) or NO_GPU
 
 
 def _job(document: Mapping[str, Any]) -> str:

@@ -204,6 +204,12 @@ def test_results_of_one_host_are_one_machine() -> None:
     assert by_name["resnet50 224 px, bf16, channels-last, batch 256, 1 device"] == 1500.0
 
 
+def test_a_job_on_a_part_of_the_gpus_does_not_make_another_machine() -> None:
+    part = replace(job_report("m0"), group="2 × A100-SXM")
+    assert [machine.group for machine in rank([part, *told(triage("m0"))]).machines] == ["8 × A100-SXM"]
+    assert [machine.group for machine in rank([part]).machines] == ["2 × A100-SXM"]
+
+
 def job_report(host: str, rate: float = 1000.0, **phases: float) -> Told:
     critical = {"input_wait": 0.001, "forward": 0.03, "backward": 0.06, "optimizer": 0.01, **phases}
     document = healthy().as_json()

@@ -42,7 +42,7 @@ def sweep_plot(sweep: Sweep) -> tuple[Markup, list[str], list[str]]:
 def scaling_plot(line: Scaling) -> tuple[Markup, list[str], list[str]]:
     title = f"Efficiency by devices, {wording.scaling_title(line)}"
     values = [estimate.value for estimate in line.efficiency]
-    top = max(1.0, *values)
+    top = round_top(max(values))
     words = [f"{d} devices: {fmt.share(v)}" for d, v in zip(line.devices, values, strict=True)]
     plot = _points([value / top for value in values], words, title=title)
     return plot, [fmt.share(top * share) for share in (1.0, 0.5, 0.0)], [str(devices) for devices in line.devices]

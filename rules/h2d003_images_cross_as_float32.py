@@ -21,18 +21,16 @@ from collections.abc import Mapping
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix
-from rules.devices import link_mb_per_s, of_gpu
+from rules.computing import link_of
 from rules.reading import common, mean, model_of, training_loader, where_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _GOES = 0.75  # of the bytes: one instead of four
-# Where nobody saw the link: the fastest in use, so that the time is what the copy takes at least.
-_FASTEST = (5.0, 16.0)
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     pictures, step, model = a.by_rank("copy.float_pictures_mb"), a.value("step.time_s"), model_of(a)
-    copies = {rank: mb / _link(a, rank)[0] for rank, mb in pictures.items()}
+    copies = {rank: mb / link_of(a, rank)[0] for rank, mb in pictures.items()}
     copy = common(copies)
     level = severity(copy / step)
     if copy < t["copy"] * step or level is None:
@@ -53,7 +51,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 copy,
                 "s",
                 t["copy"] * step,
-                f"{100 * copy / step:.0f} % of a {1000 * step:.0f} ms step at least, over {_link(a, rank)[1]}",
+                f"{100 * copy / step:.0f} % of a {1000 * step:.0f} ms step at least, over {link_of(a, rank)[1]}",
             ),
         ),
         fixes=(
@@ -66,18 +64,6 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         ),
         saving=model.saving(best, step, "a quarter of the bytes; nothing where the copy hides behind the compute"),
     )
-
-
-def _link(a: Analysis, rank: int) -> tuple[float, str]:
-    """(MB/s, the link in words) of a rank's GPU."""
-    gpu = next((gpu for gpu in a.gpu_view.used if rank in gpu.ranks), None)
-    gen, width = (of_gpu(a, f"gpu.pcie_{name}", gpu) if gpu else None for name in ("gen", "width"))
-    if gen is None or width is None:
-        gen, width = _FASTEST
-        return link_mb_per_s(
-            gen, width
-        ), f"the fastest link there is, PCIe {gen:.0f} x{width:.0f}: its own is not known"
-    return link_mb_per_s(gen, width), f"PCIe {gen:.0f} x{width:.0f}"
 
 
 def _change(dataset: Mapping[str, object]) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from advisor.analysis.batch_sizes import batch_values
 from advisor.analysis.budget import Account, account
 from advisor.analysis.capacities import Seen, capacities
 from advisor.analysis.collecting import collecting_values
@@ -23,6 +24,7 @@ from advisor.analysis.gpu_memory import gpu_memory
 from advisor.analysis.gpu_ranks import gpus_of, paths_of, unseen_ranks
 from advisor.analysis.gpu_strips import gpu_strips
 from advisor.analysis.gpus import error_values, gpu_values, path_values
+from advisor.analysis.habits import habit_values, habits
 from advisor.analysis.host import (
     Window,
     cpu_values,
@@ -38,7 +40,9 @@ from advisor.analysis.memory_shortage import shortage_values
 from advisor.analysis.moments import deaths, hot_lines, stalls
 from advisor.analysis.nccl_log import nccl_facts
 from advisor.analysis.own_cost import own_cost
+from advisor.analysis.pacing import pace_values
 from advisor.analysis.pulses import periodic_stalls
+from advisor.analysis.references import reference_values
 from advisor.analysis.searching import search_values
 from advisor.analysis.shifts import change_segments, speed_changes
 from advisor.analysis.starting import start_values
@@ -80,6 +84,7 @@ def analyse(recording: Recording) -> Analysis:
     mount = data_mount(recording, everything, loaders)
     devices, paths = gpus_of(recording), paths_of(recording)
     creeps: tuple[GpuMemoryTrend, ...] = ()
+    ways = habits(recording)
     cost: SampleCost | None = None
     if accounts is not None:
         window = _window(recording, steady)
@@ -96,6 +101,9 @@ def analyse(recording: Recording) -> Analysis:
         values.update(thread_values(window))
         values.update(shortage_values(window))
         values.update(collecting_values(recording, steady, accounts) | copy_values(recording, steady, missing))
+        values.update(habit_values(recording, ways, missing) | batch_values(recording, steady, missing))
+        values.update(pace_values(recording, steady, ways, missing))
+        values.update(reference_values(recording, accounts.budget, values, missing))
         made = _throughput(accounts, steady, values.get(("step.samples", JOB))).samples_per_s
         values.update(gpu_values(window, devices, missing, made))
         held, creeps = gpu_memory(recording, steady, devices)
@@ -135,6 +143,7 @@ def analyse(recording: Recording) -> Analysis:
         excess=_excess(accounts) if accounts else {},
         loaders=loaders,
         feed=fed_by,
+        habits=ways,
         sample=cost,
         hot_lines=lines,
         save_sites=_save_sites(recording),

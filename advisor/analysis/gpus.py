@@ -118,12 +118,14 @@ def _time_values(window: Window, gpu: Gpu, values: Values) -> None:
         whole = _seen_share(window, scope, _HELD_BITS)
     capped = window.rate("gpu.power_cap_s", scope)
     thermal = [*split, whole] if whole is not None else split
+    held = window.level("gpu.mem_used_bytes", scope)
     found = {
         **shares,
         "gpu.throttled_share": max(thermal) if thermal and (len(split) >= _TIMES_ENOUGH or whole is not None) else None,
         "gpu.power_capped_share": _seen_share(window, scope, _CAPPED_BIT) if capped is None else capped,
         "gpu.power_w": window.level("gpu.power_w", scope),
         "gpu.power_limit_w": window.level("gpu.power_limit_w", scope),
+        "gpu.mem_used_mb": None if held is None else held / _MB,
     }
     for name, metric in _COUNTED.items():
         percent = window.level(metric, scope)

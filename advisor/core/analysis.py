@@ -11,6 +11,7 @@ from advisor.core.feed import Feed
 from advisor.core.gpus import GPU_VALUES, GpuView
 from advisor.core.kernels import KERNEL_VALUES
 from advisor.core.nccl import NcclFacts
+from advisor.core.pace import PACE_VALUES, Habits
 from advisor.core.recording import Meta
 from advisor.core.report import (
     Budget,
@@ -144,6 +145,7 @@ VALUES: dict[str, tuple[str, str]] = {
     **STORAGE_VALUES,
     **SAMPLE_VALUES,
     **GPU_VALUES,
+    **PACE_VALUES,
     **KERNEL_VALUES,
 }
 
@@ -334,6 +336,7 @@ class Analysis:
     )  # by rank and phase: own beyond the others' median
     loaders: tuple[LoaderFacts, ...] = ()
     feed: Feed | None = None  # None: torch's loaders feed every rank
+    habits: Habits = field(default_factory=Habits)
     sample: SampleCost | None = None  # None: no sample was looked into while it was made
     hot_lines: tuple[HotLine, ...] = ()
     save_sites: tuple[Mapping[str, Any], ...] = ()

@@ -16,6 +16,7 @@ GPU_VALUES: dict[str, tuple[str, str]] = {
     "gpu.temp_c": ("°C", "the hottest it was"),
     "gpu.power_w": ("W", "board power"),
     "gpu.power_limit_w": ("W", "power limit in force"),
+    "gpu.mem_used_mb": ("MB", "memory in use, by anybody"),
     "gpu.util_share": ("", "time some kernel was resident; never evidence of a cause"),
     "gpu.sm_active_share": ("", "SMs that had work, where the GPU counts it"),
     "gpu.tensor_active_share": ("", "tensor cores at work, where the GPU counts it"),

@@ -172,8 +172,10 @@ class Precision:
             found["input_layout"] = layout_of(torch, given)
             found["weight_layout"] = layout_of(torch, layer.weight)
             found["shape"] = [int(n) for n in given.shape]
+            found["varies"] = "conv" in values and values["conv"]["shape"][1:] != found["shape"][1:]
             # a loop may go to channels-last or autocast after its first steps: look once more
             found["again"] = "conv" in values
+        found["weight_shape"] = [int(n) for n in layer.weight.shape]
         values[kind] = found
         if "model" not in values:
             model = _outermost(sys._getframe(2))

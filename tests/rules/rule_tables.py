@@ -8,6 +8,7 @@ from copy_rule_tables import COPY_TABLES
 from gpu_rule_tables import GPU_TABLES
 from host_rule_tables import HOST_TABLES
 from input_rule_tables import INPUT_TABLES
+from pace_rule_tables import PACE_TABLES
 from rule_cases import SCRIPT, death, stands
 from rule_table import Table, waits
 from storage_rule_tables import STORAGE_TABLES
@@ -35,6 +36,7 @@ TABLES: dict[str, Table] = {
     **GPU_TABLES,
     **HOST_TABLES,
     **INPUT_TABLES,
+    **PACE_TABLES,
     **STORAGE_TABLES,
     "DAT001": Table(
         jobs.dat001,

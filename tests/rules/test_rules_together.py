@@ -8,6 +8,7 @@ from typing import Any
 import gpu_rule_cases as gpu_jobs
 import host_rule_cases as host_jobs
 import input_rule_cases as input_jobs
+import pace_rule_cases as pace_jobs
 import pytest
 import rule_cases as jobs
 from rule_cases import death, rank
@@ -217,9 +218,11 @@ def test_a_healthy_job_gives_no_finding() -> None:
         "comm.gloo_on_gpu": {0: 0.0, 1: 0.0},
         "nccl.socket": 0.0,
     }
-    on_gpus = replace(jobs.job(own, values={**fine, **SOUND_RANKS}), gpu_view=gpu_jobs.sound_view())
+    on_gpus = replace(
+        jobs.job(own, values={**fine, **pace_jobs.sound_pace(), **SOUND_RANKS}), gpu_view=gpu_jobs.sound_view()
+    )
     judgement = judged(replace(on_gpus, values={**on_gpus.values, **gpu_jobs.sound_values()}))
-    assert {row.state for row in judgement.outcomes} == {"clear"}
+    assert {row.state for row in judgement.outcomes} == {"clear"}, [r for r in judgement.outcomes if r.state != "clear"]
     assert judgement.verdict.state == "healthy"
 
 

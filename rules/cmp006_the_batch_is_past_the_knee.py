@@ -1,0 +1,69 @@
+"""The batch is past the knee.
+
+What it does: finds batches that fill the memory and would be computed as fast, sample by sample, at half their size.
+
+Why it is slow: it is not; it costs memory and gains nothing. Memory that runs short makes allocations empty the cache (GPU003), and the
+next larger picture ends the job.
+
+Evidence: batches of several sizes came by: a line through the time that each takes to compute; what tensors take of the GPU's memory.
+
+Fix: a smaller batch: the same speed with less memory.
+
+Estimate: none: the speed is the same.
+
+False alarms: a full GPU that computes large batches is as it should be where memory is left: nothing is said then.
+"""
+
+from __future__ import annotations
+
+from advisor.core.analysis import Analysis
+from advisor.core.findings import Clear, Evidence, Finding, Fix
+from rules.reading import training_loader, where_of
+from rules.rule import Threshold, Thresholds, confidence, rule
+
+
+def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+    fixed, peak = a.by_rank("batch.fixed_share"), max(a.by_rank("gpu.peak_share").values())
+    # half the batch takes `share` longer a sample: so much is what doubling it gave
+    share = max(fixed.values())
+    if share >= t["gain"] or peak < t["memory"]:
+        return Clear(RULE.id)
+    samples = max(a.by_rank("batch.samples").values(), default=a.get("step.samples") or 1.0)
+    half = max(1, round(samples / 2))
+    return Finding(
+        rule=RULE.id,
+        title="The batch is past the knee: half of it is as fast, sample by sample",
+        severity="info",
+        confidence=confidence(a, cap=0.8),
+        seconds_per_step=0.0,
+        evidence=(
+            Evidence(
+                "batch.fixed_share",
+                share,
+                "",
+                t["gain"],
+                f"more samples/s is all that doubling the batch to {samples:.0f} gave",
+            ),
+            Evidence("gpu.peak_share", peak, "", t["memory"], "of the GPU's memory, what tensors took at most"),
+        ),
+        fixes=(
+            Fix(
+                f"batches of {half} where memory is wanted: the same speed",
+                f"DataLoader(..., batch_size={half})",
+                where_of(training_loader(a, fixed)),
+                "small change",
+            ),
+        ),
+    )
+
+
+RULE = rule(
+    __name__,
+    "the batch is past the knee",
+    check,
+    needs=("step.time_s", "batch.fixed_share", "gpu.peak_share"),
+    thresholds={
+        "gain": Threshold(0.05, "more samples/s by doubling: less is the noise between runs"),
+        "memory": Threshold(0.80, "of the memory, by tensors: below it nobody needs the room"),
+    },
+)

@@ -1,0 +1,109 @@
+"""What the rules on computing and copying read in the same way: what a GPU computes, what the host could hide, what loading allows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from advisor.core.analysis import Analysis
+from rules.devices import link_mb_per_s, of_gpu
+from rules.reading import model_of
+
+LAYERS = ("forward", "backward")
+COMPUTE = (*LAYERS, "optimizer")
+_LOADING = ("storage", "preprocessing", "loader")
+# Where nobody saw the link: the fastest in use, so that the time is what the copy takes at least.
+_FASTEST = (5.0, 16.0)
+# Rules whose findings slow launching down.
+HELD_HOST = ("CPU001", "CPU002", "CPU003", "CPU005", "DAT005")
+
+
+def facts_of(a: Analysis, rank: int) -> Mapping[str, Any]:
+    told = a.facts.get(str(rank))
+    return told if isinstance(told, Mapping) else {}
+
+
+def part_of(told: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A fact that holds others; nothing where it is not what it should be."""
+    found = told.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def layers_of(told: Mapping[str, Any]) -> Mapping[str, int]:
+    """How many layers of each kind the model has."""
+    layers = part_of(told, "model").get("layers")
+    return {str(kind): int(n) for kind, n in layers.items()} if isinstance(layers, Mapping) else {}
+
+
+def computing_s(a: Analysis, rank: int) -> float:
+    """Seconds of forward and backward at the GPU's own pace: what goes at the pace of launches is not made shorter by faster kernels."""
+    own = model_of(a).own[rank]
+    paced = a.get("gpu.host_paced_s", rank) or 0.0
+    return max(0.0, sum(own[phase] for phase in LAYERS) - paced)
+
+
+def if_computed_faster(a: Analysis, ranks: Mapping[int, float], *, hopeful: bool) -> float:
+    """The step if these ranks' layers took only this share of what the GPU computes of them today, as far as loading allows."""
+    model = model_of(a)
+    changes: dict[tuple[int, str], float] = {}
+    for rank, share in ranks.items():
+        own = {phase: model.own[rank][phase] for phase in LAYERS}
+        spared = (1.0 - share) * computing_s(a, rank)
+        whole = max(sum(own.values()), 1e-12)
+        changes |= {(rank, phase): seconds * max(0.0, 1.0 - spared / whole) for phase, seconds in own.items()}
+    return model.step_if(changes, floor_s=loading_floor_s(a, hopeful=hopeful))
+
+
+def loading_floor_s(a: Analysis, *, hopeful: bool) -> float:
+    """The shortest step that loading can keep up with, never longer than today's; 0 where nobody saw a batch being made."""
+    samples, step = a.get("step.samples"), a.value("step.time_s")
+    known = [
+        rate
+        for capacity in a.capacities
+        if capacity.stage in _LOADING
+        and (rate := capacity.hi if hopeful else capacity.samples_per_s) is not None
+        and rate > 0
+    ]
+    if not samples or not known:
+        return 0.0
+    return min(step, samples * len(model_of(a).own) / min(known))
+
+
+def hidden_s(a: Analysis, rank: int, blocked_s: float) -> float:
+    """Seconds of a step in which the GPU idles between steps only because the host was held: with it free, they pass behind compute."""
+    step = a.value("step.time_s")
+    fetch = a.get("gpu.idle_input_s", rank) or 0.0
+    # waiting for a slow loader goes on, whoever waits
+    if loading_floor_s(a, hopeful=False) > step - fetch:
+        fetch = 0.0
+    return min(blocked_s, (a.get("gpu.idle_gap_s", rank) or 0.0) + fetch)
+
+
+def if_not_held(a: Analysis, hidden: Mapping[int, float], *, hopeful: bool) -> float:
+    """The step if so many seconds between steps passed behind each rank's compute."""
+    model = model_of(a)
+    changes = {}
+    for rank, seconds in hidden.items():
+        left = seconds
+        for phase in ("gap", "input_wait"):
+            taken = min(left, model.own[rank][phase])
+            changes[rank, phase] = model.own[rank][phase] - taken
+            left -= taken
+    return model.step_if(changes, floor_s=loading_floor_s(a, hopeful=hopeful))
+
+
+def link_of(a: Analysis, rank: int) -> tuple[float, str]:
+    """(MB/s, the link in words) of a rank's GPU."""
+    gpu = next((gpu for gpu in a.gpu_view.used if rank in gpu.ranks), None)
+    gen, width = (of_gpu(a, f"gpu.pcie_{name}", gpu) if gpu else None for name in ("gen", "width"))
+    if gen is None or width is None:
+        gen, width = _FASTEST
+        name = f"PCIe {gen:.0f} x{width:.0f}"
+        return link_mb_per_s(gen, width), f"the fastest link there is, {name}: its own is not known"
+    return link_mb_per_s(gen, width), f"PCIe {gen:.0f} x{width:.0f}"
+
+
+def on_gpu_of(a: Analysis, rank: int, name: str) -> float | None:
+    """A value of the GPU that this rank trains on."""
+    gpu = next((gpu for gpu in a.gpu_view.used if rank in gpu.ranks), None)
+    return of_gpu(a, name, gpu) if gpu else None

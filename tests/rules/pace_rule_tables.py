@@ -1,0 +1,188 @@
+"""Tables of the rules on computing, waiting and copying on GPUs. Not a test."""
+
+from __future__ import annotations
+
+import pace_rule_cases as jobs
+from rule_cases import SCRIPT
+from rule_table import Table
+
+from advisor.core.findings import Where
+from advisor.core.pace import Habits
+
+PACE_TABLES: dict[str, Table] = {
+    "CMP001": Table(
+        jobs.cmp001,
+        lines={
+            "capability": ({"capability": 7.0}, {"capability": 6.1}),
+            "eligible": ({"paced_s": 0.6999}, {"paced_s": 0.7001}),
+            "tensor": ({"tensor": 0.0499}, {"tensor": 0.05}),
+        },
+        false_alarms={
+            "TF32 is on": {"tf32": 1.0},
+            "autocast is on": {"half": 1.0},
+            "the host sets the pace": {"paced_s": 0.9},
+            "kernels are no convolutions and matrix products": {"eligible": 0.1},
+        },
+        severities=(({}, "critical"), ({"paced_s": 0.45}, "high"), ({"paced_s": 0.65}, "medium")),
+        best=({"loads": 2.0}, 2.0),
+        also_fires={"before Ampere": {"capability": 7.5}, "as kernels tell": {"tensor": 0.0, "eligible": 0.8}},
+    ),
+    "CMP002": Table(
+        jobs.cmp002,
+        lines={
+            "capability": ({"capability": 7.0}, {"capability": 6.1}),
+            "compute": ({"paced_s": 0.6999}, {"paced_s": 0.7001}),
+            "convolutions": ({"convolutions": 4}, {"convolutions": 3}),
+        },
+        false_alarms={
+            "one of the two is channels-last": {"first": 0.0},
+            "single precision": {"half": 0.0},
+            "a net with GroupNorm": {"norm": "GroupNorm"},
+            "a transformer that cuts patches": {"convolutions": 1},
+            "kernels that hardly convolve": {"convolving": 0.1},
+        },
+        severities=(({}, "medium"), ({"paced_s": 0.65}, "low")),
+        where=Where(SCRIPT, 61),
+        best=({"loads": 1.25}, 1.25),
+        also_fires={"a model that nobody counted": {"told": {}}},
+    ),
+    "CMP003": Table(
+        jobs.cmp003,
+        lines={
+            "idle": ({"paced_s": 0.10}, {"paced_s": 0.0999}),
+        },
+        false_alarms={
+            "kernels fill what launching takes": {"resident": 0.95},
+            "the thread waits for a core": {"delay": 0.55},
+            "a deep window saw no idle time": {"deep": 0.02},
+        },
+        severities=(({}, "critical"), ({"paced_s": 0.2}, "high"), ({"paced_s": 0.1}, "medium")),
+        best=({"paced_s": 0.2}, 1 / 0.8),
+        also_fires={
+            "as a deep window has it": {"deep": 0.3, "resident": 1.0},
+            "compiled already": {"told": {"compiled_frames": 3, "optimizer": {"fused": True}}},
+        },
+    ),
+    "CMP004": Table(
+        jobs.cmp004,
+        lines={
+            "looks": ({"looks": 3}, {"looks": 2}),
+            "calls": ({"calls": 0.5}, {"calls": 0.4999}),
+            "cost": ({"gap": 0.02}, {"gap": 0.0199}),
+        },
+        false_alarms={
+            "one wait at the log line": {"calls": 0.0, "blocked": 0.0},
+            "compute covers it": {"gap": 0.001},
+            "the GPU waits for a slow loader": {"gap": 0.001, "fetch": 0.3, "loads": 1.0},
+            "the time between steps is the loop's own": {"blocked": 0.001},
+        },
+        severities=(
+            ({"gap": 0.3}, "critical"),
+            ({"gap": 0.15}, "high"),
+            ({"gap": 0.05}, "medium"),
+            ({"gap": 0.04}, "low"),
+        ),
+        where=Where(SCRIPT, 88),
+        best=({"gap": 0.3, "blocked": 0.2}, 1 / 0.8),
+        also_fires={
+            "the fetch would pass behind compute": {"gap": 0.0, "fetch": 0.1, "loads": 2.0},
+            "as a deep window has it": {"blocked": 0.01, "deep": 0.1},
+            "nobody named a place": {"habits": Habits()},
+        },
+    ),
+    "CMP005": Table(
+        jobs.cmp005,
+        lines={
+            "gain": ({"fixed": 0.3334}, {"fixed": 0.333}),
+            "memory": ({"peak": 0.45}, {"peak": 0.4501}),
+            "activity": ({"active": 0.6}, {"active": 0.6001}),
+        },
+        false_alarms={"loading is the limit": {"loads": 1.0}, "a full GPU": {"active": 0.95}},
+        severities=(({}, "critical"), ({"fixed": 0.4}, "high"), ({"fixed": 0.6, "loads": 1 / 0.9}, "medium")),
+        where=Where(SCRIPT, 42),
+        best=({"peak": 0.2}, 1 / 0.55),
+        also_fires={"nobody counts its SMs": {"active": None}},
+    ),
+    "CMP006": Table(
+        jobs.cmp006,
+        lines={
+            "gain": ({"fixed": 0.0499}, {"fixed": 0.05}),
+            "memory": ({"peak": 0.8}, {"peak": 0.7999}),
+        },
+        false_alarms={"a large batch with memory left": {"peak": 0.5}},
+        severities=(({}, "info"),),
+        where=Where(SCRIPT, 42),
+    ),
+    "CMP008": Table(
+        jobs.cmp008,
+        lines={"shortfall": ({"ratio": 0.70}, {"ratio": 0.7001})},
+        false_alarms={
+            "as fast as others": {"ratio": 1.0},
+            "stalls are not the hardware's": {"ratio": 0.9, "stalls": 0.5},
+        },
+        severities=(({"ratio": 0.4}, "critical"), ({}, "high"), ({"ratio": 0.7, "stalls": 0.5}, "medium")),
+        best=({"ratio": 0.5}, 2.0),
+    ),
+    "CMP009": Table(
+        jobs.cmp009,
+        lines={
+            "compute": ({"paced_s": 0.6999}, {"paced_s": 0.7001}),
+            "optimizer": (
+                {"benchmark": True, "fused": False, "optimizer": 0.05},
+                {"benchmark": True, "fused": False, "optimizer": 0.0499},
+            ),
+            "fixed": ({"usual": 0.95}, {"usual": 0.9499}),
+        },
+        false_alarms={
+            "all is on": {"benchmark": True},
+            "pictures of many sizes": {"told": {"conv": {"shape": [8, 3, 512, 700], "varies": True}}},
+            "deterministic, as asked": {"told": {"deterministic": True}},
+            "an optimizer without a fused form": {
+                "benchmark": True,
+                "fused": False,
+                "optimizer": 0.3,
+                "told": {"optimizer": {"class": "LBFGS"}},
+            },
+        },
+        severities=(({}, "low"),),
+        also_fires={"TF32": {"benchmark": True, "half": 0.0, "tf32": 0.0}},
+    ),
+    "H2D001": Table(
+        jobs.h2d001,
+        lines={
+            "copy": ({"share": 0.02}, {"share": 0.0199}),
+            "slower": ({"slower": 1.25}, {"slower": 1.2499}),
+        },
+        false_alarms={"as fast as from pinned memory": {"slower": 1.0}, "nothing to speak of": {"share": 0.001}},
+        severities=(({"share": 0.3}, "critical"), ({}, "high"), ({"share": 0.05}, "medium"), ({"share": 0.04}, "low")),
+        where=Where(SCRIPT, 42),
+        best=({"share": 0.25}, 1 / 0.85),
+        also_fires={"a link that nobody saw": {"gen": None}, "as a deep window has it": {"deep": 0.3}},
+    ),
+    "H2D002": Table(
+        jobs.h2d002,
+        lines={"exposed": ({"share": 0.02, "gap": 0.0}, {"share": 0.0199, "gap": 0.0})},
+        false_alarms={"small batches": {"share": 0.001, "gap": 0.0}, "no copy waits": {"share": 0.0}},
+        severities=(
+            ({"share": 0.25}, "critical"),
+            ({}, "high"),
+            ({"share": 0.05, "gap": 0.0}, "medium"),
+            ({"share": 0.04, "gap": 0.0}, "low"),
+        ),
+        where=Where(SCRIPT, 61),
+        best=({"share": 0.2, "gap": 0.0}, 1 / 0.8),
+        also_fires={"nobody named a place": {"habits": Habits()}},
+    ),
+    "COM005": Table(
+        jobs.com005,
+        lines={
+            "devices": ({"devices": 2}, {"devices": 1}),
+            "excess": ({"first": 11_000.0, "busy": None}, {"first": 10_999.0, "busy": None}),
+        },
+        false_alarms={"over one GPU": {"devices": 1}, "all loaded alike": {"first": 10_000.0, "others": 0.9}},
+        severities=(({"others": 0.05}, "critical"), ({"others": 0.3}, "high"), ({}, "medium"), ({"busy": None}, "low")),
+        where=Where(SCRIPT, 30),
+        best=({"devices": 2, "others": 0.3}, 1.5),
+        also_fires={"by their work alone": {"first": 10_000.0}},
+    ),
+}

@@ -1,0 +1,172 @@
+"""What the rules on computing, waiting and copying say once they fired, and what they make of each other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pace_rule_cases as jobs
+import pytest
+from pace_rule_tables import PACE_TABLES
+from rule_cases import SCRIPT, loader
+
+from advisor.core.analysis import Analysis
+from advisor.core.config import Config
+from advisor.core.findings import Clear, Finding, NotMeasured
+from advisor.core.pace import Habits
+from advisor.engine import judge, run_rule
+from rules.registry import all_rules
+
+RULES = {rule.id: rule for rule in all_rules()}
+
+
+def found(rule: str, analysis: Analysis | None = None, **given: Any) -> Finding:
+    result = run_rule(RULES[rule], analysis or PACE_TABLES[rule].job(**given), Config())
+    assert isinstance(result, Finding), result
+    return result
+
+
+def told(finding: Finding) -> str:
+    return " ".join(
+        [finding.title, *(e.note for e in finding.evidence), *(f"{f.title} {f.change}" for f in finding.fixes)]
+    )
+
+
+@pytest.mark.parametrize(
+    ("capability", "words", "absent"), [(8.0, "bfloat16", "GradScaler"), (7.5, "GradScaler", "bfloat16")]
+)
+def test_cmp001_advises_what_the_gpu_has(capability: float, words: str, absent: str) -> None:
+    finding = found("CMP001", capability=capability)
+    assert words in told(finding) and absent not in told(finding)
+
+
+def test_cmp001_takes_one_rank_under_autocast_for_a_job_that_knows_it() -> None:
+    plain = jobs.cmp001()
+    values = {**plain.values, ("precision.half", "rank:1"): 1.0}
+    assert run_rule(RULES["CMP001"], replace(plain, values=values), Config()) == Clear("CMP001")
+
+
+def test_cmp001_promises_only_what_eligible_kernels_give() -> None:
+    whole, half = found("CMP001").saving, found("CMP001", eligible=0.5).saving
+    assert whole is not None and half is not None
+    assert half.speedup[1] < whole.speedup[1] and half.speedup[0] < whole.speedup[0]
+
+
+def test_cmp001_explains_the_switch_of_tf32() -> None:
+    plain = jobs.cmp009(half=0.0, tf32=0.0)
+    findings = {f.rule: f.explained_by for f in judge(plain, all_rules(), Config()).findings}
+    assert findings == {"CMP001": None, "CMP009": "CMP001"}
+
+
+def test_cmp002_names_the_shape_and_the_line_of_the_copy() -> None:
+    finding = found("CMP002")
+    assert (
+        "[128, 3, 224, 224]" in told(finding)
+        and finding.fixes[0].where is not None
+        and finding.fixes[0].where.line == 61
+    )
+
+
+def test_cmp003_does_not_guess_how_long_the_gpu_idled() -> None:
+    blind = jobs.cmp003(resident=None)
+    assert run_rule(RULES["CMP003"], blind, Config()) == NotMeasured("CMP003", ("gpu.util_share",))
+    assert run_rule(RULES["CMP003"], jobs.cmp003(paced_s=0.01, resident=None), Config()) == Clear("CMP003")
+    assert found("CMP003", deep=0.3, resident=None).confidence > found("CMP003").confidence
+
+
+def test_cmp003_advises_what_is_not_done_yet() -> None:
+    assert "torch.compile" in told(found("CMP003")) and "larger batch" in told(found("CMP003"))
+    done = told(found("CMP003", told={"compiled_frames": 3, "optimizer": {"fused": True}}))
+    assert "torch.compile" not in done and "fused optimizer" not in done
+
+
+def test_cmp003_of_a_host_that_is_held_back_is_no_root() -> None:
+    slow = jobs.cmp003()
+    held = {
+        (name, f"rank:{n}"): value
+        for n in (0, 1)
+        for name, value in (("quota.cores", 0.5), ("quota.throttled_share", 0.8), ("quota.throttled_s_per_s", 0.6))
+    }
+    judgement = judge(replace(slow, values={**slow.values, **held}), all_rules(), Config())
+    causes = {finding.rule: finding.explained_by for finding in judgement.findings}
+    assert causes["CPU001"] is None and causes["CMP003"] == "CPU001"
+
+
+def test_cmp004_names_the_costliest_places_first_and_how_to_spare_them() -> None:
+    finding = found("CMP004")
+    assert ".item() at train.py:88 (400.0 ms)" in told(finding)
+    assert finding.fixes[0].where is not None and finding.fixes[0].where.line == 88
+
+
+def test_cmp004_knows_the_gradient_scalers_question() -> None:
+    seen = Habits(jobs.waits(through="torch.amp.grad_scaler", line=91, phase="optimizer"))
+    assert "fused=True" in told(found("CMP004", habits=seen))
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [("__bool__", "comparison"), ("__repr__", "printing a tensor"), ("synchronize", "events tell times")],
+)
+def test_cmp004_calls_each_wait_by_its_name(call: str, words: str) -> None:
+    assert words in told(found("CMP004", habits=Habits(jobs.waits(call=call))))
+
+
+def test_cmp004_is_capped_by_what_the_host_was_held() -> None:
+    saving = found("CMP004", gap=0.3, blocked=0.1).saving
+    assert saving is not None and saving.speedup[1] == pytest.approx(1 / 0.9)
+
+
+def test_cmp005_asks_for_as_much_as_fits() -> None:
+    assert found("CMP005").fixes[0].change == "DataLoader(..., batch_size=16)"
+    assert found("CMP005", peak=0.2).fixes[0].change == "DataLoader(..., batch_size=32)"
+    assert "4 times" in found("CMP005", peak=0.2).fixes[0].title
+
+
+def test_cmp005_explains_a_gpu_that_waits_for_launches() -> None:
+    small, waiting = jobs.cmp005(), jobs.cmp003(paced_s=0.3)
+    both = replace(waiting, values={**waiting.values, **small.values}, loaders=small.loaders)
+    causes = {f.rule: f.explained_by for f in judge(both, all_rules(), Config()).findings}
+    assert causes == {"CMP005": None, "CMP003": "CMP005"}
+
+
+def test_cmp008_shows_both_tiers_and_is_never_the_cause_of_another() -> None:
+    finding = found("CMP008")
+    assert {e.metric for e in finding.evidence} >= {"reference.images_per_s", "reference.tuned_images_per_s"}
+    slow = jobs.cmp008()
+    plain = {key: value for key, value in jobs.cmp001().values.items() if key[0].startswith("precision.")}
+    causes = {
+        f.rule: f.explained_by
+        for f in judge(replace(slow, values={**slow.values, **plain}), all_rules(), Config()).findings
+    }
+    assert causes["CMP008"] == "CMP001" and causes["CMP001"] is None
+
+
+def test_cmp009_lists_all_that_is_off() -> None:
+    finding = found("CMP009", fused=False, optimizer=0.1)
+    assert finding.title == "Switched off: cudnn.benchmark, fused optimizer" and len(finding.fixes) == 2
+
+
+def test_h2d001_says_so_where_the_loader_pins_in_vain() -> None:
+    pins = tuple(replace(loader(n, 4), pin_memory=True) for n in (0, 1))
+    finding = found("H2D001", loaders=pins)
+    assert "pin_memory()" in finding.fixes[0].change
+    assert found("H2D001").fixes[0].change == "DataLoader(..., pin_memory=True)"
+    assert [fix.where.line for fix in found("H2D001").fixes if fix.where] == [42, 61]
+
+
+def test_h2d001_counts_no_more_than_links_can_lack() -> None:
+    waited = found("H2D001", share=0.5, slower=50.0)  # mostly the wait for what was queued before
+    copy = next(e for e in waited.evidence if e.metric == "copy time")
+    assert copy.value == pytest.approx(5 * 0.5 / 50)
+
+
+def test_h2d002_names_the_call() -> None:
+    finding = found("H2D002")
+    assert finding.fixes[0].change == ".to(device, non_blocking=True)" and finding.fixes[0].where is not None
+    assert finding.fixes[0].where.file == SCRIPT
+
+
+def test_com005_gives_the_way_to_one_process_a_gpu() -> None:
+    finding = found("COM005")
+    assert "torchrun --nproc_per_node=4" in told(finding) and finding.scope.gpus == (0, 1, 2, 3)
+    assert "1.20 times the mean of the others" in told(finding)

@@ -22,6 +22,7 @@ from advisor.core.report import plain_values
 
 SCHEMA = "rn50-advisor/triage/1"
 HOSTNAME, BOOT_ID, MADE_AT = "machine.hostname", "machine.boot_id", "machine.made_at"
+UNIX_SECONDS = "s since 1970"
 
 CheckState = Literal["ok", "low", "bad", "unknown"]
 TriageState = Literal["keep", "fix", "hand-back"]

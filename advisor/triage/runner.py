@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 
 from advisor.core import format as fmt
-from advisor.core.triage import BOOT_ID, HOSTNAME, MADE_AT, Triage, TriageGap
+from advisor.core.triage import BOOT_ID, HOSTNAME, MADE_AT, UNIX_SECONDS, Triage, TriageGap
 from advisor.triage import disk, memory, processor
 from advisor.triage.decode import decoding
 from advisor.triage.found import Found, Item, Setting, fact, unproved
@@ -97,4 +96,4 @@ def _identity(setting: Setting) -> Iterator[Found]:
     """Which machine this was, and when: a result is worth something on the same machine only."""
     yield fact(HOSTNAME, read_text(setting.root / "proc/sys/kernel/hostname"))
     yield fact(BOOT_ID, read_text(setting.root / "proc/sys/kernel/random/boot_id"))
-    yield fact(MADE_AT, datetime.now(timezone.utc).isoformat(timespec="seconds"))
+    yield fact(MADE_AT, float(round(time.time())), UNIX_SECONDS)

@@ -9,7 +9,7 @@ import pytest
 from probe_trees import write_tree
 
 from advisor.core.findings import Affected, Evidence, Finding
-from advisor.core.triage import BOOT_ID, MADE_AT, Band, Triage
+from advisor.core.triage import BOOT_ID, MADE_AT, UNIX_SECONDS, Band, Triage
 from advisor.run.machine import FILE_NAME, known_machine
 from advisor.triage.found import fact, judged, unproved
 from advisor.triage.runner import conclude
@@ -26,7 +26,7 @@ def triage(boot: str = BOOT) -> Triage:
     return conclude(
         [
             fact(BOOT_ID, boot),
-            fact(MADE_AT, "2026-01-01T00:00:00+00:00"),
+            fact(MADE_AT, 1767225600.0, UNIX_SECONDS),
             slow,
             unproved(
                 judged("disk.small_reads_per_s", 3.0, "files/s", Band(800.0, None, "AWS gp3")), "others were busy"
@@ -49,7 +49,7 @@ def finding(rule: str, *gpus: int) -> Finding:
 
 def test_the_same_machine_is_cited(tmp_path: Path) -> None:
     known = machine(tmp_path, json.dumps(triage().as_json()))
-    assert known["verdict"] == "fix" and known["made_at"] == "2026-01-01T00:00:00+00:00"
+    assert known["verdict"] == "fix" and known["made_at"] == 1767225600.0
     disk, gpu, other = with_machine((finding("DSK001"), finding("GPU001", 3), finding("DAT003")), {"triage": known})
     own, cited = disk.evidence
     assert own.metric == "own" and (cited.metric, cited.value, cited.unit, cited.threshold) == (

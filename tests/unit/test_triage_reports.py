@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from advisor.commands import triage as command
 from advisor.core.errors import AdvisorError
-from advisor.core.triage import Band, Triage, TriageGap, parse_triage
+from advisor.core.triage import MADE_AT, UNIX_SECONDS, Band, Triage, TriageGap, parse_triage
 from advisor.report.triaged import render
 from advisor.triage import runner
 from advisor.triage.evidence import KERNEL_FILES, write_bundle
@@ -48,6 +48,13 @@ def test_the_text_says_verdict_reason_numbers_and_gaps() -> None:
 def test_each_verdict_has_its_words(remedy: Remedy, words: str) -> None:
     for format_ in ("text", "md", "html"):
         assert words in render(made(remedy), format_).lower()
+
+
+def test_when_it_was_made_is_a_number_for_programs_and_a_time_for_people() -> None:
+    triage = conclude([fact(MADE_AT, 1767225600.0, UNIX_SECONDS)])
+    assert triage.as_json()["checks"][0]["value"] == 1767225600.0
+    for format_ in ("text", "html"):
+        assert "2026-01-01 00:00:00 UTC" in render(triage, format_)
 
 
 def test_the_json_is_read_back() -> None:

@@ -12,7 +12,7 @@ from advisor.report.triaged import wording
 
 
 def render(triage: Triage) -> str:
-    host, made = (check.value if (check := triage.get(name)) else None for name in (HOSTNAME, MADE_AT))
+    host, made = (wording.value(check) if (check := triage.get(name)) else "" for name in (HOSTNAME, MADE_AT))
     return (
         templates()
         .get_template("triage.html.j2")
@@ -21,7 +21,7 @@ def render(triage: Triage) -> str:
             wording=wording,
             judged=wording.judged(triage),
             facts=wording.facts(triage),
-            machine=" · ".join(str(part) for part in (host, made) if part),
+            machine=" · ".join(part for part in (host, made) if part),
             tone={"keep": "healthy", "fix": "bottleneck", "hand-back": "failed"}[triage.verdict.state],
             version=advisor.__version__,
             schema=SCHEMA,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
+
 from advisor.core import format as fmt
-from advisor.core.triage import Band, Check, CheckState, Triage, TriageState
+from advisor.core.triage import UNIX_SECONDS, Band, Check, CheckState, Triage, TriageState
 
 # glyph and word always go together, as in the report
 VERDICT_WORDS: dict[TriageState, tuple[str, str]] = {
@@ -31,6 +33,8 @@ def state(check: Check) -> str:
 def value(check: Check) -> str:
     if isinstance(check.value, str) or check.value is None:
         return check.value or fmt.DASH
+    if check.unit == UNIX_SECONDS:
+        return datetime.fromtimestamp(check.value, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
     return fmt.quantity(check.value, check.unit)
 
 

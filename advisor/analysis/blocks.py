@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.analysis.budget import OWN_PHASES, account, exposed_comm, phases_of
+from advisor.analysis.budget import OWN_PHASES, account, split_of
 from advisor.analysis.pulses import periodic_stalls
 from advisor.analysis.steady import RankSteps, all_steps, steady_steps
 from advisor.core.recording import Recording
@@ -77,10 +77,10 @@ def _critical(
     recording: Recording, steady: Mapping[int, RankSteps], edges: NDArray[np.int64], step_s: Array
 ) -> dict[str, Array]:
     """Seconds per step of each phase in each block, of the rank that comes last in each step; a block without such rows has the mean."""
-    whole = account(steady, recording.gpu_steps, recording.comm)
+    whole = account(steady, recording.gpu_steps, recording.comm, recording.collectives)
     ranks = sorted(whole.turns) or [max(steady, key=lambda rank: float(steady[rank].length.sum()))]
     rows = whole.rows if whole.turns else {ranks[0]: np.arange(steady[ranks[0]].step.size)}
-    named = {rank: _phases(recording, steady[rank]) for rank in ranks}
+    named = {rank: _phases(recording, steady[rank], len(steady)) for rank in ranks}
     last = np.stack([whole.turns[rank] for rank in ranks]).argmax(axis=0) if whole.turns else np.zeros(1, np.int64)
     at = np.searchsorted(edges, steady[ranks[0]].step[rows[ranks[0]]], side="right")
     counts = np.bincount(at, steady[ranks[0]].count[rows[ranks[0]]], minlength=step_s.size)
@@ -94,8 +94,6 @@ def _critical(
     return found
 
 
-def _phases(recording: Recording, steps: RankSteps) -> dict[str, Array]:
-    phases = phases_of(steps, recording.gpu_steps.get(steps.rank))
-    exposed = exposed_comm(steps, recording.comm.get(steps.rank), phases["backward"])
-    comm = np.zeros(steps.step.size) if exposed is None else exposed[0]
-    return {**phases, "backward": phases["backward"] - comm, "comm_exposed": comm}
+def _phases(recording: Recording, steps: RankSteps, ranks: int) -> dict[str, Array]:
+    parts = split_of(recording, steps, ranks=ranks)
+    return {**parts.phases, "comm_exposed": np.zeros(steps.step.size) if parts.exposed is None else parts.exposed}

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from advisor.analysis.collectives import held
 from advisor.analysis.steady import RankSteps
-from advisor.core.recording import Table
+from advisor.core.recording import Recording, Table
 from advisor.core.report import Budget
 from advisor.core.stats import relative_error
 
@@ -131,6 +131,13 @@ def split(steps: RankSteps, gpu: Table | None, comm: Table | None, called: Table
             stamped = steps.count == 1
         exposed = total if exposed is None else exposed + total
     return Split(phases, exposed, stamped)
+
+
+def split_of(recording: Recording, steps: RankSteps, *, ranks: int) -> Split:
+    """As `split`, of a rank of so many: one alone waits for nobody."""
+    rank = steps.rank
+    called = recording.collectives.get(rank) if ranks > 1 else None
+    return split(steps, recording.gpu_steps.get(rank), recording.comm.get(rank), called)
 
 
 def account(

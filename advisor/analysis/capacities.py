@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.analysis.budget import Account, split
+from advisor.analysis.budget import Account, split_of
 from advisor.analysis.loading import Loading, making_of
 from advisor.analysis.reading_limit import storage_ceiling
 from advisor.analysis.steady import RankSteps
@@ -217,9 +217,7 @@ def _computed(busy: Array, wait: Array, samples: float) -> Capacity:
 
 def _busy_and_wait(seen: Seen, rank: int, steps: RankSteps) -> tuple[Array, Array]:
     """Per step, the seconds of computing and of waiting for input."""
-    recorded = seen.recording
-    called = recorded.collectives.get(rank) if len(seen.steady) > 1 else None
-    phases = split(steps, recorded.gpu_steps.get(rank), recorded.comm.get(rank), called).phases
+    phases = split_of(seen.recording, steps, ranks=len(seen.steady)).phases
     busy = phases["forward"] + phases["backward"] + phases["optimizer"]
     return busy / steps.count, phases["input_wait"] / steps.count
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.analysis.budget import OWN_PHASES, exposed_comm, phases_of
+from advisor.analysis.budget import OWN_PHASES, split_of
 from advisor.analysis.steady import RankSteps
 from advisor.core.analysis import PeriodicStall
 from advisor.core.recording import Recording
@@ -120,10 +120,7 @@ def _where(recording: Recording, steady: Mapping[int, RankSteps], at: NDArray[np
     """(the rank that stalls, None where all or different ones do; the phase that most of the stall is in)."""
     beyond: dict[int, dict[str, Array]] = {}
     for rank, steps in steady.items():
-        phases = phases_of(steps, recording.gpu_steps.get(rank))
-        exposed = exposed_comm(steps, recording.comm.get(rank), phases["backward"])
-        if exposed is not None:
-            phases = {**phases, "backward": phases["backward"] - exposed[0]}
+        phases = split_of(recording, steps, ranks=len(steady)).phases
         order = np.argsort(steps.step, kind="stable")
         row = order[np.clip(np.searchsorted(steps.step[order], at), 0, order.size - 1)]
         here = steps.step[row] == at

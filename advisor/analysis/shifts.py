@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.analysis.budget import OWN_PHASES, exposed_comm, phases_of
+from advisor.analysis.budget import OWN_PHASES, split_of
 from advisor.analysis.host import Window, cpu_values, process_by_rank, quota_values
 from advisor.analysis.steady import RankSteps
 from advisor.core.analysis import Coincidence, SpeedChange
@@ -194,10 +194,10 @@ def _levels(
     """By rank and phase: seconds per step before and after the change. Waiting for others is `comm_exposed`."""
     found: dict[int, dict[str, tuple[float, float]]] = {}
     for rank, steps in steady.items():
-        phases = phases_of(steps, recording.gpu_steps.get(rank))
-        exposed = exposed_comm(steps, recording.comm.get(rank), phases["backward"])
-        if exposed is not None:
-            phases = {**phases, "backward": phases["backward"] - exposed[0], "comm_exposed": exposed[0]}
+        parts = split_of(recording, steps, ranks=len(steady))
+        phases = dict(parts.phases)
+        if parts.exposed is not None:
+            phases["comm_exposed"] = parts.exposed
         usual = usual_rows(steps)
         before = usual & (steps.end_ns > times[0]) & (steps.end_ns <= times[1])
         after = usual & (steps.start_ns >= times[1]) & (steps.end_ns <= times[2])

@@ -63,6 +63,30 @@ def test_beside_ddp_both_are_waited_for() -> None:
     assert analyse(replace(made, collectives={})).get("comm.wire_s") == pytest.approx(0.020)
 
 
+def becoming_late(steps: int = 240, onset: int = 120) -> Recording:
+    """Rank 1's forward takes 60 ms more from some step on; rank 0 waits for it in a collective of its own calling."""
+    plans = {
+        0: [step(optimizer=30 + 60 * (n >= onset)) for n in range(steps)],
+        1: [step(forward=30 + 60 * (n >= onset), optimizer=30) for n in range(steps)],
+    }
+    waits = {0: [20 + 60 * (n >= onset) for n in range(steps)], 1: [20] * steps}
+    records = {
+        rank: table(
+            (*COLLECTIVES_FIELDS, "flags"),
+            [{"step": n, "calls": 1, "optimizer_ns": ms * MS, "group_size": 2} for n, ms in enumerate(each)],
+        )
+        for rank, each in waits.items()
+    }
+    return recording(plans, ddp=False, collectives=records)
+
+
+def test_the_rank_that_became_late_is_told_from_those_who_wait_for_it() -> None:
+    (change,) = analyse(becoming_late()).changes
+    assert (change.rank, change.phase) == (1, "forward") and abs(change.step - 120) <= 2
+    (blind,) = analyse(replace(becoming_late(), collectives={})).changes
+    assert blind.rank != 1 or blind.phase != "forward"
+
+
 def test_one_rank_alone_waits_for_nobody() -> None:
     made = recording({0: plan(STEPS)}, collectives={0: called(forward_ns=20)})
     assert analyse(made).budget.critical["forward"] == pytest.approx(0.030)

@@ -19,7 +19,7 @@ def fault(name: str, *arguments: str, strength: Strength) -> Scenario:
 
 
 SCENARIOS = (
-    fault("long-index", "--index=180", strength="clear"),
+    fault("long-index", "--index=150", strength="clear"),
     fault("long-first-step", "--compile=125", strength="just above"),
     fault("index-of-less-than-two-minutes", "--index=100", strength="just below"),
 )

@@ -76,7 +76,16 @@ _BEGUN, _KIND, _GROUP, _SIZE, _SINCE = range(COLLECTIVE_OFFSET // 8, COLLECTIVE_
 
 
 def install(recorder: Recorder) -> list[Any]:
-    """Wrap what the module has, wherever torch has put it since. Returns the wrappers."""
+    """Wrap what there is; what a torch of another version lacks is noted in the facts. Returns the wrappers."""
+    try:
+        return _install(recorder)
+    except (AttributeError, ImportError) as error:
+        values = recorder.facts.values
+        values["unpatched"] = [*values.get("unpatched", ()), "collectives: %s" % error]
+        return []
+
+
+def _install(recorder: Recorder) -> list[Any]:
     module: Any = sys.modules.get(MODULE)
     if module is None or not recorder.torch.distributed.is_available():
         return []
@@ -194,6 +203,7 @@ class Collectives:
         self._tensor: Any = recorder.torch.Tensor
         self._process_group: Any = module.ProcessGroup
         self.inside: set[int] = set()  # threads that are in a call: what that calls in turn is part of it
+        self._on_step = self._close_step
         self._flight = FlightWatch(recorder, partial(read_dumps, recorder.torch))
         self.forget()
 
@@ -210,7 +220,6 @@ class Collectives:
         self._clear()
 
     def _clear(self) -> None:
-        self._pending = False
         self._calls = self._bytes = self._bus_bytes = self._call_ns = self._waits = self._wait_ns = 0
         self._asynchronous = self._device_calls = self._norm_calls = self._norm_bytes = self._norm_ns = 0
         self._size = 0
@@ -266,9 +275,8 @@ class Collectives:
         # on CUDA the backward pass runs in a thread of its own, and the one that trains waits for it
         if held and (call.thread == account.thread or call.phase == BACKWARD):
             self._held[_place(call.phase)] += took
-        if not self._pending:
-            self._pending = True
-            account.on_step = self._close_step
+        if account.on_step is not self._on_step:
+            account.on_step = self._on_step
 
     def _count(self, call: Call, result: Any, took: int) -> bool:
         """Whether the caller was held until it was done."""

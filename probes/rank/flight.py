@@ -60,8 +60,8 @@ class FlightWatch:
     def _run(self) -> None:
         lock = self._leaving
         try:
-            while lock is not None and not lock.acquire(timeout=LOOK_S):
-                if self._recorder.active and self.stands():
+            while lock is not None and not lock.acquire(timeout=LOOK_S) and self._recorder.active:
+                if self.stands():
                     self.write()
         except Exception:
             self._recorder.errors += 1  # the wall of this thread

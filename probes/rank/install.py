@@ -19,7 +19,7 @@ def install(folder: str, after: Callable[[str, Callable[[], None]], Any]) -> Non
     torch = sys.modules["torch"]
     recorder = Recorder(torch, folder)
     wrappers = patches.apply(torch, recorder)
-    wrappers += collectives.install(recorder)
+    wrappers += patches._quietly(recorder, collectives.install, recorder) or []
     foreign.install(recorder, after)
     atexit.register(recorder.leave)  # also of what never trains: how it failed
 

@@ -322,6 +322,20 @@ def test_a_fault_of_ours_is_nothing_to_the_job(job):
     assert len(job.recorder.errors) == 1
 
 
+def test_another_thread_that_turns_out_to_train_has_its_steps_told_too(job):
+    job.dist.barrier()
+    job.account = job.recorder.account = SimpleNamespace(thread=threading.get_ident(), ring=job.ring, on_step=None)
+    job.dist.barrier()
+    assert job.end_step(1)["calls"] == 2
+
+
+def test_a_torch_without_what_is_needed_is_noted_and_left_alone(monkeypatch):
+    broken = SimpleNamespace(torch=SimpleNamespace(), facts=SimpleNamespace(values={"unpatched": ["ddp: x"]}))
+    monkeypatch.setitem(sys.modules, TORCH, types.ModuleType(TORCH))
+    assert module.install(broken) == []
+    assert len(broken.facts.values["unpatched"]) == 2
+
+
 def test_places_are_told_apart_up_to_a_limit(job, monkeypatch):
     monkeypatch.setattr(module, "SITES_MAX", 2)
     job.dist.all_reduce(Tensor(1))

@@ -21,9 +21,10 @@ DDP's default bucket has one bucket by nature: the wire, if it costs much, is th
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from advisor.core.analysis import Analysis
-from advisor.core.findings import Clear, Evidence, Finding, Fix, NotMeasured
+from advisor.core.findings import Clear, Evidence, Finding, Fix, NotMeasured, Where
 from rules.exchange import DEFAULT_BUCKET_BYTES, computing_s, exchange_s, largest_model, wrapped_at
 from rules.reading import model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
@@ -39,7 +40,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     if wire < t["wire"] * step or level is None or whole > t["room"] * backward or hidden > t["hidden"]:
         return Clear(RULE.id)
     wrapped = largest_model(a)
-    by_hand = (a.get("collectives.by_hand_s") or 0.0) >= t["by_hand"] * wire
+    by_hand = (a.get("collectives.by_hand_s") or 0.0) >= t["by_hand"] * wire and _own_calls(a)
     if wrapped is None and not by_hand:
         return Clear(RULE.id)
     bucket = a.get("comm.largest_bucket")
@@ -79,6 +80,22 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     )
 
 
+def _own_calls(a: Analysis) -> bool:
+    """The job's own code calls them, no library that would not let it (DeepSpeed averages after the backward pass too)."""
+    found = [s for facts in a.facts.values() if isinstance(facts, Mapping) for s in facts.get("collectives") or ()]
+    total = sum(float(site.get("ns") or 0) for site in found)
+    own = sum(float(site.get("ns") or 0) for site in found if not site.get("library"))
+    return total == 0 or own >= 0.5 * total
+
+
+def _where(a: Analysis) -> Where | None:
+    """The job's line that calls most of them."""
+    found = [s for facts in a.facts.values() if isinstance(facts, Mapping) for s in facts.get("collectives") or ()]
+    own = [site for site in found if not site.get("library") and site.get("file")]
+    most = max(own, key=lambda site: float(site.get("ns") or 0), default=None)
+    return Where(str(most["file"]), int(most["line"])) if most else None
+
+
 def _bucket_evidence(a: Analysis, bucket: float | None, t: Thresholds) -> tuple[Evidence, ...]:
     if bucket is None:
         calls = sum(a.by_rank("collectives.calls").values()) / max(len(a.by_rank("collectives.calls")), 1)
@@ -92,7 +109,7 @@ def _fix(a: Analysis) -> Fix:
         return Fix(
             "wrap the model in DistributedDataParallel and drop the loop that averages gradients",
             "model = torch.nn.parallel.DistributedDataParallel(model)",
-            None,
+            _where(a),
             "small change",
         )
     megabytes = max(1, math.floor((a.get("comm.megabytes") or 0.0) / _BUCKETS))

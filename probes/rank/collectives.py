@@ -9,14 +9,13 @@ header of its ring.
 from __future__ import annotations
 
 import os
-import re
 import sys
 from _thread import get_ident
 from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from . import facts as about
+from .callers import NORM, described
 from .flight import FlightWatch, read_dumps
 from .layout import COLLECTIVE_KINDS, COLLECTIVE_OFFSET, KIND_COLLECTIVES
 from .patches import _quietly as quietly
@@ -59,18 +58,6 @@ NAMES = {
 }
 _WAIT = -1
 SITES_MAX = 64
-# Who calls on behalf of the job, by a part of the file's name; the first that fits. What is none of these is the job's own code.
-_NORM = "SyncBatchNorm"
-_LIBRARIES = (
-    (os.sep + "torch" + os.sep + "nn" + os.sep + "modules" + os.sep, _NORM),
-    (os.sep + "apex" + os.sep + "parallel" + os.sep, _NORM),
-    (os.sep + "fsdp" + os.sep, "FSDP"),
-    ("zero_redundancy_optimizer", "ZeRO"),
-    (os.sep + "deepspeed" + os.sep, "DeepSpeed"),
-    (os.sep + "ddp_comm_hooks" + os.sep, "communication hook"),
-    (os.sep + "torch" + os.sep, "torch"),
-)
-_NORM_NAMES = re.compile(r"sync\w*_?(?:batch_?norm|bn)", re.IGNORECASE)
 # The words of the header, beginning at COLLECTIVE_OFFSET
 _BEGUN, _KIND, _GROUP, _SIZE, _SINCE = range(COLLECTIVE_OFFSET // 8, COLLECTIVE_OFFSET // 8 + 5)
 
@@ -295,7 +282,7 @@ class Collectives:
         site["calls"] += 1
         site["bytes"] += call.sent
         site["ns"] += took
-        if site["library"] == _NORM:
+        if site["library"] == NORM:
             self._norm_calls += 1
             self._norm_bytes += call.sent
             self._norm_ns += took
@@ -344,7 +331,7 @@ class Collectives:
         key = frame.f_code, frame.f_lasti, group
         site = self._sites.get(key)
         if site is None:
-            site = _described(frame, kind, group)
+            site = described(frame, kind, group)
             if len(self._sites) < SITES_MAX:
                 self._sites[key] = site
                 self._described.append(site)
@@ -368,34 +355,3 @@ def bus_bytes(kind: int, sent: int, ranks: int) -> int:
     if name == "all_reduce":
         return 2 * (ranks - 1) * sent // ranks
     return sent if name in ("broadcast", "reduce") else (ranks - 1) * sent // ranks
-
-
-def _described(frame: FrameType, kind: int, group: Group | None) -> dict[str, Any]:
-    """Who calls: the job's line, and the library that it calls through, if any."""
-    library = _library(frame)
-    user, _ = about.call_frames(4)
-    own = frame if user is None else user
-    return {
-        "file": own.f_code.co_filename,
-        "line": own.f_lineno,
-        "function": own.f_code.co_name,
-        "library": library,
-        "kind": COLLECTIVE_KINDS[kind],
-        "backend": "" if group is None else group.backend,
-        "group_size": 0 if group is None else group.size,
-        "calls": 0,
-        "bytes": 0,
-        "ns": 0,
-    }
-
-
-def _library(frame: FrameType) -> str:
-    code = frame.f_code
-    first = frame.f_locals.get(code.co_varnames[0]) if code.co_varnames else None
-    # the class that the function belongs to, or its module: a script may well be called train_syncbn.py
-    owners = getattr(code, "co_qualname", "").rpartition("<locals>.")[2].split(".")[:-1]
-    if any(_NORM_NAMES.search(name) for name in (*owners, type(first).__name__)):
-        return _NORM
-    if _NORM_NAMES.fullmatch(os.path.splitext(os.path.basename(code.co_filename))[0]):
-        return _NORM
-    return next((library for part, library in _LIBRARIES if part in code.co_filename), "")

@@ -13,7 +13,7 @@ from test_rule_cases import RULES
 
 from advisor.core.analysis import Analysis, SpeedChange, StuckCollective
 from advisor.core.config import Config
-from advisor.core.findings import Finding, NotMeasured, Where
+from advisor.core.findings import Clear, Finding, NotMeasured, Where
 from advisor.engine import judge, run_rule
 from rules.exchange import path_gb_per_s, several_hosts
 from rules.registry import all_rules
@@ -43,6 +43,17 @@ def test_averaging_by_hand_is_the_root_where_ddp_could_hide_it() -> None:
     analysis = com003(wire=0.3, hand=1.0)
     assert causes(analysis) == {"COM003": None, "COM001": "COM003"}
     assert "DistributedDataParallel" in found("COM003", analysis).fixes[0].title
+
+
+def called_by(library: str) -> Analysis:
+    site = {"file": "train.py", "line": 30, "library": library, "ns": 1000}
+    small = {"file": "log.py", "line": 3, "library": "", "ns": 10}
+    return replace(com003(wire=0.3, hand=1.0), facts={"0": {"collectives": [small, site]}})
+
+
+def test_the_line_that_averages_by_hand_is_named_unless_a_library_does_it() -> None:
+    assert found("COM003", called_by("")).fixes[0].where == Where("train.py", 30)
+    assert run_rule(RULES["COM003"], called_by("DeepSpeed"), Config()) == Clear("COM003")
 
 
 def test_a_slow_wire_is_the_root_of_an_exchange_longer_than_computing() -> None:

@@ -245,6 +245,26 @@ def test_the_line_that_calls_is_kept_and_who_called_for_it(job):
     assert (first["library"], first["kind"], first["backend"], first["calls"]) == ("", "all_reduce", "gloo", 1)
 
 
+@pytest.mark.parametrize(
+    ("file", "library"),
+    [
+        ("/job/train.py", ""),
+        ("/job/train_syncbn.py", ""),
+        ("/home/me/torch/fsdp/train.py", ""),
+        ("/job/sync_batchnorm.py", "SyncBatchNorm"),
+        ("/env/lib/python3.11/site-packages/torch/nn/modules/_functions.py", "SyncBatchNorm"),
+        ("/env/lib/python3.11/site-packages/torch/distributed/fsdp/_runtime_utils.py", "FSDP"),
+        ("/env/lib/python3.11/site-packages/torch/distributed/optim/zero_redundancy_optimizer.py", "ZeRO"),
+        ("/env/lib/python3.11/site-packages/deepspeed/comm/torch.py", "DeepSpeed"),
+        ("/env/lib/python3.11/site-packages/torchmetrics/utilities/distributed.py", "torchmetrics"),
+    ],
+)
+def test_who_calls_for_the_job_is_told_by_the_file(job, file, library):
+    names = {"call": job.dist.all_reduce, "values": Tensor(1)}
+    exec(compile("call(values)", file, "exec"), names)
+    assert job.recorder.facts.values["collectives"][0]["library"] == library
+
+
 def test_a_batch_norm_that_synchronises_is_known_by_its_class(job):
     class MySyncBatchNorm:
         def forward(self):

@@ -15,6 +15,7 @@ _PASSING = frozenset(
     (
         "pid", "main_thread", "argv", "rank", "local_rank", "world_size", "environment_rank", "save_sites", "exception", "run_delay",
         "visible_optimizer", "mounts", "started", "id", "line", "file", "training", "collections", "uuid", "hostname",
+        "syncs", "copies", "again", "varies",
     )
 )  # fmt: skip
 _VERSIONS = ("python", "torch", "advisor", "driver", "driver_cuda", "nccl", "cudnn")

@@ -50,10 +50,10 @@ class Wait:
     @property
     def words(self) -> str:
         """`loss.item()` as one would write it."""
-        return _WORDS.get(self.call, f".{self.call}()")
+        return WORDS.get(self.call, f".{self.call}()")
 
 
-_WORDS = {
+WORDS = {
     "__bool__": "a comparison or `if`",
     "__float__": "float()",
     "__int__": "int()",

@@ -12,6 +12,7 @@ from textual.content import Content
 from advisor.core.format import DASH, bytes_, duration, number, share
 from advisor.core.kernels import without_windows
 from advisor.core.loader_words import without_loaders
+from advisor.core.pace_words import with_pace_in_words
 from advisor.core.report import Report
 from advisor.core.sample_cost import sample_table, without_samples
 from advisor.core.storage import storage_rows
@@ -91,7 +92,7 @@ class RunPanel(Panel):
     TITLE = "Run"
 
     def draw(self, report: Report, width: int) -> list[Content]:
-        facts = without_windows(without_samples(without_loaders(report.facts)))
+        facts = with_pace_in_words(without_roofline(without_windows(without_samples(without_loaders(report.facts)))))
         ranks = {rank: told for rank, told in facts.items() if rank != "storage"}
         storage = [(f"data: {label}", text) for label, text in storage_rows(report.facts)]
         rows = [("command", shlex.join(report.job.argv)), *storage, *_sample(report), *_flat(report.environment)]

@@ -76,6 +76,9 @@ def _hosts(finding: Finding, analysis: Analysis) -> tuple[str, ...]:
     ranks = set(finding.scope.ranks)
     if ranks:
         return tuple(node.host for node in analysis.nodes if ranks & set(node.ranks))
+    gpus = [strip.place.rpartition(",")[0] for strip in analysis.gpus if strip.index in finding.scope.gpus]
+    if any(gpus):
+        return tuple(node.host for node in analysis.nodes if node.host in gpus)
     of_a_host = finding.rule.startswith(_OF_A_HOST)
     return tuple(node.host for node in analysis.nodes if node.shown) if of_a_host else ()
 

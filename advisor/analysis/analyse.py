@@ -32,7 +32,7 @@ from advisor.analysis.host import (
     quota_values,
     shared_memory_values,
 )
-from advisor.analysis.hosts import host_by_rank, node_strips, shown_strip
+from advisor.analysis.hosts import host_by_rank, node_strips, shown_strip, with_places
 from advisor.analysis.labels import labelled
 from advisor.analysis.loading import Loading, loader_facts, loading_of, ranks_by_pid
 from advisor.analysis.memory import memory_trends, memory_values
@@ -162,7 +162,7 @@ def analyse(recording: Recording) -> Analysis:
         overhead=own_cost(recording, everything),
         ranks=_rank_strips(recording, everything, accounts),
         host=shown_strip(recording),
-        gpus=gpu_strips(recording),
+        gpus=with_places(gpu_strips(recording), recording),
         gpu_view=GpuView(devices, paths, creeps, *unseen_ranks(recording, devices)),
         duration_s=_duration_s(recording),
         running=recording.meta.ended_ns is None and recording.meta.recording_stopped_ns is None,

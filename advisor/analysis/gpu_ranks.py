@@ -19,8 +19,7 @@ _BASICS = frozenset({"gpu.sm_clock_mhz", "gpu.power_w", "gpu.mem_used_bytes", "g
 
 def gpus_of(recording: Recording) -> tuple[Gpu, ...]:
     """The GPUs of this host with the ranks that run on them."""
-    told = [entry for entry in recording.meta.environment.get("gpus") or () if isinstance(entry, Mapping)]
-    devices = [_device(entry) for entry in told]
+    devices = _told(recording)
     on = rank_devices(recording, devices)
     also = _of_one_rank(recording, on)
     found = [
@@ -28,6 +27,11 @@ def gpus_of(recording: Recording) -> tuple[Gpu, ...]:
         for device in devices
     ]
     return tuple(_as_its_kind(gpu, found) for gpu in found)
+
+
+def _told(recording: Recording) -> list[GpuDevice]:
+    told = recording.meta.environment.get("gpus") or ()
+    return [_device(entry) for entry in told if isinstance(entry, Mapping)]
 
 
 def paths_of(recording: Recording) -> tuple[GpuPath, ...]:
@@ -48,6 +52,11 @@ def unseen_ranks(recording: Recording, gpus: tuple[Gpu, ...]) -> tuple[tuple[int
 def rank_devices(recording: Recording, devices: Iterable[GpuDevice]) -> dict[int, int]:
     """NVML's index of the GPU of each rank: by the UUID that CUDA told, else by CUDA_VISIBLE_DEVICES; ranks without GPU are absent."""
     known, found = tuple(devices), {}
+    if recording.nodes:  # what a variable counts are the GPUs of its own host
+        on_hosts = [(node.recording, {d.index for d in _told(node.recording)}) for node in recording.nodes]
+        return {
+            r: i for own, here in on_hosts for r, i in rank_devices(own, [d for d in known if d.index in here]).items()
+        }
     variables = recording.meta.environment.get("variables") or {}
     for rank, process in process_by_rank(recording.processes).items():
         cuda = recording.facts.get(process.pid, {}).get("cuda")

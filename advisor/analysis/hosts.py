@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from advisor.analysis.host import host_strip
 from advisor.core.recording import Node, Recording
-from advisor.core.report import HostStrip, NodeStrip
+from advisor.core.report import GpuStrip, HostStrip, NodeStrip
 
 
 def node_strips(recording: Recording) -> tuple[NodeStrip, ...]:
@@ -22,6 +22,16 @@ def shown_strip(recording: Recording) -> HostStrip | None:
 
 def host_by_rank(recording: Recording) -> Mapping[int, str]:
     return {rank: node.host for node in recording.nodes for rank in node.ranks}
+
+
+def with_places(strips: tuple[GpuStrip, ...], recording: Recording) -> tuple[GpuStrip, ...]:
+    """GPUs of several hosts are numbered through; each host has numbers of its own."""
+    places = {
+        int(gpu["index"]): f"{node.host}, {gpu.get('index_on_host', gpu['index'])}"
+        for node in recording.nodes
+        for gpu in node.recording.meta.environment.get("gpus") or ()
+    }
+    return tuple(replace(strip, place=places.get(strip.index, "")) for strip in strips)
 
 
 def _strip(node: Node, recording: Recording) -> NodeStrip:

@@ -136,6 +136,7 @@ class GpuStrip:
     tensor_active_pct: float | None = None
     throttled_pct: float | None = None  # time held down by heat or a power brake
     trouble: str = ""  # in a few words; empty: none known
+    place: str = ""  # of a job on several hosts: which one's, and the number it has there
 
 
 @dataclass(frozen=True, slots=True)

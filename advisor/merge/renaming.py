@@ -102,7 +102,10 @@ class Renaming:
         return Event(self.t(e.t_ns), e.kind, self._maybe(self.pid, e.pid), self._maybe(self.rank, e.rank), data)
 
     def _meta(self, m: Meta) -> Meta:
-        gpus = [{**gpu, "index": int(gpu["index"]) + self._first_gpu} for gpu in m.environment.get("gpus") or ()]
+        gpus = [
+            {**gpu, "index": int(gpu["index"]) + self._first_gpu, "index_on_host": int(gpu["index"])}
+            for gpu in m.environment.get("gpus") or ()
+        ]
         paths = [
             {**path, "a": int(path["a"]) + self._first_gpu, "b": int(path["b"]) + self._first_gpu}
             for path in m.environment.get("gpu_paths") or ()

@@ -195,7 +195,7 @@ def _machine(report: Report) -> list[str]:
     rows += [(f"{name}: {label}", value) for name, told in surroundings.nodes(report) for label, value in told]
     for gpu in report.gpus:
         rows += [
-            (f"GPU {gpu.index} {gpu.name}: {label}", value)
+            (f"{surroundings.gpu_word(gpu)} {gpu.name}: {label}", value)
             for label, value in surroundings.gpu(gpu)
             if value != fmt.DASH
         ]

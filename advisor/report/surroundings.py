@@ -76,6 +76,11 @@ def host(strip: HostStrip) -> list[tuple[str, str]]:
     return [(label, value) for label, value in pairs if value]
 
 
+def gpu_word(strip: GpuStrip) -> str:
+    """`GPU 9`, and where there are several hosts `GPU 9 (node1, 1)`."""
+    return f"GPU {strip.index} ({strip.place})" if strip.place else f"GPU {strip.index}"
+
+
 def gpu(strip: GpuStrip) -> list[tuple[str, str]]:
     """One GPU as last seen; what was not measured is a dash, so that GPUs line up in a table."""
     memory = (

@@ -277,7 +277,9 @@ def _machine(report: Report) -> list[Line]:
         out += lines.wrapped(f"{inert.one_line(report.host.name, 40)}  ", seen or "nothing measured")
     for gpu in report.gpus:
         seen = ", ".join(f"{label} {value}" for label, value in surroundings.gpu(gpu) if value != fmt.DASH)
-        out += lines.wrapped(f"GPU {gpu.index}  ", f"{gpu.name}: {seen or 'nothing measured'}")
+        out += lines.wrapped(
+            f"{inert.one_line(surroundings.gpu_word(gpu), 40)}  ", f"{gpu.name}: {seen or 'nothing measured'}"
+        )
     if not pairs:
         return out
     out += [[], _title("environment")] if out else [_title("environment")]

@@ -67,7 +67,12 @@ class GpusPanel(Panel):
 def _trouble(gpu: GpuStrip, width: int) -> Content:
     """A line of its own: what is wrong must not hide in a column."""
     whose = f" ({'ranks' if ',' in gpu.ranks else 'rank'} {gpu.ranks})" if gpu.ranks else ""
-    return line((fit(f" ▲ GPU {gpu.index}{whose}: {gpu.trouble}", width), "bold $warning"))
+    return line(
+        (
+            fit(f" ▲ GPU {gpu.index}{f' ({gpu.place})' if gpu.place else ''}{whose}: {gpu.trouble}", width),
+            "bold $warning",
+        )
+    )
 
 
 def _link(gpu: GpuStrip) -> str:

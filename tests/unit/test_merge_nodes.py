@@ -11,7 +11,7 @@ from recordings import FIRST_STEP_NS, SECOND, plan, recording, stall, stall_end
 
 from advisor.analysis.analyse import analyse
 from advisor.core.metrics import ProbeGap
-from advisor.core.recording import NODE_PIDS, Recording
+from advisor.core.recording import NODE_PIDS, Recording, Series
 from advisor.diagnose import diagnose
 from advisor.merge.clocks import clock_of
 from advisor.merge.identity import identity_of, same_job
@@ -89,6 +89,29 @@ def test_cores_are_those_of_the_host_that_the_others_wait_for() -> None:
     assert (analysis.host_ranks, analysis.ranks_of_host) == ((2, 3), 2)
     assert [node.strip.allowed_cores for node in analysis.nodes if node.strip] == [64, 8]
     assert analysis.host is not None and analysis.host.name == "b"
+
+
+def on_gpus(own: Recording, *ordinals: int) -> Recording:
+    """Two GPUs on this host, the first of them hot; its ranks see only these, by number, and know no UUID."""
+    gpus = [{"index": i, "name": "A100", "uuid": f"GPU-{own.meta.host}-{i}", "pci_bus_id": ""} for i in range(2)]
+    t_ns = np.array([own.meta.started_ns, own.meta.last_ns], np.int64)
+    facts = {
+        pid: {**told, "cuda": {"device": 0, "visible": str(ordinal)}}
+        for (pid, told), ordinal in zip(own.facts.items(), ordinals, strict=True)
+    }
+    samples = {("gpu.temp_c", f"gpu:{i}"): Series(t_ns, np.array([80.0 - i] * 2)) for i in range(2)}
+    return replace(own, meta=replace(own.meta, environment={"gpus": gpus}), facts=facts, samples=samples)
+
+
+def test_gpus_are_numbered_through_and_ranks_are_on_those_of_their_own_host() -> None:
+    first, second = two_nodes(four_ranks())
+    analysis = analyse(merge([on_gpus(first, 0, 1), on_gpus(second, 1, 0)]))
+    assert [(gpu.index, gpu.place, gpu.ranks, gpu.temp_c) for gpu in analysis.gpus] == [
+        (0, "a, 0", "0", 80.0),
+        (1, "a, 1", "1", 79.0),
+        (2, "b, 0", "3", 80.0),
+        (3, "b, 1", "2", 79.0),
+    ]
 
 
 def test_one_recording_alone_is_no_merge() -> None:

@@ -17,6 +17,7 @@ from advisor.core.report import Job, Report
 from advisor.core.worker_curve import WorkerCurve, worker_curve
 from advisor.edits.attach import with_edits
 from advisor.engine import Judgement, judge
+from advisor.instances import only_one
 from advisor.triaged import with_machine, without_triage
 from rules.reading import room_for_workers
 from rules.registry import all_rules
@@ -46,7 +47,7 @@ def diagnose(recording: Recording, config: Config | None = None) -> Report:
         capacities=analysis.capacities,
         segments=analysis.segments,
         timeline=analysis.timeline,
-        environment=_environment(recording),
+        environment=_environment(recording, analysis),
         facts=analysis.facts,
         gaps=_gaps(recording, analysis),
         overhead=analysis.overhead,
@@ -111,9 +112,16 @@ def _signal_name(number: int) -> str:
         return str(number)
 
 
-def _environment(recording: Recording) -> dict[str, Any]:
-    meta = recording.meta
+def _environment(recording: Recording, analysis: Analysis) -> dict[str, Any]:
+    meta, host, gpus = recording.meta, analysis.host, analysis.gpus
+    instance = only_one(
+        [gpu.name for gpu in gpus],
+        gpu_memory_bytes=gpus[0].mem_total_bytes if gpus else None,
+        vcpus=host.cores if host else None,
+        memory_bytes=host.mem_total_bytes if host else None,
+    )
     return {
+        **({"instance_like": instance.words} if instance else {}),
         "host": meta.host,
         "cwd": meta.cwd,
         "advisor": meta.advisor_version,

@@ -13,7 +13,7 @@ import psutil
 from advisor.bench.plan import doublings
 from advisor.core.benchmark import Machine, Precision
 from advisor.core.errors import UsageError
-from advisor.instances import match
+from advisor.instances import only_one
 from advisor.instances.metadata import ask
 from probes.host.cpu import allowed_cores
 
@@ -75,17 +75,13 @@ def _instance(found: Seen, metadata: bool) -> tuple[str | None, str]:
     named = ask() if metadata else None
     if named is not None:
         return f"{named.provider} {named.name}", "metadata service"
-    if not found.names or len(set(found.names)) != 1:
-        return None, ""
-    likely = match(
-        found.names[0],
-        len(found.names),
-        gpu_memory_gib=found.memory_bytes[0] / 2**30,
+    one = only_one(
+        found.names,
+        gpu_memory_bytes=found.memory_bytes[0] if found.memory_bytes else None,
         vcpus=os.cpu_count(),
-        memory_gib=psutil.virtual_memory().total / 2**30,
+        memory_bytes=psutil.virtual_memory().total,
     )
-    exact = [one for one in likely if one.vcpus == os.cpu_count()]
-    return (exact[0].words, "GPUs, cores and memory") if len(exact) == 1 else (None, "")
+    return (one.words, "GPUs, cores and memory") if one else (None, "")
 
 
 def precisions_of(found: Seen) -> tuple[Precision, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Literal
@@ -91,6 +92,27 @@ def match(
     ]
     found = exact or fitting
     return tuple(sorted(found, key=lambda one: abs(one.vcpus - vcpus) if vcpus is not None else 0))
+
+
+def only_one(
+    gpus: Sequence[str], *, gpu_memory_bytes: float | None, vcpus: float | None, memory_bytes: float | None
+) -> Instance | None:
+    """The instance that holds just these GPUs, cores and memory of the host; None where none does, several do, or a part is not known."""
+    if not gpus or len(set(gpus)) != 1 or not gpu_memory_bytes or not vcpus or not memory_bytes:
+        return None
+    likely = match(
+        gpus[0],
+        len(gpus),
+        gpu_memory_gib=gpu_memory_bytes / 2**30,
+        vcpus=round(vcpus),
+        memory_gib=memory_bytes / 2**30,
+    )
+    exact = [one for one in likely if one.vcpus == round(vcpus) and _holds(one, memory_bytes)]
+    return exact[0] if len(exact) == 1 else None
+
+
+def _holds(one: Instance, memory_bytes: float) -> bool:
+    return _within(memory_bytes / 2**30, one.memory_gib, _HOST_MEMORY)
 
 
 def _within(seen: float, nominal: float, band: tuple[float, float]) -> bool:

@@ -5,15 +5,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from advisor.instances import by_name, instances, match
+from advisor.diagnose import diagnose
+from advisor.instances import by_name, instances, match, only_one
 from advisor.instances.catalogue import sources
 from advisor.instances.metadata import ask
 from advisor.reference.gpu_names import known_models
+from advisor.store.reader import read_recording
 
 # Data sheets: nominal GB of one GPU. A row in GiB or MiB, or of another variant, is not among them.
 GPU_MEMORY_GB = {
@@ -87,6 +92,33 @@ def test_what_is_not_given_is_not_asked() -> None:
 def test_a_part_of_an_instance_is_still_known_by_its_gpus_the_nearest_size_first() -> None:
     found = match("NVIDIA A10G", 1, vcpus=6)
     assert {one.name for one in found[:2]} == {"g5.xlarge", "g5.2xlarge"}
+
+
+GIB = 2**30
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ({}, "p4d.24xlarge"),
+        ({"memory_bytes": 640 * GIB}, "a2-highgpu-8g"),
+        ({"vcpus": 95}, None),
+        ({"memory_bytes": 500 * GIB}, None),
+        ({"vcpus": None}, None),
+        ({"gpu_memory_bytes": None}, None),
+        ({"gpus": ["NVIDIA A100-SXM4-40GB"] * 7 + ["NVIDIA A10G"]}, None),
+        ({"gpus": []}, None),
+    ],
+)
+def test_an_instance_is_named_only_where_it_is_the_only_one(given: dict[str, Any], name: str | None) -> None:
+    base = {
+        "gpus": ["NVIDIA A100-SXM4-40GB"] * 8,
+        "gpu_memory_bytes": 40 * GIB,
+        "vcpus": 96,
+        "memory_bytes": 1121 * GIB,
+    }
+    found = only_one(**{**base, **given})
+    assert (found.name if found else None) == name
 
 
 def test_names_are_found_however_they_are_written() -> None:
@@ -205,3 +237,15 @@ def test_a_proxy_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     with service(AWS) as (address, _):
         assert ask(address, LONG_S) is not None
+
+
+@pytest.mark.parametrize(("gib", "named"), [(1121, "AWS p4d.24xlarge"), (931, None)])
+def test_a_report_tells_which_instance_the_machine_is_like(gib: int, named: str | None) -> None:
+    made = read_recording(Path("samples/runs/throttled.tar.gz"))
+    total = made.samples["mem.total_bytes", "host"]
+    samples = {
+        **made.samples,
+        ("mem.total_bytes", "host"): replace(total, value=np.full(total.value.shape, gib * GIB)),
+    }
+    told = diagnose(replace(made, samples=samples)).environment.get("instance_like")
+    assert told is None if named is None else str(told).startswith(named)

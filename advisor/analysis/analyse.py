@@ -43,6 +43,7 @@ from advisor.analysis.own_cost import own_cost
 from advisor.analysis.pacing import pace_values
 from advisor.analysis.pulses import periodic_stalls
 from advisor.analysis.references import reference_values
+from advisor.analysis.roofline import roofline
 from advisor.analysis.searching import search_values
 from advisor.analysis.shifts import change_segments, speed_changes
 from advisor.analysis.starting import start_values
@@ -58,6 +59,7 @@ from advisor.core.kernels import deep_facts
 from advisor.core.nccl import nccl_words
 from advisor.core.recording import NODE_PIDS, Recording
 from advisor.core.report import Budget, Capacity, RankStrip, StepTime, Throughput
+from advisor.core.roofline import roofline_facts
 from advisor.core.sample_cost import SampleCost, sample_facts
 from advisor.core.stats import others_median
 from advisor.core.step_model import StepModel
@@ -121,6 +123,7 @@ def analyse(recording: Recording) -> Analysis:
     values.update(error_values(recording, devices))
     values.update(path_values(devices, paths))
     looked_into = deep_windows(recording, values, missing)
+    reached = roofline(recording, looked_into, values)
     memory = memory_trends(recording, everything)
     values.update(memory_values(recording, everything, memory))
     time = _step_time(everything, steady)
@@ -158,7 +161,12 @@ def analyse(recording: Recording) -> Analysis:
         capacities=stages,
         segments=(*segments(recording, everything, stalled), *change_segments(changed, _duration_s(recording))),
         timeline=timeline(recording, everything),
-        facts=_facts(recording) | storage_facts(mount, values) | sample_facts(cost) | nccl_words(nccl) | deep_facts(looked_into),
+        facts=_facts(recording)
+        | storage_facts(mount, values)
+        | sample_facts(cost)
+        | nccl_words(nccl)
+        | deep_facts(looked_into)
+        | roofline_facts(reached),
         overhead=own_cost(recording, everything),
         ranks=_rank_strips(recording, everything, accounts),
         host=shown_strip(recording),

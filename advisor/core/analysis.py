@@ -26,6 +26,7 @@ from advisor.core.report import (
     Throughput,
     TimelinePoint,
 )
+from advisor.core.roofline import ROOFLINE_VALUES
 from advisor.core.sample_cost import SAMPLE_VALUES, SampleCost
 from advisor.core.step_model import StepModel
 from advisor.core.storage import STORAGE_VALUES, DataMount
@@ -147,6 +148,7 @@ VALUES: dict[str, tuple[str, str]] = {
     **GPU_VALUES,
     **PACE_VALUES,
     **KERNEL_VALUES,
+    **ROOFLINE_VALUES,
 }
 
 

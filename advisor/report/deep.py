@@ -1,24 +1,32 @@
-"""What deep windows saw, in the text and Markdown reports: classes of kernels or operators, and those that take longest."""
+"""What a rank's arithmetic comes to, and what deep windows saw of its kernels or operators, in the text and Markdown reports."""
 
 from __future__ import annotations
 
 from advisor.core import format as fmt
 from advisor.core.kernels import DeepTable, deep_tables
 from advisor.core.report import Report
+from advisor.core.roofline import roofline_rows
 from advisor.report import inert, lines
 from advisor.report.lines import Line
 
 _ROWS_IN_TEXT = 6
 _NAME = 46
 _OPERATOR = 60
+_LABEL = 22
 _WINDOWS_SHOWN = 4  # one a node is usual
 
 
 def text_lines(report: Report) -> list[Line]:
-    out: list[Line] = []
-    for table in deep_tables(report.facts)[:_WINDOWS_SHOWN]:
+    reached = roofline_rows(report.facts)
+    out: list[Line] = [[("ARITHMETIC", "title")]] if reached else []
+    for label, told in reached:
+        out += lines.wrapped(label.ljust(_LABEL), told, most=3)
+    tables = deep_tables(report.facts)[:_WINDOWS_SHOWN]
+    if tables:
+        out += [*([[]] if out else []), [("LOOKED INTO WITH TORCH'S PROFILER", "title")]]
+    for table in tables:
         out += _text(table)
-    return [[("LOOKED INTO WITH TORCH'S PROFILER", "title")], *out] if out else []
+    return out
 
 
 def _text(table: DeepTable) -> list[Line]:
@@ -34,6 +42,8 @@ def _text(table: DeepTable) -> list[Line]:
 
 def markdown_lines(report: Report) -> list[str]:
     out: list[str] = []
+    reached = [f"| {inert.markdown(label)} | {inert.markdown(told)} |" for label, told in roofline_rows(report.facts)]
+    head = ["## Arithmetic", "", "| what | value |", "| --- | --- |", *reached] if reached else []
     for table in deep_tables(report.facts)[:_WINDOWS_SHOWN]:
         out += ["", f"**{inert.markdown(table.title)}**", "", f"{inert.markdown('; '.join(table.notes), 1000)}.", ""]
         out += ["| class | time a step | share |", "| --- | ---: | ---: |"]
@@ -43,4 +53,6 @@ def markdown_lines(report: Report) -> list[str]:
         for name, kind, took, calls, operator in table.rows:
             at = inert.markdown_cell_code(fmt.shorten(operator, _OPERATOR)) if operator else ""
             out.append(f"| {inert.markdown_cell_code(name)} | {inert.markdown(kind)} | {took} | {calls} | {at} |")
-    return ["## Looked into with torch's profiler", *out] if out else []
+    if out:
+        head += [*([""] if head else []), "## Looked into with torch's profiler"]
+    return [*head, *out]

@@ -13,6 +13,7 @@ from advisor.core import format as fmt
 from advisor.core.kernels import deep_tables
 from advisor.core.loader_words import loader_rows
 from advisor.core.report import SCHEMA, Report
+from advisor.core.roofline import roofline_rows
 from advisor.core.sample_cost import sample_table
 from advisor.core.storage import storage_rows
 from advisor.report import charts, inert, phrases, surroundings
@@ -52,6 +53,7 @@ def render(report: Report) -> str:
         timeline=_timeline(report),
         loaders=loader_rows(report.facts),
         windows=deep_tables(report.facts),
+        reached=roofline_rows(report.facts),
         samples=sample_table(report.facts),
         storage=storage_rows(report.facts),
         pairs=surroundings.pairs(report)[:PAIRS_SHOWN],

@@ -11,6 +11,7 @@ from advisor.core.kernels import without_windows
 from advisor.core.loader_words import without_loaders
 from advisor.core.pace_words import with_pace_in_words
 from advisor.core.report import GpuStrip, HostStrip, NodeStrip, Report
+from advisor.core.roofline import without_roofline
 from advisor.core.sample_cost import without_samples
 from advisor.report.gpu_words import in_words
 

@@ -1,4 +1,4 @@
-"""What deep windows saw of kernels or operators; where none was opened, how one is asked for."""
+"""What a rank's arithmetic comes to, and what deep windows saw of its kernels; where none was opened, how one is asked for."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from textual.content import Content
 
 from advisor.core.kernels import DeepTable, deep_tables
 from advisor.core.report import Report
+from advisor.core.roofline import roofline_rows
 from advisor.tui.draw import fit, line, muted, prose
 from advisor.tui.gpus import why_not
 from advisor.tui.panel import Panel
@@ -15,14 +16,19 @@ _SHARE = 7
 
 
 class DeepPanel(Panel):
-    TITLE = "Deep window"
+    TITLE = "Arithmetic and kernels"
 
     def draw(self, report: Report, width: int) -> list[Content]:
         tables = deep_tables(report.facts)
+        reached = [
+            line(muted(text))
+            for label, told in roofline_rows(report.facts)
+            for text in prose(f"{label}: {told}", width, 3, "  ")
+        ]
         if not tables:
             hint = prose("none was opened: run with --deep for kernels by class and the GPU's idle time", width)
-            return [*(line(muted(text)) for text in hint), *why_not(report, ("kernel.window",), width)]
-        return [content for table in tables for content in _drawn(table, width)]
+            return [*reached, *(line(muted(text)) for text in hint), *why_not(report, ("kernel.window",), width)]
+        return [*reached, *(content for table in tables for content in _drawn(table, width))]
 
 
 def _drawn(table: DeepTable, width: int) -> list[Content]:

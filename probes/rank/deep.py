@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 from .layout import FLAG_DEEP
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from .facts import Facts
     from .phases import Account
 
@@ -30,6 +32,7 @@ _AGAIN_STEPS = 5
 _ATTEMPTS = 3
 _DISK_LEFT = 256 << 20  # bytes; a trace of two steps takes 1 to 30 MB
 _DEVICE_LEFT = 512 << 20  # bytes; CUPTI's buffers lie there too
+_LOG_LEVEL = "KINETO_LOG_LEVEL"
 # Under Nsight and its like CUPTI is taken.
 _TOOLS = ("NSYS_PROFILING_SESSION_ID", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "NVPROF_TMPDIR")
 
@@ -111,7 +114,8 @@ class Window:
         if self._torch.cuda.is_initialized() and profiler.ProfilerActivity.CUDA in profiler.supported_activities():
             activities.append(profiler.ProfilerActivity.CUDA)
         self._profile = profiler._KinetoProfile(activities=activities, record_shapes=True)
-        self._profile.start()
+        with _silence():
+            self._profile.start()
         self._account, self._first, self.on = account, account.step, True
         self._undo = _step_aside_for_others(self._torch.autograd.profiler, self.give_way)
         self.next_step = account.step + 1
@@ -192,6 +196,19 @@ class Window:
     def _tell(self, **told: Any) -> None:
         with contextlib.suppress(Exception):  # a full disk: then nobody is told
             self._facts.set("deep", {**told, **self._times})
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Kineto writes to the job's stderr ("profiler_start", no GPU), from a level on that it reads when it is first used."""
+    if _LOG_LEVEL in os.environ:
+        yield
+        return
+    os.environ[_LOG_LEVEL] = "99"
+    try:
+        yield
+    finally:
+        os.environ.pop(_LOG_LEVEL, None)
 
 
 def _step_aside_for_others(module: Any, give_way: Any) -> Any:

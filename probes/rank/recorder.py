@@ -19,6 +19,7 @@ from .comm import DdpStamps
 from .cost import RunDelay
 from .deep import asked
 from .gpu import GpuTimes
+from .holdings import describe_holdings
 from .layout import RANK_SLOTS, ROLE_RANK
 from .loaders import batch_bytes, describe_loader
 from .phases import BACKWARD, FORWARD, OPTIMIZER, TRAINING, Account
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 LOADERS_MAX = 100  # a job that makes ever new ones is not followed into each
 _MESSAGE_HALF = 1000  # characters
+_OPTIMIZER_LOOKS = 3  # its state is made in its first step
 _ERRORS_MAX = 50  # after so many the recorder stands still: something here does not fit this job
 # An fsync so soon after torch.save belongs to the checkpoint.
 _CHECKPOINT_TAIL_NS = 2_000_000_000
@@ -368,9 +370,16 @@ class Recorder:
         self.crowded = self.crowded or account is None
         if account is not None:
             account.optimizer_begin(id(optimizer))
-            if account.optimizers == 0:
-                self.facts.values["optimizer"] = describe_optimizer(optimizer)
+            if account.optimizers < _OPTIMIZER_LOOKS:
+                self._describe_optimizer(optimizer)
             account.self_ns += perf_counter_ns() - began
+
+    def _describe_optimizer(self, optimizer: Any) -> None:
+        """The first one, and again when it has made its state."""
+        found = describe_optimizer(optimizer)
+        known = self.facts.values.get("optimizer")
+        if known is None or all(known[name] == value for name, value in found.items()):
+            self.facts.values["optimizer"] = {**found, **describe_holdings(optimizer)}
 
     def optimizer_end(self, optimizer: Any, stepped: bool = True) -> None:
         began = perf_counter_ns()

@@ -27,6 +27,7 @@ class Profile:
         Profile.made.append(self)
 
     def start(self) -> None:
+        self.level = os.environ.get("KINETO_LOG_LEVEL")
         self.calls.append("start")
 
     def stop(self) -> None:
@@ -254,3 +255,15 @@ def test_a_trace_that_is_too_large_goes_again(rank, monkeypatch) -> None:
 def test_a_folder_that_is_gone_costs_the_window_alone(rank) -> None:
     rank.window._request = {**rank.window._request, "folder": str(rank.folder / "gone")}
     assert "FileNotFoundError" in refused(rank)
+
+
+def test_kineto_is_kept_quiet_and_the_jobs_environment_stays_its_own(rank, monkeypatch) -> None:
+    monkeypatch.delenv("KINETO_LOG_LEVEL", raising=False)
+    play(rank, 20)
+    assert Profile.made[0].level == "99" and "KINETO_LOG_LEVEL" not in os.environ
+
+
+def test_a_level_that_the_job_has_chosen_stays(rank, monkeypatch) -> None:
+    monkeypatch.setenv("KINETO_LOG_LEVEL", "0")
+    play(rank, 20)
+    assert Profile.made[0].level == os.environ["KINETO_LOG_LEVEL"] == "0"

@@ -1,0 +1,127 @@
+"""How much of a GPU's arithmetic a job uses: FLOPs of a sample, by a table of known models or by a deep window, times samples a second."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from advisor.analysis.host import process_by_rank
+from advisor.core.analysis import JOB
+from advisor.core.kernels import DeepWindow
+from advisor.core.recording import Recording
+from advisor.core.roofline import Roofline
+from advisor.peaks.gpus import peak
+from advisor.peaks.models import KnownModel, known_model
+from advisor.reference.training import Band, Tier, band
+
+Values = dict[tuple[str, str], float]
+
+
+def roofline(recording: Recording, windows: Sequence[DeepWindow], values: Values) -> Roofline | None:
+    """Of the lowest rank that was looked into, else of the lowest one; its numbers are added to `values`. None: nothing tells FLOPs."""
+    processes = process_by_rank(recording.processes)
+    ranks = [window.rank for window in windows if window.rank in processes] or sorted(processes)
+    step_s = values.get(("step.time_s", JOB))
+    if not ranks or not step_s:
+        return None
+    rank = ranks[0]
+    samples = values.get(("step.samples", f"rank:{rank}"))
+    if not samples:
+        return None
+    told = recording.facts.get(processes[rank].pid, {})
+    window = next((window for window in windows if window.rank == rank), None)
+    known, size = _model(told), _picture(told)
+    by_table = known.flops_per_sample(*size) if known is not None and size is not None else None
+    counted = window.flops / samples if window is not None and window.flops is not None else None
+    flops = by_table if by_table is not None else counted
+    if flops is None:
+        return None
+    found = Roofline(
+        rank=rank,
+        source="table" if by_table is not None else "window",
+        flops_per_sample=flops,
+        samples_per_s=samples / step_s,
+        tflops=flops * samples / step_s / 1e12,
+        model=f"{known.name} at {size[0]}×{size[1]}" if known and size and by_table is not None else "",
+        counted_per_sample=counted if by_table is not None else None,
+    )
+    found = _beside_the_peak(found, told, window, values)
+    if known is not None and size is not None:
+        found = _beside_others(found, known, size, len(processes))
+    scope = f"rank:{rank}"
+    values["roofline.flops_per_sample", scope] = flops
+    values["roofline.tflops", scope] = found.tflops
+    if found.mfu is not None:
+        values["roofline.mfu", scope] = found.mfu
+    return found
+
+
+def _model(told: Mapping[str, Any]) -> KnownModel | None:
+    optimizer = told.get("optimizer")
+    if not isinstance(optimizer, Mapping):
+        return None
+    tensors, elements = optimizer.get("parameters"), optimizer.get("elements")
+    return known_model(tensors, elements) if isinstance(tensors, int) and isinstance(elements, int) else None
+
+
+def _picture(told: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Height and width as the first convolution sees them, else as the loader yields them."""
+    for name in ("conv", "pictures"):
+        seen = told.get(name)
+        shape = seen.get("shape") if isinstance(seen, Mapping) else None
+        if isinstance(shape, (list, tuple)) and len(shape) == 4 and all(isinstance(n, int) for n in shape):
+            last = shape[1] in (1, 3, 4)
+            return (shape[2], shape[3]) if last else (shape[1], shape[2])
+    return None
+
+
+def _beside_the_peak(
+    found: Roofline, told: Mapping[str, Any], window: DeepWindow | None, values: Mapping[tuple[str, str], float]
+) -> Roofline:
+    cuda = told.get("cuda")
+    if not isinstance(cuda, Mapping):
+        return found
+    hardware = str(cuda.get("name", ""))
+    precision = (window.precision if window is not None else "") or _precision(told, values, found.rank)
+    best = peak(hardware)
+    if best is None or precision not in best.tflops:
+        return replace(found, hardware=hardware, precision=precision)
+    return replace(
+        found, hardware=hardware, precision=precision, peak_tflops=best.tflops[precision], peak_source=best.source
+    )
+
+
+def _precision(told: Mapping[str, Any], values: Mapping[tuple[str, str], float], rank: int) -> str:
+    """As the recorder saw the model compute; empty where it did not."""
+    half = values.get(("precision.half", f"rank:{rank}"))
+    if half is None:
+        return ""
+    if half:
+        seen = [told[name] for name in ("conv", "linear", "autocast") if isinstance(told.get(name), Mapping)]
+        types = [layer.get(name) for layer in seen for name in ("autocast", "weight", "dtype")]
+        return "fp16" if "float16" in types and "bfloat16" not in types else "bf16"
+    return "tf32" if values.get(("precision.tf32", f"rank:{rank}")) else "fp32"
+
+
+def _beside_others(found: Roofline, known: KnownModel, size: tuple[int, int], gpus: int) -> Roofline:
+    """TFLOP/s of one GPU in jobs of so many that sources have measured."""
+    if not found.hardware or not found.precision or size[0] != size[1]:
+        return found
+
+    def tier(name: Tier) -> Band | None:
+        return band(
+            found.hardware, gpus=gpus, precision=found.precision, tier=name, model=known.name, image_size=size[0]
+        )
+
+    def tflops(of: Band | None) -> tuple[float, float] | None:
+        each = found.flops_per_sample / gpus / 1e12
+        return (of.lo * each, of.hi * each) if of is not None else None
+
+    typical = tier("typical")
+    return replace(
+        found,
+        reference=tflops(typical),
+        reference_source=typical.source if typical is not None else "",
+        tuned=tflops(tier("tuned")),
+    )

@@ -45,9 +45,21 @@ def computing_s(a: Analysis, *phases: str) -> float:
     return common({rank: sum(own[phase] for phase in phases) for rank, own in model_of(a).own.items()})
 
 
+def _backend(a: Analysis) -> str:
+    """Of DDP's group, or of what is called from Python without it."""
+    model = largest_model(a)
+    if model is not None:
+        return str(model.get("backend_name") or "")
+    calls = [
+        site for facts in a.facts.values() if isinstance(facts, Mapping) for site in facts.get("collectives") or ()
+    ]
+    most = max(calls, key=lambda site: float(site.get("ns") or 0), default={})
+    return str(most.get("backend") or "")
+
+
 def several_hosts(a: Analysis) -> bool | None:
-    """None where the launcher left no word of it."""
-    known = None
+    """None where neither merged runs nor the launcher tell."""
+    known = True if len(a.nodes) > 1 else None
     for facts in a.facts.values():
         told = facts.get("environment_rank") or {} if isinstance(facts, Mapping) else {}
         world, local = _number(told.get("WORLD_SIZE")), _number(told.get("LOCAL_WORLD_SIZE"))
@@ -58,7 +70,7 @@ def several_hosts(a: Analysis) -> bool | None:
 
 def path_gb_per_s(a: Analysis) -> tuple[float, str] | None:
     """What each link between the ranks should carry at least, and why; None where that cannot be told."""
-    backend = str((largest_model(a) or {}).get("backend_name") or "")
+    backend = _backend(a)
     if several_hosts(a):
         gbit = a.get("net.gbit_per_s")
         return (_OF_NIC * gbit / 8, f"half of the network card's {gbit:g} Gbit/s") if gbit else None

@@ -107,6 +107,12 @@ def test_what_a_path_should_carry(hosts: Any, backend: str, values: dict[str, An
     assert (path and path[0]) == (expected if expected is None else pytest.approx(expected))
 
 
+def test_without_ddp_the_backend_of_the_calls_tells_the_path() -> None:
+    sites = [{"backend": "nccl", "ns": 1}, {"backend": "gloo", "ns": 900}]
+    path = path_gb_per_s(jobs.job({0: rank()}, facts={"0": {"collectives": sites}}))
+    assert path is not None and path[0] == pytest.approx(0.3)
+
+
 def test_where_the_launcher_is_silent_hosts_are_unknown() -> None:
     assert several_hosts(wrapped({0: rank()}, values={"comm.wire_s": 0.0}, hosts={})) is None
 

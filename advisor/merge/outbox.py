@@ -24,7 +24,13 @@ _GAPS_KEPT = 64
 _FACTS_BYTES = 16_384  # of one rank; loaders with long arguments are what makes them large
 _SAID = ("stall", "stall_end", "death", "oom_kill", "shed", "recorder_cost", "agent_crash", "output")
 # What the merging side shows or judges by; every other sample stays in the node's own run file.
-_HOST_METRICS = ("cpu.", "job.", "mem.", "psi.", "net.", "disk.")
+_HOST_METRICS = frozenset(
+    (
+        "cpu.busy_s", "cpu.idle_s", "cpu.iowait_s", "cpu.steal_s", "cpu.cores", "cpu.allowed_cores", "job.cpu_s", "mem.total_bytes",
+        "mem.available_bytes", "mem.swap_in_bytes", "mem.shm_used_bytes", "mem.shm_total_bytes", "psi.mem_some_s", "disk.read_bytes",
+        "disk.busy_s", "net.tx_bytes",
+    )
+)  # fmt: skip
 _RANK_METRICS = ("cgroup.", "proc.threads_delay_s", "proc.held_bytes", "gpu.")
 
 
@@ -66,7 +72,7 @@ class Outbox:
             for sample in samples:
                 scope = sample.scope
                 wanted = sample.metric.startswith(_RANK_METRICS) and (scope in ranks or scope.startswith("gpu:"))
-                host = sample.metric.startswith(_HOST_METRICS) and not scope.startswith(("cpu:", "pid:"))
+                host = sample.metric in _HOST_METRICS and not scope.startswith("cpu:")
                 if (wanted or host) and sample.value == sample.value:
                     self._samples.setdefault(sample.metric, {})[scope] = sample.value
 

@@ -21,6 +21,7 @@ from advisor.merge.outbox import Outbox
 PERIOD_S = 10.0
 _STATE_EVERY_S = 60.0  # it is larger than the steps; what is urgent does not wait for it
 _ANSWERS_WITHIN_S = 3.0
+_DEAD_AFTER_S = 30.0  # a cable that was pulled: the kernel alone would try for a quarter of an hour
 _RETRY_S = (1.0, 30.0)
 _KEPT_FRAMES = 30  # of five minutes without a way to the other side
 _LOOK_S = 0.5
@@ -112,6 +113,7 @@ class Sender:
     def _connect(self, now_s: float) -> None:
         link = self._socket = socket.create_connection(self._address, _ANSWERS_WITHIN_S)
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(1000 * _DEAD_AFTER_S))
         greeting = _exactly(link, len(GREETING) + NONCE_BYTES)
         if not greeting.startswith(GREETING):
             raise Refused("it does not greet as an rn50-advisor does")

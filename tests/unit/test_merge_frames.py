@@ -236,6 +236,28 @@ def test_an_outbox_that_nobody_empties_stays_small() -> None:
     assert len(packed(outbox.steps_frame(0))) + len(packed(outbox.state_frame(0))) < FRAME_BYTES_MAX
 
 
+def test_of_the_hosts_readings_only_what_the_other_side_shows_is_sent() -> None:
+    outbox = Outbox()
+    _, own = two_nodes({rank: plan(3) for rank in range(2)})
+    outbox.put_process(own.processes[0])
+    sent = {
+        ("cpu.busy_s", "host"),
+        ("disk.busy_s", "disk:sda"),
+        ("cgroup.throttled_s", "pid:100"),
+        ("gpu.temp_c", "gpu:0"),
+    }
+    kept = {
+        ("cpu.busy_s", "cpu:3"),
+        ("disk.queue_s", "disk:sda"),
+        ("proc.cpu_s", "pid:100"),
+        ("cgroup.periods", "pid:7"),
+    }
+    outbox.put_samples([Sample(metric, scope, 1.0) for metric, scope in sent | kept])
+    outbox.put_samples([Sample("mem.total_bytes", "host", float("nan"))])
+    told = outbox.steps_frame(0)["samples"]
+    assert {(metric, scope) for metric, scopes in told.items() for scope in scopes} == sent
+
+
 def test_secrets_are_masked_before_anything_is_sent() -> None:
     outbox = Outbox()
     _, own = two_nodes({rank: plan(3) for rank in range(2)})

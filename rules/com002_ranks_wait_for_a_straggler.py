@@ -30,10 +30,12 @@ _TELLING = 0.3  # of the skew
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     skew, step, late = a.value("comm.skew_s"), a.value("step.time_s"), a.by_rank("comm.late_share")
-    rank = max(late, key=lambda r: late[r])
-    others = max((share for r, share in late.items() if r != rank), default=0.0)
-    # a rank that a quota holds back in bursts is late in some steps only, but then it is always this one
-    persistent = late[rank] >= t["late"] or (late[rank] >= t["often"] and late[rank] >= t["clearly"] * others)
+    kept = a.by_rank("comm.kept_waiting_s")
+    by = kept if sum(kept.values()) > 0 else late
+    rank = max(late, key=lambda r: by.get(r, 0.0))
+    # a rank that a quota holds back in bursts is late in some steps only, but then it is it that costs the time
+    costs = kept.get(rank, 0.0) / sum(kept.values()) if sum(kept.values()) > 0 else 0.0
+    persistent = late[rank] >= t["late"] or (late[rank] >= t["often"] and costs >= t["costs"])
     if persistent:
         skew -= luck_of_the_heap(a, rank)
     level = severity(skew / step)
@@ -109,8 +111,9 @@ RULE = rule(
         "rotating_skew": Threshold(0.25, "ranks that share cores take turns without anything being wrong"),
         "late": Threshold(0.6, "with two ranks chance gives each one half"),
         "often": Threshold(0.25, "of the steps: a rank under a quota was the last in 0.3 to 0.7 of them"),
-        "clearly": Threshold(
-            2.0, "times as often as any other: beside the rank under a quota others came to 0.4 of its share"
+        "costs": Threshold(
+            0.85,
+            "of the waiting: one rank's quota, data, compute or stalls caused 0.87 to 1.0 of it, ranks that take turns 0.5 to 0.8",
         ),
     },
 )

@@ -329,6 +329,7 @@ def _comm_values(
     totals = {rank: sum(phases.values()) for rank, phases in accounts.own.items()}
     for rank, share in accounts.late_share.items():
         values["comm.late_share", f"rank:{rank}"] = share
+        values["comm.kept_waiting_s", f"rank:{rank}"] = accounts.kept_waiting_s.get(rank, 0.0)
         values["comm.excess_s", f"rank:{rank}"] = totals[rank] - others_median(totals, rank)
     for rank, seconds in accounts.exposed.items():
         values["comm.exposed_s", f"rank:{rank}"] = seconds

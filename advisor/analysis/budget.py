@@ -38,6 +38,7 @@ class Account:
     wire_s: float | None  # None: nothing stamped the communication
     skew_s: float
     late_share: Mapping[int, float]
+    kept_waiting_s: Mapping[int, float]  # by rank, of the skew what it causes: they sum to `skew_s`
     budget: Budget
     sampled_steps: int
     wire_error: float = 0.0  # two standard errors of `wire_s`, relative
@@ -211,6 +212,7 @@ def _apart(
         wire_s=wire,
         skew_s=0.0,
         late_share={},
+        kept_waiting_s={},
         budget=Budget(per_rank[critical], per_rank),
         sampled_steps=min((int(s.sum()) for s in stamps.values()), default=0),
     )
@@ -246,13 +248,15 @@ def _together(
     critical["comm_exposed"] = float(left[last, columns].mean())
     critical["unattributed"] = max(0.0, step_s - sum(critical.values()))
     others = np.where(whole.shape[0] > 2, np.median(whole, axis=0), whole.min(axis=0))
+    waited = (slowest - others)[1:]
     return Account(
         step_s=step_s,
         own=means,
         exposed=exposed_mean,
         wire_s=wire,
-        skew_s=float((slowest - others)[1:].mean()),
+        skew_s=float(waited.mean()),
         late_share=late,
+        kept_waiting_s={rank: float(np.where(last[1:] == i, waited, 0.0).mean()) for i, rank in enumerate(ranks)},
         budget=Budget(critical, _per_rank(means, exposed_mean, lengths)),
         sampled_steps=int(both.sum()),
         wire_error=relative_error(wires),

@@ -214,7 +214,10 @@ def _behind_in_flight(recording: Recording, found: Failure | None) -> Failure | 
     if stuck is None:
         return found
     size = f" of {stuck.elements} elements" if stuck.elements else ""
-    which = stuck.differing or f"{stuck.kind}{size}, number {stuck.number}: rank {', '.join(map(str, stuck.missing))} not in it"
+    which = (
+        stuck.differing
+        or f"{stuck.kind}{size}, number {stuck.number}: rank {', '.join(map(str, stuck.missing))} not in it"
+    )
     line = f"{found.line}; {stuck.source}: {which}"[:_LINE_MAX]
     return replace(found, rank=stuck.missing[0] if len(stuck.missing) == 1 else None, line=line)
 

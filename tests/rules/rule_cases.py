@@ -227,13 +227,22 @@ def com001(wire: float = 0.2, **more: Any) -> Analysis:
     return job(own, wire_s=wire, **{"values": {"comm.megabytes": 100.0}, **more})
 
 
-def com002(skew: float = 0.3, late: float = 0.9, other: float = 0.05, faults: float = 0.0, **more: Any) -> Analysis:
-    """Rank 1 comes last in `late` of the steps, `skew` seconds after rank 0, which comes last in `other` of them.
+def com002(
+    skew: float = 0.3,
+    late: float = 0.9,
+    other: float = 0.05,
+    faults: float = 0.0,
+    costs: float | None = None,
+    **more: Any,
+) -> Analysis:
+    """Rank 1 comes last in `late` of the steps and causes `costs` of the skew; rank 0 comes last in `other` of them.
 
     For `faults` of these seconds the kernel serves rank 1's page faults.
     """
     own = {0: rank(1.0 - skew), 1: rank()}
-    values = {"comm.skew_s": skew, "step.system_s": {0: 0.01, 1: 0.01 + faults}}
+    share = late / (late + other) if costs is None else costs
+    kept = {0: (1.0 - share) * skew, 1: share * skew}
+    values = {"comm.skew_s": skew, "comm.kept_waiting_s": kept, "step.system_s": {0: 0.01, 1: 0.01 + faults}}
     return job(own, late={0: other, 1: late}, values=values, **more)
 
 

@@ -173,8 +173,14 @@ TABLES: dict[str, Table] = {
             "skew": ({"skew": 0.15}, {"skew": 0.1499}),
             "rotating_skew": ({"skew": 0.25, "late": 0.5, "other": 0.5}, {"skew": 0.249, "late": 0.5, "other": 0.5}),
             "late": ({"skew": 0.15, "late": 0.6, "other": 0.4}, {"skew": 0.15, "late": 0.59, "other": 0.41}),
-            "often": ({"skew": 0.15, "late": 0.25, "other": 0.1}, {"skew": 0.15, "late": 0.249, "other": 0.1}),
-            "clearly": ({"skew": 0.15, "late": 0.5, "other": 0.25}, {"skew": 0.15, "late": 0.5, "other": 0.251}),
+            "often": (
+                {"skew": 0.15, "late": 0.25, "other": 0.3, "costs": 0.9},
+                {"skew": 0.15, "late": 0.249, "other": 0.3, "costs": 0.9},
+            ),
+            "costs": (
+                {"skew": 0.15, "late": 0.4, "other": 0.3, "costs": 0.851},
+                {"skew": 0.15, "late": 0.4, "other": 0.3, "costs": 0.849},
+            ),
         },
         false_alarms={
             "the ordinary spread of two processes": {"skew": 0.05},

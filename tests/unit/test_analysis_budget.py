@@ -75,6 +75,7 @@ def test_the_late_rank_and_its_phase_make_the_critical_path(cause: str) -> None:
     assert analysis.value("comm.wire_s") == pytest.approx(0.005)
     assert analysis.value("comm.skew_s") == pytest.approx(0.1)
     assert analysis.by_rank("comm.late_share") == {0: 0.0, 1: 1.0}
+    assert analysis.by_rank("comm.kept_waiting_s") == pytest.approx({0: 0.0, 1: 0.1})
     assert analysis.excess[1][phase] == pytest.approx(0.1)
     assert analysis.by_rank("comm.excess_s") == pytest.approx({0: -0.1, 1: 0.1})
 
@@ -84,6 +85,17 @@ def test_the_model_of_a_late_rank_predicts_the_step_without_its_lateness() -> No
     assert model is not None
     assert model.step_if({(1, "input_wait"): 0.01}) == pytest.approx(0.105)
     assert model.jitter_s == pytest.approx(0.0)
+
+
+def test_a_rank_that_stalls_in_few_steps_is_the_one_that_keeps_the_others_waiting() -> None:
+    stalled, slow, fast = step(forward=330), step(forward=40), step()
+    plans = {0: [slow, fast, slow, fast] * 10, 1: [fast, slow, fast, stalled] * 10}
+    analysis = analyse(recording(plans, wire_ms=5))
+    late, kept = analysis.by_rank("comm.late_share"), analysis.by_rank("comm.kept_waiting_s")
+    assert late == pytest.approx({0: 0.5, 1: 0.5}, abs=0.03)
+    assert kept[1] / analysis.value("comm.skew_s") > 0.85 and sum(kept.values()) == pytest.approx(
+        analysis.value("comm.skew_s")
+    )
 
 
 def test_ranks_that_take_turns_are_late_half_of_the_time() -> None:

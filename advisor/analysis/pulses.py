@@ -1,7 +1,7 @@
 """Steps that stall again and again with a period, in steps or in seconds, and what coincides with them.
 
-A stall is a step far above the usual (median + 5 MAD, and by a third at least). They are periodic when most of the distances between
-them are the same, or multiples of it: chance scatters them.
+A stall is a step far above the usual (median + 5 MAD, and by a third at least). They, or the tall ones of them, are periodic when most of
+the distances between them are the same, or multiples of it: chance scatters them.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ Array = NDArray[np.float64]
 
 _MADS = 5.0
 _LEAST = 1.33  # of the usual step: with a spread of nearly nothing, five times it is nothing either
+# Where the stalls together follow no period, the tall ones alone may: a busy machine adds small ones by chance.
+_HEIGHTS = (0.75, 0.9)
 _EVENTS_MIN = 5
 _COVERED = 0.6  # of the stalls that the period would have had in the stretch: a hiccup at the start is no period
 _PERIOD_MIN = 3  # steps: what comes in every second step is two kinds of step
@@ -42,20 +44,15 @@ def periodic_stalls(recording: Recording, steady: Mapping[int, RankSteps]) -> Pe
     length = longest.length[rows]
     if length.size < 2 * _EVENTS_MIN * _PERIOD_MIN:
         return None
-    usual_s, heads, member = stalls_in(length)
-    if heads.size < _EVENTS_MIN:
+    for height in (0.0, *_HEIGHTS):
+        usual_s, heads, member = stalls_in(length, height)
+        period, seconds = _periods(longest, rows, heads)
+        if period is not None or seconds is not None:
+            break
+    else:
         return None
     at = longest.step[rows][heads]
     times_s = longest.start_ns[rows][heads] / 1e9
-    period = period_of(np.diff(at).astype(np.float64), tolerance=1.0, share=0.03)
-    seconds = period_of(np.diff(times_s), tolerance=0.0, share=_TOLERANCE_S)
-    if period is not None and (period < _PERIOD_MIN or heads.size < _COVERED * length.size / period):
-        period = None
-    span_s = float(longest.end_ns[rows][-1] - longest.start_ns[rows][0]) / 1e9
-    if seconds is not None and heads.size < _COVERED * span_s / seconds:
-        seconds = None
-    if period is None and seconds is None:
-        return None
     excess = np.where(member, length - usual_s, 0.0).sum()
     rank, phase = _where(recording, steady, at)
     return PeriodicStall(
@@ -74,6 +71,20 @@ def periodic_stalls(recording: Recording, steady: Mapping[int, RankSteps]) -> Pe
     )
 
 
+def _periods(steps: RankSteps, rows: NDArray[np.int64], heads: NDArray[np.int64]) -> tuple[float | None, float | None]:
+    """(in steps, in seconds) between the stalls that begin at these rows' `heads`; None where they follow none."""
+    if heads.size < _EVENTS_MIN:
+        return None, None
+    start_ns, end_ns = steps.start_ns[rows], steps.end_ns[rows]
+    period = period_of(np.diff(steps.step[rows][heads]).astype(np.float64), tolerance=1.0, share=0.03)
+    seconds = period_of(np.diff(start_ns[heads] / 1e9), tolerance=0.0, share=_TOLERANCE_S)
+    if period is not None and (period < _PERIOD_MIN or heads.size < _COVERED * rows.size / period):
+        period = None
+    if seconds is not None and heads.size < _COVERED * float(end_ns[-1] - start_ns[0]) / 1e9 / seconds:
+        seconds = None
+    return period, seconds
+
+
 def unbroken(steps: RankSteps) -> NDArray[np.int64]:
     """Rows of the longest stretch of single steps that follow each other: older ones are kept in windows only."""
     single = steps.count == 1
@@ -86,11 +97,17 @@ def unbroken(steps: RankSteps) -> NDArray[np.int64]:
     return np.arange(start[best], ends[best])
 
 
-def stalls_in(length: Array) -> tuple[float, NDArray[np.int64], NDArray[np.bool_]]:
-    """(usual step, first step of each stall, which steps belong to one): neighbours of a stall are part of it."""
+def stalls_in(length: Array, height: float = 0.0) -> tuple[float, NDArray[np.int64], NDArray[np.bool_]]:
+    """(usual step, first step of each stall, which steps belong to one): neighbours of a stall are part of it.
+
+    `height`: only stalls half as far above the usual as this quantile of all of them; 0: all.
+    """
     usual = float(np.median(length))
     mad = float(np.median(np.abs(length - usual)))
-    long = length > max(usual + _MADS * mad, _LEAST * usual)
+    least = max(usual + _MADS * mad, _LEAST * usual)
+    if height and (length > least).any():
+        least = max(least, usual + 0.5 * float(np.quantile(length[length > least] - usual, height)))
+    long = length > least
     heads = np.flatnonzero(long & ~np.append(False, long[:-1]))
     return usual, heads.astype(np.int64), long
 

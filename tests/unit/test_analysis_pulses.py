@@ -46,6 +46,16 @@ def test_a_few_stalls_more_or_less_do_not_hide_the_period() -> None:
     assert found is not None and found.period_steps == 10
 
 
+@pytest.mark.parametrize("seed", [3, 4, 5])
+def test_small_hiccups_of_a_busy_machine_do_not_hide_tall_stalls(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    hiccups = set(random.choice(400, 27, replace=False).tolist())
+    steps = stalling(noisy_plan(2, 400), lambda n: n in hiccups, forward=50)
+    found = pulse(recording({0: stalling(steps, lambda n: n % 20 == 0, forward=260)}))
+    assert found is not None and found.period_steps == 20 and found.events == pytest.approx(20, abs=1)
+    assert pulse(recording({0: steps})) is None, "the hiccups alone have no period"
+
+
 def test_a_period_in_seconds_is_one_too() -> None:
     """Something on the machine comes every four seconds, whatever step is made just then."""
     random, now, next_at, steps = np.random.default_rng(5), 0.0, 4.0, []

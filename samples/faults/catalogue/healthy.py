@@ -75,7 +75,7 @@ SCENARIOS = (
     ),
     healthy(
         "healthy-many-idle-workers",
-        Job("faults/jobs/loading.py", ("--steps=250", "--width=48", "--workers=6", "--persistent")),
+        Job("faults/jobs/loading.py", ("--steps=180", "--width=80", "--workers=6", "--persistent")),
         note="more workers than cores, but they have next to nothing to do",
     ),
 )

@@ -23,7 +23,7 @@ import math
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix
-from rules.exchange import computing_s, exchange_s, path_gb_per_s, path_is_sound
+from rules.exchange import computing_s, exchange_s, path_is_sound, path_of
 from rules.reading import model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
@@ -80,12 +80,13 @@ def _batch(a: Analysis) -> tuple[Evidence, ...]:
 
 
 def _carried(a: Analysis) -> tuple[Evidence, ...]:
-    carried, path = a.get("comm.bus_gb_per_s"), path_gb_per_s(a)
+    carried, path = a.get("comm.bus_gb_per_s"), path_of(a)
     if carried is None or path is None:
         return ()
-    least, why = path
-    note = f"over each link, 2(N-1)/N of the bytes; {why} should carry {least:.2g} GB/s at least"
-    return (Evidence("comm.bus_gb_per_s", carried, "GB/s", least, note),)
+    note = f"over each link, 2(N-1)/N of the bytes; {path.why} should carry {path.gb_per_s:.2g} GB/s at least"
+    if carried < path.gb_per_s and path_is_sound(a):
+        note = "over each link: so few bytes that each message's latency takes the time, not the bandwidth"
+    return (Evidence("comm.bus_gb_per_s", carried, "GB/s", path.gb_per_s, note),)
 
 
 RULE = rule(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from advisor.core.analysis import Analysis
@@ -10,10 +11,22 @@ from advisor.core.findings import Where
 from rules.reading import common, model_of
 
 DEFAULT_BUCKET_BYTES = 25 << 20  # DDP's, where the user names none
-# What a path should carry at least, in GB/s of each link: a quarter of what the slowest sound ones of their kind were seen to.
-_LOOPBACK = 0.30  # two gloo ranks of one host
-_PEERS = 3.0  # NCCL inside a host: an old PCIe slot of eight lanes has 6
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """What the way between two ranks should do at least: GB/s of each link, seconds for a message however small; and why."""
+
+    gb_per_s: float
+    latency_s: float
+    why: str
+
+
+# A part of what the slowest sound ones of their kind were seen to do.
+_LOOPBACK = Path(0.30, 0.003, "ranks of one host")  # two gloo ranks on two busy cores: 0.5 GB/s, 1 to 3 ms
+_PEERS = Path(3.0, 0.0005, "GPUs of one host")  # NCCL: an old PCIe slot of eight lanes has 6 GB/s
 _OF_NIC = 0.5  # of the network card's nominal speed
+_NETWORK_LATENCY_S = 0.002
 
 
 def largest_model(a: Analysis) -> Mapping[str, Any] | None:
@@ -68,21 +81,25 @@ def several_hosts(a: Analysis) -> bool | None:
     return known
 
 
-def path_gb_per_s(a: Analysis) -> tuple[float, str] | None:
-    """What each link between the ranks should carry at least, and why; None where that cannot be told."""
+def path_of(a: Analysis) -> Path | None:
+    """None where it cannot be told what lies between the ranks."""
     backend = _backend(a)
     if several_hosts(a):
         gbit = a.get("net.gbit_per_s")
-        return (_OF_NIC * gbit / 8, f"half of the network card's {gbit:g} Gbit/s") if gbit else None
+        return Path(_OF_NIC * gbit / 8, _NETWORK_LATENCY_S, f"half of the card's {gbit:g} Gbit/s") if gbit else None
     if "nccl" in backend:
-        return _PEERS, "GPUs of one host"
-    return (_LOOPBACK, "ranks of one host") if "gloo" in backend else None
+        return _PEERS
+    return _LOOPBACK if "gloo" in backend else None
 
 
 def path_is_sound(a: Analysis) -> bool | None:
-    """Whether the links carried what they should; None where one of the two is not known."""
-    carried, path = a.get("comm.bus_gb_per_s"), path_gb_per_s(a)
-    return None if carried is None or path is None else carried >= path[0]
+    """Whether the exchange took no longer than this path may for so many messages and bytes; None where one of them is not known."""
+    carried, path = a.get("comm.bus_gb_per_s"), path_of(a)
+    if carried is None or path is None:
+        return None
+    messages = a.get("comm.buckets") or max(a.by_rank("collectives.calls").values(), default=1.0)
+    seconds = exchange_s(a)
+    return seconds <= max(messages, 1.0) * path.latency_s + carried * seconds / path.gb_per_s
 
 
 def _number(text: object) -> int:

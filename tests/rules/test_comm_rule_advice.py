@@ -15,7 +15,7 @@ from advisor.core.analysis import Analysis, SpeedChange, StuckCollective
 from advisor.core.config import Config
 from advisor.core.findings import Clear, Finding, NotMeasured, Where
 from advisor.engine import judge, run_rule
-from rules.exchange import path_gb_per_s, several_hosts
+from rules.exchange import path_is_sound, path_of, several_hosts
 from rules.registry import all_rules
 
 
@@ -68,6 +68,15 @@ def test_where_the_bytes_are_not_known_the_wire_stays_the_root() -> None:
     assert causes(com010(wire=0.6, carried=None)) == {"COM001": None, "COM010": "COM001"}
 
 
+def test_small_messages_are_slow_by_their_number_and_no_wire_is_to_blame() -> None:
+    # 1 MB in two messages: 6 ms are their latency, and an exchange of 8 ms is what a sound path takes
+    small = com010(wire=0.6, carried=0.02)
+    quick = replace(small, values={**small.values, ("comm.wire_s", "job"): 0.008, ("comm.span_s", "job"): 0.008})
+    assert path_is_sound(small) is False
+    assert path_is_sound(replace(quick, values={**quick.values, ("comm.buckets", "job"): 3.0})) is True
+    assert path_is_sound(quick) is False, "one message of as many bytes should be quicker"
+
+
 def test_gloo_under_gpus_and_sockets_between_nodes_explain_the_wire() -> None:
     assert causes(com007(wire=0.4)) == {"COM007": None, "COM001": "COM007"}
     assert causes(com009(wire=0.4)) == {"COM009": None, "COM001": "COM009"}
@@ -103,14 +112,14 @@ def test_buckets_that_nobody_has_told_of_are_not_measured() -> None:
 )
 def test_what_a_path_should_carry(hosts: Any, backend: str, values: dict[str, Any], expected: float | None) -> None:
     analysis = wrapped({0: rank(), 1: rank()}, values={"comm.wire_s": 0.0, **values}, hosts=hosts, backend_name=backend)
-    path = path_gb_per_s(analysis)
-    assert (path and path[0]) == (expected if expected is None else pytest.approx(expected))
+    path = path_of(analysis)
+    assert (path and path.gb_per_s) == (expected if expected is None else pytest.approx(expected))
 
 
 def test_without_ddp_the_backend_of_the_calls_tells_the_path() -> None:
     sites = [{"backend": "nccl", "ns": 1}, {"backend": "gloo", "ns": 900}]
-    path = path_gb_per_s(jobs.job({0: rank()}, facts={"0": {"collectives": sites}}))
-    assert path is not None and path[0] == pytest.approx(0.3)
+    path = path_of(jobs.job({0: rank()}, facts={"0": {"collectives": sites}}))
+    assert path is not None and path.gb_per_s == pytest.approx(0.3)
 
 
 def test_where_the_launcher_is_silent_hosts_are_unknown() -> None:
@@ -185,7 +194,7 @@ def test_a_rank_that_became_late_is_late_since_then() -> None:
 
 
 def test_a_rank_that_is_late_in_bursts_is_called_so() -> None:
-    assert "in bursts" in found("COM002", jobs.com002(late=0.4, other=0.1)).evidence[1].note
+    assert "in bursts" in found("COM002", jobs.com002(late=0.4, other=0.1, costs=0.95)).evidence[1].note
     assert "in bursts" not in found("COM002", jobs.com002(late=0.9)).evidence[1].note
 
 

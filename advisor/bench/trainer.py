@@ -62,10 +62,8 @@ def make_loader(args: argparse.Namespace, device: torch.device) -> DataLoader[An
     steps += [transforms.ToTensor(), transforms.Normalize(MEAN, STD)]
     folder = args.data / "train" if (args.data / "train").is_dir() else args.data
     pictures = datasets.ImageFolder(folder, transforms.Compose(steps))
-    if len(pictures) < args.batch:
-        raise SystemExit(f"{folder} holds {len(pictures)} pictures, fewer than a batch of {args.batch}")
     sampler: Any = DistributedSampler(pictures, drop_last=True) if dist.is_initialized() else None
-    return DataLoader(
+    loader = DataLoader(
         pictures,
         batch_size=args.batch,
         sampler=sampler,
@@ -75,6 +73,9 @@ def make_loader(args: argparse.Namespace, device: torch.device) -> DataLoader[An
         persistent_workers=args.workers > 0,
         drop_last=True,
     )
+    if not len(loader):  # it would be begun anew for ever
+        raise SystemExit(f"train: {folder} holds {len(pictures)} pictures, fewer than a batch of every rank")
+    return loader
 
 
 def endless(loader: Iterable[Batch]) -> Iterator[Batch]:

@@ -61,7 +61,7 @@ from advisor.core.recording import NODE_PIDS, Recording
 from advisor.core.report import Budget, Capacity, RankStrip, StepTime, Throughput
 from advisor.core.roofline import roofline_facts
 from advisor.core.sample_cost import SampleCost, sample_facts
-from advisor.core.stats import others_median
+from advisor.core.stats import beyond_others
 from advisor.core.step_model import StepModel
 from advisor.core.storage import storage_facts
 from advisor.core.worker_model import Forecast, WorkerModel, forecast
@@ -100,8 +100,7 @@ def analyse(recording: Recording) -> Analysis:
         _drop_unclocked(recording, values, missing)
         cost = sample_cost(recording, steady, loaders, values, missing)
         _comm_values(recording, steady, accounts, values, missing)
-        values.update(thread_values(window))
-        values.update(shortage_values(window))
+        values.update(thread_values(window) | shortage_values(window))
         values.update(collecting_values(recording, steady, accounts) | copy_values(recording, steady, missing))
         values.update(habit_values(recording, ways, missing) | batch_values(recording, steady, missing))
         values.update(pace_values(recording, steady, ways, missing))
@@ -326,11 +325,11 @@ def _comm_values(
     values["comm.skew_s", JOB] = accounts.skew_s
     if accounts.span_s is not None:
         values["comm.span_s", JOB] = accounts.span_s
-    totals = {rank: sum(phases.values()) for rank, phases in accounts.own.items()}
+    beyond = beyond_others({rank: sum(phases.values()) for rank, phases in accounts.own.items()})
     for rank, share in accounts.late_share.items():
         values["comm.late_share", f"rank:{rank}"] = share
         values["comm.kept_waiting_s", f"rank:{rank}"] = accounts.kept_waiting_s.get(rank, 0.0)
-        values["comm.excess_s", f"rank:{rank}"] = totals[rank] - others_median(totals, rank)
+        values["comm.excess_s", f"rank:{rank}"] = beyond[rank]
     for rank, seconds in accounts.exposed.items():
         values["comm.exposed_s", f"rank:{rank}"] = seconds
     values.update(wire_values(recording, wire_s=accounts.wire_s, span_s=accounts.span_s))
@@ -356,12 +355,8 @@ def _excess(accounts: Account) -> dict[int, dict[str, float]]:
     if len(accounts.own) < 2:
         return {}
     phases = next(iter(accounts.own.values()))
-    return {
-        rank: {
-            phase: own[phase] - others_median({r: o[phase] for r, o in accounts.own.items()}, rank) for phase in phases
-        }
-        for rank, own in accounts.own.items()
-    }
+    beyond = {phase: beyond_others({rank: own[phase] for rank, own in accounts.own.items()}) for phase in phases}
+    return {rank: {phase: beyond[phase][rank] for phase in phases} for rank in accounts.own}
 
 
 def _step_time(everything: Mapping[int, RankSteps], steady: Mapping[int, RankSteps]) -> StepTime:

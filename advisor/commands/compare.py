@@ -62,18 +62,17 @@ def compare(
     from advisor.compare import compare as put_side_by_side
     from advisor.compare import load
     from advisor.config import load_config
+    from advisor.merge.reading import read_job, resolve_job
     from advisor.report.compared import render, wording
-    from advisor.store.reader import read_recording
-    from advisor.store.runs import resolve_run
 
     if len(runs) < 2:
         raise UsageError("compare needs two runs at least", "rn50-advisor compare BEFORE AFTER")
     if format_ is None:
         format_ = format_of(str(output)) if output is not None and output.suffix.lower() in SUFFIXES else "text"
     settings = load_config(config)
-    paths = [resolve_run(run, run_dir) for run in (*runs, *repeated)]
+    paths = [resolve_job(run, run_dir) for run in (*runs, *repeated)]
     loaded = [
-        load(name, read_recording(path), settings, place=place)
+        load(name, read_job(path), settings, place=place)
         for place, (name, path) in enumerate(zip(_names(paths), paths, strict=True))
     ]
     made = put_side_by_side(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -43,3 +45,17 @@ def increase(t_ns: NDArray[np.int64], counter: Array, start_ns: int, end_ns: int
 def others_median(by_key: dict[int, float], key: int) -> float:
     """Median over all keys but one. Raises ValueError when there is no other."""
     return median(np.array([value for other, value in by_key.items() if other != key], dtype=np.float64))
+
+
+def beyond_others(by_key: Mapping[int, float]) -> dict[int, float]:
+    """For every key by how much its value exceeds the median of all others'. Raises ValueError when there is one key alone.
+
+    Sorted once: with a thousand ranks, a median for each of them would take a second.
+    """
+    if len(by_key) < 2:
+        raise ValueError("median of nothing")
+    keys, values = list(by_key), np.array(list(by_key.values()), np.float64)
+    ordered, place = np.sort(values), np.argsort(np.argsort(values, kind="stable"))
+    left = values.size - 1
+    lower, upper = (ordered[middle + (place <= middle)] for middle in ((left - 1) // 2, left // 2))
+    return dict(zip(keys, (values - 0.5 * (lower + upper)).tolist(), strict=True))

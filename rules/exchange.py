@@ -66,7 +66,7 @@ def _backend(a: Analysis) -> str:
     calls = [
         site for facts in a.facts.values() if isinstance(facts, Mapping) for site in facts.get("collectives") or ()
     ]
-    most = max(calls, key=lambda site: float(site.get("ns") or 0), default={})
+    most: Mapping[str, Any] = max(calls, key=lambda site: float(site.get("ns") or 0), default={})
     return str(most.get("backend") or "")
 
 

@@ -47,6 +47,7 @@ def _strip(now: Window, gpu: Gpu) -> GpuStrip:
         ranks=", ".join(map(str, gpu.ranks)),
         throttled_pct=None if throttled is None else min(100.0, 100 * throttled),
         trouble=_trouble(now, gpu, throttled),
+        place="",
         **{name: now.level(f"gpu.{name}", scope) for name in _FIELDS},
     )
 

@@ -1,7 +1,7 @@
 """A plain ResNet50 training loop with one bad habit at a time, for the checks on real GPUs. Runs on a CPU as well, slowly.
 
-python tests/gpu/loop.py [--habit item|pageable|creep|full|none] [--precision fp32|tf32|amp] [--batch-size N] [--steps N]; under torchrun
-all ranks share GPU 0 over gloo.
+python tests/gpu/loop.py [--habit item|pageable|blocking|creep|full|none] [--precision fp32|tf32|amp] [--batch-size N] [--steps N]
+Under torchrun all ranks share GPU 0 over gloo.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torchvision.models import get_model
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--habit", choices=("item", "pageable", "creep", "full", "none"), default="none")
+    parser.add_argument("--habit", choices=("item", "pageable", "blocking", "creep", "full", "none"), default="none")
     parser.add_argument("--precision", choices=("fp32", "tf32", "amp"), default="amp")
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--steps", type=int, default=120)
@@ -47,7 +47,7 @@ def main() -> None:
     done, total = 0, 0.0
     while done < args.steps:
         for batch in loader:
-            x, y = (tensor.to(device, non_blocking=pinned) for tensor in batch)
+            x, y = (tensor.to(device, non_blocking=pinned and args.habit != "blocking") for tensor in batch)
             with torch.autocast(device.type, torch.bfloat16, enabled=args.precision == "amp"):
                 loss = nn.functional.cross_entropy(model(x), y)
             loss.backward()

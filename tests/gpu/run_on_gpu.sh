@@ -40,6 +40,15 @@ PYTHON
     "$python" -m advisor.cli bundle --run-dir "$out/runs" "$name" -o "$out/$name.tar.gz" --force >/dev/null 2>&1 || note "$name" "no bundle"
 }
 
+facts() { # name of a check, what its report's facts must hold...
+    local name=$1 said
+    shift
+    if said=$("$python" tests/gpu/facts_check.py "$out/$name.json" "$@" 2>&1); then note "$name facts" "ok: $said"; else
+        note "$name facts" "FAILED: ${said//$'\n'/; }"
+        failed=1
+    fi
+}
+
 : >"$out/checks.txt"
 cd "$here" || exit 1
 nvidia-smi --query-gpu=name,driver_version,memory.total,pcie.link.gen.max --format=csv,noheader | tee "$out/machine.txt"
@@ -58,14 +67,23 @@ train=("$python" samples/train.py --synthetic --steps 120 --no-eval --print-ever
 loop=("$python" tests/gpu/loop.py)
 two=("$python" -m torch.distributed.run --standalone --nproc_per_node=2 "${loop[@]:1}")
 check amp-channels-last healthy "${train[@]}" --amp bf16 --channels-last --batch-size 128 --workers 8
-check fp32 any "${loop[@]}" --precision fp32
+check fp32 +CMP001 "${loop[@]}" --precision fp32
 check tf32 any "${loop[@]}" --precision tf32
-check amp any "${loop[@]}" --precision amp
+check amp +CMP002 "${loop[@]}" --precision amp
 check batch-8 any "${train[@]}" --amp bf16 --batch-size 8 --workers 4
 check batch-256 any "${train[@]}" --amp bf16 --channels-last --batch-size 256 --workers 8
 check input-starved DAT003 "${train[@]}" --amp bf16 --batch-size 128 --workers 0
-check item-each-step any "${loop[@]}" --habit item
-check pageable-copies any "${loop[@]}" --habit pageable
+check item-each-step +CMP004 "${loop[@]}" --habit item
+check pageable-copies +H2D001 "${loop[@]}" --habit pageable
+check blocking-copies +H2D002 "${loop[@]}" --habit blocking
+check switches-off +CMP009 "${loop[@]}" --steps 200
+facts amp-channels-last conv.autocast=bfloat16 conv.weight_layout=channels_last copies.0.pinned=True copies.0.non_blocking=True
+facts fp32 conv.autocast=None autocast.enabled=False cuda.tf32_cudnn=False cuda.tf32_matmul=False cuda.cudnn_benchmark=False
+facts tf32 cuda.tf32_cudnn=True cuda.tf32_matmul=True model.layers.Conv2d=53 model.parameters=25557032
+facts amp conv.autocast=bfloat16 conv.input_layout=channels_first conv.weight_layout=channels_first
+facts item-each-step syncs.sites.0.call=item syncs.sites.0.phase=gap
+facts pageable-copies copies.0.pinned=False
+facts blocking-copies copies.0.pinned=True copies.0.non_blocking=False
 check memory-creeps +GPU004 "${loop[@]}" --habit creep --steps 400
 check out-of-memory failed "${loop[@]}" --habit full --steps 400
 check two-gloo-ranks-one-gpu any "${two[@]}" --batch-size 32

@@ -30,6 +30,10 @@ _KEPT = {"state": 2, "steps": 720}
 _UNREADABLE = (ValueError, TypeError, KeyError, IndexError, OverflowError, AttributeError)
 
 
+class Unreadable(Exception):
+    """What other nodes sent cannot be read; says why."""
+
+
 class Inbox:
     """The one writer. Methods raise sqlite3.Error or OSError where nothing can be written."""
 
@@ -77,7 +81,7 @@ class Inbox:
 
 
 def sent_recordings(file: Path) -> list[Recording]:
-    """One for each node that sent its state; empty where there is no such file, or none that can be read."""
+    """One for each node that sent its state; empty where there is no such file. Raises Unreadable where it is damaged or locked away."""
     if not file.is_file():
         return []
     found = []
@@ -90,8 +94,8 @@ def sent_recordings(file: Path) -> list[Recording]:
                 made = _recording(reversed(states), (body for (body,) in db.execute(bodies, (node, "steps"))))
                 if made is not None:
                     found.append(made)
-    except sqlite3.Error:
-        return found
+    except sqlite3.Error as error:
+        raise Unreadable(str(error)) from error
     return found
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from advisor.core.errors import NotARun
+from advisor.core.metrics import ProbeGap
 from advisor.core.recording import Recording
 from advisor.merge.identity import Identity, identity_of, same_job
-from advisor.merge.inbox import INBOX_NAME, sent_recordings
+from advisor.merge.inbox import INBOX_NAME, Unreadable, sent_recordings
 from advisor.merge.merging import merge
 from advisor.store.bundle import SUFFIX
 from advisor.store.reader import read_recording
@@ -39,7 +40,12 @@ def read_job(path: Path, *, recent_steps: int | None = None) -> Recording:
         return read_nodes(newest_job(runs_in(path), path), recent_steps=recent_steps)
     own = read_recording(path, recent_steps=recent_steps)
     inbox = path / INBOX_NAME if path.is_dir() else path.with_name(INBOX_NAME)
-    return merge([own, *sent_recordings(inbox)])
+    try:
+        return merge([own, *sent_recordings(inbox)])
+    except Unreadable as why:
+        reason = f"what other nodes sent cannot be read: {why}"
+        gap = ProbeGap("node", "job", reason, "merge the nodes' own run files: rn50-advisor report FOLDER")
+        return replace(own, gaps=(*own.gaps, gap))
 
 
 def written_files(path: Path) -> list[Path]:

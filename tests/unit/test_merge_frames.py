@@ -28,7 +28,7 @@ from advisor.merge.frames import (
     thinned,
     unpacked,
 )
-from advisor.merge.inbox import INBOX_NAME, Inbox, sent_recordings
+from advisor.merge.inbox import INBOX_NAME, Inbox, Unreadable, sent_recordings
 from advisor.merge.merging import merge
 from advisor.merge.outbox import Outbox
 from advisor.store.schema import RING_TABLES
@@ -207,10 +207,11 @@ def test_frames_that_make_no_sense_leave_the_others_of_their_node_readable(tmp_p
     assert found.steps[1]["count"].sum() == 400
 
 
-def test_an_inbox_that_is_damaged_or_not_there_costs_nobody_the_run(tmp_path: Path) -> None:
+def test_an_inbox_that_is_not_there_is_empty_and_a_damaged_one_says_so(tmp_path: Path) -> None:
     assert sent_recordings(tmp_path / INBOX_NAME) == []
     (tmp_path / INBOX_NAME).write_bytes(b"SQLite format 3\0" + bytes(4000))
-    assert sent_recordings(tmp_path / INBOX_NAME) == []
+    with pytest.raises(Unreadable):
+        sent_recordings(tmp_path / INBOX_NAME)
 
 
 def test_an_inbox_keeps_two_hours_of_a_node_and_its_number_when_it_comes_back(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from test_merge_frames import frames_of
 
 from advisor.core.errors import NotARun
 from advisor.core.recording import Recording
-from advisor.merge.inbox import Inbox
+from advisor.merge.inbox import INBOX_NAME, Inbox
 from advisor.merge.reading import read_job, resolve_job, written_files
 from advisor.store.bundle import make_bundle
 from advisor.store.writer import RunWriter
@@ -100,6 +100,14 @@ def test_what_other_nodes_sent_is_part_of_the_run_that_they_sent_it_to(tmp_path:
     inbox.close()
     assert [node.host for node in read_job(folder).nodes] == ["a", "b"]
     assert sorted(read_job(folder, recent_steps=5).steps) == [0, 1, 2, 3]
+
+
+def test_an_inbox_that_cannot_be_read_costs_nobody_the_run(tmp_path: Path, nodes: list[Recording]) -> None:
+    folder = write(tmp_path / "run", nodes[0])
+    (folder / INBOX_NAME).write_bytes(b"SQLite format 3\0" + bytes(4000))
+    recording = read_job(folder)
+    assert sorted(recording.steps) == [0, 1]
+    assert any("cannot be read" in gap.reason for gap in recording.gaps)
 
 
 def test_a_screen_knows_which_files_tell_of_news(tmp_path: Path, nodes: list[Recording]) -> None:

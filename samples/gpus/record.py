@@ -129,7 +129,9 @@ def _put_ranks(writer: RunWriter, story: Story, probe: GpuProbe) -> None:
         }
         everywhere = [cpu for node in _nodes(probe).values() for cpu in node]
         allowed = sorted(parse_cpu_list(story.cpus[str(rank)])) if str(rank) in story.cpus else everywhere
-        writer.put_facts(pid, {"pid": pid, "torch": "2.8.0", "cuda": cuda, "cpus_allowed": allowed, "threads": 1})
+        about = {"pid": pid, "torch": "2.8.0", "cuda": {**cuda, **story.facts.get("cuda", {})}}
+        seen = {name: fact for name, fact in story.facts.items() if name != "cuda"}
+        writer.put_facts(pid, {**about, "cpus_allowed": allowed, "threads": 1, **seen})
 
 
 def _steps(story: Story) -> Iterator[tuple[int, list[Record]]]:
@@ -141,14 +143,15 @@ def _steps(story: Story) -> Iterator[tuple[int, list[Record]]]:
         compute = {r: story.compute_ms * story.slow.get(r, 1.0) * _wobble(number, r) for r in range(story.ranks)}
         arrive = {r: 4.0 + 0.88 * ms for r, ms in compute.items()}
         leave = max(arrive.values()) + (story.wire_ms if story.ranks > 1 else 0.0)
-        took = leave + 0.12 * story.compute_ms + 2.0
+        took = leave + 0.12 * story.compute_ms + story.gap_ms
         records: list[Record] = []
         stamped = story.ranks > 1 and number % STAMP_EVERY == 0
         for rank, ms in compute.items():
             waits = leave - arrive[rank]
             phases = {"input_wait": 4.0, "forward": 0.33 * ms, "backward": 0.55 * ms + waits}
-            phases |= {"optimizer": 0.12 * story.compute_ms, "gap": 2.0}
-            records.append((KIND_STEP, rank, FLAG_COMM_SAMPLED * stamped, _step(number, begin, took, phases, story)))
+            phases |= {"optimizer": 0.12 * story.compute_ms, "gap": story.gap_ms}
+            host = _host_ms(phases, story)
+            records.append((KIND_STEP, rank, FLAG_COMM_SAMPLED * stamped, _step(number, begin, took, host, story)))
             if stamped:
                 records.append((KIND_COMM, rank, 0, _stamp(number, begin, arrive[rank], leave)))
             memory = number == 0 or begin - memory_at >= SECOND
@@ -160,6 +163,17 @@ def _steps(story: Story) -> Iterator[tuple[int, list[Record]]]:
         begin += round(took * MS)
         yield begin, records
         number += 1
+
+
+def _host_ms(phases: Mapping[str, float], story: Story) -> dict[str, float]:
+    """The host's times of a step whose GPU takes these."""
+    if not story.launch_ms:
+        return dict(phases)
+    launching = {
+        name: phases[name] / story.compute_ms * story.launch_ms for name in ("forward", "backward", "optimizer")
+    }
+    held = sum(phases.values()) - sum(launching.values()) - phases["input_wait"]
+    return {"input_wait": phases["input_wait"], **launching, "gap": held}
 
 
 def _wobble(number: int, rank: int) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from samples.gpus import machines
 
@@ -32,8 +33,41 @@ class Story:
     variables: Mapping[str, str] = field(default_factory=dict)
     dies: int | None = None  # the rank that ends with a CUDA error
     mig: str = ""  # the instance that rank 0 runs on
+    # of a step, what launching takes the host; what is left of its time it is held in the gap. 0: it goes abreast with the GPU
+    launch_ms: float = 0.0
+    gap_ms: float = 2.0
+    facts: Mapping[str, Any] = field(default_factory=dict)  # what the recorder saw of the ranks
     replay: bool = False  # kept in samples/runs
     extra: tuple[str, ...] = ()  # what else the driver answers, after the lines of the machine
+
+
+_LAYER = {
+    "device": "cuda", "input": "float32", "weight": "float32", "autocast": "bfloat16", "input_layout": "channels_last",
+    "weight_layout": "channels_last", "shape": [256, 3, 224, 224], "varies": False,
+}  # fmt: skip
+_CUDA = {"capability": [9, 0], "tf32_matmul": True, "tf32_cudnn": True, "cudnn_benchmark": True}
+_COPY = {
+    "call": "to", "file": "/job/train.py", "line": 61, "function": "train", "through": "", "phase": "forward", "count": 20, "looks": 20,
+    "pinned": True, "non_blocking": True, "aside": False, "bytes": 20 * 154_140_672, "blocked_ns": 4_000_000, "least_ns": 150_000,
+}  # fmt: skip
+_ITEM = {
+    "call": "item", "file": "/job/train.py", "line": 88, "function": "train", "through": "", "phase": "gap", "count": 20, "looks": 20,
+    "bytes": 0, "blocked_ns": 20 * 62_000_000, "least_ns": 60_000_000,
+}  # fmt: skip
+
+
+def seen(**changes: Any) -> dict[str, Any]:
+    """What the recorder sees of a sound job: autocast, channels-last, pinned copies, no waits."""
+    usual = {
+        "cuda": _CUDA,
+        "conv": _LAYER,
+        "autocast": {"enabled": True, "device": "cuda", "dtype": "bfloat16"},
+        "model": {"class": "job.net.Net", "parameters": 24_000_000, "layers": {"Conv2d": 48, "BatchNorm2d": 48}},
+        "optimizer": {"class": "SGD", "foreach": None, "fused": True, "groups": 1, "parameters": 161},
+        "syncs": {"looks": 20, "device": "cuda", "sites": []},
+        "copies": [_COPY],
+    }
+    return {**usual, **changes}
 
 
 STORIES: dict[str, Story] = {
@@ -83,6 +117,49 @@ STORIES: dict[str, Story] = {
         4,
         "healthy",  # CPU004 is a hint: nobody knows what it costs
         cpus={"0": "48-95", "1": "48-95", "2": "0-47", "3": "0-47"},
+    ),
+    "single-precision": Story(
+        "neither autocast nor TF32 on an H200",
+        machines.h200x1,
+        1,
+        "CMP001",
+        compute_ms=250,
+        launch_ms=32,
+        facts=seen(
+            cuda={**_CUDA, "tf32_matmul": False, "tf32_cudnn": False},
+            conv={**_LAYER, "autocast": None},
+            autocast={"enabled": False},
+        ),
+    ),
+    "launch-bound": Story(
+        "batches of eight: the host sets the pace",
+        machines.h200x1,
+        1,
+        "CMP003",
+        compute_ms=40,
+        samples=8,
+        facts=seen(),
+        extra=("gpu 0 util 55",),
+    ),
+    "item-each-step": Story(
+        "a loop that reads its loss in each step",
+        machines.h200x1,
+        1,
+        "CMP004",
+        compute_ms=95,
+        launch_ms=32,
+        gap_ms=14,
+        facts=seen(syncs={"looks": 20, "device": "cuda", "sites": [_ITEM]}),
+        replay=True,
+    ),
+    "pageable-copies": Story(
+        "batches from memory that is not pinned",
+        machines.h200x1,
+        1,
+        "H2D001",
+        compute_ms=95,
+        launch_ms=32,
+        facts=seen(copies=[{**_COPY, "pinned": False, "blocked_ns": 20 * 14_000_000, "least_ns": 12_000_000}]),
     ),
     "restricted": Story("a container that may not ask for much", machines.restricted, 8, "healthy", compute_ms=95),
     "mismatch": Story("driver and library of different versions", machines.mismatch, 8, "inconclusive", compute_ms=95),

@@ -3,6 +3,7 @@
 What it does: names the rank that ended first, how (exit code, signal, OOM killer), in which phase, and with which exception; and why, where
 its exception or the output that was kept is a failure that is known: mismatched collectives, the NCCL watchdog, memory of the GPU or the
 host, shared memory, a port in use, a rendezvous that failed. A job that failed before it trained is told of too, where that is known.
+Where a GPU's memory ran out it tells what held it, largest part first, and which batch would have fitted, with the arithmetic.
 
 Why it matters: when one rank dies, launchers end the others, and the last lines of the output are those of the victims.
 
@@ -57,9 +58,10 @@ def _death(a: Analysis, ranks: list[Death]) -> Finding:
             *(_row(death) for death in (first, *others)),
             *_exception(first),
             *_said(why or _untold(a, first)),
+            *_memory(a, why),
             *_order(first, rivals),
         ),
-        fixes=(Fix((why.advice if why is not None else "") or _advice(first, a.world_size), "", None, "small change"),),
+        fixes=(_remedy(a, why, _advice(first, a.world_size)),),
         fatal=True,
     )
 
@@ -97,8 +99,8 @@ def _before_training(a: Analysis) -> Finding:
         confidence=0.9,
         seconds_per_step=0.0,
         scope=Affected(ranks=() if why.rank is None else (why.rank,)),
-        evidence=_said(why),
-        fixes=(Fix(why.advice or "mend the exception above", "", None, "small change"),),
+        evidence=(*_said(why), *_memory(a, why)),
+        fixes=(_remedy(a, why, "mend the exception above"),),
         fatal=True,
     )
 
@@ -132,6 +134,24 @@ def _said(why: Failure | None) -> tuple[Evidence, ...]:
     if why is None:
         return ()
     return (Evidence("failure", why.kind, "", None, why.line),)
+
+
+def _memory(a: Analysis, why: Failure | None) -> tuple[Evidence, ...]:
+    """Of a GPU whose memory ran out: what held it, and the batch that would have fitted."""
+    full = a.out_of_memory
+    if why is None or full is None or why.kind != "GPU memory":
+        return ()
+    rows = [Evidence(what, value, "bytes", None, note) for what, value, note in full.rows]
+    if full.arithmetic:
+        rows.append(Evidence("batch that fits", float(full.fits or 0), "samples", None, full.arithmetic))
+    return tuple(rows)
+
+
+def _remedy(a: Analysis, why: Failure | None, otherwise: str) -> Fix:
+    full = a.out_of_memory
+    if why is not None and full is not None and why.kind == "GPU memory":
+        return Fix(full.advice, "", None, "small change")
+    return Fix((why.advice if why is not None else "") or otherwise, "", None, "small change")
 
 
 def _how(death: Death) -> str:

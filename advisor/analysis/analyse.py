@@ -39,6 +39,7 @@ from advisor.analysis.memory import memory_trends, memory_values
 from advisor.analysis.memory_shortage import shortage_values
 from advisor.analysis.moments import deaths, hot_lines, stalls
 from advisor.analysis.nccl_log import nccl_facts
+from advisor.analysis.out_of_memory import out_of_memory
 from advisor.analysis.own_cost import own_cost
 from advisor.analysis.pacing import pace_values
 from advisor.analysis.pulses import periodic_stalls
@@ -53,7 +54,7 @@ from advisor.analysis.threads import thread_values
 from advisor.analysis.timeline import segments, timeline
 from advisor.analysis.transforms import sample_cost
 from advisor.analysis.unfed import feed
-from advisor.core.analysis import JOB, Analysis, HotLine, LoaderFacts, training_loader
+from advisor.core.analysis import JOB, Analysis, Death, Failure, HotLine, LoaderFacts, training_loader
 from advisor.core.gpus import GpuMemoryTrend, GpuView
 from advisor.core.kernels import deep_facts
 from advisor.core.nccl import nccl_words
@@ -150,7 +151,8 @@ def analyse(recording: Recording) -> Analysis:
         hot_lines=lines,
         save_sites=_save_sites(recording),
         deaths=dead,
-        failure=failure_of(recording, dead) if dead or recording.meta.exit_code or recording.meta.exit_signal else None,
+        failure=(why := _failure(recording, dead)),
+        out_of_memory=out_of_memory(recording, dead, why),
         stalls=stalled,
         memory=memory,
         changes=changed,
@@ -194,6 +196,11 @@ def _model(accounts: Account, values: Values, recording: Recording) -> StepModel
         allowed_cores=values.get(("cpu.allowed_cores", JOB)),
         hosts=max(1, len(recording.nodes)),
     )
+
+
+def _failure(recording: Recording, dead: tuple[Death, ...]) -> Failure | None:
+    failed = dead or recording.meta.exit_code or recording.meta.exit_signal
+    return failure_of(recording, dead) if failed else None
 
 
 def _host_values(recording: Recording, window: Window, values: Values) -> None:

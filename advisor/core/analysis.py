@@ -12,6 +12,7 @@ from advisor.core.gpus import GPU_VALUES, GpuView
 from advisor.core.kernels import KERNEL_VALUES
 from advisor.core.nccl import NcclFacts
 from advisor.core.pace import PACE_VALUES, Habits
+from advisor.core.out_of_memory import OutOfMemory
 from advisor.core.recording import Meta
 from advisor.core.report import (
     Budget,
@@ -348,6 +349,7 @@ class Analysis:
     save_sites: tuple[Mapping[str, Any], ...] = ()
     deaths: tuple[Death, ...] = ()
     failure: Failure | None = None
+    out_of_memory: OutOfMemory | None = None  # where the failure is that of a GPU's memory, and its numbers were told
     stalls: tuple[Stall, ...] = ()
     memory: tuple[MemoryTrend, ...] = ()
     changes: tuple[SpeedChange, ...] = ()

@@ -19,7 +19,7 @@ from .comm import DdpStamps
 from .cost import RunDelay
 from .deep import asked
 from .gpu import GpuTimes
-from .holdings import describe_holdings
+from .holdings import describe_holdings, held_at_end
 from .layout import RANK_SLOTS, ROLE_RANK
 from .loaders import batch_bytes, describe_loader
 from .phases import BACKWARD, FORWARD, OPTIMIZER, TRAINING, Account
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 LOADERS_MAX = 100  # a job that makes ever new ones is not followed into each
 _MESSAGE_HALF = 1000  # characters
 _OPTIMIZER_LOOKS = 3  # its state is made in its first step
+_NO_MEMORY = "out of memory"
 _ERRORS_MAX = 50  # after so many the recorder stands still: something here does not fit this job
 # An fsync so soon after torch.save belongs to the checkpoint.
 _CHECKPOINT_TAIL_NS = 2_000_000_000
@@ -185,6 +186,8 @@ class Recorder:
         self.active = False
         self.facts.active = True
         self.facts.values["rank"] = about.distributed_identity(self.torch)[0]
+        if self.account is not None:
+            self.facts.values["loaders"] = self._loader_facts()
         self._note_exception()
         self.facts.write()
 
@@ -192,6 +195,8 @@ class Recorder:
         error = getattr(sys, "last_value", None)
         if error is not None:
             self.facts.values["exception"] = {"type": type(error).__name__, "message": shortened(str(error))}
+            if _NO_MEMORY in str(error):
+                self.facts.values["held_at_end"] = held_at_end(self.torch, error)
 
     def _say_goodbye(self, account: Account) -> None:
         self._note_exception()

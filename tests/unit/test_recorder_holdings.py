@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from probes.rank.holdings import describe_holdings
+from probes.rank.holdings import describe_holdings, held_at_end
 
 
 class Tensor:
@@ -28,6 +28,7 @@ def test_parameters_gradients_and_state_are_counted_apart() -> None:
         "parameter_bytes": 2040,
         "gradient_bytes": 2000,
         "state_bytes": 8000,
+        "momentum": 0,
     }
 
 
@@ -35,3 +36,49 @@ def test_shards_of_a_larger_parameter_say_nothing_of_this_ranks_memory() -> None
     shard = Tensor(1000, 4)
     shard.to_local = lambda: shard
     assert describe_holdings(SimpleNamespace(param_groups=[{"params": [shard]}], state={})) == {}
+
+
+class Optimizer:
+    def __init__(self, parameters: list[Tensor]) -> None:
+        self.param_groups, self.state = [{"params": parameters, "momentum": 0.9}], {}
+
+
+class Module:
+    def __init__(self, *parameters: Tensor) -> None:
+        self.own = parameters
+
+    def parameters(self) -> tuple[Tensor, ...]:
+        return self.own
+
+
+TORCH = SimpleNamespace(optim=SimpleNamespace(Optimizer=Optimizer), nn=SimpleNamespace(Module=Module))
+
+
+def failing(optimizer: Optimizer | None) -> BaseException:
+    """An exception whose outer frame knows the optimizer and two models, the larger one inside."""
+
+    def forward(model: Module) -> None:
+        raise RuntimeError("CUDA out of memory.")
+
+    def train(optimizer: Optimizer | None) -> None:
+        head = Module(Tensor(10, 4))
+        forward(Module(Tensor(1000, 4), *head.parameters()))
+
+    try:
+        train(optimizer)
+    except RuntimeError as error:
+        return error
+    raise AssertionError
+
+
+def test_the_frames_of_the_last_exception_know_optimizer_or_model() -> None:
+    weights = Tensor(1000, 4, grad=Tensor(1000, 4))
+    held = held_at_end(TORCH, failing(Optimizer([weights])))
+    assert (held["class"], held["parameter_bytes"], held["gradient_bytes"], held["momentum"]) == (
+        "Optimizer",
+        4000,
+        4000,
+        1,
+    )
+    assert held_at_end(TORCH, failing(None))["parameter_bytes"] == 4040
+    assert held_at_end(TORCH, RuntimeError("raised nowhere")) == {}

@@ -1,0 +1,164 @@
+"""Reads what torch says when a GPU's memory runs out, and puts beside it what the recorder knew of the rank.
+
+The texts are those of c10's CUDACachingAllocator: one sentence up to torch 2.0 ("15.78 GiB total capacity; 14.35 GiB already allocated"),
+several from 2.1 on ("has a total capacity of 23.65 GiB of which …", spelt "capacty" in 2.1).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from advisor.analysis.host import process_by_rank
+from advisor.core.analysis import Death, Failure
+from advisor.core.out_of_memory import OutOfMemory
+from advisor.core.recording import Recording
+
+KIND = "GPU memory"
+_SIZE = r"([\d.]+) (bytes|KiB|MiB|GiB|TiB)"
+_UNITS = {"bytes": 1.0, "KiB": 1024.0, "MiB": 1024.0**2, "GiB": 1024.0**3, "TiB": 1024.0**4}
+_TELLS = {
+    "asked": rf"Tried to allocate {_SIZE}",
+    "total": rf"total capac(?:i)?ty of {_SIZE}|{_SIZE} total capacity",
+    "free": rf"of which {_SIZE} is free|{_SIZE} free",
+    "allocated": rf"{_SIZE} is allocated by PyTorch|{_SIZE} already allocated",
+    "unallocated": rf"{_SIZE} is reserved by PyTorch but unallocated",
+    "reserved": rf"{_SIZE} reserved in total by PyTorch|{_SIZE} cached",
+    "own": rf"this process has {_SIZE} memory in use",
+}
+_PATTERNS = {name: re.compile(pattern) for name, pattern in _TELLS.items()}
+_OTHER = re.compile(rf"Process \d+ has {_SIZE} memory in use")
+# Tensors at the end of steps: more than so much beyond the first look, and so much of the GPU, is no warm-up.
+_GREW_TIMES = 1.2
+_GREW_SHARE = 0.10
+_LOOKS = 3
+# What an optimizer will keep for each parameter, where it had not made it yet: by its name alone, in copies of the parameters.
+_STATE_COPIES = {
+    "Adam": 2.0,
+    "AdamW": 2.0,
+    "NAdam": 2.0,
+    "RAdam": 2.0,
+    "Adamax": 2.0,
+    "LAMB": 2.0,
+    "RMSprop": 1.0,
+    "Adagrad": 1.0,
+}
+
+
+def sizes(text: str) -> dict[str, float]:
+    """Bytes by name, as far as the message tells; empty where it is no such message."""
+    if "out of memory" not in text:
+        return {}
+    found = {}
+    for name, pattern in _PATTERNS.items():
+        told = pattern.search(text)
+        if told:
+            value, unit = [group for group in told.groups() if group is not None][:2]
+            found[name] = float(value) * _UNITS[unit]
+    if "reserved" in found and "allocated" in found:
+        found.setdefault("unallocated", max(0.0, found["reserved"] - found["allocated"]))
+    others = sum(float(value) * _UNITS[unit] for value, unit in _OTHER.findall(text))
+    if others:
+        found["others"] = others
+    return found
+
+
+def out_of_memory(recording: Recording, deaths: tuple[Death, ...], failure: Failure | None) -> OutOfMemory | None:
+    """None where the job did not fail so, or nobody told its numbers."""
+    if failure is None or failure.kind != KIND:
+        return None
+    rank, told, facts = next(
+        (
+            (who, found, facts)
+            for who, text, facts in _texts(recording, deaths, failure)
+            if len(found := sizes(text)) > 1
+        ),
+        (failure.rank, {}, {}),
+    )
+    if not told:
+        return None
+    process = process_by_rank(recording.processes).get(rank) if rank is not None else None
+    facts = facts or (recording.facts.get(process.pid, {}) if process is not None else {})
+    death = next((d for d in deaths if d.rank == rank and d.role == "rank"), None)
+    grew = _grew(recording, rank, told.get("total"))
+    return OutOfMemory(
+        rank=rank,
+        asked=told.get("asked"),
+        total=told.get("total"),
+        free=told.get("free"),
+        allocated=told.get("allocated"),
+        unallocated=told.get("unallocated"),
+        others=told.get("others"),
+        **_parts(facts),
+        phase=death.phase if death is not None else "forward",  # it had not come to its first backward pass
+        batch=_batch(recording, rank, facts),
+        steps=death.step if death is not None else 0,
+        grew_from=grew[0] if grew else None,
+        grew_to=grew[1] if grew else None,
+    )
+
+
+def _texts(
+    recording: Recording, deaths: tuple[Death, ...], failure: Failure
+) -> Iterator[tuple[int | None, str, Mapping[str, Any]]]:
+    """Who said it, the whole of it (the line that a failure keeps is cut), and the facts of that process where they are known."""
+    for death in deaths:
+        if death.exception and not death.follows and failure.rank in (None, death.rank):
+            yield death.rank, death.exception, recording.facts.get(death.pid, {})
+    for facts in recording.facts.values():
+        error = facts.get("exception")
+        if isinstance(error, Mapping) and failure.rank in (None, facts.get("rank")):
+            yield failure.rank, str(error.get("message")), facts
+    for event in recording.events:
+        if event.kind == "output":
+            yield from ((failure.rank, str(line), {}) for line in event.data.get("lines") or ())
+
+
+def _parts(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """What does not depend on the batch, by what the optimizer steps; where it was never seen, by what DDP wraps."""
+    for name in ("held_at_end", "optimizer"):
+        held = facts.get(name)
+        if isinstance(held, Mapping) and isinstance(held.get("parameter_bytes"), int):
+            parameters = float(held["parameter_bytes"])
+            state = float(held.get("state_bytes") or 0)
+            kind = str(held.get("class"))
+            expected = parameters * (1.0 if held.get("momentum") else _STATE_COPIES.get(kind, 0.0))
+            return {
+                "parameters": parameters,
+                "gradients": float(held.get("gradient_bytes") or 0) or parameters,
+                "state": state or expected or None,
+                "state_made": bool(state) or not expected,
+            }
+    wrapped = [made.get("total_parameter_size_bytes") for made in facts.get("ddp") or () if isinstance(made, Mapping)]
+    known = [float(size) for size in wrapped if isinstance(size, int) and size > 0]
+    return {"parameters": max(known), "gradients": max(known)} if known else {}
+
+
+def _batch(recording: Recording, rank: int | None, facts: Mapping[str, Any]) -> float | None:
+    """Samples of a micro-batch: of the last step made, else as the only loader that may train was made."""
+    table = recording.steps.get(rank) if rank is not None else None
+    if table is not None and table.size:
+        full = table[(table["samples"] > 0) & (table["micro_batches"] > 0)]
+        if full.size:
+            return float(full["samples"][-1]) / float(full["micro_batches"][-1])
+    sizes = {
+        loader.get("batch_size")
+        for loader in facts.get("loaders") or ()
+        if isinstance(loader, Mapping) and loader.get("training") is not False
+    }
+    known = sizes.pop() if len(sizes) == 1 else None
+    return float(known) if isinstance(known, int) and known > 0 else None
+
+
+def _grew(recording: Recording, rank: int | None, total: float | None) -> tuple[float, float] | None:
+    """Tensors at the end of the first and of the last step looked at, where they never stopped growing between."""
+    table = recording.gpu_steps.get(rank) if rank is not None else None
+    if table is None:
+        return None
+    held = table["allocated_bytes"][table["allocated_bytes"] >= 0]
+    if held.size < _LOOKS:
+        return None
+    first, middle, last = (float(held[at]) for at in (0, held.size // 2, -1))
+    much = last >= _GREW_TIMES * first and (not total or last - first >= _GREW_SHARE * total)
+    return (first, last) if much and first < middle < last else None

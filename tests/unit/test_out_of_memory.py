@@ -1,0 +1,210 @@
+"""The GPU's memory ran out: the numbers of torch's own message, what held the memory, which batch would fit, and what to change first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from recordings import plan, rank_process, recording, table
+
+from advisor.analysis.analyse import analyse
+from advisor.analysis.out_of_memory import sizes
+from advisor.core.config import Config
+from advisor.core.out_of_memory import OutOfMemory
+from advisor.diagnose import diagnose
+from probes.rank.layout import GPU_STEP_FIELDS
+
+GIB = 2.0**30
+MIB = 2.0**20
+NEW = (
+    "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 80.00 GiB of which 1.00 GiB is free. "
+    "Process 4711 has 10.00 GiB memory in use. Including non-PyTorch memory, this process has 69.00 GiB memory in use. "
+    "Of the allocated memory 66.00 GiB is allocated by PyTorch, and 1.50 GiB is reserved by PyTorch but unallocated. "
+    "If reserved but unallocated memory is large try setting PYTORCH_ALLOC_CONF=expandable_segments:True to avoid fragmentation."
+)
+OLD = (
+    "CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 15.78 GiB total capacity; 14.35 GiB already allocated; "
+    "19.75 MiB free; 14.42 GiB reserved in total by PyTorch) If reserved memory is >> allocated memory try setting max_split_size_mb"
+)
+OLDEST = (
+    "CUDA out of memory. Tried to allocate 1024.00 KiB (GPU 0; 11.17 GiB total capacity; 10.90 GiB already allocated; "
+    "576.00 KiB free; 30.96 MiB cached)"
+)
+MISSPELT = (
+    "CUDA out of memory. Tried to allocate 55.57 GiB. GPU 0 has a total capacty of 12.00 GiB of which 0 bytes is free."
+)
+ALONE = NEW.replace("Process 4711 has 10.00 GiB memory in use. ", "").replace(
+    "1.50 GiB is reserved", "512.00 MiB is reserved"
+)
+HELD = {
+    "class": "SGD",
+    "parameters": 161,
+    "parameter_bytes": int(GIB),
+    "gradient_bytes": int(GIB),
+    "state_bytes": int(GIB),
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            NEW,
+            {"asked": 2 * GIB, "total": 80 * GIB, "free": GIB, "others": 10 * GIB, "own": 69 * GIB, "allocated": 66 * GIB,
+             "unallocated": 1.5 * GIB},
+        ),
+        (
+            OLD,
+            {"asked": 20 * MIB, "total": 15.78 * GIB, "free": 19.75 * MIB, "allocated": 14.35 * GIB, "reserved": 14.42 * GIB,
+             "unallocated": 0.07 * GIB},
+        ),
+        (MISSPELT, {"asked": 55.57 * GIB, "total": 12 * GIB, "free": 0.0}),
+        ("CUDA out of memory.", {}),
+        ("loss 2.00 GiB free", {}),
+    ],
+)  # fmt: skip
+def test_the_numbers_of_the_message_in_all_its_versions(text: str, expected: dict[str, float]) -> None:
+    assert sizes(text) == pytest.approx(expected, rel=1e-6)
+    assert sizes(OLDEST)["allocated"] == 10.9 * GIB
+
+
+def died(text: str, *, steps: int = 0, facts=None, phase: str = "backward", batch: int = 256, held=None):
+    """Rank 0 ended by this exception after so many steps; `held`: GiB of tensors at the end of steps."""
+    told = {"rank": 0, "exception": {"type": "OutOfMemoryError", "message": text}, "optimizer": HELD, **(facts or {})}
+    told["loaders"] = [{"id": 0, "training": True, "batch_size": batch, "num_workers": 2}]
+    made = recording({0: plan(max(steps, 1), samples=batch)}, facts={100: told})
+    if not steps:
+        made = replace(made, steps={})
+    ended = made.meta.last_ns
+    looks = [
+        {"step": n, "allocated_bytes": int(g * GIB), "reserved_bytes": int(g * GIB)} for n, g in enumerate(held or ())
+    ]
+    return replace(
+        made,
+        meta=replace(made.meta, exit_code=1),
+        processes=(rank_process(0, ended_ns=ended, exit_code=1),),
+        positions={0: (phase, steps, ended)},
+        gpu_steps={0: table((*GPU_STEP_FIELDS, "flags"), looks)} if looks else {},
+    )
+
+
+def test_what_held_the_memory_is_told_by_size_and_a_batch_comes_with_its_arithmetic() -> None:
+    full = analyse(died(ALONE)).out_of_memory
+    # 66 GiB of tensors, of which a GiB each of parameters and state; 256 samples took the other 64 and asked for 2 more
+    assert full.activations == 64 * GIB and full.batch == 256
+    assert [(what, value / GIB) for what, value, _ in full.rows][:2] == [("activations", 64.0), ("parameters", 1.0)]
+    # 67.5 GiB are torch's; beside 3 GiB that stay, 64.5 hold 64.5 / (66 / 256) samples
+    assert full.fits == 250 and full.advised_batch == 128
+    assert (
+        full.arithmetic == "3.00 GiB whatever the batch, 264 MiB a sample: 250 samples fit beside them, 256 were in it"
+    )
+    assert full.advice.startswith("a micro-batch of 128 with accumulation")
+
+
+def test_in_a_forward_pass_the_batch_is_an_upper_bound() -> None:
+    full = analyse(died(ALONE, phase="forward")).out_of_memory
+    assert "so far, so at most 250 samples fit" in full.arithmetic
+
+
+def test_state_that_was_not_made_yet_is_counted_as_it_will_be() -> None:
+    adam = {**HELD, "class": "AdamW", "state_bytes": 0}
+    full = analyse(died(ALONE, facts={"optimizer": adam})).out_of_memory
+    assert full.state == 2 * GIB and not full.state_made and full.activations == 65 * GIB
+    # 67.5 - 4 that will stay, over 67/256 a sample
+    assert full.fits == 242
+    momentum = {**HELD, "momentum": 1, "state_bytes": 0}
+    assert analyse(died(ALONE, facts={"optimizer": momentum})).out_of_memory.state == GIB
+
+
+def test_what_the_last_frames_knew_counts_before_the_first_steps() -> None:
+    facts = {"optimizer": None, "held_at_end": {**HELD, "parameter_bytes": int(2 * GIB)}}
+    assert analyse(died(ALONE, facts=facts)).out_of_memory.parameters == 2 * GIB
+
+
+def test_without_a_look_at_the_optimizer_ddp_tells_the_parameters() -> None:
+    full = analyse(
+        died(ALONE, facts={"optimizer": None, "ddp": [{"total_parameter_size_bytes": int(GIB)}]})
+    ).out_of_memory
+    assert full.parameters == full.gradients == GIB and full.state is None
+
+
+def test_without_any_the_tensors_are_one_part() -> None:
+    full = analyse(died(ALONE, facts={"optimizer": None})).out_of_memory
+    assert full.rows[0][:2] == ("tensors", 66 * GIB) and full.activations is None
+    assert full.fits == 254  # of which 68 GiB / 256 are a sample's
+
+
+def test_tensors_that_grew_are_no_matter_of_the_batch() -> None:
+    full = analyse(died(ALONE, steps=40, held=[10, 20, 30, 40, 50, 60])).out_of_memory
+    assert full.grew and full.fits is None and not full.arithmetic
+    assert "they grew from 10.0 GiB to 60.0 GiB" in full.advice
+
+
+@pytest.mark.parametrize("held", [[10, 10.1, 10.2, 10.3], [50, 60], [10, 40, 30, 60, 11]])
+def test_what_comes_and_goes_did_not_grow(held: list[float]) -> None:
+    assert not analyse(died(ALONE, steps=40, held=held)).out_of_memory.grew
+
+
+def test_after_many_steps_that_fitted_the_batch_is_not_blamed() -> None:
+    full = analyse(died(ALONE, steps=40)).out_of_memory
+    assert "it had fitted for 40 steps" in full.advice
+    assert "micro-batch" in analyse(died(ALONE, steps=9)).out_of_memory.advice
+
+
+def test_another_process_on_the_gpu_comes_first() -> None:
+    full = analyse(died(NEW)).out_of_memory
+    assert full.crowded and full.advice == "another process holds 10.0 GiB of this GPU: end it, or use another GPU"
+    little = NEW.replace("Process 4711 has 10.00 GiB", "Process 4711 has 3.00 GiB")
+    assert not analyse(died(little)).out_of_memory.crowded
+
+
+@pytest.mark.parametrize(
+    ("unallocated", "asked", "fragmented"),
+    [("4.00 GiB", "2.00 GiB", True), ("4.00 GiB", "4.10 GiB", False), ("3.90 GiB", "2.00 GiB", False)],
+)
+def test_memory_in_pieces_that_would_have_been_enough(unallocated: str, asked: str, fragmented: bool) -> None:
+    text = ALONE.replace("512.00 MiB is reserved", f"{unallocated} is reserved").replace(
+        "allocate 2.00 GiB", f"allocate {asked}"
+    )
+    full = analyse(died(text)).out_of_memory
+    assert full.fragmented is fragmented and ("expandable_segments" in full.advice) is fragmented
+
+
+def test_nothing_fits_beside_what_does_not_depend_on_the_batch() -> None:
+    facts = {"optimizer": {**HELD, "state_bytes": int(80 * GIB)}}
+    full = analyse(died(ALONE, facts=facts)).out_of_memory
+    assert full.fits is None and full.advice == "a smaller batch with accumulation, AMP, activation checkpointing"
+
+
+def test_one_sample_too_many_is_no_batch_of_zero() -> None:
+    full = OutOfMemory(0, asked=2 * GIB, total=8 * GIB, free=0.0, allocated=7 * GIB, unallocated=0.0, batch=1.0)
+    assert full.fits == 0 and full.advised_batch is None
+
+
+def test_the_report_of_the_death_holds_it_all() -> None:
+    report = diagnose(died(ALONE), Config())
+    finding = next(f for f in report.findings if f.rule == "RUN002")
+    rows = {row.metric: row for row in finding.evidence}
+    assert rows["activations"].value == 64 * GIB and rows["activations"].unit == "bytes"
+    assert rows["batch that fits"].value == 250 and "256 were in it" in rows["batch that fits"].note
+    assert finding.fixes[0].title.startswith("a micro-batch of 128")
+
+
+def test_a_message_without_numbers_keeps_the_plain_advice() -> None:
+    report = diagnose(died("CUDA out of memory."), Config())
+    finding = next(f for f in report.findings if f.rule == "RUN002")
+    assert "activation checkpointing" in finding.fixes[0].title
+    assert analyse(died("CUDA out of memory.")).out_of_memory is None
+
+
+def test_a_process_that_never_came_to_a_backward_pass_is_told_of_too() -> None:
+    made = died(ALONE)
+    other = replace(made.processes[0], role="other", rank=None)
+    full = analyse(replace(made, processes=(other,), positions={}, steps={})).out_of_memory
+    assert full is not None and full.phase == "forward" and full.batch == 256 and full.parameters == GIB
+
+
+def test_other_failures_have_no_such_numbers() -> None:
+    assert analyse(died("device-side assert triggered")).out_of_memory is None
+    assert np.isfinite(sizes(NEW)["asked"])

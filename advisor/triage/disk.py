@@ -15,7 +15,16 @@ from advisor.core.triage import Band, TriageGap
 from advisor.triage.found import Found, Item, Remedy, Setting, fact, judged, unproved
 from advisor.triage.load import Stretch, Watch
 from advisor.triage.processor import cores_allowed
-from advisor.triage.reading import Pass, list_files, read_in_a_row, read_many, sync_seconds, write_file, write_many
+from advisor.triage.reading import (
+    Pass,
+    cold_way,
+    list_files,
+    read_in_a_row,
+    read_many,
+    sync_seconds,
+    write_file,
+    write_many,
+)
 from probes.host.disk import Mount, mount_of
 from probes.host.io_limits import IoLimitsProbe
 from probes.host.target import Target
@@ -32,6 +41,7 @@ PICTURE_BYTES = 112 << 10  # ImageNet's mean
 _ROW_LEAST_BYTES = 16 << 20
 _OTHERS_SHARE = 0.25  # of what we moved ourselves: more of it by others, and the rate is not the disk's
 _OTHERS_IDLE_MB_PER_S = 5.0
+_CACHED_SHARE = 0.1  # out of the page cache makes a rate a tenth too good
 _IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
 _VOLUME_MODELS = ("elastic block", "card-pd", "virtual", "qemu", "vmware", "msft", "persistent")
 
@@ -198,7 +208,8 @@ def _writes(setting: Setting, trial: Trial) -> Iterator[Item]:
 
 def _row(file: Path, trial: Trial) -> Iterator[Item]:
     place, most = trial.place, trial.most
-    one, others = _timed(trial, lambda: read_in_a_row(file, seconds=most.seconds, most_bytes=most.read_bytes))
+    way = cold_way(file)
+    one, others = _timed(trial, lambda: read_in_a_row(file, way=way, seconds=most.seconds, most_bytes=most.read_bytes))
     hint = f"{place.words}, {_how(one)}: {place.advice}"
     found = judged(
         "disk.sequential_mb_per_s",
@@ -210,13 +221,17 @@ def _row(file: Path, trial: Trial) -> Iterator[Item]:
         hint=hint,
         why=f"reads {fmt.number(one.mb_per_s)} MB/s in a row from {hint}",
     )
-    yield _beside(found, others)
+    yield _proved(found, one, others)
 
 
 def _pictures(paths: list[Path], mean_bytes: float, trial: Trial) -> Iterator[Item]:
     place, most = trial.place, trial.most
     threads = max(4, min(16, 2 * round(cores_allowed(trial.watch))))
-    cold, others = _timed(trial, lambda: read_many(paths, threads=threads, seconds=most.seconds))
+    way = cold_way(paths[0])
+    cold, others = _timed(trial, lambda: read_many(paths, way=way, threads=threads, seconds=most.seconds))
+    if not cold.files:
+        yield TriageGap("disk.small_reads_per_s", f"none of {len(paths)} files could be read", "see their permissions")
+        return
     expected = _KEPT * min(VOLUME_READS_PER_S, VOLUME_MB_PER_S * 1e6 / mean_bytes)
     size = fmt.bytes_(mean_bytes)
     hint = f"{place.words}, whole files of {size} by {threads} readers, {_how(cold)}: {place.advice}"
@@ -230,9 +245,9 @@ def _pictures(paths: list[Path], mean_bytes: float, trial: Trial) -> Iterator[It
         hint=hint,
         why=f"reads {fmt.number(cold.files_per_s)} small files/s from {hint}",
     )
-    yield _beside(found, others)
-    read_many(paths, threads=threads, seconds=most.seconds, warm=True)
-    warm = read_many(paths, threads=threads, seconds=min(1.0, most.seconds), warm=True)
+    yield _proved(found, cold, others)
+    read_many(paths, way="warm", threads=threads, seconds=most.seconds)
+    warm = read_many(paths, way="warm", threads=threads, seconds=min(1.0, most.seconds))
     yield fact("disk.small_reads_warm_per_s", warm.files_per_s, "files/s", hint="the same files out of the page cache")
 
 
@@ -253,16 +268,17 @@ def _timed(trial: Trial, read: Callable[[], Pass]) -> tuple[Pass, str]:
     return one, ""
 
 
-def _beside(found: Found, others: str) -> Found:
-    if not others:
-        return found
-    if found.check.state == "ok":
-        return replace(found, check=replace(found.check, hint=others))
-    return unproved(found, f"{others}: measure again when the disk is idle")
+def _proved(found: Found, one: Pass, others: str) -> Found:
+    """A slow disk that others used meanwhile, and a fast one that was the page cache, prove nothing."""
+    if found.check.state != "ok":
+        return unproved(found, f"{others}: measure again when the disk is idle") if others else found
+    if one.way != "around" and (one.cached_share is None or one.cached_share > _CACHED_SHARE):
+        return unproved(found, f"{_how(one)}: this says little about the disk")
+    return replace(found, check=replace(found.check, hint=others)) if others else found
 
 
 def _how(one: Pass) -> str:
-    if one.direct:
+    if one.way == "around":
         return "around the page cache"
     if one.cached_share is None:
         return "the page cache could not be gone around: an unknown share came out of it"

@@ -12,12 +12,17 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 BLOCK_BYTES = 1 << 20
 SMALL_LEAST_BYTES, SMALL_MOST_BYTES = 4 << 10, 2 << 20  # pictures; what is larger is a shard and read in a row
 _PROBES = 64  # places at which a file is asked whether it lies in the page cache
 _LISTED_MOST, _LISTING_S = 20_000, 3.0
 _SYNCERS = 16
+
+
+# Around the page cache; out of the file system after the file was dropped from it; warm: out of it.
+Way = Literal["around", "dropped", "warm"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +32,7 @@ class Pass:
     read_bytes: int
     seconds: float
     files: int
-    direct: bool
+    way: Way
     cached_share: float | None = None
 
     @property
@@ -72,28 +77,45 @@ def _files(folder: Path) -> Iterator[tuple[Path, int]]:
                     yield path, path.stat().st_size
 
 
-def read_in_a_row(path: Path, *, seconds: float, most_bytes: int) -> Pass:
+def cold_way(path: Path) -> Way:
+    """How to read what does not lie in the page cache: around it, or where that is refused by dropping the file from it first."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
+    except OSError:
+        return "dropped"
+    try:
+        with mmap.mmap(-1, BLOCK_BYTES) as buffer:
+            os.preadv(fd, [buffer], 0)  # some file systems refuse only here
+    except OSError:
+        return "dropped"
+    finally:
+        os.close(fd)
+    return "around"
+
+
+def read_in_a_row(path: Path, *, way: Way, seconds: float, most_bytes: int) -> Pass:
     """One file from its begin, in pieces, for so long or so much at most. Raises OSError."""
-    with _opened(path) as (fd, direct), mmap.mmap(-1, BLOCK_BYTES) as buffer:
+    with _opened(path, way) as fd, mmap.mmap(-1, BLOCK_BYTES) as buffer:
         size = os.fstat(fd).st_size
-        cached = None if direct else cached_share(fd, size)
+        cached = cached_share(fd, size) if way == "dropped" else None
         began, total, offset = time.perf_counter(), 0, 0
         while total < most_bytes and time.perf_counter() - began < seconds:
             got = os.preadv(fd, [buffer], offset)
             total, offset = total + got, offset + got
             if got < BLOCK_BYTES:
-                if not direct or total == 0:
+                if way != "around" or total == 0:
                     break  # a second round would come out of the page cache
                 offset = 0
-        return Pass(total, time.perf_counter() - began, 1, direct, cached)
+        return Pass(total, time.perf_counter() - began, 1, way, cached)
 
 
-def read_many(paths: Sequence[Path], *, threads: int, seconds: float, warm: bool = False) -> Pass:
-    """Whole files in random order, by several threads at once as loader workers do; `warm`: out of the page cache."""
+def read_many(paths: Sequence[Path], *, way: Way, threads: int, seconds: float) -> Pass:
+    """Whole files in random order, by several threads at once as loader workers do."""
     order = list(paths)
     random.Random(0).shuffle(order)
     waiting = iter(order)
-    lock, done = threading.Lock(), []
+    lock = threading.Lock()
+    done: list[tuple[int, float | None]] = []
     until = time.perf_counter() + seconds
 
     def reader() -> None:
@@ -104,7 +126,7 @@ def read_many(paths: Sequence[Path], *, threads: int, seconds: float, warm: bool
                 if path is None:
                     return
                 with contextlib.suppress(OSError):
-                    done.append(_read_whole(path, buffer, warm=warm))
+                    done.append(_read_whole(path, buffer, way))
 
     workers = [threading.Thread(target=reader) for _ in range(threads)]
     began = time.perf_counter()
@@ -113,38 +135,29 @@ def read_many(paths: Sequence[Path], *, threads: int, seconds: float, warm: bool
     for worker in workers:
         worker.join()
     took = time.perf_counter() - began
-    read = sum(size for size, _, _ in done)
-    direct = bool(done) and all(went_around for _, went_around, _ in done)
-    shares = [share for _, _, share in done if share is not None]
-    return Pass(read, took, len(done), direct, sum(shares) / len(shares) if shares else None)
+    shares = [share for _, share in done if share is not None]
+    cached = sum(shares) / len(shares) if shares else None
+    return Pass(sum(size for size, _ in done), took, len(done), way, cached)
 
 
-def _read_whole(path: Path, buffer: mmap.mmap, *, warm: bool) -> tuple[int, bool, float | None]:
-    with _opened(path, warm=warm) as (fd, direct):
-        cached = None if direct or warm else cached_share(fd, os.fstat(fd).st_size)
+def _read_whole(path: Path, buffer: mmap.mmap, way: Way) -> tuple[int, float | None]:
+    with _opened(path, way) as fd:
+        cached = cached_share(fd, os.fstat(fd).st_size) if way == "dropped" else None
         total = 0
         while got := os.preadv(fd, [buffer], total):
             total += got
             if got % mmap.PAGESIZE:
                 break  # the end of the file; beyond the page cache an odd offset may not be asked for
-        return total, direct, cached
+        return total, cached
 
 
 @contextlib.contextmanager
-def _opened(path: Path, *, warm: bool = False) -> Iterator[tuple[int, bool]]:
-    """(descriptor, whether the page cache is gone around); where that cannot be had, the file's pages are dropped first."""
-    flags = os.O_RDONLY | os.O_CLOEXEC
-    direct = not warm
+def _opened(path: Path, way: Way) -> Iterator[int]:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | (os.O_DIRECT if way == "around" else 0))
     try:
-        fd = os.open(path, flags | (0 if warm else os.O_DIRECT))
-    except OSError:
-        if warm:
-            raise
-        fd, direct = os.open(path, flags), False
-    try:
-        if not direct and not warm:
+        if way == "dropped":
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-        yield fd, direct
+        yield fd
     finally:
         os.close(fd)
 
@@ -177,7 +190,7 @@ def write_file(path: Path, *, most_bytes: int, seconds: float) -> Pass:
         os.fsync(file.fileno())
         took = time.perf_counter() - began
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    return Pass(total, took, 1, False)
+    return Pass(total, took, 1, "warm")
 
 
 def write_many(paths: Sequence[Path], size: int) -> None:

@@ -13,7 +13,7 @@ from advisor.triage import disk, reading
 from advisor.triage.disk import Amounts, Place, Trial
 from advisor.triage.found import Found, Setting, judged
 from advisor.triage.load import Moment, Stretch, Watch
-from advisor.triage.reading import Pass, cached_share, list_files, read_in_a_row, read_many, write_file
+from advisor.triage.reading import Pass, Way, cached_share, cold_way, list_files, read_in_a_row, read_many, write_file
 from probes.host.disk import Mount
 
 TINY = Amounts(2 << 20, 8, 1.0, 4 << 20)
@@ -41,26 +41,29 @@ def test_files_are_sorted_by_what_they_are_good_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", [0, 1, 4096, 100_000, (1 << 20) + 5, 2 << 20])
 def test_whole_files_are_read_to_their_end(tmp_path: Path, size: int) -> None:
     (path,) = files(tmp_path, 1, size)
-    for warm in (False, True):
-        done = read_many([path], threads=1, seconds=5.0, warm=warm)
+    ways: tuple[Way, ...] = (cold_way(path), "dropped", "warm")
+    for way in ways:
+        done = read_many([path], way=way, threads=1, seconds=5.0)
         assert (done.read_bytes, done.files) == (size, 1)
 
 
 def test_each_file_is_read_once_by_whomever(tmp_path: Path) -> None:
-    done = read_many(files(tmp_path, 20, 10_000), threads=4, seconds=10.0)
+    done = read_many(files(tmp_path, 20, 10_000), way="dropped", threads=4, seconds=10.0)
     assert (done.files, done.read_bytes) == (20, 200_000)
 
 
 def test_a_file_that_has_gone_is_left_out(tmp_path: Path) -> None:
     paths = files(tmp_path, 3, 10_000)
     paths[1].unlink()
-    assert read_many(paths, threads=2, seconds=5.0).files == 2
+    assert read_many(paths, way="dropped", threads=2, seconds=5.0).files == 2
 
 
 def test_a_row_ends_by_bytes_or_with_the_file(tmp_path: Path) -> None:
     (path,) = files(tmp_path, 1, 3 << 20)
-    assert read_in_a_row(path, seconds=10.0, most_bytes=2 << 20).read_bytes == 2 << 20
-    assert read_in_a_row(path, seconds=10.0, most_bytes=3 << 20).read_bytes == 3 << 20
+    ways: tuple[Way, ...] = (cold_way(path), "dropped")
+    for way in ways:
+        assert read_in_a_row(path, way=way, seconds=10.0, most_bytes=2 << 20).read_bytes == 2 << 20
+        assert read_in_a_row(path, way=way, seconds=10.0, most_bytes=3 << 20).read_bytes == 3 << 20
 
 
 def test_writing_stops_by_bytes(tmp_path: Path) -> None:
@@ -153,12 +156,28 @@ def test_others_on_the_disk_make_a_low_number_unknown(
 ) -> None:
     idle = Stretch(moment(0.0, {"nvme0n1": 0.0}), moment(10.0, {"nvme0n1": idle_bytes}))
     watch = Played(moment(10.0, {"nvme0n1": 1e9}), moment(13.0, {"nvme0n1": 1e9 + moved}))
-    one = Pass(100_000_000, 3.0, 1, True)
+    one = Pass(100_000_000, 3.0, 1, "around")
     _, others = disk._timed(Trial(place(tmp_path), TINY, watch, idle), lambda: one)
     assert bool(others) == busy
     slow = judged("x", 33.0, "MB/s", Band(100.0, None), remedy="hand-back", hint="slow", why="slow")
-    found = disk._beside(slow, others)
+    found = disk._proved(slow, one, others)
     assert found.check.state == ("unknown" if busy else "bad")
+
+
+@pytest.mark.parametrize(
+    ("one", "state"),
+    [
+        (Pass(1, 1.0, 1, "around"), "ok"),
+        (Pass(1, 1.0, 1, "dropped", 0.05), "ok"),
+        (Pass(1, 1.0, 1, "dropped", 0.5), "unknown"),
+        (Pass(1, 1.0, 1, "dropped", None), "unknown"),
+    ],
+)
+def test_what_came_out_of_the_page_cache_says_nothing_good_of_the_disk(one: Pass, state: str) -> None:
+    fast = judged("x", 5000.0, "MB/s", Band(100.0, None), remedy="fix", hint="slow", why="slow")
+    assert disk._proved(fast, one, "").check.state == state
+    slow = judged("x", 3.0, "MB/s", Band(100.0, None), remedy="fix", hint="slow", why="slow")
+    assert disk._proved(slow, one, "").check.state == "bad"
 
 
 def test_data_is_read_and_never_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from advisor.analysis.copying import copy_values
 from advisor.analysis.data_mount import data_mount
 from advisor.analysis.deep import deep_windows
 from advisor.analysis.delivery import delivery_values
+from advisor.analysis.device_memory import device_memory
 from advisor.analysis.epochs import cold_values, epoch_values
 from advisor.analysis.failures import failure_of, mark_followers
 from advisor.analysis.feeding import worker_model
@@ -55,6 +56,7 @@ from advisor.analysis.timeline import segments, timeline
 from advisor.analysis.transforms import sample_cost
 from advisor.analysis.unfed import feed
 from advisor.core.analysis import JOB, Analysis, Death, Failure, HotLine, LoaderFacts, training_loader
+from advisor.core.device_memory import memory_facts
 from advisor.core.gpus import GpuMemoryTrend, GpuView
 from advisor.core.kernels import deep_facts
 from advisor.core.nccl import nccl_words
@@ -167,7 +169,8 @@ def analyse(recording: Recording) -> Analysis:
         | sample_facts(cost)
         | nccl_words(nccl)
         | deep_facts(looked_into)
-        | roofline_facts(reached),
+        | roofline_facts(reached)
+        | memory_facts(device_memory(recording)),
         overhead=own_cost(recording, everything),
         ranks=_rank_strips(recording, everything, accounts),
         host=shown_strip(recording),

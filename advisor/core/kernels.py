@@ -213,8 +213,3 @@ def _notes(window: DeepWindow) -> list[str]:
     if window.trace:
         told.append(f"the trace is {window.trace} in the run's folder")
     return told
-
-
-def without_windows(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The other facts, where windows have a table of their own."""
-    return {key: value for key, value in facts.items() if key != FACT}

@@ -94,8 +94,3 @@ def _rows(found: Roofline) -> list[tuple[str, str]]:
 
 def _tflops(value: float) -> str:
     return number(float(f"{value:.3g}"))
-
-
-def without_roofline(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The other facts, where this one has rows of its own."""
-    return {key: value for key, value in facts.items() if key != FACT}

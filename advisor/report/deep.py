@@ -1,8 +1,9 @@
-"""What a rank's arithmetic comes to, and what deep windows saw of its kernels or operators, in the text and Markdown reports."""
+"""A rank's arithmetic and memory, and what deep windows saw of its kernels or operators, in the text and Markdown reports."""
 
 from __future__ import annotations
 
 from advisor.core import format as fmt
+from advisor.core.device_memory import memory_rows
 from advisor.core.kernels import DeepTable, deep_tables
 from advisor.core.report import Report
 from advisor.core.roofline import roofline_rows
@@ -17,8 +18,8 @@ _WINDOWS_SHOWN = 4  # one a node is usual
 
 
 def text_lines(report: Report) -> list[Line]:
-    reached = roofline_rows(report.facts)
-    out: list[Line] = [[("ARITHMETIC", "title")]] if reached else []
+    reached = [*roofline_rows(report.facts), *memory_rows(report.facts)]
+    out: list[Line] = [[("ARITHMETIC AND MEMORY", "title")]] if reached else []
     for label, told in reached:
         out += lines.wrapped(label.ljust(_LABEL), told, most=3)
     tables = deep_tables(report.facts)[:_WINDOWS_SHOWN]
@@ -42,8 +43,9 @@ def _text(table: DeepTable) -> list[Line]:
 
 def markdown_lines(report: Report) -> list[str]:
     out: list[str] = []
-    reached = [f"| {inert.markdown(label)} | {inert.markdown(told)} |" for label, told in roofline_rows(report.facts)]
-    head = ["## Arithmetic", "", "| what | value |", "| --- | --- |", *reached] if reached else []
+    rows = [*roofline_rows(report.facts), *memory_rows(report.facts)]
+    reached = [f"| {inert.markdown(label)} | {inert.markdown(told)} |" for label, told in rows]
+    head = ["## Arithmetic and memory", "", "| what | value |", "| --- | --- |", *reached] if reached else []
     for table in deep_tables(report.facts)[:_WINDOWS_SHOWN]:
         out += ["", f"**{inert.markdown(table.title)}**", "", f"{inert.markdown('; '.join(table.notes), 1000)}.", ""]
         out += ["| class | time a step | share |", "| --- | ---: | ---: |"]

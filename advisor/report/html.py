@@ -10,6 +10,7 @@ from markupsafe import Markup, escape
 
 import advisor
 from advisor.core import format as fmt
+from advisor.core.device_memory import memory_rows
 from advisor.core.kernels import deep_tables
 from advisor.core.loader_words import loader_rows
 from advisor.core.report import SCHEMA, Report
@@ -53,7 +54,7 @@ def render(report: Report) -> str:
         timeline=_timeline(report),
         loaders=loader_rows(report.facts),
         windows=deep_tables(report.facts),
-        reached=roofline_rows(report.facts),
+        reached=[*roofline_rows(report.facts), *memory_rows(report.facts)],
         samples=sample_table(report.facts),
         storage=storage_rows(report.facts),
         pairs=surroundings.pairs(report)[:PAIRS_SHOWN],

@@ -13,13 +13,14 @@ from advisor.core.pace_words import with_pace_in_words
 from advisor.core.report import GpuStrip, HostStrip, NodeStrip, Report
 from advisor.core.roofline import without_roofline
 from advisor.core.sample_cost import without_samples
+from advisor.core.told import without_told
 from advisor.report.gpu_words import in_words
 
 
 def pairs(report: Report) -> list[tuple[str, str]]:
     """Environment and facts as flat pairs; the start, loaders, samples and storage, told elsewhere, left out."""
     rest = {key: value for key, value in report.environment.items() if key != "started"}
-    own = with_pace_in_words(without_roofline(without_windows(without_samples(without_loaders(report.facts)))))
+    own = with_pace_in_words(without_told(without_samples(without_loaders(report.facts))))
     facts = {key: told for key, told in own.items() if key != "storage"}
     return [*flat(in_words(rest)), *flat(facts, "job.")]
 

@@ -17,6 +17,7 @@ from advisor.core.report import Report
 from advisor.core.roofline import without_roofline
 from advisor.core.sample_cost import sample_table, without_samples
 from advisor.core.storage import storage_rows
+from advisor.core.told import without_told
 from advisor.tui.draw import fit, line, muted, prose
 from advisor.tui.panel import Panel
 from advisor.tui.severity import OUTCOME
@@ -93,7 +94,7 @@ class RunPanel(Panel):
     TITLE = "Run"
 
     def draw(self, report: Report, width: int) -> list[Content]:
-        facts = with_pace_in_words(without_roofline(without_windows(without_samples(without_loaders(report.facts)))))
+        facts = with_pace_in_words(without_told(without_samples(without_loaders(report.facts))))
         ranks = {rank: told for rank, told in facts.items() if rank != "storage"}
         storage = [(f"data: {label}", text) for label, text in storage_rows(report.facts)]
         rows = [("command", shlex.join(report.job.argv)), *storage, *_sample(report), *_flat(report.environment)]

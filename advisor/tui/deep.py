@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from textual.content import Content
 
+from advisor.core.device_memory import memory_rows
 from advisor.core.kernels import DeepTable, deep_tables
 from advisor.core.report import Report
 from advisor.core.roofline import roofline_rows
@@ -16,13 +17,13 @@ _SHARE = 7
 
 
 class DeepPanel(Panel):
-    TITLE = "Arithmetic and kernels"
+    TITLE = "Arithmetic, memory and kernels"
 
     def draw(self, report: Report, width: int) -> list[Content]:
         tables = deep_tables(report.facts)
         reached = [
             line(muted(text))
-            for label, told in roofline_rows(report.facts)
+            for label, told in (*roofline_rows(report.facts), *memory_rows(report.facts))
             for text in prose(f"{label}: {told}", width, 3, "  ")
         ]
         if not tables:

@@ -106,7 +106,7 @@ def test_every_report_tells_it_once() -> None:
     told = text.render(report)
     assert "ARITHMETIC" in told and "24.5 GFLOP, as resnet50 at 224×224 is known to take" in told
     assert "62.8 TFLOP/s at 2,560 samples/s of one rank: 20 % of 312 TFLOP/s in bf16" in " ".join(told.split())
-    assert "## Arithmetic" in markdown.render(report) and 'id="arithmetic"' in html.render(report)
+    assert "## Arithmetic and memory" in markdown.render(report) and 'id="arithmetic"' in html.render(report)
     for rendered in (told, markdown.render(report), html.render(report).split('type="application/json"')[0]):
         assert "peak_tflops" not in rendered
     again = from_json(json.loads(json.dumps(report.as_json())))

@@ -42,7 +42,7 @@ from advisor.analysis.moments import deaths, hot_lines, stalls
 from advisor.analysis.nccl_log import nccl_facts
 from advisor.analysis.out_of_memory import out_of_memory
 from advisor.analysis.own_cost import own_cost
-from advisor.analysis.pacing import pace_values
+from advisor.analysis.pacing import idle_facts, pace_values
 from advisor.analysis.pulses import periodic_stalls
 from advisor.analysis.references import reference_values
 from advisor.analysis.roofline import roofline
@@ -167,6 +167,7 @@ def analyse(recording: Recording) -> Analysis:
         facts=_facts(recording)
         | storage_facts(mount, values)
         | sample_facts(cost)
+        | idle_facts(values)
         | nccl_words(nccl)
         | deep_facts(looked_into)
         | roofline_facts(reached)

@@ -29,6 +29,14 @@ _DRY_S = 30e-6  # two events with nothing between them are a few microseconds ap
 _BEHIND_SHARE, _BEHIND_S = 0.10, 0.0002
 # A phase whose host time is to this share a wait for the GPU tells nothing of launches.
 _WAITED_SHARE = 0.10
+_TOLD = {
+    "gpu.idle_input_s": "input_ms",
+    "gpu.idle_gap_s": "between_steps_ms",
+    "gpu.host_paced_s": "at_the_hosts_pace_ms",
+    "sync.blocked_s": "host_waits_ms",
+    "copy.pageable_s": "host_in_pageable_copies_ms",
+    "copy.blocking_s": "host_in_blocking_copies_ms",
+}
 _SEVERAL = "steps of several batches: the order of their phases is not recorded"
 
 
@@ -118,3 +126,12 @@ def _not_launching(rank: int, known: Habits, rows: _Rows) -> dict[str, float]:
         if seconds > _WAITED_SHARE * float(rows.host[phase].mean()):
             lost[phase] = np.inf
     return lost
+
+
+def idle_facts(values: Mapping[tuple[str, str], float]) -> dict[str, dict[str, dict[str, float]]]:
+    """Where the GPU's time goes beside its compute, of each rank with events: milliseconds of a step, for the facts."""
+    found: dict[str, dict[str, float]] = {}
+    for (name, scope), seconds in values.items():
+        if name in _TOLD and scope.startswith("rank:") and ("gpu.idle_input_s", scope) in values:
+            found.setdefault(scope[5:], {})[_TOLD[name]] = round(1000 * seconds, 3)
+    return {"gpu_idle": found} if found else {}

@@ -58,7 +58,8 @@ def _model(told: Any) -> str:
 
 def _computes(facts: Mapping[str, Any]) -> str:
     entered = facts.get("autocast")
-    layer = next((facts[name] for name in ("conv", "linear") if isinstance(facts.get(name), Mapping)), {})
+    layers = [told for name in ("conv", "linear") if isinstance(told := facts.get(name), Mapping)]
+    layer: Mapping[str, Any] = layers[0] if layers else {}
     if layer.get("autocast"):
         return f"{layer['autocast']} by autocast"
     if isinstance(entered, Mapping) and entered.get("enabled"):

@@ -216,8 +216,6 @@ class Recorder:
             self.gpu = GpuTimes(self.torch.cuda)
         if step >= self.due_at:
             self._due()
-        if step >= self.syncs.due and not self.account.replaying:
-            self.syncs.turn(step, self.account, self.facts.values)
         self._note_or_mark(self.account)
 
     def read_tape(self) -> None:
@@ -254,6 +252,10 @@ class Recorder:
             if step >= self.deep.next_step:
                 self.deep.at_step(self.account)
             self.due_at = min(self.due_at, self.deep.next_step)
+        profiled = self.deep is not None and self.deep.on
+        if step >= self.syncs.due and not self.account.replaying and (self.syncs.open or not profiled):
+            self.syncs.turn(step, self.account, self.facts.values)
+        self.due_at = min(self.due_at, self.syncs.due)
 
     def _refresh_facts(self) -> None:
         step = self.account.step

@@ -71,6 +71,13 @@ def test_a_copy_that_holds_the_host_is_no_launching() -> None:
     assert paced(kept_up, Habits((), (held,)))["gpu.host_paced_s"] == pytest.approx(0.047)
 
 
+def test_the_facts_tell_where_the_gpus_time_goes() -> None:
+    abreast = job({"input_wait": 4, "forward": 20, "backward": 30, "optimizer": 5, "gap": 1})
+    told = analyse(abreast).facts["gpu_idle"]
+    assert told == {"0": {"input_ms": 4.0, "between_steps_ms": 1.0, "at_the_hosts_pace_ms": 55.0}}
+    assert "gpu_idle" not in analyse(recording({0: plan(STEPS)})).facts
+
+
 def test_idle_time_after_evaluation_or_a_checkpoint_is_not_the_gaps() -> None:
     steps = [step(**HOST, **({"checkpoint": 50} if n % 4 == 0 else {})) for n in range(STEPS)]
     gpu = [{**HOST, "gap": 51 if n % 4 == 1 else 1} for n in range(STEPS)]

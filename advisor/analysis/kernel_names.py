@@ -52,13 +52,12 @@ _OPERATORS = {
     "norm": re.compile(r"batch_norm|layer_norm|group_norm|instance_norm|rms_norm"),
     "nccl": re.compile(r"^(?:nccl|gloo|c10d):"),
     "copy": re.compile(r"^aten::(?:copy_|_to_copy|to|contiguous|clone|pin_memory)$"),
+    "compiled": re.compile(r"^Torch-Compiled Region|^## Call CompiledFxGraph|^CompiledFunction"),
 }
 _OPTIMIZER_STEP = re.compile(r"^Optimizer\.(?:step|zero_grad)")
 _FETCH = re.compile(r"^enumerate\(DataLoader\)")
 _ELEMENTWISE_OPERATOR = re.compile(r"^aten::")
-_SCAFFOLD = re.compile(
-    r"^(?:autograd::|torch::|DistributedDataParallel|Torch-Compiled|## Call|PythonCustom|\[|nn\.Module)|Backward\d*$"
-)
+_SCAFFOLD = re.compile(r"^(?:autograd::|torch::|DistributedDataParallel|PythonCustom|\[|nn\.Module)|Backward\d*$")
 _ARGUMENTS_MAX = 160
 
 

@@ -55,6 +55,7 @@ CLASS_TITLES = {
     "nccl": "collectives",
     "copy": "copies",
     "input": "loading",
+    "compiled": "compiled code",
     "other": "other",
 }
 FACT = "deep"

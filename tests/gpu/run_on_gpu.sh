@@ -11,13 +11,14 @@ python=${PYTHON:-python3}
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
 failed=0
+options= # of `run`, for the checks that follow
 
 note() { printf '%-28s %s\n' "$1" "$2" | tee -a "$out/checks.txt"; }
 
 check() { # name, what it must say (a rule as verdict, +RULE as any finding, healthy, failed, or any), job...
     local name=$1 expected=$2
     shift 2
-    "$python" -m advisor.cli run --no-tui --run-dir "$out/runs" --name "$name" --report "$out/$name.json" -- "$@" >"$out/$name.log" 2>&1
+    "$python" -m advisor.cli run --no-tui $options --run-dir "$out/runs" --name "$name" --report "$out/$name.json" -- "$@" >"$out/$name.log" 2>&1
     local code=$?
     if [ "$code" != 0 ] && [ "$expected" != failed ]; then
         note "$name" "FAILED: the job ended with code $code, see $name.log"
@@ -38,6 +39,18 @@ PYTHON
         failed=1
     fi
     "$python" -m advisor.cli bundle --run-dir "$out/runs" "$name" -o "$out/$name.tar.gz" --force >/dev/null 2>&1 || note "$name" "no bundle"
+}
+
+deep() { # name, conditions of tests/gpu/deep_check.py in one word, job...
+    local name=$1 conditions=$2 said
+    shift 2
+    options=--deep
+    check "$name" any "$@"
+    options=
+    if said=$("$python" tests/gpu/deep_check.py "$out/$name.json" $conditions 2>&1); then note "$name window" "ok: $said"; else
+        note "$name window" "FAILED: ${said//$'\n'/; }"
+        failed=1
+    fi
 }
 
 facts() { # name of a check, what its report's facts must hold...
@@ -84,8 +97,22 @@ facts amp conv.autocast=bfloat16 conv.input_layout=channels_first conv.weight_la
 facts item-each-step syncs.sites.0.call=item syncs.sites.0.phase=gap
 facts pageable-copies copies.0.pinned=False
 facts blocking-copies copies.0.pinned=True copies.0.non_blocking=False
+deep deep-amp "device=cuda precision=bf16 tensor_core_share>0.8 classes.conv>0 classes.layout/step_s<0.02 flops~" "${train[@]}" --amp bf16 --channels-last --batch-size 128 --workers 8
+deep deep-fp32 "device=cuda precision=fp32 tensor_core_share<0.05 flops~" "${loop[@]}" --precision fp32
+deep deep-tf32 "device=cuda precision=tf32 tensor_core_share>0.8" "${loop[@]}" --precision tf32
+deep deep-channels-first "device=cuda classes.layout/step_s>0.02" "${loop[@]}" --precision amp
+deep deep-item "device=cuda syncs>0.9 idle.sync/step_s>0.01" "${loop[@]}" --habit item
+deep deep-pageable "device=cuda pageable_bytes>1000000" "${loop[@]}" --habit pageable
+deep deep-batch-8 "device=cuda idle.launch/step_s>0.05" "${train[@]}" --amp bf16 --batch-size 8 --workers 4
+deep deep-one-nccl-rank "device=cuda nccl_s>0" "$python" -m torch.distributed.run --standalone --nproc_per_node=1 "${train[@]:1}" --amp bf16 --batch-size 64 --workers 4
+# a window must leave nothing behind: steps with and without one, side by side (pytorch#146604)
+"$python" -m advisor.cli compare "$out/runs"/*-amp-channels-last "$out/runs"/*-deep-amp >"$out/deep-after.txt" 2>&1 || note deep-after "look at deep-after.txt"
 check memory-creeps +GPU004 "${loop[@]}" --habit creep --steps 400
 check out-of-memory failed "${loop[@]}" --habit full --steps 400
+if grep -q '"metric": "activations"' "$out/out-of-memory.json"; then note out-of-memory-parts ok; else
+    note out-of-memory-parts "FAILED: what held the memory is not told"
+    failed=1
+fi
 check two-gloo-ranks-one-gpu any "${two[@]}" --batch-size 32
 check one-nccl-rank any "$python" -m torch.distributed.run --standalone --nproc_per_node=1 "${train[@]:1}" --amp bf16 --batch-size 64 --workers 4
 

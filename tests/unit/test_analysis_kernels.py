@@ -255,6 +255,8 @@ def test_a_product_that_a_convolution_launched_is_its_convolution() -> None:
         ("Optimizer.step#AdamW.step", "optimizer"),
         ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "input"),
         ("aten::to", "copy"),
+        ("Torch-Compiled Region: 0/0", "compiled"),
+        ("## Call CompiledFxGraph fx7 ##", "compiled"),
     ],
 )
 def test_operators_have_classes_too(name: str, kind: str | None) -> None:

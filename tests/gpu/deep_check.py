@@ -1,0 +1,63 @@
+"""Whether a deep window saw what the job did: `deep_check.py REPORT.json CONDITION ...`, of the first window in the report.
+
+A condition is a dotted path, one of `=`, `<`, `>`, and a value: `device=cuda`, `tensor_core_share>0.8`, `idle.sync>0.001`. `step_s` divides
+what stands after a slash: `idle.sync/step_s>0.05`. `flops~` asks whether the FLOPs counted agree with the table of models to a tenth.
+Prints a summary, or what differs; exit code 1 where anything does.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+_CONDITION = re.compile(r"([\w.]+)(/step_s)?([=<>])(.+)")
+
+
+def found(window: Any, path: str) -> Any:
+    for name in path.split("."):
+        window = window.get(name) if isinstance(window, dict) else None
+    return window
+
+
+def differs(window: dict[str, Any], condition: str) -> str:
+    """Empty where the condition holds."""
+    path, by_step, sign, wanted = _CONDITION.fullmatch(condition).groups()
+    seen = found(window, path)
+    if sign == "=":
+        return "" if str(seen) == wanted else f"{path} is {seen}, not {wanted}"
+    if seen is None:
+        return f"{path} was not seen"
+    value = seen / window["step_s"] if by_step else seen
+    holds = value > float(wanted) if sign == ">" else value < float(wanted)
+    return "" if holds else f"{path}{by_step or ''} is {value:.4g}, not {sign} {wanted}"
+
+
+def flops_differ(facts: dict[str, Any]) -> str:
+    told = facts.get("roofline") or {}
+    table, counted = told.get("flops_per_sample"), told.get("counted_per_sample")
+    if not table or not counted:
+        return "FLOPs were not counted, or the model is not known"
+    return "" if abs(counted / table - 1) <= 0.1 else f"{counted:.4g} FLOP a sample counted, {table:.4g} in the table"
+
+
+def main(report: Path, conditions: list[str]) -> int:
+    document = json.loads(report.read_text())
+    facts = document["facts"]
+    windows = facts.get("deep") or []
+    if not windows:
+        why = [gap["reason"] for gap in document["gaps"] if gap["metric"].startswith("kernel.window")]
+        print("; ".join(["no window", *why]))
+        return 1
+    wrong = [flops_differ(facts) if c == "flops~" else differs(windows[0], c) for c in conditions]
+    told = {name: round(1e3 * seconds, 3) for name, seconds in windows[0]["classes"].items()}
+    idle = {name: round(1e3 * seconds, 3) for name, seconds in windows[0]["idle"].items() if seconds}
+    summary = f"ms by class {told}, idle {idle}, looking took {windows[0]['cost_s'] or 0:.2f} s"
+    print("; ".join(filter(None, wrong)) or summary)
+    return int(any(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))

@@ -182,9 +182,6 @@ class Syncs:
 
     def called(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, took_ns: int) -> None:
         began = perf_counter_ns()
-        self._calls += 1
-        if self._calls > CALLS_MAX:
-            self._put_back()
         if self._account.phase in (EVALUATION, CHECKPOINT):
             return
         with self._torch._C.DisableTorchFunction():  # a subclass of the user's is not asked
@@ -222,6 +219,9 @@ class Syncs:
         return bool(cuda.current_stream() != cuda.default_stream())
 
     def _note(self, notes: dict[Any, dict[str, Any]], about: dict[str, Any], took_ns: int, size: int) -> None:
+        self._calls += 1
+        if self._calls > CALLS_MAX:
+            self._put_back()
         frame, package = call_frames(2, TORCH)
         place = (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("", 0)
         key = (place, tuple(about.items()))

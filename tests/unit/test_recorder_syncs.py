@@ -109,6 +109,28 @@ def test_each_waiting_call_is_told_with_its_line(job: Job) -> None:
     assert told["item"]["phase"] == "gap" and told["item"]["blocked_ns"] >= told["item"]["least_ns"] > 0
 
 
+def test_waiting_for_all_that_is_queued_is_told_as_well(job: Job) -> None:
+    torch.cuda.synchronize = lambda: None
+    try:
+        job.open()
+        torch.cuda.synchronize()
+        job.close()
+    finally:
+        torch.cuda.synchronize = SYNCHRONIZE
+    assert [(site["call"], site["line"]) for site in job.sites] == [("synchronize", job.sites[0]["line"])]
+
+
+def test_calls_of_tensors_elsewhere_are_no_waits(job: Job) -> None:
+    job.open()
+    job.syncs._device = "cuda"
+    for _ in range(CALLS_MAX + 1):
+        torch.tensor(1.0).item()  # as optimizers do with their counts
+    assert vars(torch.Tensor).get("item") is not OWN["item"], "it goes on"
+    job.syncs._device = "cpu"
+    job.close()
+    assert job.sites == []
+
+
 def test_calls_add_up_over_looks_and_a_step_counts_once(job: Job) -> None:
     loss = torch.tensor(1.0)
     for count in (2, 3):

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix
-from rules.computing import COMPUTE, loading_floor_s, on_gpu_of
+from rules.computing import COMPUTE, batch_size, loading_floor_s, on_gpu_of
 from rules.reading import common, model_of, training_loader, where_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
@@ -42,7 +42,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     level = severity((step - worst) / step)
     if level is None:
         return Clear(RULE.id)
-    samples = max(a.by_rank("batch.samples").values(), default=a.get("step.samples") or 1.0)
+    samples = batch_size(a)
     larger = round(times * samples)
     return Finding(
         rule=RULE.id,
@@ -56,7 +56,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 share,
                 "",
                 2.0 - 2.0 / t["gain"],
-                f"of the compute of a step is the same for fewer samples: {samples:.0f} of them a step now",
+                f"of the compute of a step is the same for fewer samples; batches have {samples:.0f} now",
             ),
             Evidence("gpu.peak_share", peak, "", t["memory"], "of the GPU's memory, what tensors took at most"),
             *(Evidence("gpu.sm_active_share", s, "", t["activity"], "of the SMs had work") for s in active[:1]),

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix
+from rules.computing import batch_size
 from rules.reading import training_loader, where_of
 from rules.rule import Threshold, Thresholds, confidence, rule
 
@@ -28,7 +29,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     share = max(fixed.values())
     if share >= t["gain"] or peak < t["memory"]:
         return Clear(RULE.id)
-    samples = max(a.by_rank("batch.samples").values(), default=a.get("step.samples") or 1.0)
+    samples = batch_size(a)
     half = max(1, round(samples / 2))
     return Finding(
         rule=RULE.id,

@@ -92,6 +92,12 @@ def if_not_held(a: Analysis, hidden: Mapping[int, float], *, hopeful: bool) -> f
     return model.step_if(changes, floor_s=loading_floor_s(a, hopeful=hopeful))
 
 
+def batch_size(a: Analysis) -> float:
+    """Samples of one batch as the loader makes it; a step may have several."""
+    samples = max(a.by_rank("batch.samples").values(), default=a.get("step.samples") or 1.0)
+    return samples / max([1.0, *a.by_rank("step.batches").values()])
+
+
 def link_of(a: Analysis, rank: int) -> tuple[float, str]:
     """(MB/s, the link in words) of a rank's GPU."""
     gpu = next((gpu for gpu in a.gpu_view.used if rank in gpu.ranks), None)

@@ -122,6 +122,12 @@ def test_cmp005_asks_for_as_much_as_fits() -> None:
     assert "4 times" in found("CMP005", peak=0.2).fixes[0].title
 
 
+def test_cmp005_speaks_of_the_loaders_batch_where_a_step_has_several() -> None:
+    small = jobs.cmp005()
+    several = {**small.values, **{("step.batches", f"rank:{n}"): 4.0 for n in (0, 1)}}
+    assert found("CMP005", replace(small, values=several)).fixes[0].change == "DataLoader(..., batch_size=4)"
+
+
 def test_cmp005_explains_a_gpu_that_waits_for_launches() -> None:
     small, waiting = jobs.cmp005(), jobs.cmp003(paced_s=0.3)
     both = replace(waiting, values={**waiting.values, **small.values}, loaders=small.loaders)

@@ -20,20 +20,23 @@ gradient scaler asks for infinities once a step by itself: it is told as such, w
 from __future__ import annotations
 
 from advisor.core.analysis import Analysis
-from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, Where
+from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Where
 from advisor.core.pace import Wait
 from rules.computing import hidden_s, if_not_held
 from rules.reading import model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _SHOWN = 3
+_LOOKS_MIN = 3  # steps looked at: fewer may have met the log line by chance, or missed what is in each other step
 _SCALER = "torch.amp.grad_scaler"
 _LEAST = 0.25  # of the expected gain, should the host be held by something else then
 
 
-def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     step, looks, calls = a.value("step.time_s"), a.by_rank("sync.looks"), a.by_rank("sync.calls")
-    ranks = [rank for rank in calls if looks[rank] >= t["looks"] and calls[rank] >= t["calls"]]
+    if max(looks.values()) < _LOOKS_MIN:
+        return NotMeasured(RULE.id, ("sync.looks",))
+    ranks = [rank for rank in calls if looks[rank] >= _LOOKS_MIN and calls[rank] >= t["calls"]]
     hidden = {rank: hidden_s(a, rank, a.get("sync.blocked_s", rank) or 0.0) for rank in ranks}
     hidden = {rank: max(seconds, _by_kernels(a, rank)) for rank, seconds in hidden.items()}
     if not hidden:
@@ -110,7 +113,6 @@ RULE = rule(
     needs=("step.time_s", "sync.looks", "sync.calls", "gpu.idle_gap_s"),
     explains=("LOP002", "LOP004", "CMP003", "CMP008"),
     thresholds={
-        "looks": Threshold(3, "steps looked at: fewer may have met the log line by chance"),
         "calls": Threshold(0.5, "calls a step, at places that wait in most steps"),
         "cost": Threshold(0.02, "of the step: severity 'low' begins here"),
     },

@@ -17,7 +17,7 @@ False alarms: DataParallel over one GPU does no harm. GPUs that are loaded alike
 from __future__ import annotations
 
 from advisor.core.analysis import Analysis
-from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, Where
+from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Where
 from advisor.core.gpus import Gpu
 from rules.computing import COMPUTE, facts_of
 from rules.devices import named, of_gpu
@@ -31,13 +31,15 @@ _CHANGE = (
 )
 
 
-def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     devices = a.by_rank("parallel.devices")
     rank = max(devices, key=lambda r: devices[r])
     gpus = [gpu for gpu in a.gpu_view.used if rank in gpu.ranks]
     held = {gpu: mb for gpu in gpus if (mb := of_gpu(a, "gpu.mem_used_mb", gpu)) is not None}
-    if devices[rank] < t["devices"] or len(held) < t["devices"]:
+    if devices[rank] < t["devices"]:
         return Clear(RULE.id)
+    if len(held) < 2:
+        return NotMeasured(RULE.id, ("gpu.mem_used_mb",))
     first = max(held, key=lambda gpu: held[gpu])
     others = [mb for gpu, mb in held.items() if gpu is not first]
     more = held[first] / max(sum(others) / len(others), 1e-9)

@@ -66,7 +66,6 @@ PACE_TABLES: dict[str, Table] = {
     "CMP004": Table(
         jobs.cmp004,
         lines={
-            "looks": ({"looks": 3}, {"looks": 2}),
             "calls": ({"calls": 0.5}, {"calls": 0.4999}),
             "cost": ({"gap": 0.02}, {"gap": 0.0199}),
         },

@@ -98,6 +98,11 @@ def test_cmp004_names_the_costliest_places_first_and_how_to_spare_them() -> None
     assert finding.fixes[0].where is not None and finding.fixes[0].where.line == 88
 
 
+def test_cmp004_judges_nothing_by_two_looks() -> None:
+    assert run_rule(RULES["CMP004"], jobs.cmp004(looks=2), Config()) == NotMeasured("CMP004", ("sync.looks",))
+    assert isinstance(run_rule(RULES["CMP004"], jobs.cmp004(looks=3), Config()), Finding)
+
+
 def test_cmp004_knows_the_gradient_scalers_question() -> None:
     seen = Habits(jobs.waits(through="torch.amp.grad_scaler", line=91, phase="optimizer"))
     assert "fused=True" in told(found("CMP004", habits=seen))
@@ -170,6 +175,12 @@ def test_h2d002_names_the_call() -> None:
     finding = found("H2D002")
     assert finding.fixes[0].change == ".to(device, non_blocking=True)" and finding.fixes[0].where is not None
     assert finding.fixes[0].where.file == SCRIPT
+
+
+def test_com005_compares_nothing_with_gpus_that_nobody_saw() -> None:
+    seen = jobs.com005()
+    blind = replace(seen, values={key: v for key, v in seen.values.items() if key[0] != "gpu.mem_used_mb"})
+    assert run_rule(RULES["COM005"], blind, Config()) == NotMeasured("COM005", ("gpu.mem_used_mb",))
 
 
 def test_com005_gives_the_way_to_one_process_a_gpu() -> None:

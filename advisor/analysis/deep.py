@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from advisor.analysis.host import process_by_rank
 from advisor.core.kernels import CLASSES, IDLE_CAUSES, DeepWindow, window_from
 from advisor.core.recording import Recording
@@ -21,7 +23,9 @@ def deep_windows(
                 window = window_from(event.data)
             except (TypeError, ValueError, KeyError):
                 continue  # of another version
-            found[window.rank] = window
+            # in a merged run ranks were given other numbers than the agent knew
+            rank = window.rank if event.rank is None else event.rank
+            found[rank] = replace(window, rank=rank)
     for window in found.values():
         if window.device == "cuda":
             values.update({(name, f"rank:{window.rank}"): value for name, value in _values(window).items()})

@@ -100,7 +100,7 @@ def warm_up_rows(steps: RankSteps) -> int:
 
 def all_steps(recording: Recording) -> dict[int, RankSteps]:
     """Every rank's real steps: without what followed the last one, and without those of deep windows."""
-    looked_into = _deep_steps(recording)
+    looked_into = deep_steps(recording)
     found = {}
     for rank, table in sorted(recording.steps.items()):
         real = table[(table["flags"] & FLAG_TAIL) == 0]
@@ -111,7 +111,7 @@ def all_steps(recording: Recording) -> dict[int, RankSteps]:
     return found
 
 
-def _deep_steps(recording: Recording) -> NDArray[np.int64]:
+def deep_steps(recording: Recording) -> NDArray[np.int64]:
     """Steps in which any rank was looked into with torch's profiler: the others waited for it."""
     found = [t["step"][((t["flags"] & FLAG_DEEP) != 0) & (t["count"] == 1)] for t in recording.steps.values()]
     return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from advisor.analysis.beginnings import ColdEpoch, cold_epoch, run_ahead_rows
-from advisor.analysis.steady import RankSteps, warm_up_rows
+from advisor.analysis.steady import RankSteps, deep_steps, warm_up_rows
 from advisor.core.analysis import Stall
 from advisor.core.format import duration
 from advisor.core.recording import Recording
@@ -66,6 +66,7 @@ def segments(recording: Recording, steps: Mapping[int, RankSteps], stalls: tuple
     begun = own.keep(own.step < cold.next_step) if cold is not None else own  # a cold epoch is no warm-up
     found = [*_warm_up(begun, origin), *_epochs(own, origin, cold), *_epoch_starts(own, origin)]
     found += _spans(recording, rank, origin)
+    found += _deep_windows(recording, rank, origin)
     found += [Segment("stall", s.t_s - s.stalled_s, s.t_s, label="no rank moved") for s in stalls]
     return tuple(sorted(found, key=lambda segment: (segment.start_s, segment.end_s)))
 
@@ -124,6 +125,20 @@ def _epoch_starts(own: RankSteps, origin: int) -> list[Segment]:
             label += f", {duration(start_s)} of it to start the loader"
         found.append(Segment("epoch start", begin_s, begin_s + wait_s, number, number, label))
     return found[-_SEGMENTS_MAX:]
+
+
+def _deep_windows(recording: Recording, rank: int, origin: int) -> list[Segment]:
+    """Steps under torch's profiler, of this rank or of one that it waited for: a dip in the plot that is not the job's."""
+    rows = recording.steps[rank]
+    looked_into = rows[np.isin(rows["step"], deep_steps(recording)) & (rows["count"] == 1)]
+    found: list[Segment] = []
+    for row in np.sort(looked_into, order="step"):
+        first, last = int(row["step"]), int(row["step"])
+        start_s, end_s = ((int(row[name]) - origin) / 1e9 for name in ("t_start_ns", "t_end_ns"))
+        if found and found[-1].last_step == first - 1:
+            start_s, first = found[-1].start_s, found.pop().first_step or 0
+        found.append(Segment("deep window", start_s, end_s, first, last, "looked into with torch's profiler"))
+    return found
 
 
 def _spans(recording: Recording, rank: int, origin: int) -> list[Segment]:

@@ -99,7 +99,9 @@ class Capacity:
 class Segment:
     """A stretch of the run: warm-up, an epoch or its begin, an evaluation, a checkpoint, a change. Seconds since the job's start."""
 
-    kind: Literal["warm-up", "run-ahead", "epoch", "epoch start", "evaluation", "checkpoint", "change", "stall"]
+    kind: Literal[
+        "warm-up", "run-ahead", "epoch", "epoch start", "evaluation", "checkpoint", "deep window", "change", "stall"
+    ]
     start_s: float
     end_s: float
     first_step: int | None = None

@@ -147,7 +147,7 @@ def _band(segment: Segment, end_s: float) -> Markup:
     label = inert.one_line(segment.label or segment.kind, 60)
     kind = (
         segment.kind.replace(" ", "-")
-        if segment.kind in ("warm-up", "evaluation", "checkpoint", "change", "stall")
+        if segment.kind in ("warm-up", "deep window", "evaluation", "checkpoint", "change", "stall")
         else "epoch"
     )
     text = f"{label}: {fmt.clock(segment.start_s)} to {fmt.clock(segment.end_s)}"

@@ -18,7 +18,7 @@ from advisor.tui.phases import place
 
 _SEGMENT_MARKS = {
     "warm-up": "w", "run-ahead": "w", "epoch": "e", "epoch start": "s", "evaluation": "v", "checkpoint": "k",
-    "change": "!", "stall": "!",
+    "deep window": "d", "change": "!", "stall": "!",
 }  # fmt: skip
 
 

@@ -238,6 +238,8 @@ class Recorder:
         steps = min(
             account.steps_to_clock(), NOTED_NS // max(account.last_step_ns, 1), self.stamps.steps_to_read(account.step)
         )
+        if self.deep is not None:
+            steps = min(steps, self.deep.next_step - account.step)  # it begins at a step's begin, not at a tape's
         if steps > 0 and account.fewest_marks > 0:
             known: Any = self.loaders.get(account.last_loader)
             self.tape.start(account, steps, known and known["batch_size"])

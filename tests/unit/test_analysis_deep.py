@@ -47,6 +47,9 @@ def test_steps_of_a_window_are_not_the_jobs_on_no_rank(ranks: int) -> None:
     assert found.get("step.time_s") == pytest.approx(without.get("step.time_s"))
     assert found.budget.critical == pytest.approx(without.budget.critical)
     assert not found.changes and found.pulse is None
+    [segment] = [segment for segment in found.segments if segment.kind == "deep window"]
+    assert (segment.first_step, segment.last_step) == (10, 12)
+    assert segment.end_s - segment.start_s == pytest.approx(3.0, abs=0.01)
 
 
 def test_a_step_of_a_window_is_never_folded_with_others() -> None:
@@ -96,6 +99,12 @@ def test_without_a_window_the_way_to_one_is_told() -> None:
 def test_a_window_of_another_version_is_passed_over(data) -> None:
     found = analyse(recording({0: plan()}, events=(Event(FIRST_STEP_NS, "deep", 100, 0, data),), facts=GPU_FACTS))
     assert "deep" not in found.facts
+
+
+def test_in_a_merged_run_the_events_rank_counts() -> None:
+    moved = replace(event(looked_into(0)), rank=1)
+    found = analyse(recording({0: plan(), 1: plan()}, events=(moved,), facts=GPU_FACTS))
+    assert [w["rank"] for w in found.facts["deep"]] == [1] and found.get("kernel.window_steps", 1) == 2
 
 
 def test_of_several_windows_of_a_rank_the_last_counts() -> None:

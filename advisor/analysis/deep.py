@@ -1,10 +1,15 @@
-"""The deep windows of a run, as its agent read them from the ranks' traces, and the numbers that rules may ask of them."""
+"""The deep windows of a run, as its agent read them from the ranks' traces, and the numbers that rules may ask of them.
+
+While torch's profiler records, the host launches kernels more slowly: a step takes longer, and the GPU waits for launches where it would
+not have waited. What a step of the window took beyond a usual one is therefore taken from that wait, and shares are of a usual step.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from advisor.analysis.host import process_by_rank
+from advisor.core.analysis import JOB
 from advisor.core.kernels import CLASSES, IDLE_CAUSES, DeepWindow, window_from
 from advisor.core.recording import Recording
 
@@ -28,7 +33,12 @@ def deep_windows(
             found[rank] = replace(window, rank=rank)
     for window in found.values():
         if window.device == "cuda":
-            values.update({(name, f"rank:{window.rank}"): value for name, value in _values(window).items()})
+            values.update(
+                {
+                    (name, f"rank:{window.rank}"): value
+                    for name, value in _values(window, values.get(("step.time_s", JOB))).items()
+                }
+            )
     if not any(window.device == "cuda" for window in found.values()):
         on_gpu = any(recording.facts.get(p.pid, {}).get("cuda") for p in process_by_rank(recording.processes).values())
         without = "no deep window was opened: run with --deep" if on_gpu else "no CUDA device: there are no kernels"
@@ -36,11 +46,13 @@ def deep_windows(
     return tuple(found[rank] for rank in sorted(found))
 
 
-def _values(window: DeepWindow) -> dict[str, float]:
+def _values(window: DeepWindow, usual_s: float | None) -> dict[str, float]:
+    """`usual_s`: a step that nobody looked into."""
+    step_s = min(window.step_s, usual_s) if usual_s else window.step_s
     whole = max(window.kernels_s, 1e-12)
     found: dict[str, float | None] = {
         "kernel.window_steps": float(window.steps),
-        "kernel.busy_share": None if window.busy_s is None else min(1.0, window.busy_s / window.step_s),
+        "kernel.busy_share": None if window.busy_s is None else min(1.0, window.busy_s / step_s),
         "kernel.tensor_core_share": window.tensor_core_share,
         "kernel.eligible_share": (window.classes.get("conv", 0.0) + window.classes.get("matmul", 0.0)) / whole,
         "kernel.launches": window.launches,
@@ -56,8 +68,8 @@ def _values(window: DeepWindow) -> dict[str, float]:
     }
     found.update({f"kernel.{kind}_share": window.classes.get(kind, 0.0) / whole for kind in CLASSES})
     if window.idle:
-        found["kernel.idle_share"] = sum(window.idle.values()) / window.step_s
-        found.update(
-            {f"kernel.idle_{cause}_share": window.idle.get(cause, 0.0) / window.step_s for cause in IDLE_CAUSES}
-        )
+        idle = dict.fromkeys(IDLE_CAUSES, 0.0) | dict(window.idle)
+        idle["launch"] = max(0.0, idle["launch"] - (window.step_s - step_s))
+        found["kernel.idle_share"] = min(1.0, sum(idle.values()) / step_s)
+        found.update({f"kernel.idle_{cause}_share": min(1.0, idle[cause] / step_s) for cause in IDLE_CAUSES})
     return {name: value for name, value in found.items() if value is not None}

@@ -64,7 +64,7 @@ _CAUSE_WORDS = {
     "input": "waiting for input",
     "copy": "copies",
     "sync": "after the host waited for it",
-    "launch": "waiting for launches",
+    "launch": "waiting for launches (which take longer while the profiler records)",
     "other": "streams waiting for each other",
 }
 

@@ -18,6 +18,8 @@ from advisor.core.kernels import CLASSES, IDLE_CAUSES, KERNEL_VALUES, DeepWindow
 from advisor.core.recording import Event, Recording
 from probes.rank.layout import FLAG_DEEP
 
+# steps of 10 ms, as those of the window
+TENTH = plan(input_wait=1, forward=3, backward=5, optimizer=1)
 GPU_FACTS = {100: {"rank": 0, "cuda": {"name": "NVIDIA A100-SXM4-80GB"}}}
 
 
@@ -63,7 +65,7 @@ def test_a_step_of_a_window_is_never_folded_with_others() -> None:
 
 
 def test_what_a_window_on_a_gpu_saw_are_values_of_its_rank() -> None:
-    found = analyse(recording({0: plan()}, events=(event(looked_into()),), facts=GPU_FACTS))
+    found = analyse(recording({0: TENTH}, events=(event(looked_into()),), facts=GPU_FACTS))
     assert found.value("kernel.window_steps", 0) == 2
     assert found.value("kernel.conv_share", 0) == pytest.approx(0.5)
     assert found.value("kernel.optimizer_share", 0) == pytest.approx(0.125)
@@ -75,6 +77,17 @@ def test_what_a_window_on_a_gpu_saw_are_values_of_its_rank() -> None:
     assert sum(found.value(f"kernel.{kind}_share", 0) for kind in CLASSES) == pytest.approx(1.0)
     assert {name for name, _ in found.values if name.startswith("kernel.")} <= set(KERNEL_VALUES) <= set(VALUES)
     assert "kernel.window_steps" not in found.missing
+
+
+@pytest.mark.parametrize(
+    ("usual_ms", "launch_share", "busy_share"), [(10, 0.2, 0.8), (9, 1 / 9, 8 / 9), (8, 0.0, 1.0), (20, 0.2, 0.8)]
+)
+def test_what_the_profiler_itself_slowed_down_is_no_wait_for_launches(usual_ms, launch_share, busy_share) -> None:
+    steps = plan(input_wait=0, forward=0, backward=usual_ms, optimizer=0)
+    found = analyse(recording({0: steps}, events=(event(looked_into()),), facts=GPU_FACTS))
+    assert found.value("kernel.idle_launch_share", 0) == pytest.approx(launch_share)
+    assert found.value("kernel.idle_share", 0) == pytest.approx(launch_share)
+    assert found.value("kernel.busy_share", 0) == pytest.approx(busy_share)
 
 
 def test_operators_of_a_cpu_are_shown_and_are_no_kernels() -> None:

@@ -80,18 +80,24 @@ class Inbox:
             self._db.execute("BEGIN IMMEDIATE")
 
 
-def sent_recordings(file: Path) -> list[Recording]:
-    """One for each node that sent its state; empty where there is no such file. Raises Unreadable where it is damaged or locked away."""
+def sent_recordings(file: Path, *, recent: int | None = None) -> list[Recording]:
+    """One for each node that sent its state, of all its frames or the most recent ones; empty where there is no such file.
+
+    Raises Unreadable where it is damaged or locked away.
+    """
     if not file.is_file():
         return []
     found = []
+    newest_first = "SELECT body FROM frames WHERE node = ? AND kind = ? ORDER BY n DESC LIMIT ?"
     try:
         with contextlib.closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True, timeout=5)) as db:
             db.execute("PRAGMA trusted_schema = OFF")
             for (node,) in db.execute("SELECT node FROM nodes ORDER BY node").fetchall():
-                bodies = "SELECT body FROM frames WHERE node = ? AND kind = ? ORDER BY n"
-                states = [body for (body,) in db.execute(bodies, (node, "state"))]
-                made = _recording(reversed(states), (body for (body,) in db.execute(bodies, (node, "steps"))))
+                states = [body for (body,) in db.execute(newest_first, (node, "state", -1))]
+                steps = [
+                    body for (body,) in db.execute(newest_first, (node, "steps", -1 if recent is None else recent))
+                ]
+                made = _recording(states, reversed(steps))
                 if made is not None:
                     found.append(made)
     except sqlite3.Error as error:

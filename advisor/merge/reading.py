@@ -17,6 +17,7 @@ from advisor.store.reader import read_recording
 from advisor.store.runs import list_runs, resolve_run
 from advisor.store.schema import FILE_NAME
 
+_RECENT_FRAMES = 30  # five minutes of each node are enough for a screen that is drawn anew every few seconds
 _GLANCE = 1  # step per rank: enough to tell whose run it is
 
 
@@ -41,7 +42,7 @@ def read_job(path: Path, *, recent_steps: int | None = None) -> Recording:
     own = read_recording(path, recent_steps=recent_steps)
     inbox = path / INBOX_NAME if path.is_dir() else path.with_name(INBOX_NAME)
     try:
-        return merge([own, *sent_recordings(inbox)])
+        return merge([own, *sent_recordings(inbox, recent=None if recent_steps is None else _RECENT_FRAMES)])
     except Unreadable as why:
         reason = f"what other nodes sent cannot be read: {why}"
         gap = ProbeGap("node", "job", reason, "merge the nodes' own run files: rn50-advisor report FOLDER")

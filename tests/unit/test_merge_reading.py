@@ -12,7 +12,7 @@ from test_merge_frames import frames_of
 
 from advisor.core.errors import NotARun
 from advisor.core.recording import Recording
-from advisor.merge.inbox import INBOX_NAME, Inbox
+from advisor.merge.inbox import INBOX_NAME, Inbox, sent_recordings
 from advisor.merge.reading import read_job, resolve_job, written_files
 from advisor.store.bundle import make_bundle
 from advisor.store.writer import RunWriter
@@ -100,6 +100,18 @@ def test_what_other_nodes_sent_is_part_of_the_run_that_they_sent_it_to(tmp_path:
     inbox.close()
     assert [node.host for node in read_job(folder).nodes] == ["a", "b"]
     assert sorted(read_job(folder, recent_steps=5).steps) == [0, 1, 2, 3]
+
+
+def test_a_screen_reads_the_latest_that_other_nodes_sent_and_no_more(tmp_path: Path) -> None:
+    _, own = two_nodes({rank: plan(400) for rank in range(2)})
+    inbox = Inbox(tmp_path)
+    node = inbox.node_of("b")
+    for kind, body in frames_of(own):
+        inbox.put(node, kind, body)
+    inbox.close()
+    whole, recent = (sent_recordings(tmp_path / INBOX_NAME, recent=n)[0].steps[1] for n in (None, 1))
+    assert recent.size < whole.size
+    assert [int(rows["step"][-1] + rows["count"][-1]) for rows in (whole, recent)] == [400, 400]
 
 
 def test_an_inbox_that_cannot_be_read_costs_nobody_the_run(tmp_path: Path, nodes: list[Recording]) -> None:

@@ -26,16 +26,16 @@ from rules.reading import luck_of_the_heap, model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _TELLING = 0.3  # of the skew
+_MOSTLY = 0.6  # of the steps
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     skew, step, late = a.value("comm.skew_s"), a.value("step.time_s"), a.by_rank("comm.late_share")
     kept = a.by_rank("comm.kept_waiting_s")
-    by = kept if sum(kept.values()) > 0 else late
-    rank = max(late, key=lambda r: by.get(r, 0.0))
-    # a rank that a quota holds back in bursts is late in some steps only, but then it is it that costs the time
-    costs = kept.get(rank, 0.0) / sum(kept.values()) if sum(kept.values()) > 0 else 0.0
-    persistent = late[rank] >= t["late"] or (late[rank] >= t["often"] and costs >= t["costs"])
+    rank = max(kept, key=lambda r: kept[r])
+    # not how often: a rank that a quota holds back in bursts is late in some steps only, but then it is it that costs the time
+    costs = kept[rank] / skew if skew > 0 else 0.0
+    persistent = late[rank] >= t["late"] and costs >= t["costs"]
     if persistent:
         skew -= luck_of_the_heap(a, rank)
     level = severity(skew / step)
@@ -46,8 +46,9 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     evidence = [Evidence("comm.skew_s", skew, "s", line * step, f"{100 * skew / step:.0f} % of the step")]
     if persistent:
         phase = max(a.excess[rank], key=lambda p: a.excess[rank][p])
-        bursts = "" if late[rank] >= t["late"] else ", in bursts"
-        evidence.append(Evidence("comm.late_share", late[rank], "", t["late"], f"rank {rank} comes last{bursts}"))
+        bursts = "" if late[rank] >= _MOSTLY else ", in bursts"
+        note = f"rank {rank} comes last{bursts}: {100 * costs:.0f} % of the waiting is for it"
+        evidence.append(Evidence("comm.late_share", late[rank], "", t["late"], note))
         evidence.append(Evidence("phase", phase, "", None, f"it loses the time in: {PHASE_TITLES[phase]}"))
         evidence += _held_up(a, rank, skew)
         title, fix = (
@@ -105,15 +106,14 @@ RULE = rule(
     __name__,
     "ranks wait for a straggler",
     check,
-    needs=("step.time_s", "comm.skew_s", "comm.late_share"),
+    needs=("step.time_s", "comm.skew_s", "comm.late_share", "comm.kept_waiting_s"),
     thresholds={
         "skew": Threshold(0.15, "two sound ranks on one CPU host were seen a tenth of a step apart"),
         "rotating_skew": Threshold(0.25, "ranks that share cores take turns without anything being wrong"),
-        "late": Threshold(0.6, "with two ranks chance gives each one half"),
-        "often": Threshold(0.25, "of the steps: a rank under a quota was the last in 0.3 to 0.7 of them"),
+        "late": Threshold(0.25, "of the steps: a rank under a quota was the last in 0.3 to 0.7 of them"),
         "costs": Threshold(
             0.85,
-            "of the waiting: one rank's quota, data, compute or stalls caused 0.87 to 1.0 of it, ranks that take turns 0.5 to 0.8",
+            "of the waiting: one rank's quota, data, compute or stalls caused 0.87 to 1.0 of it, ranks that take turns mostly 0.5 to 0.8",
         ),
     },
 )

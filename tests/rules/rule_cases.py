@@ -67,6 +67,10 @@ def job(
         "comm.wire_s": wire_s,
         **(values or {}),
     }
+    often = plain.get("comm.late_share") or late or dict.fromkeys(own, 1.0)
+    if "comm.skew_s" in plain:
+        each = plain["comm.skew_s"] / max(sum(often.values()), 1e-9)
+        plain.setdefault("comm.kept_waiting_s", {number: each * share for number, share in often.items()})
     for name, value in plain.items():
         scoped = {JOB: value} if not isinstance(value, Mapping) else {f"rank:{n}": v for n, v in value.items()}
         found.update({(name, scope): float(v) for scope, v in scoped.items()})
@@ -240,9 +244,8 @@ def com002(
     For `faults` of these seconds the kernel serves rank 1's page faults.
     """
     own = {0: rank(1.0 - skew), 1: rank()}
-    share = late / (late + other) if costs is None else costs
-    kept = {0: (1.0 - share) * skew, 1: share * skew}
-    values = {"comm.skew_s": skew, "comm.kept_waiting_s": kept, "step.system_s": {0: 0.01, 1: 0.01 + faults}}
+    kept = {} if costs is None else {"comm.kept_waiting_s": {0: (1.0 - costs) * skew, 1: costs * skew}}
+    values = {"comm.skew_s": skew, **kept, "step.system_s": {0: 0.01, 1: 0.01 + faults}}
     return job(own, late={0: other, 1: late}, values=values, **more)
 
 

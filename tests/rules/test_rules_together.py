@@ -72,7 +72,7 @@ def test_own_threads_are_not_other_processes() -> None:
 
 def test_a_rank_that_waits_for_its_own_threads_is_no_slow_rank() -> None:
     crowded = host_jobs.cpu005(own={0: rank(0.5), 1: rank(1.0)}, late={1: 0.95})
-    judgement = judged(replace(crowded, values={**crowded.values, ("comm.skew_s", "job"): 0.5}))
+    judgement = judged(replace(crowded, values={**crowded.values, **KEPT_WAITING}))
     assert causes(judgement) == {"CPU005": None, "CMP007": "CPU005", "COM002": "CPU005"}
 
 
@@ -142,6 +142,11 @@ def _plain(analysis: Analysis) -> dict[str, dict[int, float]]:
     return found
 
 
+KEPT_WAITING = {
+    ("comm.skew_s", "job"): 0.5,
+    ("comm.kept_waiting_s", "rank:0"): 0.0,
+    ("comm.kept_waiting_s", "rank:1"): 0.5,
+}
 SOUND_RANKS = {
     "gpu.memory_watched": {0: 60, 1: 60},
     "gpu.alloc_retries": {0: 0, 1: 0},
@@ -154,7 +159,7 @@ SOUND_RANKS = {
 
 def test_a_throttled_gpu_is_the_root_of_its_slow_rank_and_of_the_waiting() -> None:
     hot = gpu_jobs.gpu001(clock=600.0, slow=0.5, late={0: 0.0, 1: 0.95})
-    judgement = judged(replace(hot, values={**hot.values, ("comm.skew_s", "job"): 0.5}))
+    judgement = judged(replace(hot, values={**hot.values, **KEPT_WAITING}))
     assert causes(judgement) == {"GPU001": None, "CMP007": "GPU001", "COM002": "GPU001"}
     assert judgement.verdict.rule == "GPU001" and judgement.findings[0].scope.gpus == (1,)
 
@@ -210,6 +215,8 @@ def test_a_healthy_job_gives_no_finding() -> None:
         "memory.headroom_mb": 9000.0,
         "step.epoch_start_s": {0: 0.01, 1: 0.01},
         "epoch.starts": {0: 2.0, 1: 2.0},
+        "start.total_s": 5.0,
+        "run.duration_s": 1000.0,
         "fetch.behind_s": {0: 0.005, 1: 0.005},
         "fetch.slow_ratio": {0: 1.3, 1: 1.3},
         "shm.used_share": 0.2,

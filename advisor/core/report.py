@@ -239,6 +239,17 @@ class Report:
         return document
 
 
+def nodes_shown(report: Report, most: int) -> list[NodeStrip]:
+    """In their order: of too many the lost ones, the one that the job's values are of, and those that keep others waiting."""
+    late = {strip.rank: strip.late_share or 0.0 for strip in report.ranks}
+
+    def weight(node: NodeStrip) -> tuple[bool, bool, float]:
+        return node.lost_after_s is not None, node.shown, max((late.get(rank, 0.0) for rank in node.ranks), default=0.0)
+
+    chosen = sorted(report.nodes, key=weight, reverse=True)[:most]
+    return [node for node in report.nodes if node in chosen]
+
+
 def plain_values(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         plain = {f.name: plain_values(getattr(value, f.name)) for f in fields(value)}

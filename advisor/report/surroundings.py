@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from advisor.core import format as fmt
-from advisor.core.kernels import without_windows
 from advisor.core.loader_words import without_loaders
 from advisor.core.pace_words import with_pace_in_words
-from advisor.core.report import GpuStrip, HostStrip, NodeStrip, Report
-from advisor.core.roofline import without_roofline
+from advisor.core.report import GpuStrip, HostStrip, NodeStrip, Report, nodes_shown
 from advisor.core.sample_cost import without_samples
 from advisor.core.told import without_told
 from advisor.report.gpu_words import in_words
+
+NODES_SHOWN = 16
 
 
 def pairs(report: Report) -> list[tuple[str, str]]:
@@ -26,8 +26,11 @@ def pairs(report: Report) -> list[tuple[str, str]]:
 
 
 def nodes(report: Report) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Of a job on several hosts each one's name, its ranks, how its clock is known, and what was seen of it last."""
-    return [(node.host, [*_node(node, report), *(host(node.strip) if node.strip else [])]) for node in report.nodes]
+    """Of a job on several hosts (of many those that matter) each one's name, ranks and clock, and what was seen of it last."""
+    chosen = nodes_shown(report, NODES_SHOWN)
+    told = [(node.host, [*_node(node, report), *(host(node.strip) if node.strip else [])]) for node in chosen]
+    left = len(report.nodes) - len(chosen)
+    return [*told, *([("…", [("not listed", f"{left} more hosts, in the JSON report")])] if left else [])]
 
 
 def _node(node: NodeStrip, report: Report) -> list[tuple[str, str]]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from textual.content import Content
 
 from advisor.core.format import DASH, bytes_, duration, number, numbers, percent, rate
-from advisor.core.report import HostStrip, NodeStrip, Report
+from advisor.core.report import HostStrip, NodeStrip, Report, nodes_shown
 from advisor.tui.draw import Part, fit, line, meter, muted
 from advisor.tui.gpus import fraction, why_not
 from advisor.tui.panel import Panel
 
 _LABEL, _TEXT = 9, 28
+_NODES_SHOWN = 8
 ALARM_PCT = 5.0  # the share from which rules speak of steal and throttling
 
 
@@ -69,7 +70,12 @@ class HostPanel(Panel):
 
     def draw(self, report: Report, width: int) -> list[Content]:
         if report.nodes:
-            return [self._node(node, width) for node in report.nodes]
+            chosen = nodes_shown(report, _NODES_SHOWN)
+            left = len(report.nodes) - len(chosen)
+            return [
+                *(self._node(node, width) for node in chosen),
+                *([line(muted(f"… {left} more hosts"))] if left else []),
+            ]
         host = report.host
         if host is None:
             return [line(muted("not measured: no host probe has reported")), *why_not(report, ("cpu", "mem"), width)]

@@ -54,3 +54,12 @@ def test_a_report_of_an_older_advisor_has_no_hosts(report: Report) -> None:
     for rank in document["ranks"]:
         del rank["host"]
     assert from_json(document).nodes == ()
+
+
+def test_of_many_hosts_the_lost_and_the_late_are_listed(report: Report) -> None:
+    many = [NodeStrip(f"n{number}", (10 + number,)) for number in range(50)]
+    many[40] = replace(many[40], lost_after_s=3.0)
+    text = " ".join(render(replace(report, nodes=(*many, *report.nodes)), "text").split())
+    assert "n40 ranks 50" in text and "by exchanges of gradients" in text
+    assert "36 more hosts, in the JSON report" in text
+    assert "n49" not in text

@@ -1,0 +1,60 @@
+"""A deep window in real training on the CPU: what it sees, and that neither numbers, output nor the job's own profiler notice it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cli_process import advisor
+from test_recorder_jobs import rings, run, steps
+
+from advisor.run.asking import ask
+from advisor.store.reader import read_recording
+from probes.rank.layout import FLAG_DEEP
+
+pytestmark = pytest.mark.torch
+
+SEEDED = Path(__file__).resolve().parents[1] / "jobs" / "seeded.py"
+# a 3x3 convolution of 4 channels over 6x6 outputs, weight gradient only beside it, and a linear layer of 144x4 with both gradients
+FLOPS = 8 * (2 * (2 * 4 * 36 * 27) + 3 * (2 * 144 * 4))
+
+
+def test_two_steps_of_a_job_are_seen_and_the_job_is_the_same_bit_by_bit(tmp_path: Path) -> None:
+    command = [sys.executable, str(SEEDED), "1"]
+    alone = subprocess.run(command, capture_output=True, check=True, timeout=120)
+    watched = advisor(
+        "run", "--deep", "--no-tui", "--run-dir", tmp_path, "--name", "deep", "--", *command, cwd=tmp_path
+    )
+    assert watched.returncode == 0 and watched.stdout == alone.stdout
+    assert b"profiler_start" not in watched.stderr and b"Kineto" not in watched.stderr
+    [folder] = tmp_path.glob("*-deep")
+    recording = read_recording(folder)
+    assert not [gap for gap in recording.gaps if gap.metric.startswith("kernel.window")]
+    [event] = [event for event in recording.events if event.kind == "deep"]
+    assert (event.data["device"], event.data["first_step"], event.data["steps"]) == ("cpu", 10, 2)
+    assert event.data["classes"].keys() >= {"conv", "matmul", "norm", "elementwise", "optimizer", "input"}
+    assert event.data["flops"] == FLOPS and event.data["precision"] == "fp32"
+    assert 0 < sum(event.data["classes"].values()) <= event.data["step_s"] and event.data["cost_s"] > 0
+    assert json.loads(gzip.decompress((folder / event.data["trace"]).read_bytes()))["traceEvents"]
+    assert not list(folder.glob("deep-*.json"))
+    table = recording.steps[0]
+    assert table["step"][(table["flags"] & FLAG_DEEP) != 0].tolist() == [10, 11, 12]
+
+
+@pytest.mark.parametrize(("style", "opened"), [("begins", False), ("meets", True)])
+def test_the_jobs_own_profiler_sees_what_it_would_have_seen(tmp_path: Path, style: str, opened: bool) -> None:
+    folder = tmp_path / "rings"
+    folder.mkdir()
+    ask(folder, tmp_path)
+    watched = run("profiled.py", style, folder=folder)
+    assert watched.returncode == 0, watched.stderr
+    assert watched.stdout == "2 2 False\n", "two steps, and no mark of ours"
+    assert not list(folder.glob("error-*")) and len(steps(rings(folder)[0])) >= 19
+    [facts] = folder.glob("facts-*.json")
+    told = json.loads(facts.read_text())["deep"]
+    assert (told["state"], told["reason"]) == ("refused", "the job has a profiler of its own")
+    assert ("start_s" in told) is opened  # and gave way

@@ -48,6 +48,7 @@ class Sender:
         self._token = token
         self._post = post
         self._period_s = period_s
+        self._look_s = min(_LOOK_S, period_s)
         self._who = secrets.token_hex(16).encode()
         self._waiting: deque[tuple[str, bytes]] = deque(maxlen=_KEPT_FRAMES)
         self._socket: socket.socket | None = None
@@ -71,7 +72,7 @@ class Sender:
     def _run(self) -> None:
         try:
             due_s = time.monotonic() + self._period_s
-            while not self._ending.wait(_LOOK_S):
+            while not self._ending.wait(self._look_s):
                 now_s = time.monotonic()
                 if now_s >= due_s or self._outbox.urgent:
                     self._gather(now_s)

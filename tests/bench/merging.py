@@ -35,7 +35,8 @@ from probes.rank.layout import COMM_FIELDS, KIND_COMM, KIND_STEP, STEP_FIELDS  #
 
 TOKEN = b"0123456789abcdef0123456789abcdef"
 _SECOND = 1_000_000_000
-_SOUND = ("cpu.steal", "psi.", "mem.swap", "mem.oom")  # counters that stand still on a sound host
+_GPU_LEVELS = ("gpu.util_pct", "gpu.power_w", "gpu.temp_c", "gpu.sm_clock_mhz", "gpu.mem_used_bytes")
+_SOUND = ("cpu.steal", "psi.", "mem.swap", "mem.oom", "cgroup.", "gpu.")  # counters that stand still on a sound host
 _LISTEN = """
 import sys, time
 from pathlib import Path
@@ -170,16 +171,16 @@ class Sent:
     def _samples(self) -> list[Sample]:
         host = [m for m, about in SAMPLES.items() if about.scope.split("|")[0] in ("host", "job")]
         of_rank = [m for m, about in SAMPLES.items() if about.scope == "pid" and m.startswith("cgroup.")]
-        ranks = [
-            Sample(m, f"pid:{1000 + n}", float(self.random.integers(1 << 40)))
-            for m in of_rank
-            for n in range(self.a.ranks)
-        ]
+        ranks = [Sample(m, f"pid:{1000 + n}", float(n * 1000003)) for m in of_rank for n in range(self.a.ranks)]
         gpus = [m for m, about in SAMPLES.items() if about.scope == "gpu"][:30]
         return [
             *(Sample(m, "host", 0.0 if m.startswith(_SOUND) else float(self.random.random() * 1e6)) for m in host),
             *ranks,
-            *(Sample(m, f"gpu:{n}", float(self.random.integers(10_000))) for m in gpus for n in range(self.a.ranks)),
+            *(
+                Sample(m, f"gpu:{n}", float(self.random.integers(60, 90)) if m in _GPU_LEVELS else 0.0)
+                for m in gpus
+                for n in range(self.a.ranks)
+            ),
         ]
 
 

@@ -109,7 +109,7 @@ def test_the_state_of_a_node_arrives_whole(tmp_path: Path) -> None:
     assert found.samples["cpu.cores", "host"].value.tolist() == [8.0]
 
 
-@pytest.mark.parametrize("step_ms", [1000, 100, 20, 2])
+@pytest.mark.parametrize("step_ms", [1000, 100, 5])
 def test_a_rank_takes_two_kilobytes_in_ten_seconds_whatever_its_pace(step_ms: int) -> None:
     random = np.random.default_rng(3)
     steps = 10_000 // step_ms

@@ -105,20 +105,18 @@ def _bucket_evidence(a: Analysis, bucket: float | None, t: Thresholds) -> tuple[
 
 
 def _fix(a: Analysis) -> Fix:
+    calls = a.by_rank("collectives.megabytes")
+    megabytes = a.get("comm.megabytes") or max(calls.values(), default=0.0)
+    cap = f"bucket_cap_mb={max(1, math.floor(megabytes / _BUCKETS))}"
     if largest_model(a) is None:
         return Fix(
             "wrap the model in DistributedDataParallel and drop the loop that averages gradients",
-            "model = torch.nn.parallel.DistributedDataParallel(model)",
+            f"model = torch.nn.parallel.DistributedDataParallel(model, {cap})",
             _where(a),
             "small change",
         )
-    megabytes = max(1, math.floor((a.get("comm.megabytes") or 0.0) / _BUCKETS))
-    return Fix(
-        f"bucket_cap_mb={megabytes}: gradients leave in about {_BUCKETS} parts",
-        f"DistributedDataParallel(..., bucket_cap_mb={megabytes})",
-        wrapped_at(a),
-        "one line",
-    )
+    title = f"{cap}: gradients leave in about {_BUCKETS} parts"
+    return Fix(title, f"DistributedDataParallel(..., {cap})", wrapped_at(a), "one line")
 
 
 RULE = rule(

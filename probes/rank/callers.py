@@ -51,11 +51,9 @@ def described(frame: FrameType, kind: int, group: Any) -> dict[str, Any]:
 def _library(frame: FrameType) -> str:
     code = frame.f_code
     first = frame.f_locals.get(code.co_varnames[0]) if code.co_varnames else None
-    # the class that the function belongs to, or its module: a script may well be called train_syncbn.py
+    # the class that the function belongs to; a script may well be called train_syncbn.py
     owners = getattr(code, "co_qualname", "").rpartition("<locals>.")[2].split(".")[:-1]
     if any(_NORM_NAMES.search(name) for name in (*owners, type(first).__name__)):
-        return NORM
-    if _NORM_NAMES.fullmatch(os.path.splitext(os.path.basename(code.co_filename))[0]):
         return NORM
     package = _PACKAGE.search(code.co_filename)
     if package is None and not code.co_filename.startswith(_torchs_folder()):

@@ -251,7 +251,7 @@ def test_the_line_that_calls_is_kept_and_who_called_for_it(job):
         ("/job/train.py", ""),
         ("/job/train_syncbn.py", ""),
         ("/home/me/torch/fsdp/train.py", ""),
-        ("/job/sync_batchnorm.py", "SyncBatchNorm"),
+        ("/job/syncbn.py", ""),
         ("/env/lib/python3.11/site-packages/torch/nn/modules/_functions.py", "SyncBatchNorm"),
         ("/env/lib/python3.11/site-packages/torch/distributed/fsdp/_runtime_utils.py", "FSDP"),
         ("/env/lib/python3.11/site-packages/torch/distributed/optim/zero_redundancy_optimizer.py", "ZeRO"),

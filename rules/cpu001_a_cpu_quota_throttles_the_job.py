@@ -22,6 +22,7 @@ import numpy as np
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
+from advisor.core.format import numbers
 from advisor.core.step_model import StepModel
 from rules.reading import model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
@@ -50,7 +51,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         if len(ranks) == 1
         else "the job"
         if len(ranks) == len(model.own)
-        else "ranks " + ", ".join(map(str, ranks))
+        else f"ranks {numbers(ranks)}"
     )
     first = ranks[0]
     return Finding(

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
+from advisor.core.format import numbers
 from advisor.core.gpus import Gpu
 from rules.rule import Threshold, Thresholds, confidence, rule
 
@@ -30,7 +31,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     gpus = {rank: gpu for gpu in a.gpu_view.used for rank in gpu.ranks}
     return Finding(
         rule=RULE.id,
-        title=f"{'Ranks' if len(far) > 1 else 'Rank'} {', '.join(map(str, far))} bound far from the GPU",
+        title=f"{'Ranks' if len(far) > 1 else 'Rank'} {numbers(far)} bound far from the GPU",
         severity="low",
         confidence=confidence(a, cap=0.8),
         seconds_per_step=0.0,

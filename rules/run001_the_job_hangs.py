@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from advisor.core.analysis import Analysis, Stall, StalledRank
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, Where
+from advisor.core.format import numbers
 from rules.rule import Threshold, Thresholds, rule
 
 _OF_HANGS = ("watchdog", "watchdog stuck", "late rank", "mismatched collectives")
@@ -106,7 +107,7 @@ def _advice(culprit: StalledRank, waiting: list[int], stall: Stall) -> str:
         return "compare the calls: all ranks wait, so some rank skipped this collective, or they called different ones"
     if culprit.waiting_in_collective:
         return f"compare the calls: rank {culprit.rank} has not come to the collective of the others, or called one too many"
-    others = f"; ranks {', '.join(map(str, waiting))} only wait for it" if waiting else ""
+    others = f"; ranks {numbers(waiting)} only wait for it" if waiting else ""
     return f"look at rank {culprit.rank}'s line{others}"
 
 

@@ -81,7 +81,7 @@ def triage(
     format_ = "md" if format_ == "markdown" else format_
     if bundle is not None and bundle.exists():
         raise AdvisorError(f"{bundle} exists", "name another file with --bundle")
-    interpreter = job_python(python)
+    interpreter = str(Path(job_python(python)).absolute())  # it is started in the scratch folder
     large = not quick and _agreed(yes=yes)
     named = ask() if metadata else None
     with scratch_folder(scratch) as folder:

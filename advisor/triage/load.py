@@ -6,7 +6,7 @@ import os
 import resource
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from probes.host.cgroup import CgroupReader, CgroupState
@@ -14,6 +14,7 @@ from probes.host.disk import DiskProbe
 from probes.host.memory import PRESSURE, parse_pressure_some
 from probes.host.procfs import CLOCK_TICKS, parse_cpu_list, read_text
 
+_SCHED_IDLE = 5
 _USER, _NICE, _SYSTEM, _IDLE, _IOWAIT, _IRQ, _SOFTIRQ, _STEAL = range(8)
 
 
@@ -29,6 +30,8 @@ class Moment:
     thermal_events: int | None
     pressure_s: dict[str, float]
     disk_bytes: dict[str, float]
+    # by pid, CPU seconds of processes that run only when nobody else wants to, as far as the fields of `cpu_s` count them as busy
+    yielding_s: dict[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,8 @@ class Stretch:
         grown = self._grown()
         if grown is None:
             return None
-        busy = grown[_USER] + grown[_SYSTEM] + grown[_IRQ] + grown[_SOFTIRQ] + (grown[_NICE] if self.niced else 0.0)
+        busy = grown[_USER] + grown[_SYSTEM] + grown[_IRQ] + grown[_SOFTIRQ]
+        busy += grown[_NICE] if self.niced else -self._yielded_s()
         return max(0.0, busy / self.seconds - self.own_cores)
 
     @property
@@ -85,6 +89,10 @@ class Stretch:
         """Read and written on these disks, by whomever."""
         return sum(self.after.disk_bytes.get(disk, 0.0) - self.before.disk_bytes.get(disk, 0.0) for disk in disks)
 
+    def _yielded_s(self) -> float:
+        before = self.before.yielding_s
+        return sum(max(0.0, now - before.get(pid, 0.0)) for pid, now in self.after.yielding_s.items())
+
     def _grown(self) -> tuple[float, ...] | None:
         if self.before.cpu_s is None or self.after.cpu_s is None:
             return None
@@ -113,6 +121,7 @@ class Watch:
             thermal_events=_thermal_events(self._root, self.cores),
             pressure_s=_pressure(self._root),
             disk_bytes=self._disk_bytes(),
+            yielding_s={} if self.niced else yielding_s(self._root),
         )
 
     def since(self, before: Moment) -> Stretch:
@@ -149,6 +158,22 @@ def cpu_times(text: str, cores: Collection[int]) -> tuple[float, ...] | None:
         if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in cores:
             rows.append([int(field) / CLOCK_TICKS for field in fields[:8]] + [0.0] * (8 - len(fields)))
     return tuple(sum(column) for column in zip(*rows, strict=True)) if rows else None
+
+
+def yielding_s(root: Path = Path("/")) -> dict[int, float]:
+    """Of niced processes their time in the kernel, which /proc/stat counts as anybody's; of SCHED_IDLE ones all of it."""
+    found = {}
+    for path in root.glob("proc/[0-9]*/stat"):
+        try:
+            text = path.read_bytes()
+            fields = text[text.rindex(b")") + 2 :].split()
+            user_s, system_s = (int(fields[place]) / CLOCK_TICKS for place in (11, 12))
+            niced, idle = int(fields[16]) > 0, int(fields[38]) == _SCHED_IDLE
+        except (OSError, ValueError, IndexError):
+            continue  # it has just ended
+        if niced or idle:
+            found[int(path.parent.name)] = system_s + (0.0 if niced else user_s)
+    return found
 
 
 def taken_from_us(others_cores: float, affinity_cores: int, allowed_cores: float) -> float:

@@ -17,7 +17,7 @@ from advisor.instances.metadata import Named
 from advisor.triage import links, memory, processor
 from advisor.triage.found import Found, Item, Setting, judged
 from advisor.triage.instance import gpu_count, instance
-from advisor.triage.load import Moment, Stretch, Watch, cpu_times, mean_others, taken_from_us
+from advisor.triage.load import Moment, Stretch, Watch, cpu_times, mean_others, taken_from_us, yielding_s
 from advisor.triage.runner import _disturbed
 
 PID = os.getpid()
@@ -137,6 +137,23 @@ def test_others_are_what_is_busy_and_not_ours() -> None:
 def test_who_gives_way_takes_nothing_unless_we_give_way_too() -> None:
     assert stretch(nice=20.0).others_cores == 0.0
     assert stretch(nice=20.0, niced=True).others_cores == pytest.approx(2.0)
+
+
+def test_who_runs_only_when_nobody_else_wants_to_is_told_by_its_process(tmp_path: Path) -> None:
+    def line(pid: int, nice: int, policy: int) -> str:
+        fields = ["0"] * 53
+        fields[3], fields[14], fields[15], fields[19], fields[41] = "S", "500", "100", str(nice), str(policy)
+        return f"{pid} (a (b) c) " + " ".join(fields[3:]) + "\n"
+
+    tasks = {7: (0, 0), 8: (19, 0), 9: (0, 5), 10: (19, 5)}
+    root = write_tree(tmp_path, {f"proc/{pid}/stat": line(pid, *of) for pid, of in tasks.items()})
+    tick = 1 / os.sysconf("SC_CLK_TCK")
+    assert yielding_s(root) == pytest.approx({8: 100 * tick, 9: 600 * tick, 10: 100 * tick})
+    before, after = moment(0.0, cpu=(0.0,) * 8), moment(10.0, 0.0, (20.0, *(0.0,) * 7))
+    given_way = replace(after, yielding_s={9: 15.0})
+    assert Stretch(before, after).others_cores == pytest.approx(2.0)
+    assert Stretch(before, given_way).others_cores == pytest.approx(0.5)
+    assert Stretch(replace(before, yielding_s={9: 12.0}), given_way).others_cores == pytest.approx(1.7)
 
 
 def test_steal_and_throttling_are_shares() -> None:

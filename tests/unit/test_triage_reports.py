@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import sys
 import tarfile
 from html.parser import HTMLParser
 from pathlib import Path
@@ -137,6 +139,12 @@ def test_the_format_is_asked_for_or_told_by_the_name(monkeypatch: pytest.MonkeyP
     assert invoke(monkeypatch, made(), "--format", "markdown")[1].startswith("# ▲ fix a setting")
     target = tmp_path / "x.html"
     assert invoke(monkeypatch, made(), "-o", str(target))[1] == "" and "<!DOCTYPE html>" in target.read_text()
+
+
+def test_the_interpreter_is_named_from_the_root_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its program is started in the scratch folder."""
+    given = os.path.relpath(sys.executable)
+    assert Path(invoke(monkeypatch, made(), "--python", given)[2][0].python).is_absolute()
 
 
 def test_nothing_large_is_done_unless_somebody_agreed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -183,6 +183,14 @@ def set_precision(precision: str) -> None:
     torch.backends.cudnn.benchmark = True
 
 
+def has_bf16_units() -> bool:
+    """By the flags that the kernel shows of the CPU: x86 with AVX-512 or AMX, Arm."""
+    with contextlib.suppress(OSError):
+        flags = Path("/proc/cpuinfo").read_text().split()
+        return any(flag in flags for flag in ("avx512_bf16", "amx_bf16", "bf16"))
+    return False
+
+
 def probe() -> dict[str, Any]:
     """What there is to train on."""
     cuda = torch.cuda.is_available()
@@ -192,6 +200,7 @@ def probe() -> dict[str, Any]:
         "torchvision": torchvision.__version__,
         "models": torchvision.models.list_models(module=torchvision.models),
         "cuda": torch.version.cuda or "",
+        "bf16_units": has_bf16_units(),
         "names": [torch.cuda.get_device_name(n) for n in range(count)],
         "capability": list(torch.cuda.get_device_capability(0)) if cuda else None,
         "memory_bytes": [torch.cuda.get_device_properties(n).total_memory for n in range(count)],

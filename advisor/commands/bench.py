@@ -200,16 +200,16 @@ def _plan(
     from advisor.bench import machine as machines
     from advisor.bench.plan import Plan
 
-    supported = machines.precisions_of(found)
+    possible = machines.possible_precisions(found)
     chosen = tuple(dict.fromkeys(precisions.split(","))) if precisions else None
-    if chosen and (unknown := [name for name in chosen if name not in supported]):
-        raise UsageError(f"{unknown[0]} is not for this device", f"it has units for {', '.join(supported)}")
+    if chosen and (unknown := [name for name in chosen if name not in possible]):
+        raise UsageError(f"{unknown[0]} is not for this device", f"it can be asked for {', '.join(possible)}")
     count = len(found.names) or 1
     if devices and found.device == "cuda" and devices[-1] > count:
         raise UsageError(f"{devices[-1]} devices were asked for, and there are {count}")
     layouts = {"both": (True, False), "last": (True,), "first": (False,), None: (True,) if quick else (True, False)}
     usual = batch or machines.usual_batch(found.device, image_size)
-    kept = tuple(p for p in supported if chosen is None or p in chosen)
+    kept = tuple(p for p in possible if p in (chosen or machines.precisions_of(found)))
     if quick and chosen is None:
         kept = tuple(dict.fromkeys(("tf32" if "tf32" in kept else "fp32", kept[min(2, len(kept) - 1)])))
     return Plan(

@@ -14,7 +14,7 @@ from bench_samples import A100, OPTIONS, cell, machine, measured, setting
 
 from advisor.bench.conclude import against, conclude, judge, scaling, slower_than, sweeps
 from advisor.bench.launch import Bench, run_logged
-from advisor.bench.machine import precisions_of, seen, usual_batch, usual_batches, usual_devices
+from advisor.bench.machine import possible_precisions, precisions_of, seen, usual_batch, usual_batches, usual_devices
 from advisor.bench.plan import Plan, carry_out, doublings, knee
 from advisor.bench.rate import rate_of
 from advisor.core.benchmark import Benchmark, Cell, Setting, parse_benchmark
@@ -211,7 +211,7 @@ def test_any_other_file_is_no_result(text: str) -> None:
 
 
 def told(**given: Any) -> dict[str, Any]:
-    versions = {"torch": "2.9", "torchvision": "0.24", "cuda": "12.8", "models": ["resnet50"]}
+    versions = {"torch": "2.9", "torchvision": "0.24", "cuda": "12.8", "models": ["resnet50"], "bf16_units": False}
     return {"names": [], "capability": None, "memory_bytes": [], **versions, **given}
 
 
@@ -231,7 +231,9 @@ def test_a_device_is_asked_for_what_it_has_units_for(capability: tuple[int, int]
 
 def test_without_a_gpu_the_cpu_trains_and_only_where_it_may() -> None:
     found = seen(told(), "auto")
-    assert found.device == "cpu" and precisions_of(found) == ("fp32", "bf16")
+    assert found.device == "cpu" and precisions_of(found) == ("fp32",)
+    assert possible_precisions(found) == ("fp32", "bf16"), "slow, but somebody may want to know how slow"
+    assert precisions_of(seen(told(bf16_units=True), "auto")) == ("fp32", "bf16")
     assert seen(told(names=["GPU"], capability=[9, 0], memory_bytes=[1]), "cpu").names == ()
     with pytest.raises(UsageError, match="no CUDA device"):
         seen(told(), "cuda")

@@ -94,6 +94,7 @@ TOLD = {
     "capability": None,
     "memory_bytes": [],
     "models": ["resnet50", "vgg19"],
+    "bf16_units": True,
 }
 Run = Callable[..., Result]
 

@@ -97,7 +97,7 @@ def scaling(cells: Sequence[Cell]) -> tuple[Scaling, ...]:
                 one.batch,
                 one.data,
                 tuple(cell.setting.devices for cell in measured),
-                tuple(_ratio(cell, alone, per=cell.setting.devices) for cell in measured),
+                (Estimate(1.0, 1.0, 1.0), *(_ratio(cell, alone, per=cell.setting.devices) for cell in measured[1:])),
             )
         )
     return tuple(found)

@@ -84,6 +84,9 @@ def _devices(made: Benchmark) -> list[str]:
         most, efficiency = line.devices[-1], line.efficiency[-1].value
         setting = Setting(line.precision, line.channels_last, line.batch, most, line.data)
         cell = next(cell for cell in made.cells if cell.setting == setting)
+        if made.machine.device == "cpu":  # they share the cores that one has alone: nobody can expect more
+            said.append(f"{most} ranks make {100 * most * efficiency:.0f} % of what one makes ({_short(setting)})")
+            continue
         text = f"{most} devices reach {100 * efficiency:.0f} % of {most} single ones ({_short(setting)})"
         said.append(text + (_because(cell) if efficiency < EFFICIENCY_MIN else ""))
     return said

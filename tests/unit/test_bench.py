@@ -120,8 +120,14 @@ def test_efficiency_is_a_devices_rate_over_that_of_one_alone() -> None:
     [line] = scaling(cells)
     assert line.devices == (1, 4)
     assert [e.value for e in line.efficiency] == pytest.approx([1.0, 0.8])
-    assert line.efficiency[1].lo < 0.8 < line.efficiency[1].hi
+    assert line.efficiency[0] == Estimate(1.0, 1.0, 1.0) and line.efficiency[1].lo < 0.8 < line.efficiency[1].hi
     assert scaling(cells[1:]) == (), "without one device alone there is nothing to compare with"
+
+
+def test_ranks_on_one_cpu_are_not_held_against_cores_of_their_own() -> None:
+    cells = [measured(setting("fp32", True, 32, ranks), rate) for ranks, rate in ((1, 100.0), (2, 95.0))]
+    said = conclude(machine("cpu"), OPTIONS, cells, made_unix_s=0.0).sentences
+    assert any("2 ranks make 95 % of what one makes" in s for s in said) and not any("single ones" in s for s in said)
 
 
 def test_what_others_measured_stands_beside_a_cell_of_a_known_gpu_only() -> None:

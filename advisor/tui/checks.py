@@ -10,11 +10,9 @@ from typing import Any
 from textual.content import Content
 
 from advisor.core.format import DASH, bytes_, duration, number, share
-from advisor.core.kernels import without_windows
 from advisor.core.loader_words import without_loaders
 from advisor.core.pace_words import with_pace_in_words
 from advisor.core.report import Report
-from advisor.core.roofline import without_roofline
 from advisor.core.sample_cost import sample_table, without_samples
 from advisor.core.storage import storage_rows
 from advisor.core.told import without_told

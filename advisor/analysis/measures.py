@@ -1,0 +1,243 @@
+"""What is measured over the steady steps: values of the job and of its ranks, the model of a step, and what follows from both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from advisor.analysis.batch_sizes import batch_values
+from advisor.analysis.budget import Account, account
+from advisor.analysis.capacities import Seen, capacities
+from advisor.analysis.collecting import collecting_values
+from advisor.analysis.collectives import collective_values, wire_values
+from advisor.analysis.copying import copy_values
+from advisor.analysis.delivery import delivery_values
+from advisor.analysis.epochs import cold_values, epoch_values
+from advisor.analysis.feeding import worker_model
+from advisor.analysis.gpu_memory import gpu_memory
+from advisor.analysis.gpus import gpu_values
+from advisor.analysis.habits import habit_values
+from advisor.analysis.host import (
+    Window,
+    cpu_values,
+    process_by_rank,
+    quota_values,
+)
+from advisor.analysis.loading import Loading, loading_of
+from advisor.analysis.memory_shortage import shortage_values
+from advisor.analysis.pacing import pace_values
+from advisor.analysis.references import reference_values
+from advisor.analysis.steady import RankSteps
+from advisor.analysis.storage import storage_values
+from advisor.analysis.threads import thread_values
+from advisor.analysis.transforms import sample_cost
+from advisor.core.analysis import JOB, LoaderFacts, training_loader
+from advisor.core.gpus import Gpu, GpuMemoryTrend
+from advisor.core.pace import Habits
+from advisor.core.recording import Recording
+from advisor.core.report import Capacity, Throughput
+from advisor.core.sample_cost import SampleCost
+from advisor.core.stats import beyond_others
+from advisor.core.step_model import StepModel
+from advisor.core.storage import DataMount
+from advisor.core.worker_model import WorkerModel
+from probes.rank.layout import FLAG_CLOCKED
+
+Values = dict[tuple[str, str], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What is known of a run before anything is measured; at least one rank has steady steps."""
+
+    recording: Recording
+    everything: Mapping[int, RankSteps]
+    steady: Mapping[int, RankSteps]
+    loaders: tuple[LoaderFacts, ...]
+    mount: DataMount | None
+    devices: tuple[Gpu, ...]
+    ways: Habits
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    accounts: Account | None = None
+    model: StepModel | None = None
+    workers: WorkerModel | None = None
+    stages: tuple[Capacity, ...] = ()
+    creeps: tuple[GpuMemoryTrend, ...] = ()
+    cost: SampleCost | None = None
+
+
+def measure(around: Around, values: Values, missing: dict[str, str]) -> Measured:
+    """Fills in `values`, and in `missing` why some are not there. Later ones build on earlier ones."""
+    recording, everything, steady, loaders = around.recording, around.everything, around.steady, around.loaders
+    accounts = account(steady, recording.gpu_steps, recording.comm, recording.collectives)
+    window = _window(recording, steady)
+    _host_values(recording, window, values)
+    model = _model(accounts, values, recording)
+    loading = {rank: loading_of(recording, steps, training_loader(loaders, rank)) for rank, steps in steady.items()}
+    _step_values(steady, accounts, values)
+    _loading_values(loading, loaders, values, missing)
+    values.update(epoch_values(recording, steady, loaders) | cold_values(recording, everything))
+    values.update(delivery_values(recording, everything, steady, loaders, missing))
+    _drop_unclocked(recording, values, missing)
+    cost = sample_cost(recording, steady, loaders, values, missing)
+    _comm_values(recording, steady, accounts, values, missing)
+    values.update(thread_values(window) | shortage_values(window))
+    values.update(collecting_values(recording, steady, accounts) | copy_values(recording, steady, missing))
+    values.update(habit_values(recording, around.ways, missing) | batch_values(recording, steady, missing))
+    values.update(pace_values(recording, steady, around.ways, missing))
+    values.update(reference_values(recording, accounts.budget, values, missing))
+    made = throughput(accounts, steady, values.get(("step.samples", JOB))).samples_per_s
+    values.update(gpu_values(window, around.devices, missing, made))
+    held, creeps = gpu_memory(recording, steady, around.devices)
+    values.update(held)
+    values.update(storage_values(window, everything, around.mount, values, missing))
+    workers = worker_model(recording, steady, loading, model=model, loaders=loaders, values=values)
+    seen = Seen(recording, steady, loading, accounts, model, loaders, values, missing, workers)
+    stages = capacities(seen, values.get(("step.samples", JOB)))
+    return Measured(accounts, model, workers, stages, creeps, cost)
+
+
+def throughput(accounts: Account | None, steady: Mapping[int, RankSteps], samples: float | None) -> Throughput:
+    if accounts is None or accounts.step_s <= 0:
+        return Throughput(None, None, samples, len(steady))
+    per_second = 1.0 / accounts.step_s
+    return Throughput(samples * per_second * len(steady) if samples else None, per_second, samples, len(steady))
+
+
+def _window(recording: Recording, steady: Mapping[int, RankSteps]) -> Window:
+    return Window(
+        recording, min(int(s.start_ns[0]) for s in steady.values()), max(int(s.end_ns[-1]) for s in steady.values())
+    )
+
+
+def _model(accounts: Account, values: Values, recording: Recording) -> StepModel:
+    cores = values.get(("cpu.job_cores", JOB))
+    return StepModel(
+        step_s=accounts.step_s,
+        own=accounts.own,
+        wire_s=accounts.wire_s or 0.0,
+        job_cpu_s=None if cores is None else cores * accounts.step_s,
+        allowed_cores=values.get(("cpu.allowed_cores", JOB)),
+        hosts=max(1, len(recording.nodes)),
+    )
+
+
+def _host_values(recording: Recording, window: Window, values: Values) -> None:
+    for name, value in cpu_values(window).items():
+        values[name, JOB] = value
+    for rank, process in process_by_rank(recording.processes).items():
+        for name, value in quota_values(window, process).items():
+            values[name, f"rank:{rank}"] = value
+
+
+def _step_values(steady: Mapping[int, RankSteps], accounts: Account, values: Values) -> None:
+    values["step.time_s", JOB] = accounts.step_s
+    values["step.steady", JOB] = min(float(s.count.sum()) for s in steady.values())
+    for rank, steps in steady.items():
+        own, scope = accounts.own[rank], f"rank:{rank}"
+        if steps.fed:
+            values["step.epoch_start_s", scope] = min(_epoch_start_s(steps), own["input_wait"])
+            values["step.input_wait_s", scope] = own["input_wait"] - values["step.epoch_start_s", scope]
+            values["step.gap_s", scope] = own["gap"]
+        forward = (
+            own["forward"] if steps.fed else 0.0
+        )  # it may be a fetch; a rank that computes slower shows it in the rest
+        values["step.compute_s", scope] = forward + own["backward"] + own["optimizer"]
+        values["step.evaluation_s", scope] = own["gap.evaluation"]
+        values["step.checkpoint_s", scope] = own["gap.checkpoint"]
+        values["step.own_s", scope] = sum(own.values())
+        for name in ("gc", "run_delay"):
+            values[f"step.{name}_s", scope] = steps.per_step(name)
+        clocked = (steps.count == 1) & ((steps.flags & FLAG_CLOCKED) != 0)
+        if clocked.any():
+            values["step.system_s", scope] = float(steps.columns["compute_system"][clocked].mean())
+        samples = steps.per_step("samples")
+        if samples > 0:
+            values["step.samples", scope] = samples
+    ranks = [values[name, scope] for name, scope in values if name == "step.samples"]
+    if ranks:
+        values["step.samples", JOB] = sum(ranks) / len(ranks)
+
+
+def _epoch_start_s(steps: RankSteps) -> float:
+    """What the first fetch of an epoch takes beyond a usual one, per step; nothing where each step begins an epoch."""
+    first, waits, count = steps.epoch_start, steps.columns["input_wait"], steps.count
+    if first.all():
+        return 0.0
+    usual = waits[~first].sum() / count[~first].sum()
+    return max(0.0, float((waits[first].sum() - usual * count[first].sum()) / count.sum()))
+
+
+def _loading_values(
+    loading: Mapping[int, Loading | None], loaders: tuple[LoaderFacts, ...], values: Values, missing: dict[str, str]
+) -> None:
+    for rank, made in loading.items():
+        loader, scope = training_loader(loaders, rank), f"rank:{rank}"
+        if loader is not None and loader.library:
+            missing["loader.workers"] = missing["fetch.wall_s"] = f"{loader.library} makes the batches: out of sight"
+            continue
+        if loader is not None:
+            values["loader.workers", scope] = float(loader.num_workers)
+            if loader.mount is not None and loader.mount.get("network") is not None:
+                values["data.network_mount", scope] = float(bool(loader.mount["network"]))
+        elif made is not None:
+            values["loader.workers", scope] = float(made.workers)
+        if made is None:
+            missing["fetch.wall_s"] = "no batch was seen being made: another framework's loader, or tensors in memory"
+            continue
+        wall = max(made.wall_s, 1e-9)
+        values["fetch.wall_s", scope] = made.wall_s
+        values["fetch.cpu_share", scope] = min(1.0, made.cpu_s / wall)
+        values["fetch.delay_share", scope] = min(1.0, made.delay_s / wall)
+        values["fetch.blocked_share", scope] = min(1.0, made.blocked_s / wall)
+        values["fetch.read_mb", scope] = made.read_bytes / 1e6
+        values["fetch.read_mb_per_s", scope] = made.read_bytes / 1e6 / wall
+        if made.system_s is not None:
+            values["fetch.system_share", scope] = min(1.0, made.system_s / wall)
+        if made.busy_share is not None:
+            values["loader.busy_share", scope] = made.busy_share
+
+
+def _drop_unclocked(recording: Recording, values: Values, missing: dict[str, str]) -> None:
+    """Where the kernel keeps no run-queue delay, the zeros in the steps are no measurement, nor is what is derived from them."""
+    for rank, process in process_by_rank(recording.processes).items():
+        if recording.facts.get(process.pid, {}).get("run_delay", True):
+            continue
+        for name in ("step.run_delay_s", "fetch.delay_share", "fetch.blocked_share"):
+            values.pop((name, f"rank:{rank}"), None)
+            missing[name] = (
+                "the kernel keeps no run-queue delay (schedstat): waiting for a core cannot be told from waiting for data"
+            )
+
+
+def _comm_values(
+    recording: Recording,
+    steady: Mapping[int, RankSteps],
+    accounts: Account,
+    values: Values,
+    missing: dict[str, str],
+) -> None:
+    ranks = len(accounts.own)
+    values.update(collective_values(recording, steady))
+    if ranks < 2:
+        missing["comm.wire_s"] = missing["comm.skew_s"] = "one rank: nothing to communicate"
+        return
+    if accounts.wire_s is None or not accounts.late_share:
+        why = "no DistributedDataParallel stamps its collectives here, and none that holds a rank is called from Python"
+        missing["comm.wire_s"] = missing["comm.skew_s"] = why
+        return
+    values["comm.wire_s", JOB] = accounts.wire_s
+    values["comm.skew_s", JOB] = accounts.skew_s
+    if accounts.span_s is not None:
+        values["comm.span_s", JOB] = accounts.span_s
+    beyond = beyond_others({rank: sum(phases.values()) for rank, phases in accounts.own.items()})
+    for rank, share in accounts.late_share.items():
+        values["comm.late_share", f"rank:{rank}"] = share
+        values["comm.kept_waiting_s", f"rank:{rank}"] = accounts.kept_waiting_s.get(rank, 0.0)
+        values["comm.excess_s", f"rank:{rank}"] = beyond[rank]
+    for rank, seconds in accounts.exposed.items():
+        values["comm.exposed_s", f"rank:{rank}"] = seconds
+    values.update(wire_values(recording, wire_s=accounts.wire_s, span_s=accounts.span_s))

@@ -11,8 +11,8 @@ from advisor.core.feed import Feed
 from advisor.core.gpus import GPU_VALUES, GpuView
 from advisor.core.kernels import KERNEL_VALUES
 from advisor.core.nccl import NcclFacts
-from advisor.core.pace import PACE_VALUES, Habits
 from advisor.core.out_of_memory import OutOfMemory
+from advisor.core.pace import PACE_VALUES, Habits
 from advisor.core.recording import Meta
 from advisor.core.report import (
     Budget,

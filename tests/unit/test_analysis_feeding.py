@@ -46,7 +46,7 @@ def test_waiting_is_reading_where_blocks_were_read() -> None:
 
 def test_a_disk_that_gives_no_more_is_shared_by_all_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     known = {("storage.read_mb_s", "job"): 1.0, ("storage.limit_mb_s", "job"): 1.0}
-    monkeypatch.setattr("advisor.analysis.analyse.storage_values", lambda *args: known)
+    monkeypatch.setattr("advisor.analysis.measures.storage_values", lambda *args: known)
     reading = rows(blocks=200)  # 12.8 kB a sample: 78 samples a second
     assert feed(fed(reading)).full_s == pytest.approx(8 * 0.0128)
     loaders = {100 + rank: {"loaders": [TRAIN]} for rank in (0, 1)}

@@ -185,6 +185,7 @@ def _gaps(nodes: Sequence[Node]) -> tuple[ProbeGap, ...]:
 def _node_gaps(nodes: Sequence[Node]) -> tuple[ProbeGap, ...]:
     found = []
     origin_ns = min(node.recording.meta.started_ns for node in nodes)
+    over = _meta(nodes).ended_ns is not None
     for node in nodes:
         meta = node.recording.meta
         if node.lost_ns is not None:
@@ -192,6 +193,11 @@ def _node_gaps(nodes: Sequence[Node]) -> tuple[ProbeGap, ...]:
             found.append(
                 ProbeGap("node", node.host, reason, "its agent or the way to it ended; its own run file may know more")
             )
+        elif over and not _over(node):
+            reason = (
+                f"the end of {node.host} was not seen: last heard of after {duration((meta.last_ns - origin_ns) / 1e9)}"
+            )
+            found.append(ProbeGap("node", node.host, reason, "its own run file may know more"))
         if node.number > 0 and meta.recording_stopped_ns is not None:
             found.append(ProbeGap("recording", node.host, meta.recording_stopped_reason or "recording stopped there"))
         if node.clock.basis == "wall clock":

@@ -154,7 +154,9 @@ def test_a_job_runs_while_a_node_of_it_does_and_fails_if_one_did() -> None:
     going = replace(second.meta, ended_ns=None, exit_code=None, last_ns=second.meta.last_ns + LATE_NS + SECOND)
     assert merge([first, replace(second, meta=going)]).meta.ended_ns is None
     nearly = replace(going, last_ns=second.meta.last_ns - SECOND)  # its agent was killed just before
-    assert merge([first, replace(second, meta=nearly)]).meta.ended_ns == first.meta.ended_ns
+    merged = merge([first, replace(second, meta=nearly)])
+    assert merged.meta.ended_ns == first.meta.ended_ns
+    assert any("the end of b was not seen" in gap.reason for gap in merged.gaps)
     failed = replace(second, meta=replace(second.meta, exit_code=1))
     assert merge([first, failed]).meta.exit_code == 1
 

@@ -31,7 +31,7 @@ from rules.reading import model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _BUCKETS = 6  # the last of them is left over; many more pay for each message's latency
-_WORST = 0.65  # of the exposed time that remains: the largest gradient may be the last to come, as that of an input layer
+_WORST = 0.65  # of the exposed time that remains: a large first layer has its gradient last
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:

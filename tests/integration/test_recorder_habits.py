@@ -1,0 +1,32 @@
+"""Looks at waits, precision and the model in a real training process, which cannot tell that they are there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from test_recorder_jobs import JOBS, rings, run
+
+pytestmark = pytest.mark.torch
+
+
+def test_a_job_is_looked_at_and_stays_what_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = run("habits.py")
+    monkeypatch.setenv("RN50_ADVISOR_SYNC_DEVICE", "cpu")
+    watched = run("habits.py", folder=tmp_path)
+    assert watched.returncode == alone.returncode == 0, watched.stderr
+    assert watched.stdout == alone.stdout and watched.stderr == alone.stderr
+    assert alone.stdout.splitlines()[-1] == "{True} 2 0", "workers have torch as it is, and nothing was compiled anew"
+    rings(tmp_path)
+    facts = json.loads(next(tmp_path.glob("facts-*.json")).read_text())
+    line = next(
+        n for n, text in enumerate((JOBS / "habits.py").read_text().splitlines(), 1) if "# in each step" in text
+    )
+    # the seed of workers is read back too, on the host
+    (item,) = [site for site in facts["syncs"]["sites"] if (site["call"], site["line"]) == ("item", line)]
+    assert (item["looks"], item["phase"]) == (facts["syncs"]["looks"], "gap")
+    assert facts["syncs"]["looks"] >= 3
+    assert (facts["conv"]["autocast"], facts["conv"]["weight_layout"]) == ("bfloat16", "channels_last")
+    assert facts["autocast"] == {"enabled": True, "device": "cpu", "dtype": "bfloat16"}
+    assert facts["model"]["layers"]["Conv2d"] == 1 and facts["data_parallel"][0]["devices"] == 0

@@ -13,7 +13,7 @@ from advisor.core.report import Throughput, from_json
 from advisor.report import render
 
 WORDS = """schema verdict job throughput step_time findings outcomes budget capacities segments timeline environment facts gaps
-overhead ranks host gpus worker_curve"""
+overhead ranks host gpus worker_curve nodes"""
 KEYS = WORDS.split()
 
 

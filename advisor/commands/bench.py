@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from advisor.commands import options
+from advisor.commands import options, showing
 from advisor.core.errors import AdvisorError, Regressed, UsageError
 from advisor.report import FORMATS
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from advisor.bench.plan import Measure, Plan
     from advisor.core.benchmark import Benchmark, Cell, Options, Setting
 
+_SHOWN = "advisor.report.benched"
 QUICK_S, USUAL_S = 3.0, 10.0
 _NUMBERS = re.compile(r"\d+(,\d+)*")
 
@@ -162,7 +163,7 @@ def bench(
     try:
         cells = _measure_all(plan, job.measure)
     except _Interrupted as cut:
-        _write(folder / "bench.json", _concluded(machine, asked, cut.cells), "json")
+        showing.write(_concluded(machine, asked, cut.cells), folder / "bench.json", "json", _SHOWN)
         click.echo(f"what was measured so far: {folder / 'bench.json'}", err=True)
         raise KeyboardInterrupt from None
     made = _concluded(machine, asked, cells)
@@ -171,8 +172,8 @@ def bench(
 
         made = put_beside(made, earlier, against.name)
     for output in (folder / "bench.json", *outputs):
-        _write(output, made, format_of(str(output)))
-    _show(made, format_)
+        showing.write(made, output, format_of(str(output)), _SHOWN)
+    showing.show(made, format_, None, _SHOWN)
     _judge(made, max_regression)
 
 
@@ -249,27 +250,6 @@ def _concluded(machine: Any, asked: Options, cells: Any) -> Benchmark:
     from advisor.bench.conclude import conclude
 
     return conclude(machine, asked, cells, made_unix_s=time.time())
-
-
-def _write(path: Path, made: Benchmark, format_: str) -> None:
-    from advisor.report.benched import render
-
-    try:
-        path.write_text(render(made, format_), encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise AdvisorError(f"cannot write {path}: {error.strerror or error}") from error
-
-
-def _show(made: Benchmark, format_: str) -> None:
-    import sys
-
-    from advisor.report import lines
-    from advisor.report.benched import render, text
-
-    if format_ == "text":
-        lines.paint(text.document(made), sys.stdout)
-    else:
-        sys.stdout.write(render(made, format_))
 
 
 def _judge(made: Benchmark, max_regression: float | None) -> None:

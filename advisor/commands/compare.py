@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
 
-from advisor.commands import options
-from advisor.core.errors import AdvisorError, NotComparable, Regressed, UsageError
-from advisor.report import FORMATS, SUFFIXES, format_of
+from advisor.commands import options, showing
+from advisor.core.errors import NotComparable, Regressed, UsageError
 
 
 @click.command
 @click.argument("runs", nargs=-1, required=True, metavar="RUN RUN...")
-@click.option("--format", "format_", type=click.Choice(FORMATS), help="Default: by the name after -o, else text.")
+@showing.format_option()
 @click.option(
     "--max-regression",
     type=click.FloatRange(min=0, max=100),
@@ -33,9 +31,7 @@ from advisor.report import FORMATS, SUFFIXES, format_of
     metavar="RUN",
     help="One more run of the first one's job, to measure that instead; may be given several times.",
 )
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file, not to stdout."
-)
+@showing.output_option
 @options.run_dir
 @options.config
 def compare(
@@ -63,12 +59,10 @@ def compare(
     from advisor.compare import load
     from advisor.config import load_config
     from advisor.merge.reading import read_job, resolve_job
-    from advisor.report.compared import render, wording
+    from advisor.report.compared import wording
 
     if len(runs) < 2:
         raise UsageError("compare needs two runs at least", "rn50-advisor compare BEFORE AFTER")
-    if format_ is None:
-        format_ = format_of(str(output)) if output is not None and output.suffix.lower() in SUFFIXES else "text"
     settings = load_config(config)
     paths = [resolve_job(run, run_dir) for run in (*runs, *repeated)]
     loaded = [
@@ -81,18 +75,7 @@ def compare(
         between_runs=None if between_runs is None else between_runs / 100,
         max_regression=None if max_regression is None else max_regression / 100,
     )
-    if output is not None:
-        try:
-            output.write_text(render(made, format_), encoding="utf-8", errors="replace")
-        except OSError as error:
-            raise AdvisorError(f"cannot write {output}: {error.strerror or error}") from error
-    elif format_ == "text":
-        from advisor.report import lines
-        from advisor.report.compared import text
-
-        lines.paint(text.document(made), sys.stdout)
-    else:
-        sys.stdout.write(render(made, format_))
+    showing.show(made, showing.chosen(format_, output), output, "advisor.report.compared")
     if made.gate is not None and made.gate.failed:
         raise Regressed(wording.gate(made))
     if made.gate is not None and made.gate.unjudged:

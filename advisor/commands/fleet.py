@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
 
-from advisor.commands import options
-from advisor.core.errors import AdvisorError, NotARun
-from advisor.report import FORMATS, SUFFIXES, format_of
+from advisor.commands import options, showing
+from advisor.core.errors import NotARun
 
 
 @click.command
 @click.argument("places", nargs=-1, required=True, metavar="DIR...", type=click.Path(path_type=Path, exists=True))
-@click.option("--format", "format_", type=click.Choice(FORMATS), help="Default: by the name after -o, else text.")
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file, not to stdout."
-)
+@showing.format_option()
+@showing.output_option
 @click.option(
     "--save-baseline", type=click.Path(path_type=Path, dir_okay=False), help="Keep what these machines have in common."
 )
@@ -55,11 +51,8 @@ def fleet(
     from advisor.fleet import baseline as baselines
     from advisor.fleet.rank import rank
     from advisor.fleet.read import read_all
-    from advisor.report import lines
-    from advisor.report.fleets import render, text, wording
+    from advisor.report.fleets import wording
 
-    if format_ is None:
-        format_ = format_of(str(output)) if output is not None and output.suffix.lower() in SUFFIXES else "text"
     stored = baselines.load(baseline) if baseline else None
     told, unread = read_all(places, load_config(config))
     if not told:
@@ -68,15 +61,7 @@ def fleet(
     made = rank(told, unread, stored=stored)
     if save_baseline is not None:
         baselines.save(save_baseline, [one for one in made.baselines if one.source == "fleet"])
-    if output is not None:
-        try:
-            output.write_text(render(made, format_), encoding="utf-8", errors="replace")
-        except OSError as error:
-            raise AdvisorError(f"cannot write {output}: {error.strerror or error}") from error
-    elif format_ == "text":
-        lines.paint(text.document(made), sys.stdout)
-    else:
-        sys.stdout.write(render(made, format_))
+    showing.show(made, showing.chosen(format_, output), output, "advisor.report.fleets")
     if made.outliers:
         from advisor.core.fleet import OutliersFound
 

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
 
-from advisor.commands import options
-from advisor.core.errors import AdvisorError
-from advisor.report import FORMATS, SUFFIXES, format_of, render
+from advisor.commands import options, showing
 
 
 @click.command
 @options.which_run
-@click.option("--format", "format_", type=click.Choice(FORMATS), help="Default: by the name after -o, else text.")
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file, not to stdout."
-)
+@showing.format_option()
+@showing.output_option
 @options.run_dir
 @options.config
 def report(run: str, format_: str | None, output: Path | None, run_dir: Path, config: Path | None) -> None:
@@ -37,17 +32,5 @@ def report(run: str, format_: str | None, output: Path | None, run_dir: Path, co
     from advisor.diagnose import diagnose
     from advisor.merge.reading import read_job, resolve_job
 
-    if format_ is None:
-        format_ = format_of(str(output)) if output is not None and output.suffix.lower() in SUFFIXES else "text"
     made = diagnose(read_job(resolve_job(run, run_dir)), load_config(config))
-    if output is not None:
-        try:
-            output.write_text(render(made, format_), encoding="utf-8", errors="replace")
-        except OSError as error:
-            raise AdvisorError(f"cannot write {output}: {error.strerror or error}") from error
-    elif format_ == "text":
-        from advisor.report import lines, text
-
-        lines.paint(text.document(made), sys.stdout)
-    else:
-        sys.stdout.write(render(made, format_))
+    showing.show(made, showing.chosen(format_, output), output, "advisor.report")

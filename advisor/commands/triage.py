@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
+from advisor.commands import showing
 from advisor.core.errors import AdvisorError
-from advisor.core.triage import Triage, TriageState
-from advisor.report import FORMATS, SUFFIXES, format_of
+from advisor.core.triage import TriageState
 
 EXIT_CODES: dict[TriageState, int] = {"keep": 0, "fix": 3, "hand-back": 4}
 
@@ -31,12 +31,8 @@ EXIT_CODES: dict[TriageState, int] = {"keep": 0, "fix": 3, "hand-back": 4}
 @click.option(
     "--python", metavar="PYTHON", help="The interpreter that runs your training. Default: python of your PATH."
 )
-@click.option(
-    "--format", "format_", type=click.Choice((*FORMATS, "markdown")), help="Default: by the name after -o, else text."
-)
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file, not to stdout."
-)
+@showing.format_option("markdown")
+@showing.output_option
 @click.option(
     "--bundle",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -76,9 +72,7 @@ def triage(
     from advisor.triage.runner import triage as examine
     from advisor.triage.scratch import scratch_folder
 
-    if format_ is None:
-        format_ = format_of(str(output)) if output is not None and output.suffix.lower() in SUFFIXES else "text"
-    format_ = "md" if format_ == "markdown" else format_
+    format_ = showing.chosen("md" if format_ == "markdown" else format_, output)
     if bundle is not None and bundle.exists():
         raise AdvisorError(f"{bundle} exists", "name another file with --bundle")
     interpreter = str(Path(job_python(python)).absolute())  # it is started in the scratch folder
@@ -87,7 +81,7 @@ def triage(
     with scratch_folder(scratch) as folder:
         setting = Setting(folder, interpreter, data, full=not quick, large=large, metadata=metadata, named=named)
         found = examine(setting, _tell)
-    _show(found, render(found, format_), format_, output)
+    showing.show(found, format_, output, "advisor.report.triaged")
     if bundle is not None:
         from advisor.triage.evidence import write_bundle
 
@@ -108,18 +102,3 @@ def _agreed(*, yes: bool) -> bool:
 
 def _tell(what: str, number: int, of: int) -> None:
     click.echo(f"[{number}/{of}] {what}", err=True)
-
-
-def _show(found: Triage, text: str, format_: str, output: Path | None) -> None:
-    if output is not None:
-        try:
-            output.write_text(text, encoding="utf-8", errors="replace")
-        except OSError as error:
-            raise AdvisorError(f"cannot write {output}: {error.strerror or error}") from error
-    elif format_ == "text":
-        from advisor.report import lines
-        from advisor.report.triaged import text as text_report
-
-        lines.paint(text_report.document(found), sys.stdout)
-    else:
-        sys.stdout.write(text)

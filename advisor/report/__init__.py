@@ -8,7 +8,7 @@ from pathlib import Path
 from advisor.core.errors import UsageError
 from advisor.core.report import Report
 
-# Each is a module of this package with `render(report) -> str`; jinja2 is loaded only for HTML, rich only for colour.
+# Each is a module of this package, and of those below it, with `render`; jinja2 is loaded only for HTML, rich only for colour.
 FORMATS = ("text", "json", "md", "html")
 SUFFIXES = {".txt": "text", ".json": "json", ".md": "md", ".markdown": "md", ".html": "html", ".htm": "html"}
 _MODULES = {"text": "text", "json": "json", "md": "markdown", "html": "html"}
@@ -16,9 +16,14 @@ _MODULES = {"text": "text", "json": "json", "md": "markdown", "html": "html"}
 
 def render(report: Report, format: str) -> str:
     """The whole report in one of `FORMATS`; the text has no trailing blank lines and ends with one newline."""
+    return rendered(__name__, report, format)
+
+
+def rendered(package: str, made: object, format: str) -> str:
+    """By the module of this package that is for the format. Raises UsageError on a format that is none."""
     if format not in FORMATS:
-        raise UsageError(f"unknown report format {format!r}", f"formats: {', '.join(FORMATS)}")
-    text: str = import_module(f"{__name__}.{_MODULES[format]}").render(report)
+        raise UsageError(f"unknown format {format!r}", f"formats: {', '.join(FORMATS)}")
+    text: str = import_module(f"{package}.{_MODULES[format]}").render(made)
     return text.rstrip("\n") + "\n"
 
 

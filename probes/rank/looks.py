@@ -194,7 +194,7 @@ class Look:
         try:
             self._find_size(values)
         except Exception:
-            pass
+            pass  # no size then: it stays -1, which is "unknown"
 
     def _find_size(self, values: Any) -> None:
         for value in list(values)[:10]:

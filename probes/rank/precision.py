@@ -12,6 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from .facts import TORCH, call_site
+from .standins import put
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,15 +112,15 @@ class Precision:
     def _stand_in(self, owner: Any, name: str, make: Callable[[Any, Callable[[], None]], Any]) -> None:
         """`make(original, put_back)` gives what stands there until `put_back` is called."""
         original = vars(owner)[name]
+        back: list[Callable[[], None]] = []
 
         def put_back() -> None:
-            if vars(owner).get(name) is ours:  # else the job has put something of its own there
-                setattr(owner, name, original)
+            back[0]()
 
         ours = functools.wraps(original)(make(original, put_back))
         ours.__annotations__ = {}
-        setattr(owner, name, ours)
-        self._undo.append(put_back)
+        back.append(put(owner, name, ours))
+        self._undo += back
 
     def _autocast(self, original: Any, put_back: Callable[[], None]) -> Any:
         grad_enabled = self._torch.is_grad_enabled

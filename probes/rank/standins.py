@@ -101,7 +101,7 @@ def install(look: Look, undo: list[Callable[[], None]], dataset: Any, makes: Any
     sequences: list[Any] = list({type(item) for item in several if parts.is_sequential(item)})
     for owner in sequences:
         watched = {id(item) for item in several if type(item) is owner}
-        _put(undo, owner, "__iter__", _walked(look, owner.__iter__, watched))
+        undo.append(put(owner, "__iter__", _walked(look, owner.__iter__, watched)))
     for each in found:
         if parts.is_folder(each):
             for name, reading in (
@@ -121,7 +121,7 @@ def _single(look: Look, undo: list[Callable[[], None]], transform: Any) -> None:
     if transform is None or parts.steps_of(transform) is not None or not written or not callable(transform):
         return
     look.names.number(transform, parts.TRANSFORM)  # its place is that of the method that stands there now
-    _put(undo, owner, "__call__", _timed(look, owner.__call__, transform))
+    undo.append(put(owner, "__call__", _timed(look, owner.__call__, transform)))
 
 
 def _timed(look: Look, original: Any, watched: Any) -> Any:
@@ -153,17 +153,23 @@ def _walked(look: Look, original: Any, watched: set[int]) -> Any:
 def _stand_in(undo: list[Callable[[], None]], owner: type, name: str, attribute: _Attribute) -> None:
     """Only where the class has nothing of that name itself: what stands there is the job's."""
     if not any(name in vars(base) for base in owner.__mro__):
-        setattr(owner, name, attribute)
-        undo.append(lambda: delattr(owner, name))
+        undo.append(put(owner, name, attribute))
 
 
-def _put(undo: list[Callable[[], None]], owner: Any, name: str, value: Any) -> None:
-    if name in vars(owner):
-        before = vars(owner)[name]
-        undo.append(lambda: setattr(owner, name, before))
-    else:
-        undo.append(lambda: delattr(owner, name))
+def put(owner: Any, name: str, value: Any) -> Callable[[], None]:
+    """Returns what brings back what stood there, unless the job has put something of its own there meanwhile."""
+    own, before = name in vars(owner), vars(owner).get(name)
+
+    def put_back() -> None:
+        if vars(owner).get(name) is not value:
+            return
+        if own:
+            setattr(owner, name, before)
+        else:
+            delattr(owner, name)
+
     setattr(owner, name, value)
+    return put_back
 
 
 def hide_frame(error: BaseException) -> None:

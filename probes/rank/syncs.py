@@ -19,7 +19,7 @@ from .facts import TORCH, call_frames
 from .layout import PHASES
 from .phases import CHECKPOINT, EVALUATION
 from .precision import compiled_frames
-from .standins import hide_frame
+from .standins import hide_frame, put
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -149,22 +149,9 @@ class Syncs:
             self._stand_in(getattr(torch.cuda, owner) if owner else torch.cuda, name)
 
     def _stand_in(self, owner: Any, name: str) -> None:
-        own = name in vars(owner)
         original = getattr(owner, name, None)
-        if original is None:
-            return
-        ours = StandIn(owner, name, original, self)
-        setattr(owner, name, ours)
-
-        def put_back() -> None:
-            if vars(owner).get(name) is not ours:
-                return  # the job has put something of its own there
-            if own:
-                setattr(owner, name, original)
-            else:
-                delattr(owner, name)
-
-        self._undo.append(put_back)
+        if original is not None:
+            self._undo.append(put(owner, name, StandIn(owner, name, original, self)))
 
     def _put_back(self) -> None:
         while self._undo:

@@ -67,6 +67,8 @@ class Tape:
     def start(self, account: Account, steps: int, batch_size: int | None) -> None:
         """Note the marks of so many steps, never of more, from the begin of a step."""
         self.thread = account.thread
+        if self.loader != account.last_loader:
+            self.elements = -1  # another loader's batches may hold as many elements in other samples
         self.loader = account.last_loader
         self.batch_size = batch_size
         self.fetch = (account, True, self.loader)

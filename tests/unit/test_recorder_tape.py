@@ -159,3 +159,14 @@ def test_a_usual_step_is_none_where_its_optimizer_is_another() -> None:
     assert rank.paper.flags[-1] & FLAG_CLOCKED == 0
     account.phase = GAP
     assert not account.take_usual_step(times, 4, ADAM)
+
+
+def test_a_batch_of_another_loader_is_counted_anew_though_it_holds_as_many_elements() -> None:
+    rank = Rank(taped=True)
+    rank.account.fewest_marks = 6
+    tape = rank.tape
+    for loader, counted in ((LOADER, -1), (LOADER, 768), (LOADER + 1, -1)):
+        rank.account.last_loader = loader
+        tape.start(rank.account, 2, None)
+        assert tape.elements == counted
+        tape.elements = 768

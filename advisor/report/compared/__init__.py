@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 from advisor.core.comparison import Comparison
-from advisor.core.errors import UsageError
-from advisor.report import FORMATS
-
-_MODULES = {"text": "text", "json": "json", "md": "markdown", "html": "html"}
+from advisor.report import rendered
 
 
 def render(comparison: Comparison, format: str) -> str:
     """The whole comparison in one of the report's formats; ends with one newline."""
-    if format not in FORMATS:
-        raise UsageError(f"unknown format {format!r}", f"formats: {', '.join(FORMATS)}")
-    text: str = import_module(f"{__name__}.{_MODULES[format]}").render(comparison)
-    return text.rstrip("\n") + "\n"
+    return rendered(__name__, comparison, format)

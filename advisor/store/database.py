@@ -82,8 +82,13 @@ def create_database(file: Path, meta: Mapping[str, Any]) -> sqlite3.Connection:
 
 
 def as_json(value: Any, *, drop_secret_names: bool = False) -> str:
-    """JSON text without secrets."""
-    return json.dumps(redact_json(value, drop_secret_names=drop_secret_names), default=str, ensure_ascii=False)
+    """JSON text without secrets; ASCII, so that arguments and names of any bytes come back as they were."""
+    return json.dumps(redact_json(value, drop_secret_names=drop_secret_names), default=str)
+
+
+def storable(text: str) -> str:
+    """As SQLite takes it: arguments, paths and names may hold bytes that are no text."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def meta_rows(values: Mapping[str, Any]) -> list[tuple[str, str]]:

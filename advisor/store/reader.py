@@ -29,10 +29,18 @@ _EXTRA_COLUMNS = {"steps": ("flags", "count"), "batches": ("flags", "pid")}
 # Ring tables are in order of arrival; batches arrive worker by worker and become a timeline only when sorted.
 _ORDER = {"steps": "t_start_ns", "batches": "t_end_ns", "spans": "t_start_ns", "looks": "t_end_ns", "parts": "t_end_ns"}
 _SAMPLE = np.dtype([("t_ns", np.int64), ("series", np.int64), ("value", np.float64)])
+_META_TYPES: Mapping[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("name", "cwd", "host", "advisor_version"), str),
+    **dict.fromkeys(("launch_error", "recording_stopped_reason"), (str, type(None))),
+    **dict.fromkeys(("started_ns", "last_ns"), int),
+    **dict.fromkeys(("ended_ns", "exit_code", "exit_signal", "recording_stopped_ns"), (int, type(None))),
+    **dict.fromkeys(("environment", "agent"), dict),
+    "started_unix_s": (int, float),
+}
 
 
-def read_recording(path: Path, *, recent_steps: int | None = None) -> Recording:
-    """The run in `path`: its folder, its run file, or a bundle. Raises NotARun.
+def read_recording(path: Path, *, recent_steps: int | None = None, shown_as: Path | None = None) -> Recording:
+    """The run in `path`: its folder, its run file, or a bundle. Raises NotARun, which speaks of `shown_as`.
 
     `recent_steps`: only the latest rows of each rank's tables, and of the samples those that belong to the same stretch
     of time (at most LIVE_SAMPLES), for the live screen.
@@ -40,14 +48,14 @@ def read_recording(path: Path, *, recent_steps: int | None = None) -> Recording:
     if path.is_file() and is_bundle(path):
         with tempfile.TemporaryDirectory(prefix="rn50-advisor-") as folder:
             return _read(unpack_bundle(path, Path(folder)), path, recent_steps)
-    return _read(path, path, recent_steps)
+    return _read(path, shown_as or path, recent_steps)
 
 
 def _read(path: Path, shown_path: Path, recent: int | None) -> Recording:
     with open_database(path) as db:
         try:
             return _recording(db, recent)
-        except (ValueError, TypeError, KeyError, OverflowError) as error:
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
             raise NotARun(f"{shown_path} is damaged: {error}") from error
 
 
@@ -63,7 +71,7 @@ def _recording(db: sqlite3.Connection, recent: int | None) -> Recording:
         since_ns = min((int(rows["t_start_ns"][0]) for rows in steps.values()), default=0)
     samples = _samples(db, since_ns)
     events = tuple(
-        Event(t_ns, kind, pid, rank, json.loads(data))
+        Event(t_ns, kind, pid, rank, _object(data))
         for t_ns, kind, pid, rank, data in db.execute("SELECT t_ns, kind, pid, rank, data FROM events ORDER BY t_ns")
     )
     latest = [int(series.t_ns[-1]) for series in samples.values()]
@@ -72,7 +80,7 @@ def _recording(db: sqlite3.Connection, recent: int | None) -> Recording:
     return Recording(
         meta=_meta(db, max(latest, default=0)),
         processes=_processes(db),
-        facts={pid: json.loads(value) for pid, value in db.execute("SELECT pid, value FROM facts")},
+        facts={pid: _object(value) for pid, value in db.execute("SELECT pid, value FROM facts")},
         steps=steps,
         gpu_steps=tables["gpu_steps"],
         comm=tables["comm"],
@@ -98,7 +106,15 @@ def _recording(db: sqlite3.Connection, recent: int | None) -> Recording:
 def _part_names(db: sqlite3.Connection) -> dict[int, Mapping[str, Any]]:
     if "part_names" not in table_names(db):
         return {}
-    return {part: json.loads(value) for part, value in db.execute("SELECT part, value FROM part_names")}
+    return {part: _object(value) for part, value in db.execute("SELECT part, value FROM part_names")}
+
+
+def _object(text: str) -> dict[str, Any]:
+    """Raises ValueError or TypeError: analysis takes for granted that these are mappings."""
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise TypeError(f"{text[:40]!r} is no JSON object")
+    return value
 
 
 def _ring_table(db: sqlite3.Connection, table: str, names: tuple[str, ...], recent: int | None) -> dict[int, Table]:
@@ -173,6 +189,9 @@ def _meta(db: sqlite3.Connection, latest_ns: int) -> Meta:
     empty: dict[str, Any] = {"name": "", "argv": (), "cwd": "", "host": "", "started_unix_s": 0.0, "started_ns": 0}
     known = {field.name: stored[field.name] for field in fields(Meta) if field.name in stored}
     values = {**empty, **known}
-    values["argv"] = tuple(values["argv"])
+    values["argv"] = tuple(str(word) for word in values["argv"])
+    for name, value in known.items():
+        if not isinstance(value, _META_TYPES.get(name, object)):
+            raise TypeError(f"{name} is {value!r}")
     values["last_ns"] = max(values.get("last_ns") or 0, values["started_ns"], latest_ns)
     return Meta(**values)

@@ -13,7 +13,7 @@ from typing import Any
 from advisor import __version__
 from advisor.core.metrics import ProbeGap, Sample
 from advisor.core.recording import Event, Process, Source
-from advisor.store.database import SET_META, as_json, create_database, give_lock_back, meta_rows, take_lock
+from advisor.store.database import SET_META, as_json, create_database, give_lock_back, meta_rows, storable, take_lock
 from advisor.store.failure import RecordingStopped, failure_reason
 from advisor.store.retention import Limits, Retention
 from advisor.store.schema import FILE_NAME, RING_TABLES
@@ -96,7 +96,8 @@ class RunWriter:
 
     def put_process(self, process: Process) -> None:
         p = process
-        row = (p.pid, p.first_seen_ns, p.role, p.rank, p.local_rank, p.worker, p.parent_pid, redact_text(p.command))
+        command = storable(redact_text(p.command))
+        row = (p.pid, p.first_seen_ns, p.role, p.rank, p.local_rank, p.worker, p.parent_pid, command)
         end = (p.ended_ns, p.exit_code, p.exit_signal, p.clean_exit, p.oom_killed)
         self._write(f"INSERT OR REPLACE INTO processes VALUES ({_marks(13)})", [row + end])
 
@@ -132,7 +133,7 @@ class RunWriter:
             series = self._series.get((sample.metric, sample.scope))
             if series is None:
                 series = self._series[sample.metric, sample.scope] = len(self._series) + 1
-                new.append((series, sample.metric, sample.scope))
+                new.append((series, sample.metric, storable(sample.scope)))
             if sample.value == sample.value:
                 rows.append((t_ns, series, sample.value))
         if new:
@@ -146,13 +147,14 @@ class RunWriter:
         self._retention.inserted("events", event.kind, 1)
 
     def put_gap(self, gap: ProbeGap) -> None:
-        self._write("INSERT OR REPLACE INTO gaps VALUES (?, ?, ?, ?)", [(gap.metric, gap.scope, gap.reason, gap.hint)])
+        row = tuple(storable(text) for text in (gap.metric, gap.scope, gap.reason, gap.hint))
+        self._write("INSERT OR REPLACE INTO gaps VALUES (?, ?, ?, ?)", [row])
 
     def put_source(self, source: Source) -> bool:
         """A file of the job's code, secrets masked; False for what cannot be masked and is not kept."""
         masked = redact_source(source.text)
         if masked is not None:
-            row = (source.path, source.sha256, masked, source.edited)
+            row = (storable(source.path), source.sha256, masked, source.edited)
             self._write("INSERT OR REPLACE INTO sources VALUES (?, ?, ?, ?)", [row])
         return masked is not None
 

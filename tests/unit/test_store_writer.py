@@ -16,7 +16,7 @@ from store_rows import MS, T0_NS, batch_row, comm_row, gpu_row, make_read_only, 
 
 from advisor.core.errors import AdvisorError, UsageError
 from advisor.core.metrics import ProbeGap, Sample
-from advisor.core.recording import Event, Process
+from advisor.core.recording import Event, Process, Source
 from advisor.store.reader import read_recording
 from advisor.store.retention import Limits
 from advisor.store.writer import RecordingStopped, RunWriter
@@ -90,6 +90,24 @@ def test_everything_put_comes_back(tmp_path: Path) -> None:
     assert recording.events == (event,)
     assert recording.gaps == gaps
     assert recording.positions == {1: ("backward", 1, 44)}
+
+
+def test_names_that_are_no_text_cost_nobody_the_recording(tmp_path: Path) -> None:
+    """Arguments and paths are bytes, and Python keeps those that are no UTF-8 as lone surrogates."""
+    odd = "bilder-\udce4"
+    writer = RunWriter.create(tmp_path / "run", meta={"argv": ["t.py", odd], "cwd": f"/{odd}"})
+    writer.put_process(Process(10, "rank", 0, 0, None, 9, f"python t.py {odd}", 6))
+    writer.put_facts(10, {"loaders": [{"root": odd}]})
+    writer.put_samples(20, [Sample("disk.read_bytes", odd, 1.5)])
+    writer.put_event(Event(50, "stall", 10, 0, {"stacks": [odd]}))
+    writer.put_gap(ProbeGap("mount", odd, odd, odd))
+    assert writer.put_source(Source(f"/{odd}.py", "0", f"name = {odd!r}\n"))
+    writer.close()
+    recording = read_recording(tmp_path / "run")
+    assert recording.meta.argv == ("t.py", odd) and recording.meta.cwd == f"/{odd}"
+    assert recording.facts[10]["loaders"] == [{"root": odd}]
+    assert recording.processes[0].command.startswith("python t.py bilder-")
+    assert len(recording.samples) == len(recording.events) == len(recording.gaps) == 1
 
 
 def test_only_the_owner_can_read_a_run_while_it_is_written_and_after(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from advisor.core.recording import Recording
 _NO_ELASTIC_ID = ("", "none")  # torchrun's default says nothing
 _LOCAL = ("127.0.0.1", "localhost", "::1", "0.0.0.0")
 # Agents of one job start when a scheduler or a person gets to them; within so long even a person has.
-_STARTS_WITHIN_S = 900.0
+STARTS_WITHIN_S = 900.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +45,17 @@ def identity_of(recording: Recording) -> Identity:
 
 def same_job(a: Identity, b: Identity) -> bool:
     """Whether both are nodes of one job: at the same time, no rank twice, and a common name; without names, parts of one world."""
-    together = a.began_unix_s <= b.last_unix_s + _STARTS_WITHIN_S and b.began_unix_s <= a.last_unix_s + _STARTS_WITHIN_S
-    near = abs(a.began_unix_s - b.began_unix_s) <= _STARTS_WITHIN_S
-    distinct = not set(a.ranks) & set(b.ranks)
+    together = a.began_unix_s <= b.last_unix_s + STARTS_WITHIN_S and b.began_unix_s <= a.last_unix_s + STARTS_WITHIN_S
+    near = abs(a.began_unix_s - b.began_unix_s) <= STARTS_WITHIN_S
+    distinct = not takes_place(a, b)
     parts = a.world_size == b.world_size and (a.world_size or 0) >= len(a.ranks) + len(b.ranks)
     one_world = not a.keys and not b.keys and parts and a.script == b.script != ""
     return together and near and distinct and (bool(a.keys & b.keys) or one_world)
+
+
+def takes_place(a: Identity, b: Identity) -> bool:
+    """Whether the one stands where the other does: with a rank of it, or on its host while nobody knows whose ranks are there."""
+    return bool(set(a.ranks) & set(b.ranks)) or (a.host == b.host and not (a.ranks and b.ranks))
 
 
 def _environments(recording: Recording) -> Iterator[Mapping[str, Any]]:

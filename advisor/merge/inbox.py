@@ -19,8 +19,9 @@ import numpy as np
 from advisor.core.metrics import ProbeGap
 from advisor.core.recording import Event, Meta, Process, Recording, Series, Table
 from advisor.merge.frames import SENT_TABLES, NotAFrame, received_table, unpacked
+from advisor.store.schema import NODES_NAME
 
-INBOX_NAME = "nodes.sqlite"
+INBOX_NAME = NODES_NAME
 _TABLES = (
     "CREATE TABLE nodes (node INTEGER PRIMARY KEY, who TEXT NOT NULL UNIQUE)",
     "CREATE TABLE frames (node INTEGER NOT NULL, kind TEXT NOT NULL, n INTEGER NOT NULL, body BLOB NOT NULL, "

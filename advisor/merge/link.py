@@ -79,6 +79,6 @@ def read_token(file: Path, *, make: bool) -> bytes:
 def parse_address(text: str) -> tuple[str, int]:
     """`host:port`, `[::1]:port`, or `:port` for every interface. Raises UsageError."""
     host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or not 0 <= int(port) < 1 << 16:
+    if not colon or not (port.isascii() and port.isdigit()) or not 0 <= int(port) < 1 << 16:
         raise UsageError(f"{text!r} is no address", "give HOST:PORT")
     return host.strip("[]"), int(port)

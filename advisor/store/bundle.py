@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import sqlite3
@@ -12,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from advisor.core.errors import AdvisorError, NotARun, UsageError
 from advisor.store.access import find_database, open_database, table_names
-from advisor.store.schema import FILE_NAME, OUTPUT_NAME
+from advisor.store.schema import FILE_NAME, NODES_NAME, OUTPUT_NAME
 from advisor.store.secrets import redact_text
 
 SUFFIX = ".tar.gz"
@@ -21,6 +22,7 @@ UNPACKED_BYTES_MAX = 2 << 30  # ten times what retention lets a run grow to
 _MEMBERS_MAX = 16
 _CHUNK_BYTES = 1 << 20
 _READ_BYTES_MAX = 1 << 22
+_WANTED = frozenset({FILE_NAME, NODES_NAME})
 
 
 class _Measured(gzip.GzipFile):
@@ -33,7 +35,7 @@ class _Measured(gzip.GzipFile):
 
 
 def make_bundle(run: Path, output: Path | None = None, *, force: bool = False, with_code: bool = False) -> Path:
-    """Writes `<run>.tar.gz` (or `output`): a consistent copy of the run file and the tail of the job's output, secrets masked.
+    """Writes `<run>.tar.gz` (or `output`): copies of the run file and of what other nodes sent, and the output's tail, secrets masked.
 
     The same run gives the same bytes. The files of the job's code that the run keeps stay out unless `with_code`: fixes in a report of
     the bundle then name file, line and arguments, but have no diff.
@@ -46,11 +48,14 @@ def make_bundle(run: Path, output: Path | None = None, *, force: bool = False, w
             copy = Path(temporary) / FILE_NAME
             with open_database(database) as db:
                 _copy_database(db, copy, with_code=with_code)
+            contents = {
+                FILE_NAME: copy.read_bytes(),
+                NODES_NAME: _copy_nodes(folder / NODES_NAME, Path(temporary) / NODES_NAME),
+                OUTPUT_NAME: _output_tail(folder / OUTPUT_NAME),
+            }
             with output.open("wb" if force else "xb") as file:
                 output.chmod(0o600)
-                _pack(
-                    file, folder.name, {FILE_NAME: copy.read_bytes(), OUTPUT_NAME: _output_tail(folder / OUTPUT_NAME)}
-                )
+                _pack(file, folder.name, contents)
     except FileExistsError:
         raise UsageError(f"{output} exists", "name another file with -o, or pass --force") from None
     except OSError as error:
@@ -67,26 +72,28 @@ def is_bundle(path: Path) -> bool:
 
 
 def unpack_bundle(bundle: Path, folder: Path) -> Path:
-    """Puts the run file of a bundle into `folder`, and nothing else of it; names inside the archive are never used as paths."""
-    target = folder / FILE_NAME
+    """Puts the run file of a bundle and what other nodes sent into `folder`; names inside the archive are never used as paths."""
     left = UNPACKED_BYTES_MAX
+    got: set[str] = set()
     try:
         with _Measured(bundle, "rb") as packed, tarfile.open(fileobj=packed, mode="r:") as archive:
             for _ in range(_MEMBERS_MAX):
                 member = archive.next()
-                if member is None:
+                if member is None or got == _WANTED:
                     break
                 left -= member.size
                 if left < 0:
-                    raise NotARun(
-                        f"{bundle} is no bundle of a run: it unpacks to more than {UNPACKED_BYTES_MAX >> 30} GiB"
-                    )
-                if member.isfile() and PurePosixPath(member.name).name == FILE_NAME:
-                    _extract(archive, member, target)
-                    return target
+                    raise tarfile.ReadError(f"it unpacks to more than {UNPACKED_BYTES_MAX >> 30} GiB")
+                name = PurePosixPath(member.name).name
+                if member.isfile() and name in _WANTED - got:
+                    _extract(archive, member, folder / name)
+                    got.add(name)
     except (tarfile.TarError, zlib.error, EOFError, OSError, ValueError) as error:
-        raise NotARun(f"{bundle} is no bundle of a run: {error}") from error
-    raise NotARun(f"{bundle} is no bundle of a run: there is no {FILE_NAME} in it")
+        if FILE_NAME not in got:
+            raise NotARun(f"{bundle} is no bundle of a run: {error}") from error
+    if FILE_NAME not in got:
+        raise NotARun(f"{bundle} is no bundle of a run: there is no {FILE_NAME} in it")
+    return folder / FILE_NAME
 
 
 def _copy_database(db: sqlite3.Connection, copy: Path, *, with_code: bool) -> None:
@@ -99,6 +106,22 @@ def _copy_database(db: sqlite3.Connection, copy: Path, *, with_code: bool) -> No
         target.execute("VACUUM")  # drops the room that retention has freed, and what was in it
     finally:
         target.close()
+
+
+def _copy_nodes(file: Path, copy: Path) -> bytes:
+    """Nothing where no other node sent anything; what is damaged goes along as it is, and a report of the bundle says so too."""
+    if not file.is_file():
+        return b""
+    try:
+        with (
+            contextlib.closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True, timeout=5)) as db,
+            contextlib.closing(sqlite3.connect(copy, isolation_level=None)) as target,
+        ):
+            db.backup(target)
+            target.execute("PRAGMA journal_mode = DELETE")
+    except sqlite3.Error:
+        return file.read_bytes()
+    return copy.read_bytes()
 
 
 def _output_tail(log: Path) -> bytes:

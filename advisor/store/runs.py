@@ -46,9 +46,12 @@ def resolve_run(argument: str, base: Path) -> Path:
 
     A name may be given with or without the time in front of it. Raises NotARun.
     """
-    path = Path(argument).expanduser()
-    if path.is_file() or (path / FILE_NAME).is_file():
-        return path
+    path = path_of(argument)
+    try:
+        if path.is_file() or (path / FILE_NAME).is_file():
+            return path
+    except OSError as error:
+        raise NotARun(f"{argument} cannot be read: {error.strerror or error}") from error
     runs = list_runs(base)
     if not runs:
         raise NotARun(f"{argument} is no run, and {base} holds none", "record one: rn50-advisor run -- COMMAND")
@@ -64,6 +67,13 @@ def resolve_run(argument: str, base: Path) -> Path:
     raise NotARun(
         f"{argument} is no run: neither a path nor the name of one in {base}", f"the newest is {runs[0].name}"
     )
+
+
+def path_of(argument: str) -> Path:
+    try:
+        return Path(argument).expanduser()
+    except RuntimeError:  # the home of nobody: then it is a name like any other
+        return Path(argument)
 
 
 def list_runs(base: Path) -> list[Path]:

@@ -24,6 +24,7 @@ from probes.rank.layout import (
 APPLICATION_ID = 0x52353041  # "R50A"
 USER_VERSION = 1
 FILE_NAME = "run.sqlite"
+NODES_NAME = "nodes.sqlite"  # what other nodes sent, in the run of the one that merges; see advisor.merge.inbox
 OUTPUT_NAME = "output.log"  # the job's output, kept only when the screen stood between it and the terminal
 
 

@@ -328,7 +328,7 @@ def test_an_address_is_a_host_and_a_port(text: str, address: tuple[str, int]) ->
     assert parse_address(text) == address
 
 
-@pytest.mark.parametrize("text", ["", "node0", "node0:", "node0:http", "node0:70000"])
+@pytest.mark.parametrize("text", ["", "node0", "node0:", "node0:http", "node0:70000", "node0:²"])
 def test_what_is_no_address_is_a_usage_error(text: str) -> None:
     with pytest.raises(UsageError):
         parse_address(text)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from nodes import two_nodes
@@ -12,9 +15,11 @@ from test_merge_frames import frames_of
 
 from advisor.core.errors import NotARun
 from advisor.core.recording import Recording
+from advisor.merge import reading
 from advisor.merge.inbox import INBOX_NAME, Inbox, sent_recordings
 from advisor.merge.reading import read_job, resolve_job, written_files
 from advisor.store.bundle import make_bundle
+from advisor.store.reader import read_recording
 from advisor.store.writer import RunWriter
 from probes.rank.layout import COMM_FIELDS, KIND_COMM, KIND_STEP, STEP_FIELDS
 
@@ -75,6 +80,85 @@ def test_of_several_jobs_in_a_folder_the_newest_is_read_and_no_other_mixed_in(
     } == {"29999"}
 
 
+def test_a_job_that_was_started_again_takes_no_node_of_the_time_before(tmp_path: Path, nodes: list[Recording]) -> None:
+    """Same nodes, same port, minutes later; the second node has not written anything yet."""
+    for name, own in zip("ab", nodes, strict=True):
+        write(tmp_path / f"first-{name}", own)
+    write(tmp_path / "second-a", later(nodes[0], 300.0, "29500"))
+    assert sorted(read_job(tmp_path).steps) == [0, 1]
+    write(tmp_path / "second-b", later(nodes[1], 300.0, "29500"))
+    assert sorted(read_job(tmp_path).steps) == [0, 1, 2, 3]
+    assert len({node.recording.meta.started_unix_s // 100 for node in read_job(tmp_path).nodes}) == 1
+
+
+def test_of_a_folder_with_many_runs_only_those_are_read_that_may_belong_to_the_newest_job(
+    tmp_path: Path, nodes: list[Recording], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = time.time()
+    for name, own in zip("ab", nodes, strict=True):
+        write(tmp_path / f"new-{name}", began(own, now_s - 100.0))
+        for number in range(3):
+            old = write(tmp_path / f"old-{number}-{name}", began(own, now_s - 86_400.0))
+            os.utime(old / "run.sqlite", (now_s - 80_000.0,) * 2)
+    read: list[Path] = []
+
+    def counted(path: Path, **given: Any) -> Recording:
+        read.append(path)
+        return read_recording(path, **given)
+
+    monkeypatch.setattr(reading, "read_recording", counted)
+    assert sorted(read_job(tmp_path).steps) == [0, 1, 2, 3]
+    assert {path.name for path in read} == {"new-a", "new-b"}
+
+
+def began(own: Recording, unix_s: float) -> Recording:
+    return replace(own, meta=replace(own.meta, started_unix_s=unix_s))
+
+
+def test_a_run_without_ranks_is_no_second_node_of_its_own_host(tmp_path: Path, nodes: list[Recording]) -> None:
+    """A job that has only just started says nothing of its ranks, and Slurm's number is that of the run before."""
+    slurm = {"variables": {"SLURM_JOB_ID": "7"}}
+    before = [replace(own, meta=replace(own.meta, environment=slurm)) for own in nodes]
+    for name, own in zip("ab", before, strict=True):
+        write(tmp_path / f"first-{name}", own)
+    young = replace(later(before[0], 300.0, "29500"), steps={}, comm={}, processes=(), facts={})
+    write(tmp_path / "second-a", young)
+    assert read_job(tmp_path).steps == {}
+
+
+def test_a_folder_with_the_run_that_others_sent_theirs_to_shows_them_too(
+    tmp_path: Path, nodes: list[Recording]
+) -> None:
+    sent_to(write(tmp_path / "runs/20260101-120000-a", nodes[0]), nodes[1])
+    assert sorted(read_job(tmp_path / "runs").steps) == [0, 1, 2, 3]
+
+
+def test_a_bundle_holds_what_other_nodes_sent(tmp_path: Path, nodes: list[Recording]) -> None:
+    run = sent_to(write(tmp_path / "run", nodes[0]), nodes[1])
+    bundle = make_bundle(run, tmp_path / "elsewhere.tar.gz")
+    assert bundle.read_bytes() == make_bundle(run, tmp_path / "again.tar.gz").read_bytes()
+    from_bundle, from_run = read_job(bundle), read_job(run)
+    assert [node.host for node in from_bundle.nodes] == [node.host for node in from_run.nodes] == ["a", "b"]
+    assert sorted(from_bundle.steps) == [0, 1, 2, 3]
+
+
+def test_a_bundle_says_as_the_run_does_that_what_others_sent_is_damaged(tmp_path: Path, nodes: list[Recording]) -> None:
+    run = write(tmp_path / "run", nodes[0])
+    (run / INBOX_NAME).write_bytes(b"SQLite format 3\0" + bytes(4000))
+    recording = read_job(make_bundle(run, tmp_path / "b.tar.gz"))
+    assert sorted(recording.steps) == [0, 1]
+    assert any("cannot be read" in gap.reason for gap in recording.gaps)
+
+
+def sent_to(folder: Path, other: Recording) -> Path:
+    inbox = Inbox(folder)
+    node = inbox.node_of("b")
+    for kind, body in frames_of(other):
+        inbox.put(node, kind, body)
+    inbox.close()
+    return folder
+
+
 def test_a_run_with_others_beside_it_is_still_found_by_its_own_name(tmp_path: Path, nodes: list[Recording]) -> None:
     for name, own in zip("ab", nodes, strict=True):
         write(tmp_path / f"20260101-120000-{name}", own)
@@ -92,12 +176,7 @@ def test_a_folder_without_runs_is_no_run(tmp_path: Path) -> None:
 
 
 def test_what_other_nodes_sent_is_part_of_the_run_that_they_sent_it_to(tmp_path: Path, nodes: list[Recording]) -> None:
-    folder = write(tmp_path / "run", nodes[0])
-    inbox = Inbox(folder)
-    node = inbox.node_of("b")
-    for kind, body in frames_of(nodes[1]):
-        inbox.put(node, kind, body)
-    inbox.close()
+    folder = sent_to(write(tmp_path / "run", nodes[0]), nodes[1])
     assert [node.host for node in read_job(folder).nodes] == ["a", "b"]
     assert sorted(read_job(folder, recent_steps=5).steps) == [0, 1, 2, 3]
 

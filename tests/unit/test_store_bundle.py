@@ -149,6 +149,16 @@ def garbled(path: Path) -> Path:
     return path
 
 
+def test_what_follows_the_run_in_a_bundle_may_be_cut_off(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    RunWriter.create(run, meta={"name": "whole"}).close()
+    (run / "output.log").write_bytes(b"line\n" * 1000)
+    whole = gzip.decompress(make_bundle(run, tmp_path / "b.tar.gz").read_bytes())
+    at = whole.index(b"line\nline") + 100
+    (tmp_path / "cut.tar.gz").write_bytes(gzip.compress(whole[:at]))
+    assert read_recording(tmp_path / "cut.tar.gz").meta.name == "whole"
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

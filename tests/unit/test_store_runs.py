@@ -11,6 +11,7 @@ import pytest
 from store_rows import make_read_only, small_disk
 
 from advisor.core.errors import NotARun
+from advisor.merge.reading import resolve_job
 from advisor.store.runs import list_runs, new_run_folder, resolve_run
 from advisor.store.writer import RecordingStopped, RunWriter
 
@@ -104,6 +105,15 @@ def test_a_run_that_is_not_there_or_not_unique_is_named(tmp_path: Path, argument
     with pytest.raises(NotARun, match=message) as error:
         resolve_run(argument, tmp_path)
     assert error.value.hint
+
+
+@pytest.mark.parametrize("argument", ["~nobody-has-this-name", "x" * 5000, "a/\0b", "/proc/1/root/../../x"])
+def test_what_can_be_no_path_is_no_run_either(tmp_path: Path, argument: str) -> None:
+    run_called(tmp_path, "alpha", 1)
+    with pytest.raises(NotARun):
+        resolve_run(argument, tmp_path)
+    with pytest.raises(NotARun):
+        resolve_job(argument, tmp_path)
 
 
 def test_without_any_run_the_hint_says_how_to_record_one(tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ from advisor.core.sample_cost import sample_table
 from advisor.core.storage import storage_rows
 from advisor.report import charts, inert, phrases, surroundings
 
-DATA_LIMIT = 150_000  # characters of embedded JSON: the page must stay below 400 KB
+PAGE_LIMIT = 400_000  # bytes: what a mail or a ticket takes, and a phone opens at once
+DATA_LIMIT = 150_000  # characters of embedded JSON
 # What can go, first the parts that say least about the verdict; `report --format json` has them all.
 EXPENDABLE = (
     "facts",
@@ -37,27 +38,41 @@ EXPENDABLE = (
 )
 PAIRS_SHOWN = 60
 ROWS_SHOWN = 60
+WINDOWS_SHOWN = 8  # one a node is usual
 
 
 def render(report: Report) -> str:
+    """With as many findings as fit: one whose fixes are long diffs takes as much room as a dozen others."""
+    shown = phrases.FINDINGS_SHOWN
+    page = _page(report, shown)
+    while len(page.encode("utf-8", "replace")) > PAGE_LIMIT and shown > 1:
+        shown //= 2
+        page = _page(report, shown)
+    return page
+
+
+def _page(report: Report, findings_shown: int) -> str:
     template = templates().get_template("report.html.j2")
+    roots, pairs = phrases.root_findings(report), surroundings.pairs(report)
     return template.render(
         report=report,
         version=advisor.__version__,
         schema=SCHEMA,
         data=Markup(inert.script_json(embedded(report))),
         finding=phrases.verdict_finding(report),
-        roots=phrases.root_findings(report)[: phrases.FINDINGS_SHOWN],
+        roots=roots[:findings_shown],
+        findings_hidden=max(0, len(roots) - findings_shown),
         budget=_budget(report),
         capacities=_capacities(report),
         workers=_workers(report),
         timeline=_timeline(report),
         loaders=loader_rows(report.facts),
-        windows=deep_tables(report.facts),
+        windows=deep_tables(report.facts)[:WINDOWS_SHOWN],
         reached=[*roofline_rows(report.facts), *memory_rows(report.facts)],
         samples=sample_table(report.facts),
         storage=storage_rows(report.facts),
-        pairs=surroundings.pairs(report)[:PAIRS_SHOWN],
+        pairs=pairs[:PAIRS_SHOWN],
+        pairs_hidden=max(0, len(pairs) - PAIRS_SHOWN),
         rows_shown=ROWS_SHOWN,
     )
 

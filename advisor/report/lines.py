@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import textwrap
 from collections.abc import Iterable
@@ -10,6 +11,7 @@ from typing import Literal, TextIO
 from advisor.report import inert
 
 WIDTH = 100
+_ROOM_LEAST = 20  # beside a label that leaves less the text sticks out
 Style = Literal["", "title", "dim", "bad", "warn", "good", "code"]
 Line = list[tuple[str, Style]]
 _RICH = {"title": "bold", "dim": "dim", "bad": "bold red", "warn": "yellow", "good": "green", "code": "cyan"}
@@ -30,7 +32,7 @@ def wrapped(
     width: int = WIDTH,
 ) -> list[Line]:
     """`label` and then `text` hanging beside it; `most` > 0 cuts after that many lines."""
-    room = width - indent - len(label)
+    room = max(width - indent - len(label), _ROOM_LEAST)
     parts = textwrap.wrap(inert.one_line(text, 2000), room, break_on_hyphens=False) or [""]
     if most and len(parts) > most:
         parts = [*parts[: most - 1], parts[most - 1][: room - 1].rstrip() + "…"]
@@ -64,9 +66,11 @@ def table(head: list[str], rows: list[list[str]], indent: int = 2) -> list[Line]
     return [line(head, "dim"), *(line(row, "") for row in rows)]
 
 
-def paint(lines: Iterable[Line], stream: TextIO) -> None:
-    """Writes the lines, in colour where the stream is a terminal that wants it. Raises OSError."""
+def paint(lines: Iterable[Line], stream: TextIO | None) -> None:
+    """Writes the lines, in colour where the stream is a terminal that wants it. Raises OSError, also without a stream."""
     lines = list(lines)
+    if stream is None:
+        raise closed_stdout()
     if not wants_colour(stream):
         stream.write(plain(lines) + "\n")
         return
@@ -76,6 +80,11 @@ def paint(lines: Iterable[Line], stream: TextIO) -> None:
     console = Console(file=stream, soft_wrap=True, highlight=False, markup=False, emoji=False)
     for line in lines:
         console.print(Text.assemble(*((text, _RICH.get(style, "")) for text, style in line)))
+
+
+def closed_stdout() -> OSError:
+    """What Python leaves as None was closed before we started (`>&-`)."""
+    return OSError(errno.EBADF, os.strerror(errno.EBADF), "standard output")
 
 
 def wants_colour(stream: TextIO) -> bool:

@@ -115,6 +115,8 @@ def _findings(report: Report) -> list[str]:
     roots = phrases.root_findings(report)
     for root in roots[: phrases.FINDINGS_SHOWN]:
         out += [*_finding(report, root), ""]
+    hidden = len(roots) - phrases.FINDINGS_SHOWN
+    out += [f"{hidden} more are in the JSON report.", ""] if hidden > 0 else []
     return out[:-1] if roots else [*out, "None."]
 
 
@@ -172,8 +174,12 @@ def _not_measured(report: Report) -> list[str]:
             (_cell_code(g.metric), _text(g.scope), _text(g.reason), _text(g.hint) or fmt.DASH)
             for g in report.gaps[:ROWS_SHOWN]
         ]
-        out += ["", *_table(["measurement", "of", "why it is missing", "hint"], rows)]
+        out += ["", *_table(["measurement", "of", "why it is missing", "hint"], rows), *_more(len(report.gaps))]
     return out
+
+
+def _more(rows: int) -> list[str]:
+    return ["", f"{rows - ROWS_SHOWN} more are in the JSON report."] if rows > ROWS_SHOWN else []
 
 
 def _segments(report: Report) -> list[str]:
@@ -183,7 +189,7 @@ def _segments(report: Report) -> list[str]:
         (_text(part.label or part.kind), fmt.clock(part.start_s), fmt.duration(part.end_s - part.start_s))
         for part in report.segments[:ROWS_SHOWN]
     ]
-    return _folded("The run", _table(["part", "from", "for"], rows))
+    return _folded("The run", [*_table(["part", "from", "for"], rows), *_more(len(report.segments))])
 
 
 def _machine(report: Report) -> list[str]:
@@ -202,9 +208,8 @@ def _machine(report: Report) -> list[str]:
     rows += surroundings.pairs(report)
     if not rows:
         return []
-    return _folded(
-        "Machine and versions", _table(["what", "value"], [(_text(k), _text(v)) for k, v in rows[:ROWS_SHOWN]])
-    )
+    table = _table(["what", "value"], [(_text(k), _text(v)) for k, v in rows[:ROWS_SHOWN]])
+    return _folded("Machine and versions", [*table, *_more(len(rows))])
 
 
 def _overhead(report: Report) -> list[str]:

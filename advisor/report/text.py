@@ -13,6 +13,8 @@ from advisor.report.lines import Line, Style
 SUMMARY_LINES = 12
 RANKS_A_TABLE = 5
 GAPS_SHOWN = 30
+GPUS_SHOWN = 16
+PAIRS_SHOWN = 60
 _STATE_STYLE: dict[State, Style] = {"bottleneck": "warn", "healthy": "good", "inconclusive": "warn", "failed": "bad"}
 _SEVERITY_STYLE: dict[str, Style] = {"critical": "bad", "high": "bad", "medium": "warn"}
 
@@ -192,9 +194,7 @@ def _findings(report: Report) -> list[Line]:
     roots = phrases.root_findings(report)
     for number, root in enumerate(roots[: phrases.FINDINGS_SHOWN], 1):
         out += [*_finding(root, f"{number}. "), *_explained(report, root), []]
-    if len(roots) > phrases.FINDINGS_SHOWN:
-        return out + lines.wrapped("", f"{len(roots) - phrases.FINDINGS_SHOWN} more are in the JSON report", "dim")
-    return out[:-1]
+    return out[:-1] + _more(len(roots) - phrases.FINDINGS_SHOWN)
 
 
 def _finding(finding: Finding, bullet: str) -> list[Line]:
@@ -244,9 +244,11 @@ def _not_measured(report: Report) -> list[Line]:
         out += lines.wrapped(
             f"{inert.one_line(gap.metric, 40)} ({inert.one_line(gap.scope, 24)})  ", gap.reason + hint, most=3
         )
-    if len(report.gaps) > GAPS_SHOWN:
-        out += lines.wrapped("", f"{len(report.gaps) - GAPS_SHOWN} more are in the JSON report", "dim")
-    return out
+    return out + _more(len(report.gaps) - GAPS_SHOWN)
+
+
+def _more(hidden: int) -> list[Line]:
+    return lines.wrapped("", f"{hidden} more are in the JSON report", "dim") if hidden > 0 else []
 
 
 def _segments(report: Report) -> list[Line]:
@@ -261,7 +263,8 @@ def _segments(report: Report) -> list[Line]:
         ]
         for s in report.segments[:GAPS_SHOWN]
     ]
-    return [_title("the run"), *lines.table(["part", "from", "for", "steps"], rows)]
+    table = lines.table(["part", "from", "for", "steps"], rows)
+    return [_title("the run"), *table, *_more(len(report.segments) - GAPS_SHOWN)]
 
 
 def _machine(report: Report) -> list[Line]:
@@ -275,17 +278,18 @@ def _machine(report: Report) -> list[Line]:
     if report.host is not None and not report.nodes:
         seen = ", ".join(f"{label} {value}" for label, value in surroundings.host(report.host))
         out += lines.wrapped(f"{inert.one_line(report.host.name, 40)}  ", seen or "nothing measured")
-    for gpu in report.gpus:
+    for gpu in report.gpus[:GPUS_SHOWN]:
         seen = ", ".join(f"{label} {value}" for label, value in surroundings.gpu(gpu) if value != fmt.DASH)
         out += lines.wrapped(
             f"{inert.one_line(surroundings.gpu_word(gpu), 40)}  ", f"{gpu.name}: {seen or 'nothing measured'}"
         )
+    out += _more(len(report.gpus) - GPUS_SHOWN)
     if not pairs:
         return out
     out += [[], _title("environment")] if out else [_title("environment")]
-    for key, value in pairs[:60]:
+    for key, value in pairs[:PAIRS_SHOWN]:
         out += lines.wrapped(f"{inert.one_line(key, 40).ljust(24)}  ", value, most=2)
-    return out
+    return out + _more(len(pairs) - PAIRS_SHOWN)
 
 
 def _overhead(report: Report) -> list[Line]:

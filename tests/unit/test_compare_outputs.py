@@ -70,6 +70,15 @@ def test_the_page_holds_its_own_data_and_loads_nothing() -> None:
     assert len(page) < 400_000
 
 
+@pytest.mark.parametrize("format", ["text", "md", "html"])
+def test_runs_that_differ_in_hundreds_of_facts_are_no_flood(format: str) -> None:
+    facts = tuple(FactChange("job", f"fact{n}", "<a>" * 400, "&" * 1000) for n in range(300))
+    made = compared()
+    flooded = render(replace(made, pairs=tuple(replace(pair, facts=facts) for pair in made.pairs) * 9), format)
+    assert len(flooded.encode()) < (400_000 if format == "html" else 4_000_000)
+    assert "more are in the JSON" in flooded
+
+
 def test_markdown_tables_have_as_many_cells_in_each_row() -> None:
     for block in re.findall(r"(?:^\|.*\|$\n?)+", render(hostile(), "md"), re.M):
         rows = block.strip().splitlines()

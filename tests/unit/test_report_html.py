@@ -11,7 +11,8 @@ from html.parser import HTMLParser
 import pytest
 import report_samples as samples
 
-from advisor.core.report import SCHEMA
+from advisor.core.findings import Fix
+from advisor.core.report import SCHEMA, GpuStrip, Segment
 from advisor.report import render
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
@@ -103,6 +104,29 @@ def test_it_is_accessible(page: Page) -> None:
 @pytest.mark.parametrize("name", samples.ALL)
 def test_it_stays_below_400_kb(name: str) -> None:
     assert len(render(samples.ALL[name](), "html").encode("utf-8", "replace")) <= 400_000
+
+
+def test_findings_with_long_diffs_are_left_out_before_the_page_grows_too_large() -> None:
+    diff = "\n".join(f'-    loader = DataLoader("<{n}>", batch_size={n})' for n in range(400))
+    first = replace(samples.LOADER, fixes=(Fix("Change it", diff=diff),))
+    others = (replace(first, rule=f"XXX{n:03d}", explained_by=None, explains=()) for n in range(39))
+    source = render(replace(samples.bottleneck(), findings=(first, *others)), "html")
+    shown = source.count('<article class="finding')
+    assert len(source.encode()) <= 400_000 and 1 <= shown < 40
+    assert f"{40 - shown} more are in the JSON report" in Page(source).words()
+
+
+@pytest.mark.parametrize("format", ["text", "md", "html"])
+def test_what_is_not_listed_is_counted(format: str) -> None:
+    report = replace(
+        samples.bottleneck(),
+        findings=tuple(replace(samples.LOADER, rule=f"XXX{n:03d}", explained_by=None) for n in range(45)),
+        segments=tuple(Segment("epoch", float(n), n + 1.0) for n in range(1000)),
+        gpus=tuple(GpuStrip(n, "H100", util_pct=50.0) for n in range(512)),
+        environment={f"key{n}": n for n in range(70)},
+    )
+    shown = Page(render(report, "html")).words() if format == "html" else render(report, format)
+    assert shown.count("more are in the JSON report") >= (3 if format == "md" else 4)
 
 
 def test_a_report_too_large_to_embed_says_what_it_left_out() -> None:

@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from markupsafe import Markup
 
 import advisor
 from advisor.core.comparison import SCHEMA, Comparison
 from advisor.report import inert
 from advisor.report.compared import wording
-from advisor.report.html import templates
+from advisor.report.html import DATA_LIMIT, PAGE_LIMIT, templates
 
-FACTS_SHOWN = 60
+FACTS_SHOWN = 60  # of each pair
 
 
 def render(comparison: Comparison) -> str:
+    """With as many of the differing facts as fit: runs of different jobs differ in hundreds."""
+    shown = FACTS_SHOWN
+    page = _page(comparison, shown)
+    while len(page.encode("utf-8", "replace")) > PAGE_LIMIT and shown > 1:
+        shown //= 2
+        page = _page(comparison, shown)
+    return page
+
+
+def embedded(comparison: Comparison) -> dict[str, Any]:
+    """The JSON, without the differing facts where they are too many; `omitted` says so."""
+    document = comparison.as_json()
+    if len(inert.script_json(document)) <= DATA_LIMIT:
+        return document
+    return {**document, "pairs": [{**pair, "facts": []} for pair in document["pairs"]], "omitted": ["facts"]}
+
+
+def _page(comparison: Comparison, facts_shown: int) -> str:
     return (
         templates()
         .get_template("comparison.html.j2")
@@ -22,9 +42,9 @@ def render(comparison: Comparison) -> str:
             wording=wording,
             scaled=wording.scaled(comparison),
             tones={"improved": "healthy", "regressed": "failed", "same": "inconclusive", "unknown": "inconclusive"},
-            facts_shown=FACTS_SHOWN,
+            facts_shown=facts_shown,
             version=advisor.__version__,
             schema=SCHEMA,
-            data=Markup(inert.script_json(comparison.as_json())),
+            data=Markup(inert.script_json(embedded(comparison))),
         )
     )

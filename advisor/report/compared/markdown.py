@@ -50,6 +50,8 @@ def _details(comparison: Comparison, pair: Pair) -> list[list[str]]:
             for change in pair.facts[:ROWS_SHOWN]
         ]
         out.append(["### What is different", "", *_table(("group", "what", "before", "after"), rows)])
+        hidden = len(pair.facts) - ROWS_SHOWN
+        out += [[f"{hidden} more are in the JSON."]] if hidden > 0 else []
     if pair.findings:
         lines = [f"- {_text(wording.finding(change))}" for change in pair.findings]
         out.append(["### Findings", "", *lines])

@@ -48,8 +48,10 @@ ACTIONS = (
     Action("Replay", "space", "Space", "pause_replay", "pause or go on", needs="replay"),
     Action("Replay", "comma,left", ",", "seek(-10)", "10 seconds back", needs="replay"),
     Action("Replay", "full_stop,right", ".", "seek(10)", "10 seconds on", needs="replay"),
-    Action("Replay", "less_than_sign", "<", "seek(-60)", "a minute back", needs="replay"),
-    Action("Replay", "greater_than_sign", ">", "seek(60)", "a minute on", needs="replay"),
+    Action("Replay", "less_than_sign", "<", "leap(-1)", "a minute back, of a long run a fiftieth", needs="replay"),
+    Action("Replay", "greater_than_sign", ">", "leap(1)", "a minute on, of a long run a fiftieth", needs="replay"),
+    Action("Replay", "b", "b", "seek_to(0)", "to the beginning", needs="replay"),
+    Action("Replay", "e", "e", "seek_to(1)", "to the end", needs="replay"),
     Action("Replay", "minus", "-", "change_speed(-1)", "half the speed", needs="replay"),
     Action("Replay", "plus,equals_sign", "+", "change_speed(1)", "twice the speed", needs="replay"),
     Action(

@@ -265,6 +265,14 @@ class AdvisorApp(App[str]):
         self.base.query_one(ReplayBar).seek(by_s)
         self._reports.tick()
 
+    def action_leap(self, direction: int) -> None:
+        self.base.query_one(ReplayBar).leap(direction)
+        self._reports.tick()
+
+    def action_seek_to(self, share: float) -> None:
+        self.base.query_one(ReplayBar).seek_to(share)
+        self._reports.tick()
+
     def action_change_speed(self, direction: int) -> None:
         self.base.query_one(ReplayBar).change_speed(direction)
 

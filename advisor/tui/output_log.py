@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
@@ -122,4 +123,5 @@ def _plain(line: str) -> str:
 
 
 def _width(line: str) -> int:
-    return min(len(line), _WIDEST)
+    """In cells; colours count too, which only leaves room at the end."""
+    return min(cell_len(line), _WIDEST)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 from rich.style import Style
 from rich.text import Text
@@ -21,7 +22,8 @@ ORDERS: tuple[tuple[str, Callable[[RankStrip], tuple[float, int]]], ...] = (
     ("slowest first", lambda r: (-(r.step_s or 0.0), r.rank)),
     ("longest in its phase first", lambda r: (-r.phase_for_s, r.rank)),
 )
-_COLUMNS = (
+Columns: TypeAlias = tuple[tuple[str, int], ...]  # names and widths
+_COLUMNS: Columns = (
     ("rank", 5),
     ("", 2),
     ("host", 16),
@@ -32,6 +34,13 @@ _COLUMNS = (
     ("late", 6),
     ("pid", 8),
 )
+_NARROW = {
+    "host": 9,
+    "now": 14,
+    "for": 7,
+    "step": 8,
+}  # with hosts in eighty columns: how late a rank is must stay in sight
+_PADDING = 2  # of each column
 _RIGHT = ("rank", "for", "step", "step time", "late", "pid")
 _BAR_AT_LEAST = 14
 
@@ -45,7 +54,7 @@ class RankTable(DataTable[Text]):
         self.report: Report | None = None
         self.order = 0
         self._shown: dict[tuple[int, str], str] = {}
-        self._shape: tuple[int, bool, tuple[int, ...]] = (0, False, ())
+        self._shape: tuple[int, Columns, tuple[int, ...]] = (0, (), ())
 
     def on_resize(self, event: events.Resize) -> None:
         self.show(self.report)
@@ -61,27 +70,31 @@ class RankTable(DataTable[Text]):
             return
         strips = sorted(report.ranks, key=ORDERS[self.order][1])
         bar = self._bar_width()
-        layout = (bar, bool(report.nodes), tuple(strip.rank for strip in strips))
+        columns = self._names()
+        layout = (bar, columns, tuple(strip.rank for strip in strips))
         if layout != self._shape:
             self._rebuild(strips, bar)
             self._shape = layout
         scale = max((sum(phases.values()) for phases in report.budget.per_rank.values()), default=0.0)
         for strip in strips:
             phases = report.budget.per_rank.get(strip.rank, {})
-            for column, text in self._cells(strip, phases, bar, scale).items():
+            for column, text in self._cells(strip, phases, columns=columns, bar=bar, scale=scale).items():
                 self._update(strip.rank, column, text)
         self.border_title = (
             f"Ranks · {len(strips)} · ordered by {ORDERS[self.order][0]}" if strips else "Ranks · none seen yet"
         )
 
     def _bar_width(self) -> int:
-        used = sum(width + 2 for name, width in self._names()) + 2
+        used = sum(width + _PADDING for name, width in self._names()) + 2
         return max(self.size.width - used - 4, 0)
 
-    def _names(self) -> list[tuple[str, int]]:
+    def _names(self) -> Columns:
         hosts = self.report is not None and bool(self.report.nodes)
         hidden = {name for name, shown in (("pid", self.size.width >= 120), ("host", hosts)) if not shown}
-        return [(name, width) for name, width in _COLUMNS if name not in hidden]
+        names = tuple((name, width) for name, width in _COLUMNS if name not in hidden)
+        if sum(width + _PADDING for _, width in names) < self.size.width:
+            return names
+        return tuple((name, _NARROW.get(name, width)) for name, width in names)
 
     def _rebuild(self, strips: list[RankStrip], bar: int) -> None:
         at = self.cursor_row
@@ -101,26 +114,28 @@ class RankTable(DataTable[Text]):
             return Text("▶")
         return Text("✔") if strip.phase == ENDED else Text("✖", self._style("bold $text-error"))
 
-    def _cells(self, strip: RankStrip, phases: Mapping[str, float], bar: int, scale: float) -> dict[str, Text]:
+    def _cells(
+        self, strip: RankStrip, phases: Mapping[str, float], *, columns: Columns, bar: int, scale: float
+    ) -> dict[str, Text]:
         late = strip.late_share is not None and strip.late_share >= 0.5 and len(self._shape[2]) > 2
-        cells = {
-            "rank": Text(f"{strip.rank:>5}", "bold"),
-            "": self._mark(strip),
-            "host": Text(fit(strip.host, 16)),
-            "now": Text(fit(place(strip.phase), 22)),
-            "for": Text(fit(duration(strip.phase_for_s), 8, True)),
-            "step": Text(f"{number(strip.step):>9}"),
-            "step time": Text(fit(duration(strip.step_s), 9, True)),
-            "late": Text(fit(share(strip.late_share), 6, True), self._style("bold $text-warning") if late else ""),
-            "pid": Text(f"{strip.pid:>8}"),
+        told = {
+            "rank": str(strip.rank),
+            "host": strip.host,
+            "now": place(strip.phase),
+            "for": duration(strip.phase_for_s),
+            "step": number(strip.step),
+            "step time": duration(strip.step_s),
+            "late": share(strip.late_share),
+            "pid": str(strip.pid),
         }
-        cells = {name: text for name, text in cells.items() if name in self.columns_by_name()}
+        styles: dict[str, str | Style] = {"rank": "bold", "late": self._style("bold $text-warning") if late else ""}
+        cells = {"": self._mark(strip)}
+        for name, width in columns:
+            if name in told:
+                cells[name] = Text(fit(told[name], width, name in _RIGHT), styles.get(name, ""))
         if bar >= _BAR_AT_LEAST:
             cells["budget"] = self._bar(phases, bar, scale) if phases else Text(DASH)
         return cells
-
-    def columns_by_name(self) -> set[str]:
-        return {key.value for key in self.columns if key.value is not None}
 
     def _bar(self, phases: Mapping[str, float], width: int, scale: float) -> Text:
         content = stacked(phases, width, scale)

@@ -9,7 +9,8 @@ from advisor.tui.draw import Part, fit, line, meter, muted
 from advisor.tui.source import ReplaySource
 
 SLOWEST, FASTEST = 0.125, 1024.0
-_KEYS = "  space pause  , . ±10 s  < > ±1 min  - + speed"
+_LEAP_S, _LEAP_SHARE = 60.0, 0.02  # of a run of days a minute is nothing
+_KEYS = "  space pause  , . ±10 s  < > leap  b e ends  - + speed"
 
 
 class ReplayBar(Static):
@@ -39,6 +40,13 @@ class ReplayBar(Static):
 
     def seek(self, by_s: float) -> None:
         self.replay.seek(self.replay.position_s + by_s)
+        self.put()
+
+    def leap(self, direction: int) -> None:
+        self.seek(direction * max(_LEAP_S, _LEAP_SHARE * self.replay.duration_s))
+
+    def seek_to(self, share: float) -> None:
+        self.replay.seek(share * self.replay.duration_s)
         self.put()
 
     def change_speed(self, direction: int) -> None:

@@ -208,6 +208,17 @@ async def test_replay_keys_pause_seek_and_change_the_speed():
         assert not replay.paused
 
 
+async def test_a_replay_of_days_is_crossed_by_leaps_and_its_ends_are_one_key_away():
+    replay = Replay(samples.input_bound(), duration_s=1_000_000.0)
+    async with shown(replay, (100, 30)) as (_, pilot):
+        await pilot.press("e")
+        assert replay.position_s == 1_000_000.0
+        await pilot.press("less_than_sign")
+        assert replay.position_s == 980_000.0
+        await pilot.press("b")
+        assert replay.position_s == 0.0
+
+
 async def test_a_live_run_has_no_replay_keys():
     async with shown(Reports(samples.input_bound()), (100, 30)) as (app, pilot):
         await pilot.press("space", "full_stop", "plus")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import sample_reports as samples
-from tui_doubles import Reports, screen_text, settle, shown
+from tui_doubles import Reports, screen_text, settle, shown, until
 
 from advisor.core.report import HostStrip, NodeStrip, Report
 
@@ -32,6 +32,24 @@ async def test_ranks_are_shown_with_their_host(size: tuple[int, int]) -> None:
                 assert "node0" in text and "node1" in text
                 return
     raise AssertionError("no view shows the ranks")
+
+
+async def test_five_hundred_ranks_on_eight_hosts_are_usable_in_eighty_columns() -> None:
+    one = on_two_hosts().ranks[0]
+    ranks = tuple(
+        replace(one, rank=n, host=f"gpu-node-{n // 64}", step=123_456, late_share=0.97 if n == 300 else 0.0)
+        for n in range(512)
+    )
+    nodes = tuple(NodeStrip(f"gpu-node-{h}", tuple(range(64 * h, 64 * h + 64))) for h in range(8))
+    async with shown(Reports(replace(on_two_hosts(), ranks=ranks, nodes=nodes)), (80, 24)) as (app, pilot):
+        await pilot.press("3", "r")
+        await settle(app, pilot)
+        text = screen_text(app)
+        row = next(line for line in text.split("\n") if line.split()[:1] == ["300"])
+        assert "97 %" in row and "gpu-node" in row and "123,456" in row
+        assert all(name in text for name in ("host", "now", "step time", "late"))
+        await pilot.press("end")
+        await until(pilot, lambda: any(line.split()[:1] == ["511"] for line in screen_text(app).split("\n")))
 
 
 async def test_every_host_has_a_line_and_a_lost_one_says_since_when() -> None:

@@ -178,6 +178,13 @@ async def test_long_lines_and_control_characters_stay_within_the_pane():
             assert "\x07" not in strip.text
 
 
+async def test_wide_characters_can_be_scrolled_to_their_end():
+    async with shown(Reports(samples.input_bound()), (80, 30), output=Lines("世" * 100)) as (app, pilot):
+        await pilot.press("o")
+        await settle(app, pilot)
+        assert app.query_one(OutputLog).virtual_size.width == 200
+
+
 async def test_output_that_cannot_be_read_is_said_in_the_pane():
     class Broken(Lines):
         def lines_since(self, n):

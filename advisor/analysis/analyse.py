@@ -37,6 +37,7 @@ from advisor.analysis.roofline import roofline
 from advisor.analysis.searching import search_values
 from advisor.analysis.shifts import change_segments, speed_changes
 from advisor.analysis.starting import start_values
+from advisor.analysis.starts import with_one_start
 from advisor.analysis.steady import RankSteps, all_steps, steady_steps, tails
 from advisor.analysis.timeline import segments, timeline
 from advisor.analysis.unfed import feed
@@ -49,7 +50,7 @@ from advisor.core.recording import Recording
 from advisor.core.report import Budget, StepTime
 from advisor.core.roofline import roofline_facts
 from advisor.core.sample_cost import sample_facts
-from advisor.core.stats import beyond_others
+from advisor.core.stats import beyond_others, weighted_quantile
 from advisor.core.storage import storage_facts
 from advisor.core.worker_model import Forecast, WorkerModel, forecast
 
@@ -57,6 +58,7 @@ from advisor.core.worker_model import Forecast, WorkerModel, forecast
 def analyse(recording: Recording) -> Analysis:
     """Pure: the same recording always gives the same analysis."""
     everything = all_steps(recording)
+    recording = with_one_start(recording, everything)
     steady = steady_steps(everything)
     values: Values = {}
     missing: dict[str, str] = {}
@@ -186,20 +188,21 @@ def _excess(accounts: Account) -> dict[int, dict[str, float]]:
 
 
 def _step_time(everything: Mapping[int, RankSteps], steady: Mapping[int, RankSteps]) -> StepTime:
-    made = max((int(s.step[-1]) + 1 for s in everything.values()), default=0)
+    made = max((int((s.step + s.count).max()) for s in everything.values()), default=0)
     if not steady:
         return StepTime(None, None, made, 0)
     lengths = np.concatenate([s.length / s.count for s in steady.values()])
+    counts = np.concatenate([s.count for s in steady.values()])
     return StepTime(
-        float(np.median(lengths)),
-        float(np.percentile(lengths, 95)),
+        weighted_quantile(lengths, counts, 0.5),
+        weighted_quantile(lengths, counts, 0.95),
         made,
         int(min(s.count.sum() for s in steady.values())),
     )
 
 
 def _p99(everything: Mapping[int, RankSteps]) -> float:
-    return max((float(np.percentile(s.length / s.count, 99)) for s in everything.values()), default=0.0)
+    return max((weighted_quantile(s.length / s.count, s.count, 0.99) for s in everything.values()), default=0.0)
 
 
 def _save_sites(recording: Recording) -> tuple[Mapping[str, Any], ...]:

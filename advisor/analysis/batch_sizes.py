@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.analysis.budget import exposed_comm, phases_of
 from advisor.analysis.habits import trains_on_gpu
+from advisor.analysis.phases import exposed_comm, phases_of
 from advisor.analysis.steady import RankSteps
 from advisor.core.recording import Recording
 
@@ -47,7 +47,7 @@ def batch_values(recording: Recording, steady: Mapping[int, RankSteps], missing:
 
 def _compute_s(recording: Recording, rank: int, steps: RankSteps) -> NDArray[np.float64]:
     phases = phases_of(steps, recording.gpu_steps.get(rank))
-    exposed = exposed_comm(steps, recording.comm.get(rank), phases["backward"])
+    exposed = exposed_comm(steps, recording.comm.get(rank), phases)
     total = phases["forward"] + phases["backward"] + phases["optimizer"]
     return np.asarray(total - exposed[0] if exposed else total)
 

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.analysis.budget import OWN_PHASES, account, split_of
+from advisor.analysis.budget import account
+from advisor.analysis.phases import OWN_PHASES, split_of
 from advisor.analysis.pulses import periodic_stalls
+from advisor.analysis.starts import with_one_start
 from advisor.analysis.steady import RankSteps, all_steps, steady_steps
 from advisor.core.recording import Recording
 
@@ -39,7 +41,9 @@ class StepBlocks:
 
 def step_blocks(recording: Recording) -> StepBlocks | None:
     """None where no step is steady."""
-    steady = steady_steps(all_steps(recording))
+    everything = all_steps(recording)
+    recording = with_one_start(recording, everything)
+    steady = steady_steps(everything)
     if not steady:
         return None
     edges = _edges(recording, steady)

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.analysis.budget import Account, split_of
+from advisor.analysis.budget import Account
 from advisor.analysis.loading import Loading, making_of
+from advisor.analysis.phases import split_of
 from advisor.analysis.reading_limit import storage_ceiling
 from advisor.analysis.steady import RankSteps
 from advisor.core.analysis import JOB, LoaderFacts, training_loader
@@ -216,18 +217,18 @@ def _computed(busy: Array, wait: Array, samples: float) -> Capacity:
 
 
 def _busy_and_wait(seen: Seen, rank: int, steps: RankSteps) -> tuple[Array, Array]:
-    """Per step, the seconds of computing and of waiting for input."""
+    """Of single steps, the seconds of computing and of waiting for input."""
     phases = split_of(seen.recording, steps, ranks=len(seen.steady)).phases
     busy = phases["forward"] + phases["backward"] + phases["optimizer"]
-    return busy / steps.count, phases["input_wait"] / steps.count
+    return busy[steps.sample], phases["input_wait"][steps.sample]
 
 
 def _communication(seen: Seen, samples: float) -> Capacity:
     ranks, account = len(seen.model.own), seen.account
-    if ranks < 2:
-        return _unknown("communication", "one rank: nothing to communicate")
-    if not account.exposed:
+    if ranks > 1 and not account.exposed:
         return _unknown("communication", "no DistributedDataParallel stamps, no collectives from Python: not measured")
+    if seen.of("comm.wire_s") is None:
+        return _unknown("communication", seen.missing.get("comm.wire_s", "not measured"))
     if seen.model.wire_s < 1e-6:
         return _unknown("communication", "hidden behind the backward pass")
     who = "DDP stamped" if any(rows.size for rows in seen.recording.comm.values()) else "called collectives"

@@ -28,7 +28,8 @@ def collecting_values(
     for rank, steps in steady.items():
         scope, single = f"rank:{rank}", steps.count == 1
         between = _begun_in(steps, recording.spans.get(rank), _BETWEEN)
-        found["gc.between_s", scope] = float(between.sum() / max(single.sum(), 1))
+        fair = steps.sample
+        found["gc.between_s", scope] = float(between[fair].sum() / max(fair.sum(), 1))
         longest = np.sort(steps.columns["gc"][single])
         if longest.size >= _REPEATED:
             found["gc.repeated_pause_s", scope] = float(longest[-_REPEATED])
@@ -67,5 +68,6 @@ def _begun_in(steps: RankSteps, spans: Table | None, phases: tuple[str, ...]) ->
     rows, at = rows[known], order[at[known]]
     opens_ns = steps.end_ns - 1e9 * sum(steps.columns[name] for name in phases)
     inside = (steps.step[at] == rows["step"]) & (steps.count[at] == 1) & (rows["t_start_ns"] >= opens_ns[at])
+    inside &= rows["t_start_ns"] <= steps.end_ns[at]
     np.add.at(seconds, at[inside], (rows["t_end_ns"] - rows["t_start_ns"])[inside] / 1e9)
     return seconds

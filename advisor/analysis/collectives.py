@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.analysis.steady import RankSteps
+from advisor.analysis.steady import RankSteps, common_rows
 from advisor.core.analysis import JOB
 from advisor.core.nccl import NcclFacts
 from advisor.core.recording import Recording, Table
@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 Values = dict[tuple[str, str], float]
 
 HELD = ("forward", "backward", "optimizer", "gap")  # phases whose collectives are told apart; evaluation keeps its own
-# A job that calls them in so many of its steps does so by its nature: steps whose record is gone had some as well.
+# A job that calls them in so many of its latest steps does so by its nature: steps whose record is gone had some as well.
 _USUAL_SHARE = 0.5
 
 
@@ -37,7 +37,8 @@ def per_row(steps: RankSteps, table: Table | None, name: str) -> Array:
     found[known] = rows[name][at[known]]
     within = rows[(rows["step"] >= int(steps.step[0])) & (rows["step"] <= int(steps.step[-1]))]
     span = int(steps.step[-1]) - int(steps.step[0]) + 1
-    if within.size >= _USUAL_SHARE * span or (known.any() and known.mean() >= _USUAL_SHARE):
+    latest = known[steps.latest]
+    if within.size >= _USUAL_SHARE * span or (latest.any() and latest.mean() >= _USUAL_SHARE):
         found[~known] = float(within[name].mean()) * steps.count[~known]
     return found
 
@@ -76,14 +77,13 @@ def collective_values(recording: Recording, steady: Mapping[int, RankSteps]) -> 
 
 def _shortest(steady: Mapping[int, RankSteps], seconds: Mapping[int, Array]) -> float:
     """Of each step the rank that was held shortest: what no waiting for a late rank is in. Seconds per step."""
-    sizes = {steps.step.size for steps in steady.values()}
-    alike = len(sizes) == 1 and all((steps.count == 1).all() for steps in steady.values())
-    if alike:
-        return float(np.min(np.stack(list(seconds.values())), axis=0).mean())
+    rows = common_rows(steady)
+    if min(own.size for own in rows.values()) > 0:
+        return float(np.min(np.stack([values[rows[rank]] for rank, values in seconds.items()]), axis=0).mean())
     return min(float(values.sum() / max(steady[rank].count.sum(), 1.0)) for rank, values in seconds.items())
 
 
-def wire_values(recording: Recording, *, wire_s: float | None, span_s: float | None) -> Values:
+def wire_values(recording: Recording, *, wire_s: float | None, span_s: float | None, exchanges: int = 1) -> Values:
     """How many bytes a step exchanges in how many parts, what each link carried of them, and what the backward pass hid."""
     found: Values = {}
     models = [model for facts in recording.facts.values() for model in facts.get("ddp") or ()]
@@ -94,10 +94,11 @@ def wire_values(recording: Recording, *, wire_s: float | None, span_s: float | N
         found["comm.largest_bucket", JOB] = max(buckets) / sum(buckets)
     for rank, table in recording.comm.items():
         if table.size:
-            found["comm.hidden_s", f"rank:{rank}"] = float(np.median(table["overlap_ns"])) / 1e9
+            found["comm.hidden_s", f"rank:{rank}"] = exchanges * float(np.median(table["overlap_ns"])) / 1e9
+            found["comm.exchanges", JOB] = float(exchanges)
     size = float((largest or {}).get("total_parameter_size_bytes") or 0)
     if largest is not None and size:
-        size *= sent_share(largest)
+        size *= exchanges * sent_share(largest)
         found["comm.megabytes", JOB] = size / 1e6
         ranks = max(int(largest.get("world_size") or 0), 1)
         bus, seconds = 2 * (ranks - 1) / ranks * size, max(wire_s or 0.0, span_s or 0.0)

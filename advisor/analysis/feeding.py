@@ -147,7 +147,7 @@ def _made(
 
 def _rest(steps: RankSteps, mean_s: float) -> tuple[float, ...]:
     """What a rank does between its batches, of a sample of steps: as it varied, evaluation and checkpoints left out."""
-    single = (steps.count == 1) & ~steps.epoch_start
+    single = steps.sample & ~steps.epoch_start
     aside = steps.columns["evaluation"] + steps.columns["checkpoint"] + steps.columns["input_wait"]
     rest = np.clip(steps.length - aside, 0.0, None)[single]
     # half of the sample and a little more: it must not run in step with the batches

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from advisor.analysis.batch_sizes import batch_values
@@ -151,7 +151,7 @@ def _step_values(steady: Mapping[int, RankSteps], accounts: Account, values: Val
         values["step.own_s", scope] = sum(own.values())
         for name in ("gc", "run_delay"):
             values[f"step.{name}_s", scope] = steps.per_step(name)
-        clocked = (steps.count == 1) & ((steps.flags & FLAG_CLOCKED) != 0)
+        clocked = steps.sample & ((steps.flags & FLAG_CLOCKED) != 0)
         if clocked.any():
             values["step.system_s", scope] = float(steps.columns["compute_system"][clocked].mean())
         samples = steps.per_step("samples")
@@ -220,24 +220,37 @@ def _comm_values(
     values: Values,
     missing: dict[str, str],
 ) -> None:
-    ranks = len(accounts.own)
+    ranks, group = len(accounts.own), _group_size(recording, accounts.own)
+    partly = f"{ranks} of {group} ranks are in this recording: the wire cannot be told from waiting for the others"
     values.update(collective_values(recording, steady))
+    if max(ranks, group) > 1:
+        values.update({("comm.exposed_s", f"rank:{rank}"): seconds for rank, seconds in accounts.exposed.items()})
     if ranks < 2:
-        missing["comm.wire_s"] = missing["comm.skew_s"] = "one rank: nothing to communicate"
+        missing["comm.wire_s"] = missing["comm.skew_s"] = partly if group > 1 else "one rank: nothing to communicate"
         return
     if accounts.wire_s is None or not accounts.late_share:
         why = "no DistributedDataParallel stamps its collectives here, and none that holds a rank is called from Python"
         missing["comm.wire_s"] = missing["comm.skew_s"] = why
         return
-    values["comm.wire_s", JOB] = accounts.wire_s
     values["comm.skew_s", JOB] = accounts.skew_s
-    if accounts.span_s is not None:
-        values["comm.span_s", JOB] = accounts.span_s
+    wire_s, span_s = (None, None) if group > ranks else (accounts.wire_s, accounts.span_s)
+    for name, seconds in (("comm.wire_s", wire_s), ("comm.span_s", span_s)):
+        if seconds is not None:
+            values[name, JOB] = seconds
+    if wire_s is None:
+        missing["comm.wire_s"] = partly
     beyond = beyond_others({rank: sum(phases.values()) for rank, phases in accounts.own.items()})
     for rank, share in accounts.late_share.items():
         values["comm.late_share", f"rank:{rank}"] = share
         values["comm.kept_waiting_s", f"rank:{rank}"] = accounts.kept_waiting_s.get(rank, 0.0)
         values["comm.excess_s", f"rank:{rank}"] = beyond[rank]
-    for rank, seconds in accounts.exposed.items():
-        values["comm.exposed_s", f"rank:{rank}"] = seconds
-    values.update(wire_values(recording, wire_s=accounts.wire_s, span_s=accounts.span_s))
+    times = accounts.exchanges
+    values.update(wire_values(recording, wire_s=wire_s, span_s=span_s, exchanges=times))
+
+
+def _group_size(recording: Recording, ranks: Iterable[int]) -> int:
+    """With how many these ranks exchange: as DDP tells of its group, without it as torch does of all; 0 where nobody does."""
+    processes = process_by_rank(recording.processes)
+    told = [recording.facts.get(processes[rank].pid, {}) for rank in ranks if rank in processes]
+    wrapped = [int(model.get("world_size") or 0) for facts in told for model in facts.get("ddp") or ()]
+    return max(wrapped or [int(facts.get("world_size") or 0) for facts in told], default=0)

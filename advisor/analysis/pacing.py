@@ -84,7 +84,7 @@ def _together(steps: RankSteps, table: Table) -> _Rows | None:
     if not table.size:
         return None
     row = table[order][at]
-    use = (row["step"] == steps.step) & (steps.count == 1)
+    use = (row["step"] == steps.step) & steps.sample
     if use.sum() < _ROWS_MIN:
         return None
     c = steps.columns

@@ -12,10 +12,11 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.analysis.budget import OWN_PHASES, split_of
+from advisor.analysis.phases import OWN_PHASES, split_of
 from advisor.analysis.steady import RankSteps
 from advisor.core.analysis import PeriodicStall
 from advisor.core.recording import Recording
+from advisor.core.stats import weighted_quantile
 
 Array = NDArray[np.float64]
 
@@ -141,9 +142,9 @@ def _where(recording: Recording, steady: Mapping[int, RankSteps], at: NDArray[np
         order = np.argsort(steps.step, kind="stable")
         row = order[np.clip(np.searchsorted(steps.step[order], at), 0, order.size - 1)]
         here = steps.step[row] == at
+        usual = {name: weighted_quantile(phases[name] / steps.count, steps.count, 0.5) for name in OWN_PHASES}
         beyond[rank] = {
-            name: np.where(here, np.maximum(0.0, phases[name][row] - float(np.median(phases[name]))), 0.0)
-            for name in OWN_PHASES
+            name: np.where(here, np.maximum(0.0, phases[name][row] - usual[name]), 0.0) for name in OWN_PHASES
         }
     totals = {rank: np.sum(list(named.values()), axis=0) for rank, named in beyond.items()}
     ranks = sorted(totals)
@@ -152,7 +153,7 @@ def _where(recording: Recording, steady: Mapping[int, RankSteps], at: NDArray[np
     worst = ranks[int(first)]
     sums = each.sum(axis=1)
     others = np.delete(sums, int(first))
-    alone = len(ranks) > 1 and share / at.size >= _MOST and float(np.median(others)) <= 0.5 * sums[int(first)]
+    alone = len(ranks) > 1 and share / at.size >= _MOST and float(np.median(others)) <= 0.5 * sums[int(first)] > 0
     phase = max(OWN_PHASES, key=lambda name: float(beyond[worst][name].sum()))
     return (worst if alone else None), phase
 

@@ -12,12 +12,13 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.analysis.budget import OWN_PHASES, split_of
 from advisor.analysis.host import Window, cpu_values, process_by_rank, quota_values
+from advisor.analysis.phases import OWN_PHASES, split_of
 from advisor.analysis.steady import RankSteps
 from advisor.core.analysis import Coincidence, SpeedChange
 from advisor.core.recording import Recording
 from advisor.core.report import Segment
+from advisor.core.stats import weighted_quantile
 
 Array = NDArray[np.float64]
 
@@ -56,8 +57,16 @@ def speed_changes(recording: Recording, steady: Mapping[int, RankSteps]) -> tupl
         last = next((m for m in range(n + 1, len(levels)) if levels[m] < now - half), len(levels))
         usual_s = float(np.median(level_s[edges[first] : edges[n + 1]]))
         span = (rows[first], rows[n + 1], rows[last])
+        if now < _LEAST * was * _larger(longest, span):
+            continue
         found.append(_change(recording, steady, longest, span, levels_s=(usual_s, now), ended=last < len(levels)))
     return tuple(found)
+
+
+def _larger(steps: RankSteps, rows: tuple[int, int, int]) -> float:
+    """How many times the samples a step has after the change: it may take as many times as long. A smaller batch excuses nothing."""
+    before, after = (steps.columns["samples"][a:b].sum() / steps.count[a:b].sum() for a, b in itertools.pairwise(rows))
+    return max(1.0, float(after / before)) if before > 0 else 1.0
 
 
 def change_segments(changes: tuple[SpeedChange, ...], end_s: float) -> tuple[Segment, ...]:
@@ -88,9 +97,9 @@ def _bins(steps: RankSteps) -> tuple[NDArray[np.int64], Array] | None:
     count = min(_BINS, usual.size // _BIN_STEPS_MIN)
     if count < 2 * _SIDE_MIN:
         return None
-    length = (steps.length / steps.count)[usual]
+    length, weight = (steps.length / steps.count)[usual], steps.count[usual]
     edges = np.linspace(0, usual.size, count + 1).astype(np.int64)
-    level = np.array([np.median(length[a:b]) for a, b in itertools.pairwise(edges)])
+    level = np.array([weighted_quantile(length[a:b], weight[a:b], 0.5) for a, b in itertools.pairwise(edges)])
     return usual[edges[:-1]], level
 
 
@@ -202,10 +211,16 @@ def _levels(
         before = usual & (steps.end_ns > times[0]) & (steps.end_ns <= times[1])
         after = usual & (steps.start_ns >= times[1]) & (steps.end_ns <= times[2])
         if before.any() and after.any():
-            per_step = {name: values / steps.count for name, values in phases.items()}
             # means: a quota holds another phase back in each step, and no phase's median shows it
-            found[rank] = {n: (float(v[before].mean()), float(v[after].mean())) for n, v in per_step.items()}
+            found[rank] = {
+                name: (_per_step(values, steps, before), _per_step(values, steps, after))
+                for name, values in phases.items()
+            }
     return found
+
+
+def _per_step(values: Array, steps: RankSteps, rows: NDArray[np.bool_]) -> float:
+    return float(values[rows].sum() / steps.count[rows].sum())
 
 
 def _alike(named: Mapping[str, tuple[float, float]], ratio: float) -> bool:

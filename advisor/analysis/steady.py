@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.analysis.beginnings import cold_epoch, run_ahead_rows
+from advisor.analysis.starts import one_start
 from advisor.core.recording import Recording, Table
 from probes.rank.layout import FLAG_DEEP, FLAG_EPOCH_START, FLAG_NO_LOADER, FLAG_TAIL
 
@@ -20,6 +22,10 @@ _WARM_UP_FACTOR = 1.5
 _WARM_UP_MIN = 1  # the first step always pays for something that no later one does
 _WARM_UP_SMALL = 3  # with 20 steps or more, the first three are left out whatever they took
 _WARM_UP_MAX_SHARE = 0.5
+# Where rows hold several steps, a single step alone between them is an outlier that retention kept, at most a few in a row; what nodes send
+# each other whole are a dozen in a row, and the latest thousands stand side by side.
+_SAMPLE_ROWS = 8
+_LATEST_ROWS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +61,34 @@ class RankSteps:
         return float(self.columns[name].sum() / max(self.count.sum(), 1.0))
 
     @property
+    def sample(self) -> NDArray[np.bool_]:
+        """Single steps as they came, outliers as often as they were; all rows of single steps where that leaves none."""
+        single = np.asarray(self.count == 1)
+        if single.all():
+            return single
+        edges = np.flatnonzero(np.diff(np.concatenate([[0], single.astype(np.int8), [0]])))
+        first, last = edges[::2], edges[1::2]
+        many = last - first >= _SAMPLE_ROWS
+        opened = np.zeros(single.size + 1, np.int8)
+        opened[first[many]], opened[last[many]] = 1, -1
+        found = np.cumsum(opened)[:-1] > 0
+        return found if found.any() else single
+
+    @property
+    def latest(self) -> NDArray[np.int64]:
+        """Rows of the latest of these: of older steps the steps, their events and their records are thinned out, each in its own way."""
+        return np.flatnonzero(self.sample)[-_LATEST_ROWS:]
+
+    @property
     def epoch_start(self) -> NDArray[np.bool_]:
         return np.asarray((self.flags & FLAG_EPOCH_START) != 0)
 
     @property
     def fed(self) -> bool:
         """A DataLoader fed most of these steps."""
-        return bool(((self.flags & FLAG_NO_LOADER) == 0).mean() > 0.5) if self.flags.size else False
+        single = self.sample
+        flags = self.flags[single] if single.any() else self.flags  # a row of several steps has those of all of them
+        return bool(((flags & FLAG_NO_LOADER) == 0).mean() > 0.5) if flags.size else False
 
 
 def _rank_steps(rank: int, table: Table) -> RankSteps:
@@ -128,9 +155,13 @@ def tails(recording: Recording) -> dict[int, RankSteps]:
 
 
 def steady_steps(everything: Mapping[int, RankSteps]) -> dict[int, RankSteps]:
-    """The steps that all ranks have made after every rank's warm-up and a first epoch with cold caches; empty when there are none."""
+    """The steps that all ranks have made after every rank's warm-up and a first epoch with cold caches; empty when there are none.
+
+    Of ranks that were started again, those of one start.
+    """
     if not everything:
         return {}
+    everything = one_start(everything)
     warm_up = {rank: warm_up_rows(steps) for rank, steps in everything.items()}
     started = {rank: rows + run_ahead_rows(everything[rank], rows) for rank, rows in warm_up.items()}
     first = max(int(steps.step[min(started[rank], steps.step.size - 1)]) for rank, steps in everything.items())
@@ -145,3 +176,13 @@ def steady_steps(everything: Mapping[int, RankSteps]) -> dict[int, RankSteps]:
             return {}
         kept[rank] = steps.keep(mask)
     return kept
+
+
+def common_rows(steady: Mapping[int, RankSteps]) -> dict[int, NDArray[np.int64]]:
+    """By rank, row numbers of the sampled steps that all ranks have, in step order: side by side."""
+    shared = functools.reduce(np.intersect1d, (steps.step[steps.sample] for steps in steady.values()))
+    rows = {}
+    for rank, steps in steady.items():
+        order = np.argsort(steps.step, kind="stable")
+        rows[rank] = order[np.searchsorted(steps.step[order], shared)]
+    return rows

@@ -97,7 +97,7 @@ def _facts(recording: Recording, ranks: Iterable[int]) -> list[Mapping[str, Any]
 
 def _blocked_s(steps: RankSteps) -> float | None:
     """Of the time before the backward, per step: neither computing nor waiting for a core, by the steps whose clocks were read."""
-    clocked = (steps.count == 1) & ((steps.flags & FLAG_CLOCKED) != 0)
+    clocked = steps.sample & ((steps.flags & FLAG_CLOCKED) != 0)
     if not clocked.any():
         return None
     c = steps.columns

@@ -72,6 +72,10 @@ VALUES: dict[str, tuple[str, str]] = {
     "comm.kept_waiting_s": ("s", "of comm.skew_s, what comes from steps in which this rank was the last"),
     "comm.excess_s": ("s", "own work of this rank beyond the median of the others"),
     "comm.megabytes": ("MB", "gradient bytes all-reduced per step"),
+    "comm.exchanges": (
+        "exchanges",
+        "times that DDP exchanges the gradients in a step: one for each backward outside `no_sync`",
+    ),
     "comm.exposed_s": (
         "s",
         "communication that this rank waits for after its own work, waiting for late ranks included",

@@ -19,6 +19,20 @@ def median(values: Array) -> float:
     return float(np.median(values))
 
 
+def weighted_quantile(values: Array, weights: Array, share: float) -> float:
+    """Of a list in which each value stands as often as it weighs. Raises ValueError for an empty array.
+
+    Rows of a run that was folded hold one step or hundreds; unweighted, the single ones among them, which are its outliers, would decide.
+    """
+    if values.size == 0:
+        raise ValueError("quantile of nothing")
+    if (weights == weights[0]).all():
+        return float(np.quantile(values, share))
+    order = np.argsort(values, kind="stable")
+    filled = np.cumsum(weights[order])
+    return float(values[order][min(np.searchsorted(filled, share * filled[-1]), values.size - 1)])
+
+
 def relative_error(values: Array) -> float:
     """Two standard errors of the mean over the mean. What follows each other is alike, so means of stretches are compared, not values."""
     if values.size < 2 or not values.mean():

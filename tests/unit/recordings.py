@@ -164,10 +164,10 @@ def with_tail(rows: Table, **ms: float) -> Table:
     return np.concatenate([rows, added])
 
 
-def folded(rows: Table, first: int, last: int, *, width_ns: int = SECOND) -> Table:
+def folded(rows: Table, first: int, last: int, *, width_ns: int = SECOND, outlier_share: float = 0.0) -> Table:
     """The rows from `first` to before `last` in windows, as retention leaves them."""
     whole = np.stack([rows[name] for name in COLUMNS], axis=1).astype(np.int64)
-    _, windows = fold(whole[first:last], width_ns, 0.0, bridge=False)
+    _, windows = fold(whole[first:last], width_ns, outlier_share, bridge=False)
     middle = table(COLUMNS, [dict(zip(COLUMNS, row, strict=True)) for row in windows.tolist()])
     return np.concatenate([rows[list(COLUMNS)][:first], middle, rows[list(COLUMNS)][last:]])
 

@@ -12,6 +12,7 @@ from recordings import Plan, folded, gpu_steps, plan, recording, step
 
 from advisor.analysis.analyse import analyse
 from advisor.core.analysis import Analysis
+from advisor.core.recording import Recording
 from probes.rank.layout import FLAG_EPOCH_START, FLAG_NO_LOADER, FLAG_SKIPPED_UPDATE
 
 LATE = {
@@ -264,3 +265,65 @@ def test_a_rare_long_phase_at_the_edge_keeps_its_weight(steps: int) -> None:
     critical = analysis.budget.critical
     assert sum(critical.values()) == pytest.approx(analysis.value("step.time_s"), rel=0.01)
     assert critical["gap.evaluation"] == pytest.approx(analysis.value("step.evaluation_s", 0), rel=0.02)
+
+
+def accumulating(batches: int = 4, *, counted: int = 4, wire_ms: float = 10.0) -> Recording:
+    """Two ranks whose steps are of several batches; DDP counts so many iterations in each, and stamps one of them."""
+    own = plan(40, backward=80 + (counted - 1) * wire_ms, micro_batches=batches, samples=8 * batches)
+    made = recording({0: own, 1: own}, wire_ms=wire_ms, facts=sharing(2))
+    for rows in made.comm.values():
+        rows["iteration"] *= counted
+    return made
+
+
+def sharing(ranks: int) -> dict[int, dict[str, Any]]:
+    """Facts of two ranks whose model of 100 MB is shared by so many."""
+    return {100 + rank: {"ddp": [{"world_size": ranks, "total_parameter_size_bytes": 100_000_000}]} for rank in (0, 1)}
+
+
+def test_gradients_that_are_exchanged_after_each_micro_batch_are_waited_for_each_time() -> None:
+    analysis = analyse(accumulating())
+    assert analysis.value("comm.exchanges") == 4
+    assert analysis.value("comm.wire_s") == pytest.approx(0.040)
+    assert analysis.budget.critical["backward"] == pytest.approx(0.080)
+    assert analysis.value("comm.megabytes") == pytest.approx(400.0)
+    assert sum(analysis.budget.critical.values()) == pytest.approx(analysis.value("step.time_s"))
+
+
+@pytest.mark.parametrize(
+    ("batches", "counted"),
+    [pytest.param(4, 1, id="under no_sync"), pytest.param(1, 2, id="a model that is asked twice for each batch")],
+)
+def test_one_exchange_is_counted_once(batches: int, counted: int) -> None:
+    analysis = analyse(accumulating(batches, counted=counted))
+    assert analysis.value("comm.exchanges") == 1
+    assert analysis.value("comm.wire_s") == pytest.approx(0.010)
+
+
+def test_ranks_out_of_sight_may_be_what_the_others_wait_for() -> None:
+    own = plan(40)
+    seen, partly = (analyse(recording({0: own, 1: own}, wire_ms=30, facts=sharing(n))) for n in (2, 4))
+    assert seen.value("comm.wire_s") == pytest.approx(0.030)
+    assert not any(partly.has(name) for name in ("comm.wire_s", "comm.span_s", "comm.bus_gb_per_s"))
+    assert "2 of 4 ranks" in partly.missing["comm.wire_s"]
+    assert partly.value("comm.skew_s") == pytest.approx(0.0, abs=EXACT), "they do not wait for each other"
+    (told,) = [c for c in partly.capacities if c.stage == "communication"]
+    assert told.samples_per_s is None and "2 of 4 ranks" in told.basis
+    alone = analyse(recording({0: own}, facts=sharing(4)))
+    assert "1 of 4 ranks" in alone.missing["comm.wire_s"]
+
+
+@pytest.mark.parametrize("every", [4, 10])
+def test_steps_of_any_size_that_ddp_did_not_stamp_are_told_by_their_forward(every: int) -> None:
+    sizes = np.random.default_rng(1).uniform(0.4, 1.6, 200)
+    own = [step(forward=30 * size, backward=60 * size) for size in sizes]
+    analysis = analyse(recording({0: own, 1: own}, wire_ms=5, stamp_every=every))
+    assert analysis.budget.per_rank[0]["comm_exposed"] == pytest.approx(0.005, rel=0.01)
+    assert analysis.budget.critical["backward"] == pytest.approx(0.060 * sizes[3:].mean(), rel=0.01)
+
+
+def test_where_the_forward_tells_nothing_the_usual_backward_does() -> None:
+    noise = np.random.default_rng(2)
+    own = [step(forward=float(noise.uniform(20, 60)), backward=float(noise.uniform(49, 51))) for _ in range(200)]
+    analysis = analyse(recording({0: own, 1: own}, wire_ms=5, stamp_every=5))
+    assert analysis.budget.per_rank[0]["comm_exposed"] == pytest.approx(0.005, abs=0.0005)

@@ -154,3 +154,11 @@ def test_the_order_of_rows_does_not_matter() -> None:
     rows = made(on_time())
     shuffled = [rows[n] for n in np.random.default_rng(0).permutation(len(rows))]
     assert values(analyse(fed(batches(shuffled)))) == pytest.approx(values(analyse(fed(batches(rows)))))
+
+
+def test_a_loop_that_looks_a_batch_ahead_takes_two_in_its_first_step() -> None:
+    own = [{**s, "input_wait": 20, "forward": 20, "micro_batches": 1 + (n == 0)} for n, s in enumerate(plan(40))]
+    own[0]["flags"] = FLAG_EPOCH_START
+    done = {0: 0.0, **{n + 1: n * STEP_S + 0.015 for n in range(40)}}
+    made_ahead = recording({0: own}, batches={0: batches(made(done))}, facts={100: {"loaders": [TRAIN]}})
+    assert values(analyse(made_ahead)) == pytest.approx([0.005, 0.0, 1.0])

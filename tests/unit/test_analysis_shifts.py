@@ -148,3 +148,19 @@ def test_a_quota_that_begins_names_its_rank_whatever_phase_it_hits() -> None:
     samples = {("cgroup.throttled_s", "pid:101"): series((0, 0), (10, 0), (30, 8))}
     assert changes(made)[0].rank is None
     assert changes(replace(made, samples=samples))[0].rank == 1
+
+
+def growing(times: float) -> list[dict[str, float]]:
+    """From step 120 on twice the batch, and steps so many times as long."""
+    return [*noisy_plan(1, 120), *noisy_plan(2, 120, scale=times, samples=16)]
+
+
+def test_a_larger_batch_that_takes_longer_is_not_slower() -> None:
+    assert changes(recording({0: growing(2.0)})) == ()
+    (change,) = changes(recording({0: growing(2.6)}))
+    assert change.step == pytest.approx(120, abs=3)
+
+
+def test_a_smaller_batch_that_takes_longer_is_slower() -> None:
+    (change,) = changes(recording({0: [*noisy_plan(1, 120), *noisy_plan(2, 120, scale=1.4, samples=4)]}))
+    assert change.after_s / change.before_s == pytest.approx(1.4, abs=0.12)

@@ -1,0 +1,166 @@
+"""The steps of one rank, row by row: the seconds of each phase, and of waiting for other ranks and the wire.
+
+On a GPU the stream's own times count, where events were read: the host runs ahead of it. Of a long run only a part of the steps is kept
+as they came, and only a part of the events; what is not known of a row is told from the rows of which it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.analysis.collectives import held
+from advisor.analysis.steady import RankSteps
+from advisor.core.recording import Recording, Table
+
+Array = NDArray[np.float64]
+
+OWN_PHASES = ("input_wait", "forward", "backward", "optimizer", "gap.evaluation", "gap.checkpoint", "gap")
+_ON_STREAM = ("input_wait", "forward", "backward", "optimizer", "gap")
+_READ_SHARE = 0.5  # of the latest steps, for the stream's times to replace the host's
+# A step of which no event was kept is split as the others are, unless it is this much longer than the usual: what made it so, the host saw.
+_ODD = 1.5
+# Where steps differ in size, backward grows with forward. The forward tells the backward of a step that nobody stamped if it does so twice
+# as well as the usual backward does, over so many stamped ones.
+_TELLS = 0.5
+_TELLS_STEPS = 10
+
+
+def phases_of(steps: RankSteps, gpu: Table | None) -> dict[str, Array]:
+    """Per row, the seconds of each phase. The GPU's own times replace the host's where events were read for most steps."""
+    c = steps.columns
+    host = {
+        "input_wait": c["input_wait"],
+        "forward": c["forward"],
+        "backward": c["backward"],
+        "optimizer": c["optimizer"] + c["clip"],
+        "gap.evaluation": c["evaluation"],
+        "gap.checkpoint": c["checkpoint"],
+        "gap": c["gap"],
+    }
+    return _on_gpu(steps, gpu, host) if gpu is not None and _read(steps, gpu) else host
+
+
+def _read(steps: RankSteps, gpu: Table | None) -> bool:
+    """Events were read for most of the latest steps."""
+    if gpu is None or gpu.size == 0:
+        return False
+    latest = steps.step[steps.latest]
+    return bool(np.isin(latest, gpu["step"]).mean() >= _READ_SHARE) if latest.size else False
+
+
+def _on_gpu(steps: RankSteps, gpu: Table, host: Mapping[str, Array]) -> dict[str, Array]:
+    """The stream's times, scaled to the host's length of the row: kernels of one step may run while the host is in the next."""
+    aside = host["gap.evaluation"] + host["gap.checkpoint"]
+    at = _rows_of(steps, gpu["step"])
+    table, at, rows = gpu[at >= 0], at[at >= 0], steps.step.size
+    sums = {name: np.bincount(at, table[f"{name}_ns"] / 1e9, minlength=rows) for name in _ON_STREAM}
+    sums["gap"] = np.maximum(0.0, sums["gap"] - aside)
+    total, left, single = np.sum(list(sums.values()), axis=0), steps.length - aside, steps.count == 1
+    # of several steps in a row only some have their events, and perhaps not the one with the evaluation
+    seen = (np.bincount(at, minlength=rows) > 0) & (single | (aside == 0))
+    scale = np.where(total > 0, left / np.maximum(total, 1e-12), 1.0)
+    # the whole of a long stretch telescopes to the host's; a single step may differ by the queue's depth, hence the bounds
+    scale = np.where(single, np.clip(scale, 0.5, 2.0), scale)
+    usual_s = float(np.median((left / steps.count)[seen])) if seen.any() else 0.0
+    alike = ~seen & (left <= _ODD * usual_s * steps.count)
+    whole = max(float(total[seen].sum()), 1e-12)
+    told = {}
+    for name, seconds in sums.items():
+        as_usual = left * float(seconds[seen].sum()) / whole
+        told[name] = np.where(seen, seconds * scale, np.where(alike, as_usual, host[name]))
+    return {**host, **told}
+
+
+def _rows_of(steps: RankSteps, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Of each of these step numbers the row that holds it; -1 where none does."""
+    order = np.argsort(steps.step, kind="stable")
+    at = np.searchsorted(steps.step[order], numbers, side="right") - 1
+    row = order[np.maximum(at, 0)]
+    holds = (at >= 0) & (numbers < steps.step[row] + steps.count[row])
+    return np.where(holds, row, -1)
+
+
+def exposed_comm(
+    steps: RankSteps, comm: Table | None, phases: Mapping[str, Array]
+) -> tuple[Array, NDArray[np.bool_]] | None:
+    """(exposed communication per row, which rows were stamped); None where DDP stamped nothing.
+
+    Stamped: end of communication minus end of computation. Unstamped: what the backward takes beyond the own backward of such a step.
+    """
+    if comm is None or comm.size == 0:
+        return None
+    backward, table = phases["backward"], comm[np.argsort(comm["step"])]
+    at = np.clip(np.searchsorted(table["step"], steps.step), 0, table.size - 1)
+    row = table[at]
+    stamped = (row["step"] == steps.step) & (steps.count == 1)
+    if not stamped.any():
+        return None
+    each = (row["comm_end_ns"] - row["compute_end_ns"]) / 1e9
+    exposed = np.clip(exchanges(steps, comm) * each, 0.0, backward)
+    own = _own_backward(steps, phases["forward"], backward - exposed, stamped)
+    return np.where(stamped, exposed, np.clip(backward - own, 0.0, None)), stamped
+
+
+def _own_backward(steps: RankSteps, forward: Array, own: Array, stamped: NDArray[np.bool_]) -> Array:
+    """What the backward of each row takes without waiting, as far as the stamped ones tell."""
+    seen, beside = own[stamped], forward[stamped]
+    usual = float(np.median(seen))
+    if seen.size >= _TELLS_STEPS and (beside > 0).all():
+        times = float(np.median(seen / beside))
+        if np.median(np.abs(seen - times * beside)) < _TELLS * np.median(np.abs(seen - usual)):
+            return times * forward
+    return usual * steps.count
+
+
+def exchanges(steps: RankSteps, comm: Table | None) -> int:
+    """How often DDP exchanges the gradients in a step: after each micro-batch that `no_sync` does not spare. It stamps one of them.
+
+    DDP counts the forward passes after which it will; of a model that is asked several times for one batch that says nothing.
+    """
+    if comm is None or comm.size < 2:
+        return 1
+    rows = comm[np.unique(comm["step"], return_index=True)[1]]
+    apart = np.diff(rows["step"])
+    per_step = np.diff(rows["iteration"]) / apart if apart.size else np.ones(1)
+    batches = round(steps.per_step("micro_batches"))
+    return int(np.clip(round(float(np.median(per_step))), 1, max(1, batches)))
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The rows of one rank: its own phases, and what it waited for in collectives."""
+
+    phases: Mapping[str, Array]
+    exposed: Array | None  # None: nobody timed its communication
+    stamped: NDArray[np.bool_]
+
+
+def split(steps: RankSteps, gpu: Table | None, comm: Table | None, called: Table | None) -> Split:
+    """`called`: collectives that Python called. On a GPU they are queued, and the stream's own times hold what they take."""
+    phases = phases_of(steps, gpu)
+    exposed: Array | None = None
+    stamped = np.zeros(steps.step.size, np.bool_)
+    found = exposed_comm(steps, comm, phases)
+    if found is not None:
+        exposed, stamped = found
+        phases = {**phases, "backward": phases["backward"] - exposed}
+    waited = None if _read(steps, gpu) else held(steps, called)
+    if waited is not None:
+        taken = {phase: np.minimum(seconds, phases[phase]) for phase, seconds in waited.items()}
+        phases = {**phases, **{phase: phases[phase] - seconds for phase, seconds in taken.items()}}
+        total = np.sum(np.stack(list(taken.values())), axis=0)
+        if exposed is None:
+            stamped = steps.count == 1
+        exposed = total if exposed is None else exposed + total
+    return Split(phases, exposed, stamped)
+
+
+def split_of(recording: Recording, steps: RankSteps, *, ranks: int) -> Split:
+    """As `split`, of a rank of so many: one alone waits for nobody."""
+    rank = steps.rank
+    called = recording.collectives.get(rank) if ranks > 1 else None
+    return split(steps, recording.gpu_steps.get(rank), recording.comm.get(rank), called)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 
-from advisor.edits.code import Code, Function, inside, last_name
+from advisor.edits.code import Code, Function, Scope, inside, last_name
 
 _STEPS = 6  # from one name to the next
+_DEFINING = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
-def assignments(scope: Function | ast.Module, name: str) -> list[ast.expr | None]:
-    """What a scope assigns to a name; None for each time it does so in another way (a loop, unpacking, `+=`, an import)."""
+def assignments(scope: Scope, name: str) -> list[ast.expr | None]:
+    """What a scope assigns to a name; None for each time it does so in another way (a loop, unpacking, `+=`, an import, a `def`)."""
     found: list[ast.expr | None] = []
     for node in inside(scope):
         if isinstance(node, (ast.Assign, ast.AnnAssign)):
@@ -26,14 +27,37 @@ def assignments(scope: Function | ast.Module, name: str) -> list[ast.expr | None
             found += [None for n in stored(node.target) if isinstance(n, ast.Name) and n.id == name]
         elif isinstance(node, ast.withitem) and node.optional_vars is not None:
             found += [None for n in stored(node.optional_vars) if isinstance(n, ast.Name) and n.id == name]
+        elif name in _named(node):
+            found.append(None)
     return found
+
+
+def _named(node: ast.AST) -> tuple[str | None, ...]:
+    """What `def`, `class`, `except … as` and `case` give a name to."""
+    if isinstance(node, (*_DEFINING, ast.ExceptHandler, ast.MatchAs, ast.MatchStar)):
+        return (node.name,)
+    return (node.rest,) if isinstance(node, ast.MatchMapping) else ()
+
+
+def bound_otherwise(code: Code, node: ast.Name) -> bool:
+    """Whether its value comes from a lambda, the body of a class that it stands in, or a function that is told `global` or `nonlocal`."""
+    if any(isinstance(n, (ast.Global, ast.Nonlocal)) and node.id in n.names for n in ast.walk(code.tree)):
+        return True
+    for around in code.around(node):
+        if isinstance(around, ast.Lambda) and node.id in parameters(around):
+            return True
+        if isinstance(around, ast.ClassDef) and assignments(around, node.id):
+            return True
+        if isinstance(around, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            break
+    return False
 
 
 def stored(target: ast.expr) -> list[ast.AST]:
     return [n for n in ast.walk(target) if isinstance(getattr(n, "ctx", None), ast.Store)]
 
 
-def parameters(function: Function) -> list[str]:
+def parameters(function: Function | ast.Lambda) -> list[str]:
     a = function.args
     return [parameter.arg for parameter in (*a.posonlyargs, *a.args, *a.kwonlyargs)]
 
@@ -42,7 +66,7 @@ def written_dict(code: Code, node: ast.expr) -> dict[str, ast.expr] | None:
     """`{"a": 1}` or `dict(a=1)`, here or as the only value of a name that nobody changes afterwards; else None."""
     if isinstance(node, ast.Name):
         scopes = [*code.functions_around(node), code.tree]
-        if any(node.id in parameters(f) for f in code.functions_around(node)):
+        if bound_otherwise(code, node) or any(node.id in parameters(f) for f in code.functions_around(node)):
             return None
         assigned = next((found for scope in scopes if (found := assignments(scope, node.id))), [])
         changed = any(_changes(n, node.id) for n in ast.walk(code.tree))
@@ -76,7 +100,7 @@ def written_as(code: Code, node: ast.expr) -> ast.expr:
         if not isinstance(node, ast.Name):
             break
         scopes = [*code.functions_around(node), code.tree]
-        if any(node.id in parameters(function) for function in code.functions_around(node)):
+        if bound_otherwise(code, node) or any(node.id in parameters(f) for f in code.functions_around(node)):
             break
         assigned = next((found for scope in scopes if (found := assignments(scope, node.id))), [])
         if len(assigned) != 1 or assigned[0] is None:

@@ -89,6 +89,8 @@ def _declared(code: Code, call: ast.Call, name: str, declaring: Container[str | 
     takes: Literal["a value", "nothing", "unknown"] = "a value"
     if action is not None:
         takes = "nothing" if _text(action) == "store_true" else "a value" if _text(action) == "store" else "unknown"
+    if _keyword(call, "choices") is not None:
+        takes = "unknown"  # another value may not be among them
     return Option(code, call.lineno, flags, _keyword(call, "default"), takes)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from advisor.edits.code import Code, Function, last_name
-from advisor.edits.names import assignments, parameters, stored, written_dict
+from advisor.edits.names import assignments, bound_otherwise, parameters, stored, written_dict
 from advisor.edits.options import Option, decorating_option, environment_variable, options_for
 from advisor.edits.request import is_literal
 
@@ -63,6 +63,8 @@ def _of_call(code: Code, node: ast.Call, others: Sequence[Code], steps: int) -> 
 
 
 def _of_name(code: Code, node: ast.Name, others: Sequence[Code], steps: int) -> Origin:
+    if bound_otherwise(code, node):
+        return Unknown()
     for function in code.functions_around(node):
         assigned = assignments(function, node.id)
         parameter = node.id in parameters(function)
@@ -70,8 +72,7 @@ def _of_name(code: Code, node: ast.Name, others: Sequence[Code], steps: int) -> 
             return _of_assigned(code, assigned, others, steps)
         if parameter:
             return Unknown() if assigned else _of_parameter(code, function, node.id, others, steps)
-    rebound = any(isinstance(n, ast.Global) and node.id in n.names for n in ast.walk(code.tree))
-    return Unknown() if rebound else _of_assigned(code, assignments(code.tree, node.id), others, steps)
+    return _of_assigned(code, assignments(code.tree, node.id), others, steps)
 
 
 def _of_assigned(code: Code, assigned: list[ast.expr | None], others: Sequence[Code], steps: int) -> Origin:

@@ -235,6 +235,21 @@ NOT_EDITED = (
     ("lines that are counted in two ways", "x = 1\rloader = DataLoader(data, num_workers=2)\n"),
 )
 
+# The literal of the same name in the first line is somebody else's.
+ANOTHER_NAME = (
+    ("a lambda's", "workers = 2\nmake = lambda workers: DataLoader(data, num_workers=workers)\n"),
+    ("a class's", "workers = 2\nclass Job:\n    workers = 2\n    loader = DataLoader(data, num_workers=workers)\n"),
+    (
+        "a case's",
+        "workers = 2\nmatch v:\n    case [workers]:\n        loader = DataLoader(data, num_workers=workers)\n",
+    ),
+    (
+        "an inner function's, too",
+        "def make():\n    workers = 2\n    def more():\n        nonlocal workers\n        workers += 1\n    more()\n"
+        "    return DataLoader(data, num_workers=workers)\n",
+    ),
+)
+
 SNIPPETS = (
     _case("one line", PLAIN, ("num_workers=2)", "num_workers=6, persistent_workers=True)")),
     _case(
@@ -471,6 +486,16 @@ SNIPPETS = (
         "workers = 2\nif fast:\n    workers = 8\nloader = DataLoader(data, num_workers=workers)\n",
         None,
         ("num_workers is `workers` there",),
+    ),
+    *(
+        Snippet(f"a name that is {name}", before, None, ("num_workers is `workers` there",))
+        for name, before in ANOTHER_NAME
+    ),
+    Snippet(
+        "one of some choices",
+        "parser.add_argument('--workers', default=2, choices=(0, 2, 4))\nloader = DataLoader(d, num_workers=args.workers)\n",
+        None,
+        ("num_workers is `args.workers` there",),
     ),
     Snippet(
         "a loop's",

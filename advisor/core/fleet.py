@@ -1,12 +1,16 @@
 """Many machines side by side: the one object that every output of `fleet` shows; contract `rn50-advisor/fleet/1`.
 
-``` machines[]   the worst first: {name, group, score, outlier, worst: component|null, results: [{kind, file, state,
-made}], deviations: [{component, value, unit, baseline, deviation, score, outlier}], differences: [{name, value,
-usual}], missing: [components that most of its group have]} baselines[]  {group, component, unit, better:
-higher|lower, baseline, median, spread, machines, source: fleet|file} unread[]     {file, reason} notes[] ``` `score`
-counts robust standard deviations from the group's median, negative where worse; a machine's is that of its worst
-component. `deviation` is the share by which a value is worse (negative) or better than the baseline: of the baseline,
-or of the step where the value is a phase of one.
+```
+machines[]   the worst first: {name, group, score, outlier, worst: component|null, results: [{kind, file, state, made}],
+             deviations: [{component, value, unit, baseline, deviation, score, outlier}],
+             differences: [{name, value, usual}], missing: [components that most of its group have]}
+baselines[]  {group, component, unit, better: higher|lower, baseline, median, spread, machines, source: fleet|file, scale}
+unread[]     {file, reason}
+notes[]
+```
+`score` counts robust standard deviations from the group's median, negative where worse; a machine's is that of its worst
+component. `deviation` is the share by which a value is worse (negative) or better than the baseline: of the baseline, of the
+step where the value is a phase of one, of the limit where it should be nothing; `scale` is that step or limit.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ from advisor.reference.gpu_names import gpu_model
 # Of units whose numbers are better the larger, or the smaller, they are, where no band of the check says it.
 _HIGHER = ("/s", "MHz", "links", "GB", "GiB")
 _LOWER = ("s", "ms", "µs", "us", "errors", "events")
-_PHASE_MIN = 0.02  # of the step: a smaller phase is nobody's trouble
+_OF_A_LIMIT = ("share", "cores")
+_PHASE_MIN = 0.02  # of the step or of a limit: less of it is nobody's trouble
 NO_GPU = "no GPU"
 
 
@@ -50,7 +51,7 @@ def of_triage(document: Mapping[str, Any], file: str, name: str) -> Told:
             continue
         better = _better(check["expected"], unit)
         if better is not None and _finite(value):
-            readings[what] = Reading(float(value), unit, better)
+            readings[what] = Reading(float(value), unit, better, _scale(check["expected"], unit))
         elif what not in ("machine.hostname", "machine.made_at"):
             facts[what] = f"{value:g} {unit}".strip() if _finite(value) else str(value)
     state = str(document["verdict"]["state"])
@@ -92,7 +93,7 @@ def of_report(document: Mapping[str, Any], file: str, name: str, *, kind: Any = 
 
 
 def worth_ranking(component: str, values: Mapping[str, Reading]) -> bool:
-    """Whether any machine spends enough on this phase to speak of; numbers that are no phase always."""
+    """Whether any machine spends enough on this phase, or has so much of a limit, to speak of; other numbers always."""
     return any(r.scale is None or r.value >= _PHASE_MIN * r.scale for r in values.values())
 
 
@@ -104,6 +105,12 @@ def _better(expected: Mapping[str, Any], unit: str) -> Better | None:
     if unit.endswith(_HIGHER):
         return "higher"
     return "lower" if unit in _LOWER else None
+
+
+def _scale(expected: Mapping[str, Any], unit: str) -> float | None:
+    """Of what should be nothing, its limit: a thousandth of stolen time is not many times as bad as none."""
+    hi = expected.get("hi")
+    return float(hi) if unit in _OF_A_LIMIT and _finite(hi) and hi > 0 else None
 
 
 def _finite(value: object) -> TypeGuard[float]:

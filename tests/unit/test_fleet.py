@@ -181,6 +181,17 @@ def test_counts_that_are_zero_everywhere_else_are_outliers_without_a_share() -> 
     assert odd.name == "m4" and odd.deviations[0].deviation is None
 
 
+@pytest.mark.parametrize(("stolen", "outlier"), [(0.001, False), (0.0024, False), (0.006, True), (0.04, True)])
+def test_what_should_be_nothing_is_held_against_its_limit(stolen: float, outlier: bool) -> None:
+    """Of nothing anything is many times as much; a twentieth of what is allowed is not worth a name."""
+    documents = [triage(f"m{n}") for n in range(9)]
+    for n, document in enumerate(documents):
+        document["checks"].append(check("cpu.steal_share", stolen if n == 4 else 0.0, "share", hi=0.05))
+    made = rank(told(*documents))
+    assert [machine.name for machine in made.outliers] == (["m4"] if outlier else [])
+    assert not outlier or "of the others 0 %" in render(made, "text")
+
+
 def test_what_a_machine_is_unlike_the_others_is_told_beside() -> None:
     documents = [triage(f"m{n}", **{"cpu.model": "EPYC 7R13", "cpu.cores_allowed": 96.0}) for n in range(9)]
     documents.append(

@@ -27,7 +27,7 @@ def outlier(machine: FleetMachine) -> str:
 def deviating(one: Deviation) -> str:
     """`disk.sync_ms 9, 4.5 times 2`, `memory.copy_gb_per_s 12 GB/s, 40 % worse than 20 GB/s`."""
     value, baseline = _amounts(one)
-    if one.deviation is None:
+    if one.deviation is None or one.unit in ("share", "cores"):  # times as much, or per cent of per cent, would mislead
         return f"{one.component} {value}, of the others {baseline}"
     if one.deviation <= -1 and one.baseline > 0:
         return f"{one.component} {value}, {one.value / one.baseline:.1f} times {baseline}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -10,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from advisor.bench.rate import rate_of
 from advisor.core.benchmark import Cell, Options, Setting
@@ -23,6 +26,7 @@ from advisor.store.runs import resolve_run
 TRAINER = Path(__file__).with_name("trainer.py")
 _TOLD_LINES = 40  # of a failed cell's output, searched for what went wrong
 _ENDING_S = 30.0  # for a cell that is told to end: the advisor writes its recording
+_OF_OTHER_LAUNCHERS = frozenset(("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +113,11 @@ class Bench:
         return [*started, str(TRAINER), *layout, *(f"--{name}={value}" for name, value in given.items())]
 
     def _environment(self, setting: Setting) -> dict[str, str]:
-        """Ranks on CPUs share them evenly, as one rank has them all; torchrun would give each a single thread."""
-        environment = dict(os.environ)
+        """Ranks on CPUs share them evenly, as one rank has them all; torchrun would give each a single thread.
+
+        Who is itself a rank of a larger job, as in a pod of several, would else wait for the others.
+        """
+        environment = {name: value for name, value in os.environ.items() if name not in _OF_OTHER_LAUNCHERS}
         if self.device == "cpu" and "OMP_NUM_THREADS" not in environment:
             cores = int(self.cores or os.cpu_count() or 1)
             environment["OMP_NUM_THREADS"] = str(max(1, cores // setting.devices))
@@ -150,13 +157,23 @@ def run_logged(command: list[str], log: Path, environment: dict[str, str], limit
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """SIGTERM, which the advisor hands on to the job."""
+    """SIGTERM, which the advisor hands on to the job. Who does not heed it is killed with the job, which would train on."""
     child.terminate()
     try:
         child.wait(_ENDING_S)
     except subprocess.TimeoutExpired:
+        for process in _descendants(child.pid):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
         child.kill()
         child.wait()
+
+
+def _descendants(pid: int) -> list[psutil.Process]:
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
 
 
 def _read_result(path: Path) -> dict[str, Any]:

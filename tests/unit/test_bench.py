@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from bench_samples import A100, OPTIONS, cell, machine, measured, setting
 
+from advisor.bench import launch
 from advisor.bench.conclude import against, conclude, judge, scaling, slower_than, sweeps
 from advisor.bench.launch import Bench, run_logged
 from advisor.bench.machine import possible_precisions, precisions_of, seen, usual_batch, usual_batches, usual_devices
@@ -269,6 +274,46 @@ def test_an_interpreter_that_cannot_train_is_told_with_its_reason(tmp_path: Path
 def test_a_child_that_lasts_too_long_is_ended(tmp_path: Path) -> None:
     sleeping = [sys.executable, "-c", "import time; time.sleep(600)"]
     assert "longer than 0 s" in run_logged(sleeping, tmp_path / "log", {}, 0.2)
+
+
+def test_a_child_that_heeds_nothing_is_killed_with_all_that_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An advisor that is killed leaves its job training, as it promises."""
+    monkeypatch.setattr(launch, "_ENDING_S", 0.2)
+    deaf = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
+    )
+    program = (
+        f"import subprocess, sys\njob = subprocess.Popen([sys.executable, '-c', {deaf!r}], start_new_session=True)\n"
+        f"open({str(tmp_path / 'pid')!r}, 'w').write(str(job.pid))\n{deaf}"
+    )
+    real_wait = subprocess.Popen.wait
+
+    def wait(process: subprocess.Popen[bytes], timeout: float | None = None) -> int:
+        while timeout == 900.0 and (tmp_path / "log").read_bytes().count(b"deaf") < 2:
+            time.sleep(0.01)
+        return real_wait(process, 0.01 if timeout == 900.0 else timeout)
+
+    monkeypatch.setattr(subprocess.Popen, "wait", wait)
+    assert "longer than" in run_logged([sys.executable, "-c", program], tmp_path / "log", dict(os.environ), 900.0)
+    _, alive = psutil.wait_procs(_processes((tmp_path / "pid").read_text()), timeout=10)
+    assert all(process.status() == psutil.STATUS_ZOMBIE for process in alive)
+
+
+def _processes(pid: str) -> list[psutil.Process]:
+    try:
+        return [psutil.Process(int(pid))]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def test_a_rank_of_a_larger_job_measures_this_machine_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("WORLD_SIZE", "16")
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "2")
+    told = bench(tmp_path)._environment(setting("fp32", True, 4))
+    assert "RANK" not in told and "WORLD_SIZE" not in told and told["MALLOC_ARENA_MAX"] == "2"
 
 
 def test_a_childs_ending_is_told(tmp_path: Path) -> None:

@@ -29,14 +29,19 @@ CITED: Mapping[str, tuple[str, ...]] = {
 _MOST = 3  # of one finding: it is its own evidence first
 
 
-def with_machine(findings: tuple[Finding, ...], environment: Mapping[str, Any]) -> tuple[Finding, ...]:
-    """The findings with what the triage of the run's machine says, where there is one."""
+def with_machine(
+    findings: tuple[Finding, ...], environment: Mapping[str, Any], *, host: str = ""
+) -> tuple[Finding, ...]:
+    """The findings with what the triage of the run's machine says, where there is one. `host`: that machine, of a job on several."""
     known = environment.get("triage")
     checks = known.get("checks") if isinstance(known, Mapping) else None
     if not isinstance(checks, Mapping):
         return findings
     return tuple(
-        replace(finding, evidence=(*finding.evidence, *list(_cited(finding, checks))[:_MOST])) for finding in findings
+        replace(finding, evidence=(*finding.evidence, *list(_cited(finding, checks))[:_MOST]))
+        if not finding.scope.hosts or finding.scope.hosts == (host,)
+        else finding
+        for finding in findings
     )
 
 
@@ -62,5 +67,6 @@ def _evidence(name: str, check: Mapping[str, Any]) -> Evidence:
     lo, hi, unit = check.get("lo"), check.get("hi"), str(check.get("unit") or "")
     usual = f"at least {fmt.quantity(lo, unit)}" if lo is not None else f"at most {fmt.quantity(hi, unit)}"
     expected = f", {usual} expected ({check.get('source')})" if lo is not None or hi is not None else ""
-    note = f"triage of this machine: {check['state']}{expected}"
+    where = f", {check['place']}" if check.get("place") else ""
+    note = f"triage of this machine{where}: {check['state']}{expected}"
     return Evidence(name, check.get("value"), unit, lo if lo is not None else hi, note)

@@ -22,6 +22,7 @@ from advisor.core.report import plain_values
 
 SCHEMA = "rn50-advisor/triage/1"
 HOSTNAME, BOOT_ID, MADE_AT = "machine.hostname", "machine.boot_id", "machine.made_at"
+DATA_PLACE = "disk.data"  # in words, what the disk's numbers are of
 UNIX_SECONDS = "s since 1970"
 
 CheckState = Literal["ok", "low", "bad", "unknown"]
@@ -86,7 +87,7 @@ def parse_triage(text: str) -> Triage:
             tuple(_check(entry) for entry in document["checks"]),
             tuple(TriageGap(**entry) for entry in document["gaps"]),
         )
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise NotATriage(f"not the result of a triage: {type(error).__name__}: {error}") from error
 
 

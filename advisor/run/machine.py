@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.core.errors import NotATriage
-from advisor.core.triage import BOOT_ID, MADE_AT, Check, parse_triage
+from advisor.core.triage import BOOT_ID, DATA_PLACE, MADE_AT, Check, parse_triage
 from probes.host.procfs import read_text
 
 FILE_NAME = "triage.json"
@@ -20,13 +20,17 @@ def known_machine(run_dir: Path, root: Path = Path("/")) -> dict[str, Any]:
             found = parse_triage(file.read(_BYTES_MAX))
     except (OSError, NotATriage):
         return {}
-    boot, made = found.get(BOOT_ID), found.get(MADE_AT)
+    boot, made, place = (found.get(name) for name in (BOOT_ID, MADE_AT, DATA_PLACE))
     if boot is None or boot.value != read_text(root / "proc/sys/kernel/random/boot_id"):
         return {}
     return {
         "verdict": found.verdict.state,
         "made_at": made.value if made else None,
-        "checks": {check.name: _plain(check) for check in found.checks if isinstance(check.value, (int, float))},
+        "checks": {
+            check.name: _plain(check) | ({"place": place.value} if place and check.name.startswith("disk.") else {})
+            for check in found.checks
+            if isinstance(check.value, (int, float))
+        },
     }
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from probe_trees import write_tree
 
 from advisor.core.findings import Affected, Evidence, Finding
-from advisor.core.triage import BOOT_ID, MADE_AT, UNIX_SECONDS, Band, Triage
+from advisor.core.triage import BOOT_ID, DATA_PLACE, MADE_AT, UNIX_SECONDS, Band, Triage
 from advisor.run.machine import FILE_NAME, known_machine
-from advisor.triage.found import fact, judged, unproved
+from advisor.triage.found import Found, fact, judged, unproved
 from advisor.triage.runner import conclude
 from advisor.triaged import CITED, with_machine, without_triage
 from rules.registry import all_rules
@@ -65,7 +66,7 @@ def test_the_same_machine_is_cited(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[1]", json.dumps(triage("another").as_json()), json.dumps(conclude([]).as_json())]
+    "text", ["", "{", "[1]", "[" * 100_000, json.dumps(triage("another").as_json()), json.dumps(conclude([]).as_json())]
 )
 def test_anything_else_beside_the_runs_is_left_alone(tmp_path: Path, text: str) -> None:
     assert machine(tmp_path, text) == {}
@@ -82,6 +83,26 @@ def test_without_a_triage_nothing_changes(tmp_path: Path) -> None:
     ):
         assert with_machine(findings, environment) == findings
     assert without_triage({"triage": "keep"}) == {"triage": "keep"}
+
+
+def test_another_hosts_findings_do_not_cite_it() -> None:
+    known = {"checks": {"cpu.steal_share": {"value": 0.2, "unit": "share", "state": "bad", "lo": None, "hi": 0.05}}}
+    stolen = finding("CPU002")
+    told = {hosts: replace(stolen, scope=Affected(hosts=hosts)) for hosts in ((), ("a",), ("b",), ("a", "b"))}
+    cited = {hosts: len(with_machine((f,), {"triage": known}, host="a")[0].evidence) - 1 for hosts, f in told.items()}
+    assert cited == {(): 1, ("a",): 1, ("b",): 0, ("a", "b"): 0}
+
+
+def test_a_disk_is_cited_with_its_place(tmp_path: Path) -> None:
+    placed = conclude([fact(BOOT_ID, BOOT), fact(DATA_PLACE, "/data (ext4 on /dev/sdb)"), *_disk_and_cpu()])
+    known = machine(tmp_path, json.dumps(placed.as_json()))
+    disk, cpu = with_machine((finding("DSK001"), finding("CPU002")), {"triage": known})
+    assert "/data (ext4 on /dev/sdb)" in disk.evidence[1].note and "/data" not in cpu.evidence[1].note
+
+
+def _disk_and_cpu() -> list[Found]:
+    slow = judged("disk.sequential_mb_per_s", 20.0, "MB/s", Band(93.75, None, "AWS gp3"))
+    return [slow, judged("cpu.steal_share", 0.2, "share", Band(None, 0.05, "rule CPU002"))]
 
 
 def test_every_rule_that_cites_exists() -> None:

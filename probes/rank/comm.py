@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from .facts import TORCH, call_site
+from .facts import call_site
 from .layout import FLAG_COMM_SAMPLED, KIND_COMM
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class DdpStamps:
         self.any = True
         data = model._get_ddp_logging_data()
         options = {key: data[key] for key in _OPTIONS if key in data}
-        options["file"], options["line"] = call_site(TORCH)
+        options["file"], options["line"] = call_site()
         options["device"] = _device(model)
         options["bucket_bytes"] = _sizes(data.get("bucket_sizes"))
         current = self._model() if self._model is not None else None

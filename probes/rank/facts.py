@@ -18,7 +18,6 @@ _LAUNCHER_TELLS = (
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT",
     "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_NODEID",
 )  # fmt: skip
-TORCH = (os.sep + "torch" + os.sep,)
 
 
 class Facts:
@@ -44,28 +43,35 @@ class Facts:
         os.replace(partial, self._path)
 
 
-def call_site(skip_prefixes: tuple[str, ...] = ()) -> tuple[str, int]:
+def call_site() -> tuple[str, int]:
     """(file, line) of the user's code that called, as `call_frames` finds it."""
-    frame, _ = call_frames(2, skip_prefixes)
+    frame, _ = call_frames(2)
     return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("", 0)
 
 
-def call_frames(depth: int, skip_prefixes: tuple[str, ...] = TORCH) -> tuple[FrameType | None, FrameType | None]:
+def call_frames(depth: int) -> tuple[FrameType | None, FrameType | None]:
     """The innermost frame outside torch, this recorder and installed packages, and of a package the innermost inside of that.
 
     The package's frame is taken for the user's when there is no better one.
     """
     frame: FrameType | None = sys._getframe(depth)
     package: FrameType | None = None
+    passed_over = (_OWN, "<", torchs_folder())
     while frame is not None:
         name = frame.f_code.co_filename
-        if not name.startswith(_OWN) and not name.startswith("<") and not any(p in name for p in skip_prefixes):
+        if not name.startswith(passed_over):
             if "site-packages" not in name and "dist-packages" not in name and not _standard(name):
                 return frame, package
             if package is None:
                 package = frame
         frame = frame.f_back
     return package, None
+
+
+def torchs_folder() -> str:
+    """Where torch lies, also where it is no installed package; a folder of the job's may be called `torch` as well."""
+    file = getattr(sys.modules.get("torch"), "__file__", None)
+    return os.path.dirname(file) + os.sep if file else os.sep + os.sep
 
 
 def _standard(name: str) -> bool:

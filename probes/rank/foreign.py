@@ -188,7 +188,7 @@ class Foreign:
 
     def _enrol(self, owner: Any, iterator: Any, library: str) -> int:
         """One made anew for each epoch at the same line is the one known already; one that lives beside it is another."""
-        file, line = about.call_site(about.TORCH)
+        file, line = about.call_site()
         size = owner.__dict__.get("batch_size")
         described = {
             "file": file,

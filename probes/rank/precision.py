@@ -11,7 +11,7 @@ import functools
 import sys
 from typing import TYPE_CHECKING, Any
 
-from .facts import TORCH, call_site
+from .facts import call_site
 from .standins import put
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ class Precision:
 
     def data_parallel(self, model: Any) -> None:
         """A DataParallel was made."""
-        file, line = call_site(TORCH)
+        file, line = call_site()
         devices = getattr(model, "device_ids", None) or ()
         made = {"devices": len(devices), "file": file, "line": line}
         self._values().setdefault("data_parallel", []).append(made)

@@ -425,7 +425,7 @@ class Recorder:
         account = self.own_account()
         if account is None or account.ring is None:
             return None
-        site = about.call_site(about.TORCH)
+        site = about.call_site()
         return account, account.checkpoint_begin(), perf_counter_ns(), site
 
     def save_end(self, token: tuple[Account, int, int, tuple[str, int]]) -> None:

@@ -15,7 +15,7 @@ from _thread import get_ident
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from .facts import TORCH, call_frames
+from .facts import call_frames
 from .layout import PHASES
 from .phases import CHECKPOINT, EVALUATION
 from .precision import compiled_frames
@@ -209,7 +209,7 @@ class Syncs:
         self._calls += 1
         if self._calls > CALLS_MAX:
             self._put_back()
-        frame, package = call_frames(2, TORCH)
+        frame, package = call_frames(2)
         place = (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("", 0)
         key = (place, tuple(about.items()))
         entry = notes.get(key)

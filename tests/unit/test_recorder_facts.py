@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from probes.rank.facts import Facts
+from probes.rank.facts import Facts, call_site
 from probes.rank.recorder import shortened
 
 
@@ -59,3 +59,11 @@ def test_a_long_message_keeps_its_begin_and_its_last_line():
     assert kept.startswith("Caught RuntimeError") and kept.endswith("no space in shared memory")
     assert len(kept) < 2100
     assert shortened("short") == "short"
+
+
+def test_a_folder_of_the_jobs_may_be_called_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(__file__="/env/torch/__init__.py"))
+    names: dict[str, object] = {"call_site": call_site}
+    exec(compile("def inside(): return call_site()", "/env/torch/nn/layer.py", "exec"), names)
+    exec(compile("\nfound = inside()", "/home/me/torch/train.py", "exec"), names)
+    assert names["found"] == ("/home/me/torch/train.py", 2)

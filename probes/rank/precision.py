@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import functools
 import sys
+import types
 from typing import TYPE_CHECKING, Any
 
 from .facts import call_site
+from .parts import own
 from .standins import put
 
 if TYPE_CHECKING:
@@ -145,38 +147,51 @@ class Precision:
 
     def _first_layer(self, kind: str) -> Callable[[Any, Callable[[], None]], Any]:
         torch = self._torch
-        tracing = getattr(torch.compiler, "is_dynamo_compiling", torch.compiler.is_compiling)
+        tracing = torch.compiler.is_compiling  # by dynamo, or by an export without it
 
         def make(original: Any, put_back: Callable[[], None]) -> Any:
             def forward(self_: Any, *args: Any, **kwargs: Any) -> Any:
                 if tracing():
                     return original(self_, *args, **kwargs)
                 try:
-                    if torch.is_grad_enabled():
+                    given = args[0] if args else kwargs["input"]
+                    if torch.is_grad_enabled() and self._holds_numbers(given):
                         put_back()
                         with torch._C.DisableTorchFunction():
-                            self._saw(kind, self_, args[0] if args else kwargs["input"])
+                            self._saw(kind, self_, given)
                 except Exception:
                     self._failed()
                 return original(self_, *args, **kwargs)
 
-            return forward
+            # TorchScript takes the source from the original, and looks the names in it up here
+            return types.FunctionType(
+                forward.__code__, getattr(original, "__globals__", {}), forward.__name__, None, forward.__closure__
+            )
 
         return make
 
+    def _holds_numbers(self, given: Any) -> bool:
+        """A tensor, and no stand-in for one that something traces with: asking that for its sizes would settle them, or leave marks."""
+        torch = self._torch
+        if not isinstance(given, torch.Tensor):
+            return False
+        with torch._C.DisableTorchFunction():
+            known = all(type(n) is int for n in given.shape)
+        return known and not torch._C._functorch.is_functorch_wrapped_tensor(given)
+
     def _saw(self, kind: str, layer: Any, given: Any) -> None:
         values, torch = self._values(), self._torch
-        device = given.device.type
+        device, weight = given.device.type, weight_of(layer)
         half = _autocast_dtype(torch, device)
-        found = {"device": device, "input": _plain(given.dtype), "weight": _plain(layer.weight.dtype), "autocast": half}
+        found = {"device": device, "input": _plain(given.dtype), "weight": _plain(weight.dtype), "autocast": half}
         if kind == "conv":
             found["input_layout"] = layout_of(torch, given)
-            found["weight_layout"] = layout_of(torch, layer.weight)
+            found["weight_layout"] = layout_of(torch, weight)
             found["shape"] = [int(n) for n in given.shape]
             found["varies"] = "conv" in values and values["conv"]["shape"][1:] != found["shape"][1:]
             # a loop may go to channels-last or autocast after its first steps: look once more
             found["again"] = "conv" in values
-        found["weight_shape"] = [int(n) for n in layer.weight.shape]
+        found["weight_shape"] = [int(n) for n in weight.shape]
         values[kind] = found
         if "model" not in values:
             model = _outermost(sys._getframe(2))
@@ -189,6 +204,18 @@ class Precision:
         devices = getattr(model, "device_ids", None) or ()
         made = {"devices": len(devices), "file": file, "line": line}
         self._values().setdefault("data_parallel", []).append(made)
+
+
+def weight_of(layer: Any) -> Any:
+    """As it lies there. Where it is made anew each time it is asked for (spectral norm takes another turn then): what it is made of."""
+    kept = own(layer)
+    found = kept["_parameters"].get("weight")
+    if found is None:
+        found = kept.get("weight")  # put there by a hook, or by FSDP
+    if found is None:
+        made_of = kept["_modules"]["parametrizations"]._modules["weight"]._parameters
+        found = max(made_of.values(), key=lambda parameter: int(parameter.numel()))
+    return found
 
 
 def layout_of(torch: Any, tensor: Any) -> str:

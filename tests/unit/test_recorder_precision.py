@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from typing import Any
 
 import pytest
@@ -195,3 +196,60 @@ def test_switches_are_read_without_a_warning(
     told = fast_paths(torch)
     assert {"cudnn_benchmark", "cudnn_deterministic", "tf32_matmul", "tf32_cudnn"} <= told.keys()
     assert not recwarn.list and capfd.readouterr().err == ""
+
+
+def test_a_weight_that_is_made_anew_each_time_is_not_asked_for(seen: Seen) -> None:
+    states = []
+    for armed in (False, True):
+        torch.manual_seed(3)
+        model = nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Conv2d(3, 4, 3)))
+        if armed:
+            seen.refresh()
+        model(torch.ones(2, 3, 8, 8)).sum().backward()
+        states.append([value.clone() for value in model.state_dict().values()])
+    assert all(torch.equal(alone, watched) for alone, watched in zip(*states, strict=True))
+    assert seen.values["conv"]["weight"] == "float32" and seen.values["conv"]["weight_shape"] == [4, 3, 3, 3]
+
+
+def test_a_weight_that_a_hook_puts_there_is_read(seen: Seen) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        layer = nn.utils.weight_norm(nn.Conv2d(3, 4, 3))
+    seen.refresh()
+    layer(torch.ones(2, 3, 8, 8)).sum().backward()
+    assert seen.values["conv"]["weight_shape"] == [4, 3, 3, 3]
+
+
+def test_whoever_traces_finds_no_trace_of_a_look(seen: Seen) -> None:
+    class Through(torch.fx.Tracer):
+        def is_leaf_module(self, module: Any, name: str) -> bool:
+            return False
+
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4, 2))
+    alone = [node.op for node in Through().trace(model).nodes]
+    seen.refresh()
+    assert [node.op for node in Through().trace(model).nodes] == alone
+    assert "conv" not in seen.values
+
+
+def test_a_size_that_is_a_symbol_is_not_settled(seen: Seen) -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    settled = []
+    for armed in (False, True):
+        symbols = ShapeEnv()
+        mode = FakeTensorMode(shape_env=symbols, allow_non_fake_inputs=True)
+        given = mode.from_tensor(torch.ones(5, 3, 8, 8), static_shapes=False)
+        if armed:
+            seen.refresh()
+        with mode:
+            nn.Conv2d(3, 4, 3)(given)
+        settled.append(len(symbols.replacements))
+    assert settled[0] == settled[1]
+
+
+def test_torchscript_compiles_what_is_armed(seen: Seen) -> None:
+    seen.refresh()
+    model = torch.jit.script(net())
+    assert model(torch.ones(2, 3, 8, 8)).shape == (2, 2)

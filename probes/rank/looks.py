@@ -22,6 +22,7 @@ from .standins import FixedSteps, Indices, Steps, install, walks_one_by_one
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import FrameType
 
     from .ring import Ring
 
@@ -32,6 +33,7 @@ LAST_EVERY_NS = 5_000_000_000
 FIRST_EVERY_IN_PROCESS_NS = 200_000_000
 _SLOWER = 100  # looks a hundredth of the time since the first one apart: some hundred of them, however long the job
 _PARTS_MAX = 24
+_GENERATOR = 0x20  # of a code's flags
 _STRIDE = 7  # another place in each batch that is looked into, without asking for random numbers
 
 
@@ -48,26 +50,27 @@ class Looks:
     def due(self, now: int) -> bool:
         return now >= self._due
 
-    def take(self, now: int, dataset: Any, index: Any) -> Look:
-        """A look into the batch of these indices."""
+    def take(self, now: int, dataset: Any, index: Any, batched: bool = True) -> Look:
+        """A look into the batch of these indices; not `batched`: the index is the data set's own business."""
         if not self._began:
             self._began = now
         self._due = now + min(LAST_EVERY_NS, max(self._first_every_ns, (now - self._began) // _SLOWER))
         self.taken += 1
-        return Look(self.names, dataset, index, self.taken * _STRIDE)
+        return Look(self.names, dataset, index, self.taken * _STRIDE, batched)
 
 
 class Look:
     """`index` is what the fetcher is to be given. Either `finish` or `abandon` must follow."""
 
-    def __init__(self, names: parts.Names, dataset: Any, index: Any, place: int) -> None:
+    def __init__(self, names: parts.Names, dataset: Any, index: Any, place: int, batched: bool = True) -> None:
         self.names = names
         self.thread = get_ident()
         self.open = False  # a sample is being made, and its parts are told apart
         self.wall: dict[int, int] = {}
         self.cpu: dict[int, int] = {}
         self.stack: list[int] = []
-        self.handed: list[tuple[list[Any], list[Any]]] = []  # lists of steps and what was given for them
+        # lists of steps, what was given for them, and what both held then
+        self.handed: list[tuple[list[Any], list[Any], list[Any]]] = []
         self.width = self.height = self.file_bytes = -1
         self.self_ns = 0
         self._dataset = dataset
@@ -76,7 +79,8 @@ class Look:
         self._collating: tuple[int, int] | None = None
         self.covers = 0  # samples: one, or all of the batch where they cannot be told apart
         self.index = index
-        if type(index) is list and index and walks_one_by_one(dataset):
+        self._over = False
+        if batched and type(index) is list and index and walks_one_by_one(dataset):
             self.covers = 1
             self.index = Indices(index)
             self.index.look, self.index.place = self, place % len(index)
@@ -91,7 +95,9 @@ class Look:
 
     def walk_samples(self, indices: Iterator[Any], place: int) -> Iterator[Any]:
         for number, index in enumerate(indices):
-            if number == place:
+            if self._over:
+                pass  # whoever kept the list walks it again
+            elif number == place:
                 self._open()
             elif number == place + 1:
                 self._close()
@@ -127,9 +133,8 @@ class Look:
                 self._undo.pop()()
             except Exception:
                 pass  # the job has put something else there meanwhile; the others must still be brought back
-        for original, given in self.handed:
-            if list(map(id, original)) != list(map(id, list.__iter__(given))):
-                original[:] = list.__iter__(given)  # a transform that changes its own list meant the list itself
+        for entry in self.handed:
+            _agree(*entry)
         self.handed.clear()
 
     # -- its parts -------------------------------------------------------------------------------------------------------------
@@ -166,7 +171,7 @@ class Look:
             return
         depth = len(self.stack)
         if self.width < 0:
-            self._measure(sys._getframe(1).f_locals.values())
+            self._measure(_variables(sys._getframe(1)).values())
         try:
             for step in steps:
                 if self.open:
@@ -184,9 +189,13 @@ class Look:
             return fixed
         if type(steps) is not list:
             return steps
+        for entry in self.handed:
+            if entry[0] is steps:
+                _agree(*entry)
+                return entry[1]
         given: Any = Steps(steps)
         given.look = self
-        self.handed.append((steps, given))
+        self.handed.append((steps, given, steps[:]))
         return given
 
     def _measure(self, values: Any) -> None:
@@ -229,7 +238,7 @@ class Look:
 
     def abandon(self) -> None:
         """The batch was not made."""
-        self.open = False
+        self.open, self._over = False, True
         self._restore()
         self.index = None  # it knows this look
 
@@ -261,6 +270,20 @@ class Look:
         )
         for part in sorted(self.cpu, key=lambda number: -self.wall[number])[:_PARTS_MAX]:
             ring.write(KIND_PART, 0, (worker, loader, end, part, self.wall[part], self.cpu[part]))
+
+
+def _agree(original: list[Any], given: list[Any], held: list[Any]) -> None:
+    """A transform that changes its own list (shuffles it, say) meant the list itself: both hold what it made of either."""
+    for changed in (given[:], original[:]):
+        if list(map(id, changed)) != list(map(id, held)):
+            original[:] = given[:] = held[:] = changed
+            return
+
+
+def _variables(frame: FrameType) -> dict[str, Any]:
+    """Before Python 3.13 whatever they hold lives on as long as the frame runs: not asked for of a stream, which runs for an epoch."""
+    runs_on = frame.f_code.co_flags & _GENERATOR and sys.version_info < (3, 13)
+    return {} if runs_on else frame.f_locals
 
 
 def _is_array(value: Any) -> bool:

@@ -45,15 +45,18 @@ class Names:
 
     def number(self, item: Any, kind: str) -> int:
         """Of a transform, a loader, or (kind REST) the dataset's class; 0 where it has none. Never raises."""
-        key = (_key(item), kind)
-        found = self._known.get(key)
+        try:
+            key = (_key(item), kind)
+            found = self._known.get(key)
+        except Exception:
+            return 0  # asked for in the middle of the job's own code: nothing may escape from here
         if found is None:
             if len(self._known) >= PARTS_MAX:
                 return 0
             try:
                 found = self._tell(kind, *described(item, kind))
             except Exception:
-                found = 0  # asked for in the middle of the job's own code: nothing may escape from here
+                found = 0
             self._known[key] = found
         return found
 

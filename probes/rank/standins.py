@@ -5,6 +5,7 @@ transforms, for the time of that one sample, a descriptor or a method. `undo` br
 from __future__ import annotations
 
 import sys
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from . import parts
@@ -24,6 +25,9 @@ class Indices(list):  # type: ignore[type-arg]
 
     def __iter__(self) -> Iterator[Any]:
         return self.look.walk_samples(list.__iter__(self), self.place)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return list, (list(list.__iter__(self)),)
 
 
 class Steps(list):  # type: ignore[type-arg]
@@ -79,15 +83,18 @@ class _Attribute:
 
 
 def walks_one_by_one(dataset: Any) -> bool:
-    """Whether the samples of a batch are made one by one as the list of indices is walked. Torch's own Subset does so too."""
+    """Whether the samples of a batch are made one by one as the list of indices is walked. Torch's own Subset does so too.
+
+    Asked as the fetcher asks at once itself: a wrapper may pass such questions on to the data set that it wraps.
+    """
     torch = sys.modules["torch"]
     for _ in range(4):  # a Subset of a Subset
-        together = getattr(type(dataset), "__getitems__", None)
-        if together is None:
+        together = getattr(dataset, "__getitems__", None)
+        if not together:
             return True
-        if together is not torch.utils.data.Subset.__getitems__:
+        if getattr(together, "__func__", None) is not torch.utils.data.Subset.__getitems__:
             return False
-        dataset = parts.own(dataset).get("dataset")
+        dataset = parts.own(together.__self__).get("dataset")
     return False
 
 
@@ -117,11 +124,13 @@ def install(look: Look, undo: list[Callable[[], None]], dataset: Any, makes: Any
 def _single(look: Look, undo: list[Callable[[], None]], transform: Any) -> None:
     """A transform that is one object with a `__call__` of its own."""
     owner = type(transform)
-    written = owner.__module__ not in ("builtins", "functools") and not owner.__module__.startswith("torch.jit")
-    if transform is None or parts.steps_of(transform) is not None or not written or not callable(transform):
+    call = next((vars(base)["__call__"] for base in owner.__mro__ if "__call__" in vars(base)), None)
+    # one that is static is called otherwise, one written in C shows nothing
+    written = isinstance(call, FunctionType) and not owner.__module__.startswith("torch.jit")
+    if not written or owner.__module__ in ("builtins", "functools") or parts.steps_of(transform) is not None:
         return
     look.names.number(transform, parts.TRANSFORM)  # its place is that of the method that stands there now
-    undo.append(put(owner, "__call__", _timed(look, owner.__call__, transform)))
+    undo.append(put(owner, "__call__", _timed(look, call, transform)))
 
 
 def _timed(look: Look, original: Any, watched: Any) -> Any:

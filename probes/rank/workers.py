@@ -28,6 +28,7 @@ class WorkerLog:
     def __init__(self, folder: str, pid: int, worker: int, loader: int) -> None:
         self.worker = worker
         self.loader = loader
+        self.busy = False  # a batch is being made
         self.batches = 0
         self.looks = Looks(folder)
         self._delay = RunDelay()
@@ -66,10 +67,10 @@ class WorkerLog:
         self._idle_since = perf_counter_ns()
         self._ring.phase(_IDLE, self.batches, self._idle_since)
 
-    def look(self, dataset: Any, index: Any) -> Look | None:
+    def look(self, dataset: Any, index: Any, batched: bool = True) -> Look | None:
         """A look into the batch that begins, where one is due; the first batch of a worker imports and opens what later ones have."""
         now = perf_counter_ns()
-        return self.looks.take(now, dataset, index) if self.batches and self.looks.due(now) else None
+        return self.looks.take(now, dataset, index, batched) if self.batches and self.looks.due(now) else None
 
     def looked(self, look: Look, began: tuple[int, ...], samples: int, batch: Any) -> None:
         look.finish(self._ring, began[0], samples, batch, worker=self.worker, loader=self.loader)
@@ -83,6 +84,7 @@ class InProcess:
 
     def __init__(self, account: Account, folder: str, failed: Callable[[], None]) -> None:
         self.looks = Looks(folder, FIRST_EVERY_IN_PROCESS_NS)
+        self.busy = False
         self._account = account
         self._failed = failed
         self._delay = RunDelay()
@@ -90,7 +92,8 @@ class InProcess:
 
     def watch(self, fetcher: Any) -> None:
         """Time this fetcher's next batch, by an attribute of its own: a wrapper on its class would cost each step of the job."""
-        if self._watched is None:  # a dataset may iterate over a loader of its own
+        # a dataset may iterate over a loader of its own; a method that lies on the object itself is the job's
+        if self._watched is None and "fetch" not in vars(fetcher):
             self._watched = fetcher
             fetcher.fetch = types.MethodType(timed_fetch(type(fetcher).fetch, self, self._failed), fetcher)
 
@@ -111,10 +114,12 @@ class InProcess:
         fetching.blocks += blocks_read() - blocks
         fetching.batches += 1
 
-    def look(self, dataset: Any, index: Any) -> Look | None:
+    def look(self, dataset: Any, index: Any, batched: bool = True) -> Look | None:
         """As in a worker, once the process has shown itself a rank."""
         now = perf_counter_ns()
-        return self.looks.take(now, dataset, index) if self._account.ring is not None and self.looks.due(now) else None
+        if self._account.ring is None or not self.looks.due(now):
+            return None
+        return self.looks.take(now, dataset, index, batched)
 
     def looked(self, look: Look, began: tuple[int, ...], samples: int, batch: Any) -> None:
         now = perf_counter_ns()
@@ -139,8 +144,10 @@ def timed_fetch(original: Callable[..., Any], clock: WorkerLog | InProcess, fail
 
     @functools.wraps(original)
     def fetch(self: Any, index: Any) -> Any:
-        look = quietly(clock.look, self.dataset, index)
-        began = quietly(clock.begin)
+        # in a worker, a dataset may iterate over a loader of its own: that is part of the batch around it
+        nested, clock.busy = clock.busy, True
+        look = None if nested else quietly(clock.look, self.dataset, index, getattr(self, "auto_collation", False))
+        began = None if nested else quietly(clock.begin)
         try:
             if look is None:
                 batch = original(self, index)
@@ -152,6 +159,8 @@ def timed_fetch(original: Callable[..., Any], clock: WorkerLog | InProcess, fail
                 quietly(look.abandon)
             hide_frame(error)
             raise
+        finally:
+            clock.busy = nested
         if began is not None:
             size = len(index) if isinstance(index, (list, tuple)) else 1
             quietly(clock.end, began, size)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+import random
 import traceback
+import weakref
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -28,7 +30,7 @@ from torch.utils.data._utils.fetch import _IterableDatasetFetcher, _MapDatasetFe
 from probes.rank.looks import FIRST_EVERY_NS, LAST_EVERY_NS, Look, Looks  # noqa: E402
 from probes.rank.phases import Account  # noqa: E402
 from probes.rank.ring import Ring  # noqa: E402
-from probes.rank.workers import InProcess  # noqa: E402
+from probes.rank.workers import InProcess, WorkerLog, timed_fetch  # noqa: E402
 
 BATCH = [3, 1, 2, 0]
 
@@ -326,3 +328,115 @@ def test_a_picture_that_cannot_be_asked_for_its_size_is_nothing_to_the_job(tmp_p
 
     batch, look, _ = look_into(tmp_path, Pictures(Chain(Short())))
     assert batch.tolist() == BATCH and (look["width"], look["height"]) == (-1, -1)
+
+
+class Shuffling(Chain):
+    """Puts its own list in another order, and then walks it."""
+
+    def __call__(self, x: Any) -> Any:
+        random.shuffle(self.transforms)
+        return super().__call__(x)
+
+
+def noting(name: str, done: list[str]) -> Callable[[Any], Any]:
+    return lambda x: done.append(name) or x  # type: ignore[func-returns-value]
+
+
+def test_a_container_that_shuffles_its_list_does_its_steps_in_that_order(tmp_path: Path) -> None:
+    results = []
+    for watched in (False, True):
+        random.seed(1)
+        done: list[str] = []
+        steps = [noting(name, done) for name in "abcdef"]
+        transform = Shuffling(*steps)
+        if watched:
+            look_into(tmp_path, Numbers(transform))
+        else:
+            _MapDatasetFetcher(Numbers(transform), True, collate, False).fetch(BATCH)
+        results.append(("".join(done), [steps.index(step) for step in transform.transforms]))
+    assert results[0] == results[1]
+
+
+def test_a_list_changed_by_another_name_is_changed(tmp_path: Path) -> None:
+    class Twice(Chain):
+        def __call__(self, x: Any) -> Any:
+            steps = list(self.transforms)
+            self.same.clear()
+            self.same.extend(reversed(steps))
+            for step in self.same:
+                x = step(x)
+            return x
+
+    transform = Twice(abs, int)
+    transform.same = transform.transforms  # type: ignore[attr-defined]
+    look_into(tmp_path, Numbers(transform))
+    assert transform.transforms == [abs, int] and type(transform.transforms) is list, "four times turned round"
+
+
+class Handed(torch.utils.data.Dataset):  # type: ignore[misc, name-defined]
+    """A wrapper that passes on what it does not know to the data set inside."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(object.__getattribute__(self, "inner"), name)
+
+    def __getitem__(self, index: Any) -> Any:
+        assert type(index) is list
+        return [self.inner[each] for each in index]
+
+
+@pytest.mark.parametrize("batched", [True, False])
+def test_indices_that_are_the_data_sets_own_business_are_the_jobs(tmp_path: Path, batched: bool) -> None:
+    dataset = Handed(Together(Chain(Short()))) if batched else Handed([5, 6, 7, 8])
+    fetcher, log = _MapDatasetFetcher(dataset, batched, collate, False), WorkerLog(str(tmp_path), 1, 0, 0)
+    failures: list[str] = []
+    fetch = timed_fetch(_MapDatasetFetcher.fetch, log, lambda: failures.append("failed"))
+    batches = [fetch(fetcher, BATCH).tolist() for _ in range(2)]
+    assert batches[0] == batches[1] and not failures
+    assert KIND_LOOK in RingReader(tmp_path / "worker-1.ring").drain().rows, "the second one was looked into"
+
+
+def test_a_list_of_indices_that_is_kept_is_a_list_like_any_other(tmp_path: Path) -> None:
+    dataset, before = Numbers(Chain(Short())), dict(vars(Chain))
+    look = Look(Names(str(tmp_path)), dataset, BATCH, 0)
+    kept = look.index
+    assert type(kept) is not list and type(pickle.loads(pickle.dumps(kept))) is list
+    look.abandon()
+    for number, _ in enumerate(kept):
+        assert dict(vars(Chain)) == before, number
+        assert not look.open
+
+
+def test_a_transform_that_is_called_without_itself_stays_so(tmp_path: Path) -> None:
+    class Static:
+        @staticmethod
+        def __call__(x: Any) -> Any:
+            return x
+
+    batch, _, _ = look_into(tmp_path, Numbers(Static()))
+    assert batch.tolist() == BATCH
+
+
+class Shard:
+    pass
+
+
+def test_what_a_stream_lets_go_of_is_gone(tmp_path: Path) -> None:
+    gone: list[Any] = []
+
+    class Shards(Stream):
+        def __iter__(self) -> Any:
+            for n in range(4):
+                shard = Shard()
+                gone.append(weakref.ref(shard))
+                value = n
+                for step in self.transform.transforms:
+                    value = step(value)
+                del shard
+                gone[-1] = gone[-1]()
+                yield value
+
+    look_into(tmp_path, Shards(Chain(Short())), fetcher=_IterableDatasetFetcher)
+    assert gone == [None] * 4

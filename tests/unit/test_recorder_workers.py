@@ -9,7 +9,7 @@ import pytest
 from advisor.run.rings import RingReader
 from probes.rank.layout import BATCH_FIELDS, FLAG_FIRST_BATCH, KIND_BATCH
 from probes.rank.phases import Account
-from probes.rank.workers import InProcess, WorkerLog
+from probes.rank.workers import InProcess, WorkerLog, timed_fetch
 
 
 def test_batches_are_numbered_from_the_workers_start(tmp_path: Path) -> None:
@@ -69,3 +69,31 @@ def test_a_clock_that_fails_costs_the_job_no_batch(tmp_path: Path, monkeypatch: 
     clock.watch(fetcher)
     assert fetcher.fetch([4]) == [8]
     assert failures and account.fetching.batches == 0
+
+
+def test_a_loader_inside_a_data_set_is_part_of_the_batch_around_it(tmp_path: Path) -> None:
+    log, failures = WorkerLog(str(tmp_path), 7, worker=0, loader=1), []
+
+    class Outer(Fetcher):
+        def fetch(self, index: list[int]) -> list[int]:
+            return timed(Fetcher(), index) if type(self) is Outer else super().fetch(index)
+
+    timed = timed_fetch(Fetcher.fetch, log, lambda: failures.append("failed"))
+    outer = timed_fetch(Outer.fetch, log, lambda: failures.append("failed"))
+    assert [outer(Outer(), [n]) for n in (1, 2)] == [[2], [4]]
+    with pytest.raises(StopIteration):
+        outer(Outer(), [])
+    outer(Outer(), [3])
+    rows = RingReader(tmp_path / "worker-7.ring").drain().rows[KIND_BATCH]
+    assert [dict(zip(BATCH_FIELDS, payload, strict=True))["number"] for _, payload in rows] == [0, 1, 2]
+    assert not failures
+
+
+def test_a_fetch_that_the_job_has_put_on_the_object_is_called(tmp_path: Path) -> None:
+    clock, account, failures = in_process(tmp_path)
+    fetcher = Fetcher()
+    own = fetcher.fetch = lambda index: ["the job's"]
+    clock.watch(fetcher)
+    assert fetcher.fetch([1]) == ["the job's"]
+    clock.release()
+    assert fetcher.fetch is own and account.fetching.batches == 0 and not failures

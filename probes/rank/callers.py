@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from typing import TYPE_CHECKING, Any
 
 from . import facts as about
@@ -50,19 +49,15 @@ def described(frame: FrameType, kind: int, group: Any) -> dict[str, Any]:
 
 def _library(frame: FrameType) -> str:
     code = frame.f_code
-    first = frame.f_locals.get(code.co_varnames[0]) if code.co_varnames else None
+    # Before Python 3.13 asking a frame for its variables keeps them alive as long as it runs: not of a loop that trains for days.
+    brief = code.co_name in ("forward", "backward") and code.co_varnames
+    first = frame.f_locals.get(code.co_varnames[0]) if brief else None
     # the class that the function belongs to; a script may well be called train_syncbn.py
     owners = getattr(code, "co_qualname", "").rpartition("<locals>.")[2].split(".")[:-1]
     if any(_NORM_NAMES.search(name) for name in (*owners, type(first).__name__)):
         return NORM
     package = _PACKAGE.search(code.co_filename)
-    if package is None and not code.co_filename.startswith(_torchs_folder()):
+    if package is None and not code.co_filename.startswith(about.torchs_folder()):
         return ""  # whatever the job's own folders are called
     known = next((library for part, library in _LIBRARIES if part in code.co_filename), "")
     return known or (package[1] if package else "torch")
-
-
-def _torchs_folder() -> str:
-    """Where torch lies, also where it is no installed package."""
-    file = getattr(sys.modules.get("torch"), "__file__", None)
-    return os.path.dirname(file) + os.sep if file else os.sep + os.sep

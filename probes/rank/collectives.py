@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
+import weakref
 from _thread import get_ident
 from functools import partial
 from time import perf_counter_ns
@@ -25,6 +26,7 @@ from .ring import PHASE
 from .standins import hide_frame
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
 
     from .recorder import Recorder
@@ -119,7 +121,8 @@ def _wrap(recorder: Recorder, collectives: Collectives, original: Any, kind: int
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if is_compiling() or not recorder.active or get_ident() in inside:
             return original(*args, **kwargs)
-        call = quietly(recorder, collectives.begin, kind, (*args, *kwargs.values()), sys._getframe(1))
+        # no frame lies below where autograd's own thread calls this as the hook itself
+        call = quietly(recorder, collectives.begin, kind, (*args, *kwargs.values()), sys._getframe().f_back)
         try:
             result = original(*args, **kwargs)
         except BaseException as error:
@@ -156,9 +159,10 @@ def _wrap_wait(recorder: Recorder, collectives: Collectives, original: Any) -> A
 class Group:
     """A process group as far as calls on it tell: its name stands for it on all ranks."""
 
-    __slots__ = ("backend", "begun", "name", "size")
+    __slots__ = ("backend", "begun", "name", "of", "size")
 
-    def __init__(self, name: str, size: int, backend: str) -> None:
+    def __init__(self, of: Callable[[], Any], name: str, size: int, backend: str) -> None:
+        self.of = of  # a weak reference: groups are destroyed and made anew, and the next one may lie at the same place
         self.name = int.from_bytes(name.encode("utf-8", "replace")[:7], "big")
         self.size = size
         self.backend = backend
@@ -189,6 +193,8 @@ class Collectives:
         self._module = module
         self._tensor: Any = recorder.torch.Tensor
         self._process_group: Any = module.ProcessGroup
+        self._no_member: Any = getattr(module.GroupMember, "NON_GROUP_MEMBER", self)
+        self._no_function: Any = recorder.torch._C.DisableTorchFunction
         self.inside: set[int] = set()  # threads that are in a call: what that calls in turn is part of it
         self._on_step = self._close_step
         self._flight = FlightWatch(recorder, partial(read_dumps, recorder.torch))
@@ -222,7 +228,10 @@ class Collectives:
         """The interpreter shuts down."""
         self._flight.stop()
 
-    def begin(self, kind: int, given: tuple[Any, ...], frame: FrameType | None) -> Call:
+    def begin(self, kind: int, given: tuple[Any, ...], frame: FrameType | None) -> Call | None:
+        """None where this rank has no part in it: torch warns and returns."""
+        if any(item is self._no_member for item in given):
+            return None
         recorder, thread = self._recorder, get_ident()
         account = recorder.account
         ring = None if account is None else account.ring
@@ -230,8 +239,9 @@ class Collectives:
             recorder.own_account()  # what was noted came before
         group = None if kind == _WAIT else self._group(given)
         call = Call(kind, thread, group, _NOWHERE if frame is None else self._site(frame, kind, group))
-        for item in given:
-            self._weigh(call, item)
+        with self._no_function():  # a subclass of the job's is not asked
+            for item in given:
+                self._weigh(call, item)
         self.inside.add(thread)
         if group is not None:
             group.begun += 1
@@ -313,33 +323,38 @@ class Collectives:
             call.device = call.device or item[0].is_cuda
         else:
             return
-        call.sent = max(call.sent, size)
+        if type(size) is int:  # a symbol of an export that traces this: comparing it would settle its value
+            call.sent = max(call.sent, size)
 
     def _group(self, given: tuple[Any, ...]) -> Group:
         group = next((item for item in given if isinstance(item, self._process_group)), None)
         if group is None:
             group = self._module.GroupMember.WORLD
         known = self._groups.get(id(group))
-        if known is None:
-            name = str(getattr(group, "group_name", "")) if group is not None else ""
-            size = group.size() if group is not None else 0
-            backend = str(self._module.get_backend(group)) if group is not None else ""
-            known = self._groups[id(group)] = Group(name, size, backend)
+        if known is None or known.of() is not group:
+            if group is None:
+                return Group(_nobody, "", 0, "")  # there is none yet: torch says so
+            name, backend = str(getattr(group, "group_name", "")), str(self._module.get_backend(group))
+            known = self._groups[id(group)] = Group(weakref.ref(group), name, group.size(), backend)
         return known
 
     def _site(self, frame: FrameType, kind: int, group: Group | None) -> dict[str, Any]:
         key = frame.f_code, frame.f_lasti, group
         site = self._sites.get(key)
         if site is None:
-            site = described(frame, kind, group)
-            if len(self._sites) < SITES_MAX:
-                self._sites[key] = site
-                self._described.append(site)
+            if len(self._sites) >= SITES_MAX:
+                return _NOWHERE  # finding out who calls takes a walk through all frames: not in each call for ever
+            site = self._sites[key] = described(frame, kind, group)
+            self._described.append(site)
         return site
 
 
 _PLACES = {FORWARD: 0, BACKWARD: 1, CLIP: 2, OPTIMIZER: 2, GAP: 3}
 _NOWHERE: dict[str, Any] = {"library": "", "calls": 0, "bytes": 0, "ns": 0}
+
+
+def _nobody() -> None:
+    return None
 
 
 def _place(phase: int) -> int:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import _thread
+import contextlib
 import inspect
 import os
 import sys
 import threading
 import types
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -17,6 +20,7 @@ from probes.rank.phases import BACKWARD, CLIP, EVALUATION, FORWARD, GAP, START
 from probes.rank.ring import PHASE
 
 TORCH = "torch.distributed.distributed_c10d"
+OUTSIDE = object()  # as torch's own for a rank that is no member
 
 
 class Tensor:
@@ -85,7 +89,7 @@ class Job:
             made.__module__ = TORCH
             setattr(dist, made.__name__, made)
         dist.ProcessGroup = ProcessGroup
-        dist.GroupMember = SimpleNamespace(WORLD=ProcessGroup())
+        dist.GroupMember = SimpleNamespace(WORLD=ProcessGroup(), NON_GROUP_MEMBER=OUTSIDE)
         dist.get_backend = lambda group: group.backend
         self.elsewhere = types.ModuleType("torch.distributed.elsewhere")
         self.elsewhere.reduce_all = all_reduce
@@ -95,12 +99,14 @@ class Job:
         self.ring = Ring()
         self.stepped = []
         self.compiling = False
+        self.quiet = 0
         self.account = SimpleNamespace(thread=threading.get_ident(), ring=self.ring, on_step=None)
         self.recorder = SimpleNamespace(
             torch=SimpleNamespace(
                 Tensor=Tensor,
                 distributed=SimpleNamespace(is_available=lambda: True),
                 compiler=SimpleNamespace(is_dynamo_compiling=lambda: self.compiling),
+                _C=SimpleNamespace(DisableTorchFunction=self.quietly),
             ),
             active=True,
             tape=SimpleNamespace(on=False, read_into=lambda account: self.tape_read()),
@@ -114,6 +120,12 @@ class Job:
         self.read = 0
         self.wrappers = module.install(self.recorder)
         self.recorder.collectives.joins(world_size=1)
+
+    @contextlib.contextmanager
+    def quietly(self):
+        self.quiet += 1
+        yield
+        self.quiet -= 1
 
     def tape_read(self):
         self.read += 1
@@ -371,3 +383,73 @@ def test_places_are_told_apart_up_to_a_limit(job, monkeypatch):
 def test_each_link_carries_what_a_ring_sends_over_it(kind, share):
     assert module.bus_bytes(COLLECTIVE_KINDS.index(kind), 4000, 4) == 4000 * share
     assert module.bus_bytes(COLLECTIVE_KINDS.index(kind), 4000, 1) == 0
+
+
+def test_a_call_with_no_frame_below_it_is_a_call_like_any_other(job):
+    # as where autograd's own thread calls it for a gradient, without a hook of Python's around it
+    done = threading.Event()
+    job.inside = done.set
+    _thread.start_new_thread(job.dist.all_reduce, (Tensor(1),))
+    assert done.wait(30) and not job.recorder.errors
+
+
+def test_what_the_callers_frame_holds_is_not_kept_alive(job):
+    held = Tensor(4)
+    gone = weakref.ref(held)
+    job.dist.all_reduce(held)
+    del held
+    assert gone() is None
+
+
+def test_a_rank_outside_the_group_has_begun_nothing(job):
+    job.dist.barrier()
+    job.dist.all_reduce(Tensor(8), group=OUTSIDE)
+    assert job.header()[:2] == (1, COLLECTIVE_KINDS.index("barrier"))
+    assert job.end_step(1)["calls"] == 1 and not job.recorder.errors
+
+
+def test_a_group_made_anew_at_the_same_place_is_another(job, monkeypatch):
+    monkeypatch.setattr(module, "id", lambda group: 7, raising=False)
+    group = ProcessGroup("0", 4, "gloo")
+    job.dist.all_reduce(Tensor(1), group=group)
+    job.dist.all_reduce(Tensor(1), group=group)
+    job.dist.all_reduce(Tensor(1), group=ProcessGroup("0", 2, "nccl"))
+    assert (job.header()[0], job.header()[3]) == (1, 2)
+    assert [site["backend"] for site in job.recorder.facts.values["collectives"]] == ["gloo", "gloo", "nccl"]
+
+
+def test_a_tensor_of_the_jobs_own_kind_is_weighed_without_asking_it(job):
+    asked = []
+
+    class Own(Tensor):
+        def numel(self):
+            asked.append(job.quiet)
+            return 4
+
+    job.dist.all_reduce(Own())
+    assert asked == [1] and job.quiet == 0 and job.end_step(1)["bytes"] == 16
+
+
+def test_sizes_that_are_symbols_are_not_settled(job):
+    class Symbol:
+        def __mul__(self, other):
+            return self
+
+        def __gt__(self, other):
+            raise AssertionError("it was compared")
+
+        __lt__ = __bool__ = __gt__
+
+    job.dist.all_gather(Tensor(Symbol()), Tensor(0))
+    assert not job.recorder.errors and job.end_step(1)["bytes"] == 0
+
+
+def test_beyond_the_limit_nobody_looks_for_the_caller(job, monkeypatch):
+    monkeypatch.setattr(module, "SITES_MAX", 1)
+    asked = []
+    real = module.described
+    monkeypatch.setattr(module, "described", lambda *about: asked.append(1) or real(*about))
+    job.dist.all_reduce(Tensor(1))
+    for _ in range(3):
+        job.dist.all_reduce(Tensor(1))
+    assert len(asked) == 1 and job.end_step(1)["calls"] == 4

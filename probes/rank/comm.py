@@ -43,8 +43,8 @@ class DdpStamps:
 
     def seen(self, model: Any) -> dict[str, Any]:
         """A DistributedDataParallel was made; returns its options for the facts file."""
-        self.any = True
         data = model._get_ddp_logging_data()
+        self.any = True
         options = {key: data[key] for key in _OPTIONS if key in data}
         options["file"], options["line"] = call_site()
         options["device"] = _device(model)
@@ -52,6 +52,8 @@ class DdpStamps:
         current = self._model() if self._model is not None else None
         if current is None or _size(model) > _size(current):
             self._model, self._options = weakref.ref(model), options
+            # it counts its iterations from none, and stamps as a new one does
+            self._every, self._adapted, self._read, self._next_step = 1, False, -1, 0
         return options
 
     def steps_to_read(self, step: int) -> int:
@@ -61,7 +63,10 @@ class DdpStamps:
     def read(self, ring: Ring, step: int, step_ns: int, on_cuda: bool) -> None:
         """Called at the begin of a backward: what DDP stamped in the iteration that ended before, which was part of `step`."""
         model = self._model() if self._model is not None else None
-        if model is None or step < self._next_step:
+        if model is None:
+            self.any = False  # it is gone: nothing is to be read until the next one is made
+            return
+        if step < self._next_step:
             return
         self._next_step = step + self._every
         if not self._adapted and step >= _FIRST_LOOK_STEPS and step_ns > 0:

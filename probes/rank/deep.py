@@ -17,6 +17,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from .layout import FLAG_DEEP
+from .standins import put
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -213,8 +214,6 @@ def _silence() -> Iterator[None]:
 
 def _step_aside_for_others(module: Any, give_way: Any) -> Any:
     """Another profiler of this process that is begun meanwhile finds the way free. Returns what puts the functions back."""
-    names = [name for name in ("_prepare_profiler", "_enable_profiler") if hasattr(module, name)]
-    originals = {name: getattr(module, name) for name in names}
 
     def standing_in(original: Any) -> Any:
         def begins(*args: Any, **kwargs: Any) -> Any:
@@ -223,11 +222,14 @@ def _step_aside_for_others(module: Any, give_way: Any) -> Any:
 
         return begins
 
-    for name, original in originals.items():
-        setattr(module, name, standing_in(original))
+    put_back = [
+        put(module, name, standing_in(getattr(module, name)))
+        for name in ("_prepare_profiler", "_enable_profiler")
+        if hasattr(module, name)
+    ]
 
     def undo() -> None:
-        for name, original in originals.items():
-            setattr(module, name, original)
+        for each in put_back:
+            each()
 
     return undo

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from _thread import get_ident
+from _thread import get_ident, get_native_id
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +80,7 @@ class Foreign:
     def forget(self) -> None:
         """A new process, or one just forked."""
         self.inside = False
+        self._fillers: dict[int, int] = {}  # threads that fill queues -> the kernel's number of each
         self._waiting: tuple[Any, Token] | None = None  # the queue that the training thread waits for
 
     def look(self) -> None:
@@ -115,7 +116,12 @@ class Foreign:
         return self._begun(iterator, account, number)
 
     def fills(self, queue: Any, loader: int) -> None:
-        """A thread puts batches of this loader into a queue."""
+        """A thread puts batches of this loader into a queue. One that came to the place of another has yet to fetch itself."""
+        place, number = get_ident(), get_native_id()
+        if self._fillers.setdefault(place, number) != number:
+            self._fillers[place] = number
+            self._recorder.fetching_threads.pop(place, None)
+            return
         new = _LOADER not in queue.__dict__
         queue.__dict__[_LOADER] = loader
         if new:
@@ -254,7 +260,11 @@ def _watch_queues(recorder: Recorder) -> None:
         loader = recorder.fetching_threads.get(get_ident())
         if loader is not None:
             quietly(recorder, foreign.fills, self, loader)
-        return original(self, *args, **kwargs)
+        try:
+            return original(self, *args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
 
     kind.put = put
 

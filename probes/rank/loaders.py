@@ -155,8 +155,12 @@ def batch_bytes(batch: Any, depth: int = 0) -> int:
         batch = list(batch.values())
     if isinstance(batch, (list, tuple)):
         return sum(batch_bytes(item, depth + 1) for item in batch[:1000]) if depth < _DEPTH else 0
-    kind = type(batch).__module__.partition(".")[0]
-    return int(batch.nbytes) if kind in ("torch", "numpy", "torchvision") and hasattr(batch, "nbytes") else 0
+    if type(batch).__module__.partition(".")[0] not in ("torch", "numpy", "torchvision"):
+        return 0
+    try:
+        return int(getattr(batch, "nbytes", 0))
+    except (RuntimeError, TypeError):
+        return 0  # sparse tensors do not tell
 
 
 def _function(frame: FrameType) -> str:
@@ -219,6 +223,8 @@ def _settings(step: Any) -> str | None:
     """`RandomResizedCrop(size=(224, 224), …)`, of transforms whose repr is known to be a list of settings."""
     if isinstance(step, type) or not type(step).__module__.startswith(_TERSE):
         return None
+    if own(step, "transforms") is not None or own(step, "_modules"):
+        return None  # a container shows the reprs of what it holds, the user's own among them
     return " ".join(repr(step).split())[:_CHARACTERS]
 
 

@@ -36,7 +36,7 @@ def describe_pictures(batch: Any) -> dict[str, Any] | None:
 
 def _find(item: Any, depth: int) -> Any:
     """The first tensor of four dimensions, one of them channels."""
-    if hasattr(item, "element_size"):
+    if hasattr(type(item), "element_size"):  # never asking an object of the job's
         shape = item.shape
         return item if len(shape) == 4 and (shape[1] in _CHANNELS or shape[3] in _CHANNELS) else None
     if isinstance(item, dict):

@@ -50,7 +50,7 @@ class StandIn:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         look = self._look
-        if look.inside or get_ident() != look.thread:
+        if look.inside or not look.open or get_ident() != look.thread:  # who took it in a look may keep it
             return self._original(*args, **kwargs)
         look.inside = True
         began = perf_counter_ns()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from itertools import pairwise
 from types import SimpleNamespace
@@ -139,3 +140,28 @@ def test_a_wrapper_without_stamps_costs_its_phases_nothing(tmp_path, monkeypatch
     account.ring = SimpleNamespace(phase=lambda *_: None, write=lambda *_: None, cost=lambda *_: None)
     assert recorder.backward_begin() is account
     assert not recorder.stamps.any and recorder.errors == 0 and recorder.active
+
+
+def test_a_model_that_is_gone_holds_up_nothing_and_the_next_one_is_read_from_its_beginning():
+    stamps, paper, model = DdpStamps(), Paper(), Model()
+    stamps.seen(model)
+    for step in range(40):
+        model.train()
+        stamps.read(paper, step, 10 * MS, False)
+    del model
+    gc.collect()
+    stamps.read(paper, 40, 10 * MS, False)
+    assert stamps.steps_to_read(41) > 1000
+    after = Model()
+    stamps.seen(after)
+    for step in range(41, 81):
+        after.train()
+        stamps.read(paper, step, 10 * MS, False)
+    assert after.rate == 5 and paper.rows[-1]["step"] > 70
+
+
+def test_a_model_that_tells_nothing_is_not_waited_for():
+    stamps = DdpStamps()
+    with pytest.raises(AttributeError):
+        stamps.seen(SimpleNamespace())
+    assert stamps.steps_to_read(5) > 1000

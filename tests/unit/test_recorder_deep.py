@@ -267,3 +267,12 @@ def test_a_level_that_the_job_has_chosen_stays(rank, monkeypatch) -> None:
     monkeypatch.setenv("KINETO_LOG_LEVEL", "0")
     play(rank, 20)
     assert Profile.made[0].level == os.environ["KINETO_LOG_LEVEL"] == "0"
+
+
+def test_what_the_job_puts_in_their_place_meanwhile_stays(rank) -> None:
+    module = rank.torch.autograd.profiler
+    play(rank, 10)
+    own = module._enable_profiler = lambda: "the job's"
+    play(rank, 20)
+    assert rank.facts.told[-1]["state"] == "done"
+    assert module._enable_profiler is own and module._prepare_profiler() == "prepared"

@@ -315,3 +315,18 @@ def test_a_loader_inside_a_librarys_iterator_is_part_of_it(training, library):
         training.use()
     training.account.leave()
     assert training.phases(2)["input_wait"] == 4 and training.paper.steps[2]["micro_batches"] == 1
+
+
+def test_a_thread_in_the_place_of_one_that_is_gone_fills_no_queue_of_batches(training, monkeypatch):
+    watched, others = queue.Queue(), queue.Queue()
+    place = threading.get_ident()
+    monkeypatch.setattr(foreign, "get_native_id", lambda: 1, raising=False)
+    training.recorder.fetching_threads[place] = 3
+    training.recorder.foreign.fills(watched, 3)
+    monkeypatch.setattr(foreign, "get_native_id", lambda: 2, raising=False)
+    training.recorder.foreign.fills(others, 3)
+    assert "_get" in vars(watched) and "_get" not in vars(others)
+    assert place not in training.recorder.fetching_threads
+    training.recorder.fetching_threads[place] = 3  # it fetches too
+    training.recorder.foreign.fills(others, 3)
+    assert "_get" in vars(others)

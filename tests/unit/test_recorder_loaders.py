@@ -268,3 +268,15 @@ def test_how_often_a_loader_was_made_is_counted_and_its_first_batch_weighed(tmp_
     recorder.fetch_end((account, False, recorder.loader_ids[training]), [torch.zeros(1, 3)])
     told = recorder._loader_facts()
     assert [(loader["made"], loader["batch_bytes"]) for loader in told] == [(1, 48), (3, None)]
+
+
+def test_what_tells_no_bytes_counts_none():
+    sparse = torch.eye(3).to_sparse()
+    assert batch_bytes([sparse, torch.zeros(4)]) == 16
+
+
+def test_transforms_of_the_users_inside_known_ones_stay_unasked():
+    chain = transforms.Compose([transforms.RandomApply([Own()]), transforms.RandomCrop(8)])
+    told = describe_dataset(Pictures(transform=chain))
+    assert told["transforms"] == ["RandomApply", "RandomCrop"]
+    assert told["transform_settings"][0] is None and "8" in told["transform_settings"][1]

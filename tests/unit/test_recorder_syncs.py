@@ -356,3 +356,16 @@ def test_a_wait_inside_torch_is_told_by_the_users_line_and_by_torchs_module(job:
     job.close()
     found = [site for site in job.sites if site["through"] == "torch.amp.grad_scaler"]
     assert found and found[0]["call"] == "item" and found[0]["line"] == line_of("asks for " + "infinities")
+
+
+def test_who_took_a_stand_in_with_him_uses_the_method_itself(job: Job) -> None:
+    job.open()
+    taken = torch.Tensor.item
+    job.close()
+    job.open()
+    job.close()
+    before = job.values["syncs"]
+    assert taken(torch.tensor(3)) == 3
+    job.open()
+    job.close()
+    assert job.values["syncs"]["sites"] == before["sites"]

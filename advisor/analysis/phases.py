@@ -24,9 +24,10 @@ _READ_SHARE = 0.5  # of the latest steps, for the stream's times to replace the 
 # A step of which no event was kept is split as the others are, unless it is this much longer than the usual: what made it so, the host saw.
 _ODD = 1.5
 # Where steps differ in size, backward grows with forward. The forward tells the backward of a step that nobody stamped if it does so twice
-# as well as the usual backward does, over so many stamped ones.
+# as well as the usual backward does, over so many stamped ones, and these are apart by more than a machine's moods (mostly a tenth).
 _TELLS = 0.5
 _TELLS_STEPS = 10
+_SIZES_APART = 0.15
 
 
 def phases_of(steps: RankSteps, gpu: Table | None) -> dict[str, Array]:
@@ -109,9 +110,10 @@ def _own_backward(steps: RankSteps, forward: Array, own: Array, stamped: NDArray
     """What the backward of each row takes without waiting, as far as the stamped ones tell."""
     seen, beside = own[stamped], forward[stamped]
     usual = float(np.median(seen))
-    if seen.size >= _TELLS_STEPS and (beside > 0).all():
+    apart = float(np.median(np.abs(seen - usual)))
+    if seen.size >= _TELLS_STEPS and apart >= _SIZES_APART * usual and (beside > 0).all():
         times = float(np.median(seen / beside))
-        if np.median(np.abs(seen - times * beside)) < _TELLS * np.median(np.abs(seen - usual)):
+        if np.median(np.abs(seen - times * beside)) < _TELLS * apart:
             return times * forward
     return usual * steps.count
 

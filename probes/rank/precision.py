@@ -48,10 +48,12 @@ def fast_paths(torch: Any) -> dict[str, Any]:
 
 
 def compiled_frames() -> int:
-    """How many pieces of code dynamo has compiled or given up on so far."""
+    """How many pieces of code dynamo has compiled or given up on so far; with `fullgraph=True` it counts graphs alone, and no frames."""
     utils = sys.modules.get("torch._dynamo.utils")
     counters = getattr(utils, "counters", None)
-    return sum((counters.get("frames") or {}).values()) if counters is not None else 0
+    if counters is None:
+        return 0
+    return sum((counters.get("frames") or {}).values()) + (counters.get("stats") or {}).get("unique_graphs", 0)
 
 
 class Precision:

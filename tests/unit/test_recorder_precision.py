@@ -14,7 +14,14 @@ pytestmark = pytest.mark.torch
 dynamo = pytest.importorskip("torch._dynamo")
 from torch import nn  # noqa: E402
 
-from probes.rank.precision import ARMINGS_MAX, Precision, describe_model, fast_paths, layout_of  # noqa: E402
+from probes.rank.precision import (  # noqa: E402
+    ARMINGS_MAX,
+    Precision,
+    compiled_frames,
+    describe_model,
+    fast_paths,
+    layout_of,
+)
 
 AUTOCAST = torch.amp.autocast_mode.autocast
 OWN = (AUTOCAST.__enter__, nn.Conv2d.forward, nn.Linear.forward)
@@ -253,3 +260,12 @@ def test_torchscript_compiles_what_is_armed(seen: Seen) -> None:
     seen.refresh()
     model = torch.jit.script(net())
     assert model(torch.ones(2, 3, 8, 8)).shape == (2, 2)
+
+
+@pytest.mark.parametrize("fullgraph", [True, False])
+def test_what_is_compiled_is_counted_however_it_is_asked_for(fullgraph: bool) -> None:
+    dynamo.reset()
+    before = compiled_frames()
+    torch.compile(lambda x: x + 1, backend="eager", fullgraph=fullgraph)(torch.ones(2))
+    assert compiled_frames() > before
+    dynamo.reset()

@@ -65,9 +65,10 @@ def _matters(a: Analysis, gpu: Gpu, t: Thresholds) -> bool:
 
 
 def _evidence(a: Analysis, gpu: Gpu, t: Thresholds) -> list[Evidence]:
-    count, held = of_gpu(a, "gpu.foreign_processes", gpu) or 0.0, of_gpu(a, "gpu.foreign_mem_mb", gpu) or 0.0
+    count, held = of_gpu(a, "gpu.foreign_processes", gpu) or 0.0, of_gpu(a, "gpu.foreign_mem_mb", gpu)
     whose = "process of somebody else" if count == 1 else "processes of others"
-    note = f"{named(gpu)}: {count:.0f} {whose}, holding {held:.0f} MB"
+    holding = "how much it holds is not told" if held is None else f"holding {held:.0f} MB"
+    note = f"{named(gpu)}: {count:.0f} {whose}, {holding}"
     found = [Evidence("gpu.foreign_processes", count, "processes", t["processes"], note)]
     share = of_gpu(a, "gpu.foreign_sm_share", gpu)
     if share is not None:

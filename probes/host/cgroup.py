@@ -6,7 +6,7 @@ Limits above the topmost cgroup that is visible here (those of a Kubernetes pod,
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from advisor.core.metrics import Reading, Sample
@@ -18,19 +18,24 @@ from probes.host.target import Target
 
 NO_LIMIT_BYTES = 1 << 60  # v1 writes "none" as the largest multiple of a page in 63 bits
 MOUNTS_PERIOD_NS = 30_000_000_000
+_LIMIT_FILES = {"cpu": "cpu.max", "memory": "memory.max"}  # of v2: there wherever the controller is
 CPU_METRICS = ("cgroup.quota_cores", "cgroup.throttled_s", "cgroup.periods", "cgroup.throttled_periods")
 MEMORY_METRICS = ("cgroup.mem_limit_bytes", "cgroup.mem_used_bytes", "cgroup.mem_cache_bytes", "cgroup.oom_kills")
 
 
 @dataclass(frozen=True, slots=True)
 class CpuLimit:
-    """The tightest quota above a process and what the cgroup that holds it counted; no holder: no quota, so nothing was held back."""
+    """The tightest quota above a process and what the cgroup that holds it counted; no holder: no quota, so nothing was held back.
+
+    `looser`: other quotas above it. Shared by several processes they may hold back one that keeps within its own.
+    """
 
     quota_cores: float | None = None
     holder: str | None = None
     throttled_s: float = 0.0
     periods: float = 0.0
     throttled_periods: float = 0.0
+    looser: tuple[CpuLimit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +51,11 @@ class MemoryLimit:
 
 @dataclass(frozen=True, slots=True)
 class CgroupState:
-    """None: the cgroup of that controller cannot be seen from here."""
+    """None: what that controller allows cannot be seen from here. `withheld`: of these the cgroups can be seen, but have no controller."""
 
     cpu: CpuLimit | None
     memory: MemoryLimit | None
+    withheld: tuple[str, ...] = ()
 
 
 def parse_cpu_max(text: bytes) -> float | None:
@@ -119,10 +125,22 @@ class CgroupReader:
             return None
         state = self._states.get(text)
         if state is None:
-            cpu, memory = (self._levels_of(controller, pid, text) for controller in ("cpu", "memory"))
-            state = CgroupState(self._cpu_limit(cpu) if cpu else None, self._memory_limit(memory) if memory else None)
-            self._states[text] = state
+            state = self._states[text] = self._state(pid, text)
         return state
+
+    def _state(self, pid: int, text: bytes) -> CgroupState:
+        found = {name: self._levels_of(name, pid, text) for name in _LIMIT_FILES}
+        withheld = tuple(name for name, levels in found.items() if levels and self._withheld(levels, name))
+        cpu, memory = (None if name in withheld else levels for name, levels in found.items())
+        return CgroupState(
+            self._cpu_limit(cpu) if cpu else None, self._memory_limit(memory) if memory else None, withheld
+        )
+
+    def _withheld(self, levels: Levels, controller: str) -> bool:
+        """Whether v2 groups that end below the hierarchy's root, as in a container, all lack the controller: limits above are unseen."""
+        if levels.version == 1 or self._read(levels.directories[-1], "cgroup.type") is None:
+            return False  # the root has no type
+        return all(self._read(directory, _LIMIT_FILES[controller]) is None for directory in levels.directories)
 
     def prune(self, pids: Iterable[int]) -> None:
         self._files.prune(set(pids))
@@ -145,15 +163,16 @@ class CgroupReader:
         return self._levels[key]
 
     def _cpu_limit(self, levels: Levels) -> CpuLimit:
-        tightest: tuple[float, str] | None = None
-        for directory in levels.directories:
-            quota = self._quota(levels.version, directory)
-            if quota is not None and (tightest is None or quota < tightest[0]):
-                tightest = (quota, directory)
-        if tightest is None:
+        found = [(self._quota(levels.version, directory), directory) for directory in levels.directories]
+        limits = [
+            CpuLimit(quota, holder, *parse_throttling(self._read(holder, "cpu.stat") or b""))
+            for quota, holder in found
+            if quota is not None
+        ]
+        if not limits:
             return CpuLimit()
-        quota, holder = tightest
-        return CpuLimit(quota, holder, *parse_throttling(self._read(holder, "cpu.stat") or b""))
+        tightest, *looser = sorted(limits, key=lambda limit: limit.quota_cores or 0.0)  # of equal ones the innermost
+        return replace(tightest, looser=tuple(looser))
 
     def _quota(self, version: int, directory: str) -> float | None:
         if version == 2:
@@ -211,6 +230,9 @@ class CgroupProbe:
         self._root = root
         self._reader = CgroupReader(root)
         self._continued = Continued()
+        self._first_s: dict[
+            tuple[int, str | None], float
+        ] = {}  # what each quota above a process had held back when it was first seen
         self._gaps = GapsOnce()
 
     def sample(self, now_ns: int, targets: Sequence[Target]) -> Reading:
@@ -218,6 +240,7 @@ class CgroupProbe:
         self._reader.begin_tick(now_ns)
         self._reader.prune(pids)
         self._continued.prune(pids)
+        self._first_s = {key: first_s for key, first_s in self._first_s.items() if key[0] in pids}
         of_rank = {t.rank: self._reader.membership(t.pid) for t in targets if t.role == "rank"}
         samples: list[Sample] = []
         for target in targets:
@@ -235,22 +258,24 @@ class CgroupProbe:
 
     def _report(self, target: Target, state: CgroupState, samples: list[Sample]) -> None:
         pid, scope = target.pid, f"pid:{target.pid}"
-        for metrics, seen in ((CPU_METRICS, state.cpu), (MEMORY_METRICS, state.memory)):
+        for name, metrics, seen in (("cpu", CPU_METRICS, state.cpu), ("memory", MEMORY_METRICS, state.memory)):
             if seen is None:
-                self._gaps.add(
-                    metrics,
-                    scope,
+                reason, hint = (
                     "the cgroup of this process cannot be seen from here",
                     "run the advisor in the job's own container with /sys/fs/cgroup mounted",
-                    key=(target.role, target.rank),
                 )
+                if name in state.withheld:
+                    reason = f"the cgroups that can be seen from here do not control {name}"
+                    hint = "a limit may be set above them: ask who runs the container, or run the advisor on the host"
+                self._gaps.add(metrics, scope, reason, hint, key=(target.role, target.rank))
         if (cpu := state.cpu) is not None:
             if cpu.quota_cores is not None:
                 samples.append(Sample("cgroup.quota_cores", scope, cpu.quota_cores))
+            held = self._that_holds_back(pid, cpu)
             for counter, raw in zip(
-                CPU_METRICS[1:], (cpu.throttled_s, cpu.periods, cpu.throttled_periods), strict=True
+                CPU_METRICS[1:], (held.throttled_s, held.periods, held.throttled_periods), strict=True
             ):
-                samples.append(Sample(counter, scope, self._continued.value(pid, counter, cpu.holder, raw)))
+                samples.append(Sample(counter, scope, self._continued.value(pid, counter, held.holder, raw)))
         if (memory := state.memory) is not None:
             if memory.limit_bytes is not None:
                 samples.append(Sample("cgroup.mem_limit_bytes", scope, float(memory.limit_bytes)))
@@ -261,3 +286,11 @@ class CgroupProbe:
             if memory.oom_kills is not None:
                 kills = self._continued.value(pid, "cgroup.oom_kills", memory.holder, float(memory.oom_kills))
                 samples.append(Sample("cgroup.oom_kills", scope, kills))
+
+    def _that_holds_back(self, pid: int, cpu: CpuLimit) -> CpuLimit:
+        """Of all quotas above a process the one that has held back most since it was first seen; the tightest where none has."""
+
+        def grown_s(limit: CpuLimit) -> float:
+            return limit.throttled_s - self._first_s.setdefault((pid, limit.holder), limit.throttled_s)
+
+        return max((cpu, *cpu.looser), key=grown_s)

@@ -85,7 +85,9 @@ def find_levels(controller: str, pid: int, text: str, mounts: Sequence[MountEntr
     candidates = mounts_of(membership, controller, mounts)
     for mount in candidates:
         below = below_mount(membership.path, mount.root)
-        if below is not None and (root / mount.mount_point.lstrip("/") / below).is_dir():
+        directory = root / mount.mount_point.lstrip("/") / (below or "")
+        # not Path.is_dir: it raises where a process of another user keeps us out of its root
+        if below is not None and os.path.isdir(directory):  # noqa: PTH112
             return _climb(mount, below, v2=membership.v2)
     for mount in candidates:
         below = _search(root / mount.mount_point.lstrip("/"), pid)

@@ -88,6 +88,7 @@ class GpuProbe:
         self._slow_ns: int | None = None
         self._turn = 0  # whose PCIe traffic is looked at in this slow round
         self._spent_s = 0.0
+        self._own: set[int] = set()  # also of those that have ended: the driver still tells what they used
         self.driver_version: str | None = None
         self.cuda_version: str | None = None  # the newest CUDA this driver can run, not the one in use
 
@@ -166,7 +167,9 @@ class GpuProbe:
 
     def _own_pids(self, targets: Sequence[Target]) -> frozenset[int]:
         members = self._tree.members() if self._tree is not None else ()
-        return frozenset({target.pid for target in targets} | {member.pid for member in members})
+        self._own.update(target.pid for target in targets)
+        self._own.update(member.pid for member in members)
+        return frozenset(self._own)
 
     def _xid_samples(self) -> list[Sample]:
         """How many Xids each GPU has reported since the start, and which came now."""

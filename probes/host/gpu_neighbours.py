@@ -25,12 +25,14 @@ def neighbours(nvml: Any, index: int, handle: Any, own: Collection[int], root: P
         return []
     strangers = [process for process in listed if process.pid not in own and not _serves(process.pid, root)]
     scope = f"gpu:{index}"
-    sizes = [process.usedGpuMemory or 0 for process in strangers if process.usedGpuMemory != _NOT_AVAILABLE]
-    return [
+    found = [
         Sample("gpu.own_processes", scope, float(len(ours))),
         Sample("gpu.foreign_processes", scope, float(len(strangers))),
-        Sample("gpu.foreign_mem_bytes", scope, float(sum(sizes))),
     ]
+    sizes = [process.usedGpuMemory for process in strangers]
+    if any(size is None or size == _NOT_AVAILABLE for size in sizes):
+        return found  # what they hold is not known, which is not nothing
+    return [*found, Sample("gpu.foreign_mem_bytes", scope, float(sum(sizes)))]
 
 
 def foreign_sm(nvml: Any, index: int, handle: Any, own: Collection[int], since_us: int) -> tuple[list[Sample], int]:

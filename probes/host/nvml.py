@@ -50,6 +50,8 @@ LASTING = frozenset(
 )
 GPU_GONE = frozenset({"NVML_ERROR_GPU_IS_LOST", "NVML_ERROR_RESET_REQUIRED"})
 ALL_LINKS = 0xFFFFFFFF  # as the scope of a field value: of all NVLinks together
+# Of what the bindings must know the newest. An old package `pynvml` hides those of nvidia-ml-py where both are installed.
+_NEWEST = ("nvmlMemory_v2", "nvmlGpmSampleAlloc", "nvmlEventSetWait_v2", "nvmlDeviceGetCurrentClocksEventReasons")
 Field = int | tuple[int, int]  # number of a field value, or number and scope
 _MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # by nvmlValueType_t
 
@@ -96,6 +98,10 @@ def open_driver(root: Path = Path("/")) -> Any:
         import pynvml as nvml  # noqa: PLC0415 - 15 ms that a machine without a driver need not spend before its first tick
     except ImportError as e:
         return ProbeGap("gpu.*", "host", f"pynvml: {e}", "pip install nvidia-ml-py")
+    lacking = next((name for name in _NEWEST if not hasattr(nvml, name)), None)
+    if lacking is not None:
+        reason = f"the bindings in {nvml.__file__} are too old: no {lacking}"
+        return ProbeGap("gpu.*", "host", reason, "pip uninstall pynvml; pip install -U --force-reinstall nvidia-ml-py")
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as e:

@@ -211,10 +211,13 @@ class ProcessTree:
             os.close(fd)
 
     def _read_stat(self, pid: int) -> Stat | None:
+        """None: it is gone. Where it cannot be read for another reason (no descriptor is left), what was read last: it may well live."""
         try:
             return parse_stat(self._files.read(pid, "stat"))
-        except (OSError, ValueError, IndexError):
+        except (FileNotFoundError, ProcessLookupError, ValueError, IndexError):
             return None
+        except OSError:
+            return self._stats.get(pid)
 
     def _command(self, pid: int) -> str:
         try:

@@ -295,3 +295,51 @@ def test_a_real_quota_of_35_percent_is_seen_and_its_throttling_grows(limited_cgr
     assert end["cgroup.throttled_s", scope] - start["cgroup.throttled_s", scope] > 0.04
     assert end["cgroup.throttled_periods", scope] - start["cgroup.throttled_periods", scope] >= 2
     assert not probe.sample(3, [target]).samples, "the process is gone"
+
+
+@pytest.mark.parametrize(
+    ("files", "unseen"),
+    [
+        pytest.param({}, {"cpu", "memory"}, id="no controllers: limits may be set above"),
+        pytest.param({"cpu.max": "max 100000\n"}, {"memory"}, id="one of two"),
+        pytest.param({"nested/cpu.max": "max 100000\n", "nested/memory.max": "max\n"}, set(), id="further down"),
+    ],
+)
+def test_groups_of_a_container_without_controllers_are_a_gap(
+    tmp_path: Path, files: dict[str, str], unseen: set[str]
+) -> None:
+    top = "sys/fs/cgroup"
+    tree = {f"{top}/cgroup.type": "domain\n", f"{top}/nested/cgroup.type": "domain\n"}
+    tree |= {"proc/self/mountinfo": V2_MOUNTS, "proc/7/cgroup": "0::/nested\n", "proc/7/stat": ""}
+    tree |= {f"{top}/{name}": text for name, text in files.items()}
+    reading = CgroupProbe(write_tree(tmp_path, tree)).sample(0, [RANK])
+    limits = {"cgroup.quota_cores": "cpu", "cgroup.mem_limit_bytes": "memory"}
+    assert {limits[metric] for metric in missing(reading) & limits.keys()} == unseen
+    assert (("cgroup.throttled_s", "pid:7") in values(reading)) == ("cpu" not in unseen)
+    assert all("control" in gap.reason and gap.hint for gap in reading.gaps)
+
+
+def test_a_root_that_we_may_not_enter_is_no_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {"proc/self/mountinfo": "", "proc/7/cgroup": "0::/job\n", "proc/7/mountinfo": V2_MOUNTS, "proc/7/stat": ""}
+    probe = CgroupProbe(write_tree(tmp_path, files))
+
+    def refuse(path: object, **_: object) -> None:
+        raise PermissionError("proc/7/root")
+
+    monkeypatch.setattr(Path, "stat", refuse)
+    monkeypatch.setattr(Path, "exists", lambda path: True)
+    assert missing(probe.sample(0, [RANK])) >= {"cgroup.quota_cores", "cgroup.mem_limit_bytes"}
+
+
+def test_a_looser_quota_that_others_use_up_holds_back_too(tmp_path: Path) -> None:
+    root, probe = v2_tree(tmp_path), CgroupProbe(tmp_path)
+    probe.sample(0, [RANK])
+    shared = "sys/fs/cgroup/kubepods/pod1/main"  # four cores; the pod above it has one and a half
+    write_tree(root, {f"{shared}/cpu.stat": "nr_periods 41\nnr_throttled 31\nthrottled_usec 4000001\n"})
+    found = values(probe.sample(1, [RANK]))
+    assert found["cgroup.quota_cores", "pid:7"] == 1.5
+    before = found["cgroup.throttled_s", "pid:7"]
+    write_tree(root, {f"{shared}/cpu.stat": "nr_periods 51\nnr_throttled 40\nthrottled_usec 5000001\n"})
+    found = values(probe.sample(2, [RANK]))
+    assert found["cgroup.throttled_s", "pid:7"] == pytest.approx(before + 1.0)
+    assert found["cgroup.throttled_periods", "pid:7"] == pytest.approx(50 + 9)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from probe_trees import V2_MOUNTS, missing, values, write_tree
 
-from probes.host.cpu import CORES_PERIOD_NS, CpuProbe, allowed_cores
+from probes.host.cpu import CORES_PERIOD_NS, CpuProbe, affinity_cores, allowed_cores
 from probes.host.procfs import CLOCK_TICKS, parse_cpu_list
 from probes.host.target import Target
 
@@ -123,3 +123,25 @@ def test_the_real_machine_is_busy_somewhere() -> None:
     found = values(CpuProbe(job_pid=os.getpid()).sample(0, []))
     assert found["cpu.busy_s", "host"] > 0
     assert 0 < found["cpu.allowed_cores", "job"] <= found["cpu.cores", "host"] == os.sysconf("SC_NPROCESSORS_ONLN")
+
+
+def test_an_account_that_stands_at_zero_is_a_gap_and_no_idle_machine(tmp_path: Path) -> None:
+    zeros = "cpu  0 0 0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\nintr 0\n"  # gVisor
+    probe = CpuProbe(tree(tmp_path, proc__stat=zeros))
+    reading = probe.sample(0, [])
+    assert values(reading)["cpu.cores", "host"] == 1
+    assert not [name for name, _ in values(reading) if name.endswith("_s")]
+    assert {"cpu.busy_s", "cpu.idle_s", "cpu.iowait_s", "cpu.steal_s"} <= missing(reading)
+    assert "cpu.busy_s" not in missing(probe.sample(1, []))
+
+
+def test_cores_that_nobody_tells_of_are_a_gap(tmp_path: Path) -> None:
+    root = tree(tmp_path, proc__7__status="Name:\tpython\n", proc__7__cgroup="0::/\n")
+    reading = CpuProbe(root, job_pid=7).sample(0, [])
+    assert "cpu.allowed_cores" in missing(reading)
+    assert "cpu.allowed_cores" not in missing(CpuProbe(root, job_pid=99).sample(0, [])), "it has ended"
+
+
+def test_where_proc_leaves_the_affinity_out_the_kernel_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("probes.host.cpu.read_text", lambda path: "Name:\tpython\n")
+    assert affinity_cores(os.getpid()) == len(os.sched_getaffinity(0))

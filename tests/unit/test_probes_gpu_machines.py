@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from gpu_playing import of_gpu, play
 
+from advisor.core.metrics import ProbeGap
+from probes.host.gpu import GpuProbe
 from probes.host.gpu_devices import cpu_list
+from probes.host.nvml import open_driver
+from probes.host.target import Target
 from samples.gpus.machines import A100, L40S, MACHINES, gpu, machine, uuid
 
 ANSWERED = {"8xA100": 8, "8xH100": 8, "4xL40S": 4, "2xRTX3090": 2, "1xH200": 1, "MIG": 2}
@@ -215,3 +221,24 @@ def test_nvlink_5_counts_its_errors_link_by_link(fake_driver: Path, tmp_path: Pa
     links = [f"gpu 0 field.208.{n} {n}" for n in range(1, 12)] + ["gpu 0 field.215.2 5"]
     samples = play(fake_driver, [*lines, *links], 2, tmp_path)["samples"][1]
     assert samples["gpu.nvlink_crc_errors gpu:0"] == 66 and samples["gpu.nvlink_recoveries gpu:0"] == 5
+
+
+def test_memory_that_is_not_told_is_not_none(fake_driver: Path, tmp_path: Path) -> None:
+    script = processes(tmp_path, (0, 501, 10**10, 60), (0, 77, 2**64 - 1, 25))
+    samples = play(fake_driver, script, 1, tmp_path, own=[501])["samples"][0]
+    assert samples["gpu.foreign_processes gpu:0"] == 1
+    assert "gpu.foreign_mem_bytes gpu:0" not in samples
+
+
+def test_a_process_of_ours_that_has_ended_is_no_stranger() -> None:
+    probe = GpuProbe()
+    assert probe._own_pids([Target(501, "rank", 0)]) == {501}
+    assert probe._own_pids([Target(502, "rank", 0)]) == {501, 502}
+
+
+def test_bindings_that_are_too_old_are_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", ModuleType("pynvml"))
+    monkeypatch.setattr(sys.modules["pynvml"], "__file__", "/env/pynvml/__init__.py", raising=False)
+    gap = open_driver()
+    assert isinstance(gap, ProbeGap) and gap.metric == "gpu.*"
+    assert "/env/pynvml/__init__.py" in gap.reason and "nvidia-ml-py" in gap.hint

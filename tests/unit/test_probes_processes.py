@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -433,3 +434,20 @@ def test_a_zombie_counts_no_more_but_tells_how_it_ended(tmp_path: Path) -> None:
     assert zombie.exit == ExitStatus(None, 9)
     assert tree.processes == 1
     assert tree.cpu_s == 70 / CLOCK_TICKS
+
+
+@pytest.mark.parametrize(
+    ("number", "lives"), [(errno.EMFILE, True), (errno.EACCES, True), (errno.ESRCH, False), (errno.ENOENT, False)]
+)
+def test_what_cannot_be_read_is_not_dead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, lives: bool
+) -> None:
+    process(tmp_path, 10, 1)
+    tree = ProcessTree(10, tmp_path)
+    tree.update(0)
+
+    def refuse(*_: object) -> bytes:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(KeptFiles, "read", refuse)
+    assert [m.pid for m in tree.update(1).ended] == ([] if lives else [10])

@@ -26,7 +26,11 @@ _WHO = re.compile(r"^.*?(?=NCCL (?:INFO|version))")
 class NcclLines:
     """`look` reads again from the begin: when it is `due`, and at the end of the job."""
 
-    def __init__(self, output: Path, environment: Mapping[str, str], *, now_s: float) -> None:
+    def __init__(
+        self, output: Path, environment: Mapping[str, str], *, now_s: float, since_unix_s: float = 0.0
+    ) -> None:
+        """Of the files that the user named only those written since then: `%p` leaves those of earlier runs beside them."""
+        self._since_unix_s = since_unix_s
         self._due_s = [now_s + after_s for after_s in _LOOK_AFTER_S]
         self._output = output
         self._pattern = pattern_of(environment.get("NCCL_DEBUG_FILE", ""))
@@ -54,8 +58,14 @@ class NcclLines:
         return list(lines)
 
     def _files(self) -> list[Path]:
-        named = sorted(glob.glob(self._pattern))[:_FILES_MAX]  # noqa: PTH207 - an absolute pattern if self._pattern else []
-        return [path for path in (self._output, *map(Path, named)) if path.is_file()]
+        named = [Path(name) for name in sorted(glob.glob(self._pattern))]  # noqa: PTH207 - a pattern of a whole path
+        ours = [path for path in named if self._is_of_this_run(path)][:_FILES_MAX]
+        return [path for path in (self._output, *ours) if path.is_file()]
+
+    def _is_of_this_run(self, path: Path) -> bool:
+        with contextlib.suppress(OSError):
+            return path.stat().st_mtime >= self._since_unix_s
+        return False
 
 
 def take(text: str, found: dict[str, str]) -> None:

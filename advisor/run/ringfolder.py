@@ -30,10 +30,13 @@ class RingFolder:
     def __init__(self, run_folder: Path | None, *, places: Iterable[Path] | None = None) -> None:
         """Raises OSError when no place can take it."""
         self.path = _make(_with_room(default_places() if places is None else places, run_folder))
-        self._lock = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        # Under another name until it is held: whoever sweeps just now would take a lock that nobody holds for that of a dead advisor.
+        partial = self.path / f"{_LOCK}.new"
+        self._lock = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         # where locks do not exist (some network file systems) nobody can sweep either
         with contextlib.suppress(OSError):
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        partial.rename(self.path / _LOCK)
 
     def close(self, *, remove: bool) -> None:
         """Give it up; `remove` only when no process of the job is left that could still make a ring in it."""
@@ -44,7 +47,10 @@ class RingFolder:
 
 
 def default_places() -> tuple[Path, ...]:
-    return (SHARED_MEMORY, Path(tempfile.gettempdir()))
+    """A container whose root may only be read has no folder for temporary files."""
+    with contextlib.suppress(OSError):
+        return (SHARED_MEMORY, Path(tempfile.gettempdir()))
+    return (SHARED_MEMORY,)
 
 
 def sweep(places: Iterable[Path] | None = None) -> int:

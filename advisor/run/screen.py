@@ -116,7 +116,8 @@ class Supervised:
         if self._process.poll() is None:
             self._process.terminate()  # who passes it on
         elif self.job_pid is not None and self.job_pid in self._session():
-            os.kill(self.job_pid, signal.SIGTERM)
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(self.job_pid, signal.SIGTERM)
 
     def kill(self) -> None:
         """SIGKILL to every process of the job, but not to those that keep the record."""

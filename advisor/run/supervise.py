@@ -87,6 +87,14 @@ def open_terminal(rows: int, columns: int) -> tuple[int, int]:
     return master, slave
 
 
+def _name_of(slave: int) -> str | None:
+    """In a chroot without /dev/pts it has none: then its size stays what it is."""
+    try:
+        return os.ttyname(slave)
+    except OSError:
+        return None
+
+
 def set_size(descriptor: int, rows: int, columns: int) -> None:
     fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
@@ -104,9 +112,10 @@ def main() -> None:
         master, slave = open_terminal(request["rows"], request["columns"])
         keeper = Relay(master, folder / OUTPUT_NAME)
     except OSError as error:
-        report.tell(event="failed", message=f"no terminal for the job: {error.strerror or error}", hint="", exit_code=1)
+        message = f"no terminal for the job: {error.strerror or error}"
+        report.tell(event="failed", message=message, hint="--no-tui runs it on this one", exit_code=1)
         return
-    report.tell(event="terminal", path=os.ttyname(slave))
+    report.tell(event="terminal", path=_name_of(slave))
     os.dup2(null, 0)
     os.dup2(slave, 1)
     os.dup2(slave, 2)

@@ -44,6 +44,16 @@ def test_files_that_the_user_named_are_read(tmp_path: Path) -> None:
     assert lines(tmp_path).look() is None
 
 
+def test_files_of_earlier_runs_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "nccl.host.7").write_text(SAID)
+    (tmp_path / "nccl.host.77").write_text("node:9:9 [0] NCCL INFO Using network IB\n")
+    os.utime(tmp_path / "nccl.host.7", (50, 50))
+    words = NcclLines(
+        tmp_path / "output.log", {"NCCL_DEBUG_FILE": f"{tmp_path}/nccl.%h.%p"}, now_s=0.0, since_unix_s=1000.0
+    )
+    assert words.look() == ["node:9:9 [0] NCCL INFO Using network IB"]
+
+
 @pytest.mark.parametrize(
     ("name", "pattern"), [("", ""), ("/dev/stderr", ""), ("/tmp/n.%h.%p", "/tmp/n.*.*"), ("/a[1]/n", "/a[[]1]/n")]
 )

@@ -22,6 +22,7 @@ CASES = {
     "backspaces": (b"abc\b\bX\n", ["aXc"]),
     "tabs stay": (b"a\tb\n", ["a\tb"]),
     "other controls go": (b"a\x07b\x00c\x1b]0;title\x07d\x1b[3;4Hx\n", ["abcdx"]),
+    "controls of eight bits go too": ("a\x9b31mb\x85c\n".encode(), ["a31mbc"]),
     "unicode": ("ünï→☃ 模型\n".encode(), ["ünï→☃ 模型"]),
     "no unicode": (b"a\xff\xfeb\n", ["a\ufffd\ufffdb"]),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 import stat
@@ -102,3 +103,28 @@ def test_start_ticks_name_a_process_and_are_none_for_the_dead() -> None:
     process = subprocess.Popen(["/bin/true"])
     process.wait()
     assert ringfolder.start_ticks(process.pid) is None
+
+
+def test_without_a_folder_for_temporary_files_shared_memory_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> str:
+        raise FileNotFoundError("No usable temporary directory")
+
+    monkeypatch.setattr("tempfile.gettempdir", none)
+    assert ringfolder.default_places() == (ringfolder.SHARED_MEMORY,)
+
+
+def test_who_sweeps_while_a_folder_is_made_does_not_take_it_for_a_dead_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = fcntl.flock
+    swept: list[int] = []
+
+    def sweep_first(descriptor: int, operation: int) -> None:
+        monkeypatch.setattr("fcntl.flock", lock)
+        swept.append(sweep([tmp_path]))
+        lock(descriptor, operation)
+
+    monkeypatch.setattr("fcntl.flock", sweep_first)
+    folder = RingFolder(None, places=[tmp_path])
+    assert swept == [0] and folder.path.exists()
+    folder.close(remove=True)

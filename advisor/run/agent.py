@@ -17,7 +17,7 @@ from advisor.run.deaths import DeathDesk, OomLedger
 from advisor.run.deep import Candidate, DeepDesk
 from advisor.run.flight_files import found_dumps
 from advisor.run.follow import Followers
-from advisor.run.hostwatch import HostNews, HostWatch, MachineNews, MountNews, News
+from advisor.run.hostwatch import HostNews, HostWatch, MachineNews, MountNews, News, without_samples
 from advisor.run.lastwords import last_words
 from advisor.run.making import Maker
 from advisor.run.meta import first_meta, kept_environment, startup_s
@@ -37,6 +37,9 @@ _STACKS_END_WITHIN_S = 0.5
 _TRACE_READ_WITHIN_S = 4.0
 _LEAVING_S = 0.5  # helpers of the job (resource trackers) end a moment after it
 _NEWS_TAKES_NS = 1_000_000_000
+_NEWS_MAX = (
+    300  # a disk that does not answer shall not fill the memory that the job needs: beyond that, samples are dropped
+)
 _EACH_CORE = "cpu:"
 _WAIT_WORTH_SHARE = 0.05  # of the step: a shorter wait for input is nothing to mend
 
@@ -61,7 +64,7 @@ class Agent:
         self._roster = Roster(self._writer, job_pid, " ".join(redact_argv(plan.argv)))
         self._oom = OomLedger()
         self._host = HostWatch(
-            job_pid, period_s=plan.options.period_s, probes=plan.options.host_probes, post=self._news.append
+            job_pid, period_s=plan.options.period_s, probes=plan.options.host_probes, post=self._take_in
         )
         self._stacks = StackWatch(plan.options, post=self._news.append)
         self._deaths = self._death_desk()
@@ -78,13 +81,22 @@ class Agent:
             mode=plan.options.deep,
             budget=plan.options.overhead_budget,
         )
-        self._nccl = NcclLines(self._writer.folder / OUTPUT_NAME, os.environ, now_s=time.monotonic())
+        self._nccl = NcclLines(
+            self._writer.folder / OUTPUT_NAME, os.environ, now_s=time.monotonic(), since_unix_s=plan.began_unix_s
+        )
         self._missed: deque[Death] = deque()
         self._self_ns: dict[int, tuple[int, int]] = {}
         self._told_recorder_cost = False
         self._each_core = self._workers = True
         self._polls = 0
         self._stopped: str | None = None
+        self._unfinished: str | None = None
+
+    def _take_in(self, news: News) -> None:
+        """From the thread of the host probes, which goes on while this one waits for a disk."""
+        if isinstance(news, HostNews) and len(self._news) >= _NEWS_MAX:
+            news = without_samples(news)
+        self._news.append(news)
 
     def run(self, job_ended: threading.Event) -> str | None:
         """Until the job has ended; why the recording stopped before, if it did."""
@@ -106,20 +118,20 @@ class Agent:
     def close(self, exit_code: int | None, signal: int | None, ended_ns: int) -> str | None:
         """Write down the end of the job and of the recording."""
         answered = self._end_threads()
-        self._record(self._poll)
-        self._record(lambda: self._believe_the_tree(time.perf_counter_ns() + _NEWS_TAKES_NS))
-        self._record(lambda: self._root_ended(Death(self._roster.root_pid, ended_ns, exit_code, signal)))
-        self._record(lambda: self._last_words(answered))
+        self._at_the_end(self._poll)
+        self._at_the_end(lambda: self._believe_the_tree(time.perf_counter_ns() + _NEWS_TAKES_NS))
+        self._at_the_end(lambda: self._root_ended(Death(self._roster.root_pid, ended_ns, exit_code, signal)))
+        self._at_the_end(lambda: self._last_words(answered))
         if exit_code or signal:
-            self._record(lambda: self._keep_output(ended_ns))
-            self._record(lambda: self._keep_flight(ended_ns))
-        self._record(self._keep_nccl)
+            self._at_the_end(lambda: self._keep_output(ended_ns))
+            self._at_the_end(lambda: self._keep_flight(ended_ns))
+        self._at_the_end(self._keep_nccl)
         end = {"ended_ns": ended_ns, "exit_code": exit_code, "exit_signal": signal, "agent": self._account()}
-        self._record(lambda: self._writer.put_meta(**end))
-        self._part.finish()
-        self._record(self._take_gaps)
-        self._record(self._writer.close)
-        return self._stopped
+        self._at_the_end(lambda: self._writer.put_meta(**end))
+        self._at_the_end(self._part.finish)
+        self._at_the_end(self._take_gaps)
+        self._at_the_end(self._writer.close)
+        return self._stopped or self._unfinished
 
     def note_crash(self, reason: str) -> None:
         """A bug of ours ended `run`: the run says since when nothing was watched."""
@@ -131,6 +143,16 @@ class Agent:
             lambda: self._writer.put_event(Event(time.perf_counter_ns(), "agent_crash", None, None, {"error": reason}))
         )
         self._record(self._writer.commit)
+        self._end_threads()  # nobody takes their news any more
+
+    def _at_the_end(self, action: Any) -> None:
+        """A bug of ours in one part of the end must not cost the others: how the job ended is what a run is asked for first."""
+        try:
+            self._record(action)
+        except Exception as error:  # noqa: BLE001 - the launcher tells it when all has been tried
+            self._unfinished = (
+                self._unfinished or f"the end of the recording broke off: {type(error).__name__}: {error}"
+            )
 
     def _record(self, action: Any) -> None:
         """The writer tells once that it cannot go on; from then on what it is given is dropped."""
@@ -191,6 +213,8 @@ class Agent:
     def _died(self, death: Death) -> None:
         if self._followers.died(death):
             self._oom.suspect(death)
+        if self._notes:
+            self._notes.leave(death.pid)
 
     def _root_ended(self, death: Death) -> None:
         """The launcher reaped it and is certain; nobody else is asked."""
@@ -225,6 +249,7 @@ class Agent:
                 steps=f.steps,
                 outside_share=f.outside_share,
                 p99_ns=f.step_p99_ns(),
+                whole_p99_ns=f.step_p99_ns(whole=True),
                 thread=facts.get(f.pid, {}).get("main_thread"),
             )
             for f in self._followers.ranks()

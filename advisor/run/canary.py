@@ -9,10 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 _PROGRAMS = ("/usr/bin/cat", "/bin/cat")
+# Where there is neither (images without a shell, NixOS): slower to start, and the same to signals.
+_OWN_CAT = (sys.executable, "-IS", "-c", "import os\nwhile os.read(0, 1): pass")
 # Senders that walk through all processes of a cgroup or job step, one by one, need a moment between two of them.
 _GRACE_S = 0.2
 _LOOK_S = 0.002
@@ -68,11 +71,10 @@ class Canary:
 def _start() -> subprocess.Popen[bytes] | None:
     """`cat` of a pipe that only we can write to: it ends with us. Nothing else of ours or the job's is open in it."""
     program = next((name for name in _PROGRAMS if os.access(name, os.X_OK)), None)
-    if program is None:
-        return None
+    command = _OWN_CAT if program is None else (program,)
     null = subprocess.DEVNULL
     with contextlib.suppress(OSError):
-        return subprocess.Popen([program], stdin=subprocess.PIPE, stdout=null, stderr=null, cwd="/", env={}, bufsize=0)
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=null, stderr=null, cwd="/", env={}, bufsize=0)
     return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import threading
 import time
 from dataclasses import dataclass
@@ -11,6 +12,9 @@ from pathlib import Path
 
 from advisor.core.errors import AdvisorError
 from advisor.run.options import RunOptions
+
+# Of ours, once the job has been started with its own limit: four for each of hundreds of ranks and workers, where 1024 is usual.
+_OPEN_FILES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,7 @@ class Companion:
     def start(self) -> None:
         if self._plan.run_folder is None:
             return
+        _allow_open_files()
         try:
             self._thread.start()
         except RuntimeError as error:
@@ -92,6 +97,14 @@ class Companion:
         else:
             self._job_ended.wait()
             warn(text)
+
+
+def _allow_open_files() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+    if 0 < soft < most:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def warn(line: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections import deque
 from collections.abc import Callable
@@ -16,13 +17,17 @@ from advisor.run.roster import Roster
 from advisor.store.writer import RunWriter
 from probes.host.deaths import Death
 from probes.host.target import Target
-from probes.rank.layout import FLAG_NO_LOADER, FLAG_TAIL, KIND_BATCH, KIND_STEP, STEP_FIELDS
+from probes.rank.layout import ERRORS_MAX, FLAG_NO_LOADER, FLAG_TAIL, KIND_BATCH, KIND_STEP, STEP_FIELDS
 
 _T_START, _T_END = STEP_FIELDS.index("t_start_ns"), STEP_FIELDS.index("t_end_ns")
 _GAP, _CLIP, _FORWARD = (STEP_FIELDS.index(name) for name in ("gap_ns", "clip_ns", "forward_ns"))
 _WAIT = STEP_FIELDS.index("input_wait_ns")
+_EVALUATION, _CHECKPOINT = STEP_FIELDS.index("evaluation_ns"), STEP_FIELDS.index("checkpoint_ns")
 _RECENT_STEPS = 256
+_FIRST_STEPS = 3  # they compile, tune and allocate: ten times their length is no measure of a hang
+_ENOUGH_STEPS = 10
 _HELD_ROWS_MAX = 20_000  # batches of workers whose rank has not shown itself yet
+_PASSING = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))  # it is our own shortage: the ring is tried again
 
 
 @dataclass(slots=True)
@@ -42,6 +47,9 @@ class Follower:
         default_factory=lambda: deque(maxlen=_RECENT_STEPS)
     )  # gap and clip of the same steps
     wait_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))  # for input, in the same steps
+    usual_ns: deque[int] = field(
+        default_factory=lambda: deque(maxlen=_RECENT_STEPS)
+    )  # without the first ones, and without evaluation and checkpoints
     held: dict[int, list[Row]] = field(default_factory=dict)
     held_rows: int = 0
 
@@ -57,8 +65,9 @@ class Follower:
         total = sum(self.step_ns)
         return sum(self.wait_ns) / total if total else 0.0
 
-    def step_p99_ns(self) -> int:
-        ordered = sorted(self.step_ns)
+    def step_p99_ns(self, *, whole: bool = False) -> int:
+        """Of recent steps; `whole`: with the evaluations and checkpoints that lie in them."""
+        ordered = sorted(self.step_ns if whole or len(self.usual_ns) < _ENOUGH_STEPS else self.usual_ns)
         return ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))] if ordered else 0
 
 
@@ -157,6 +166,8 @@ class Followers:
             except FileNotFoundError:
                 del self._known[entry.name]
             except (NotARing, OSError) as error:
+                if getattr(error, "errno", None) in _PASSING:
+                    del self._known[entry.name]
                 reason = f"{entry.name} cannot be read: {getattr(error, 'strerror', None) or error}"
                 self._writer.put_gap(
                     ProbeGap("ring", entry.name, reason, "does the job run the recorder of another version?")
@@ -221,6 +232,8 @@ class Followers:
         if errors > self._errors.get(follower.pid, 0):
             self._errors[follower.pid] = errors
             reason = f"the recorder in pid {follower.pid} swallowed {errors} errors of its own"
+            if errors >= ERRORS_MAX:
+                reason += f" and stands still since step {follower.position.step}: what came after it is unknown"
             self._writer.put_gap(ProbeGap("recorder.errors", f"pid:{follower.pid}", reason))
 
     def _settle_workers(self) -> None:
@@ -266,7 +279,10 @@ def _note_steps(follower: Follower, rows: list[Row]) -> None:
     for flags, payload in rows:
         if not flags & FLAG_TAIL:
             follower.steps += 1
-            follower.step_ns.append(payload[_T_END] - payload[_T_START])
+            length_ns = payload[_T_END] - payload[_T_START]
+            follower.step_ns.append(length_ns)
+            if follower.steps > _FIRST_STEPS:
+                follower.usual_ns.append(length_ns - payload[_EVALUATION] - payload[_CHECKPOINT])
             # without a loader nobody knows where the fetch ends and the model begins, until a stack has been seen
             unknown = payload[_FORWARD] if flags & FLAG_NO_LOADER else 0
             follower.outside_ns.append(payload[_GAP] + payload[_CLIP] + unknown)

@@ -1,9 +1,11 @@
-"""A thread for whatever may be slow to answer: host probes, the GPU driver, the process tree, mounts. Rings never wait for it."""
+"""Threads for what may be slow to answer: host probes, the GPU driver, the process tree; mounts and files. Rings never wait for them."""
 
 from __future__ import annotations
 
 import dataclasses
+import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -28,6 +30,12 @@ class HostNews:
     tick: Tick
     change: TreeChange
     members: tuple[Member, ...]
+
+
+def without_samples(news: HostNews) -> HostNews:
+    """What must not be lost of a tick, and a gap for the rest."""
+    gap = ProbeGap("host.*", "host", "samples were dropped: the disk of the run folder did not answer for minutes")
+    return dataclasses.replace(news, tick=dataclasses.replace(news.tick, samples=(), gaps=(*news.tick.gaps, gap)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +66,15 @@ class HostWatch:
         self._post = post
         self._stop = threading.Event()
         self._wanted: deque[Callable[[], object]] = deque()
+        self._questions: queue.SimpleQueue[Callable[[], News] | None] = queue.SimpleQueue()
         self.targets: tuple[Target, ...] = (Target(job_pid, "other"),)
         self._thread = threading.Thread(target=self._run, name="rn50-host", daemon=True)
+        # a server that does not answer holds this one, and not the probes
+        self._files = threading.Thread(target=self._answer, name="rn50-files", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
+        self._files.start()
 
     @property
     def active(self) -> tuple[str, ...]:
@@ -77,17 +89,20 @@ class HostWatch:
         return True
 
     def want_mount(self, root: str) -> None:
-        self._wanted.append(lambda: self._post(MountNews(root, _mount(root))))
+        self._questions.put(lambda: MountNews(root, _mount(root)))
 
     def want_source(self, path: str, known_at_unix_s: float) -> None:
-        self._wanted.append(lambda: self._post(read_source(path, known_at_unix_s)))
+        self._questions.put(lambda: read_source(path, known_at_unix_s))
 
     def finish(self, within_s: float) -> bool:
         """One last tick, then the end. False if a driver or a mount does not answer."""
         self._stop.set()
-        if self._thread.ident is not None:
-            self._thread.join(within_s)
-        return not self._thread.is_alive()
+        self._questions.put(None)
+        deadline_s = time.monotonic() + within_s
+        for thread in (self._thread, self._files):
+            if thread.ident is not None:
+                thread.join(max(0.0, deadline_s - time.monotonic()))
+        return not self._thread.is_alive() and not self._files.is_alive()
 
     def _run(self) -> None:
         try:
@@ -101,6 +116,13 @@ class HostWatch:
         except Exception as error:  # noqa: BLE001 - the wall of this thread; single probes have their own
             reason = f"host probes broke off: {type(error).__name__}: {error}"
             self._post(ProbeGap("host.*", "host", reason, "please report this"))
+
+    def _answer(self) -> None:
+        while (question := self._questions.get()) is not None:
+            try:
+                self._post(question())
+            except Exception as error:  # noqa: BLE001 - one odd name must not silence the others
+                self._post(ProbeGap("mounts", "job", f"{type(error).__name__}: {error}", "please report this"))
 
     def _tick(self, tick: Tick | None) -> None:
         if tick is not None:

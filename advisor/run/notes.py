@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import posixpath
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from advisor.store.writer import RunWriter
 
 _BYTES_MAX = 4 << 20
 _ERROR_CHARACTERS = 300
+_REASON_CHARACTERS = 600
 
 
 class Notes:
@@ -56,14 +59,25 @@ class Notes:
             except FileNotFoundError:
                 continue
 
+    def leave(self, pid: int) -> None:
+        """It has died: its files are read once more and go. A job that starts thousands of processes would fill shared memory with them."""
+        names = (f"facts-{pid}.json", f"error-{pid}.txt", f"flight-{pid}.json")
+        left = [path for path in map(self._folder.joinpath, names) if path.exists()]
+        if left:
+            self.read()
+        for path in left:
+            self._seen.pop(path.name, None)
+            with contextlib.suppress(OSError):
+                path.unlink()
+
     def mount_found(self, root: str, mount: Mapping[str, Any] | None) -> None:
         self._mounts[root] = mount
         for pid, facts in self.facts.items():
-            if root in _roots(facts):
+            if root in _roots(facts).values():
                 self._put(pid, facts)
 
     def _put(self, pid: int, facts: dict[str, Any]) -> None:
-        known = {root: self._mounts[root] for root in _roots(facts) if self._mounts.get(root)}
+        known = {root: self._mounts[place] for root, place in _roots(facts).items() if self._mounts.get(place)}
         self._writer.put_facts(pid, {**facts, "mounts": known} if known else facts)
 
     def _take(self, kind: str, number: int, path: Path, size: int) -> None:
@@ -89,16 +103,28 @@ class Notes:
             self._writer.put_gap(ProbeGap("facts", scope, f"{path.name} cannot be read: {error}"))
             return
         self.facts[pid] = facts
+        self._tell_unpatched(pid, facts.get("unpatched"))
         self.sources.named(facts)
-        for root in _roots(facts):
-            if root not in self._mounts:
-                self._mounts[root] = None
-                self._want_mount(root)
+        for place in _roots(facts).values():
+            if place not in self._mounts:
+                self._mounts[place] = None
+                self._want_mount(place)
         self._put(pid, facts)
 
+    def _tell_unpatched(self, pid: int, told: Any) -> None:
+        if isinstance(told, list) and told:
+            reason = f"the recorder in pid {pid} cannot see all it should: {'; '.join(map(str, told))}"
+            hint = "this torch may be older or newer than those that the advisor was tried with"
+            self._writer.put_gap(ProbeGap("recorder.unpatched", f"pid:{pid}", reason[:_REASON_CHARACTERS], hint))
 
-def _roots(facts: Mapping[str, Any]) -> Iterator[str]:
-    """Folders that the process's data sets lie in."""
+
+def _roots(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Folders that the process's data sets lie in, as they say and in full: a job may have changed its folder."""
+    folder = facts.get("cwd")
+    return {root: posixpath.join(folder if isinstance(folder, str) else "", root) for root in _said(facts)}
+
+
+def _said(facts: Mapping[str, Any]) -> Iterator[str]:
     loaders = facts.get("loaders")
     for loader in loaders if isinstance(loaders, list) else ():
         dataset = loader.get("dataset") if isinstance(loader, dict) else None

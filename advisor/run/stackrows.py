@@ -10,6 +10,8 @@ from probes.host.stack_profile import CountedStack
 from probes.host.stacks import Frame, ThreadStack, is_ours, user_frame
 
 _FRAMES_MAX = 30
+# At work only while torch compiles; what runs compiled code is elsewhere in these packages.
+COMPILERS = ("/torch/_dynamo/convert_frame.py", "/torch/_inductor/compile_fx.py")
 _STACKS_MAX = 60  # of a profile, most frequent first; what is left out is counted
 
 
@@ -18,13 +20,13 @@ def training_thread(stacks: Sequence[ThreadStack], thread: int | None) -> Thread
     return known or next((s for s in stacks if s.main), None)
 
 
-def described(stack: ThreadStack) -> dict[str, Any]:
-    """Frames innermost first, and the user's own line."""
+def described(stack: ThreadStack, *, with_text: bool = True) -> dict[str, Any]:
+    """Frames innermost first, and the user's own line. Its text is read from its file, which may lie on a server that no longer answers."""
     frames = [{"function": f.function, "file": f.file, "line": f.line} for f in stack.frames[:_FRAMES_MAX]]
     user = user_frame(stack.frames)
     return {
         "frames": frames,
-        "user": _line(user) if user else None,
+        "user": _line(user, with_text=with_text) if user else None,
     }
 
 
@@ -40,7 +42,7 @@ def summed(stacks: Sequence[CountedStack]) -> dict[str, Any]:
     return {"looks": sum(stack.count for stack in stacks), "stacks": rows}
 
 
-def _line(frame: Frame) -> dict[str, Any]:
+def _line(frame: Frame, *, with_text: bool = True) -> dict[str, Any]:
     """The user's line with its text: calls into C (a file's write, print) leave no frame of their own."""
-    text = linecache.getline(frame.file, frame.line).strip()[:200]
+    text = linecache.getline(frame.file, frame.line).strip()[:200] if with_text else ""
     return {"function": frame.function, "file": frame.file, "line": frame.line, "text": text}

@@ -18,10 +18,12 @@ from advisor.run.making import Maker, MakingLooks
 from advisor.run.options import RunOptions
 from advisor.run.rings import NotARing, Position, RingReader
 from advisor.run.stackbudget import StackBudget
-from advisor.run.stackrows import described, summed, training_thread
+from advisor.run.stackrows import COMPILERS, described, summed, training_thread
 from advisor.run.stalls import Sight, StallClock, StallState
+from probes.host.procfs import parse_stat, read_text
 from probes.host.stack_profile import CountedStack, profile_stacks
-from probes.host.stacks import ThreadStack, dump_stacks
+from probes.host.stacks import Frame, ThreadStack, dump_stacks
+from probes.rank.layout import ERRORS_MAX
 
 _OUTSIDE = frozenset({"gap", "clip"})
 _LABELLED = frozenset({"evaluation", "checkpoint", "ended"})  # nobody need be asked where this time goes
@@ -51,6 +53,7 @@ class Watched:
     outside_share: float
     p99_ns: int
     thread: int | None = None
+    whole_p99_ns: int = 0  # with the evaluations and checkpoints in them
 
 
 class StackWatch:
@@ -112,7 +115,7 @@ class StackWatch:
                 seen_ns = time.perf_counter_ns()
             self._tell_stall(self._stalls.end(time.perf_counter_ns()), ())
         except Exception as error:  # noqa: BLE001 - the wall of this thread
-            reason = f"stack samples broke off: {type(error).__name__}: {error}"
+            reason = f"the watch for hangs broke off: {type(error).__name__}: {error}"
             self._post(ProbeGap("stacks", "job", reason, "please report this"))
         finally:
             for reader in self._readers.values():
@@ -122,14 +125,23 @@ class StackWatch:
         watched = self.watched
         self._keep_readers(watched)
         places = [(rank, at) for rank in watched if (at := self._position(rank)) is not None]
-        sights = [Sight(w.rank, w.pid, at.phase, at.step, at.since_ns, w.steps, w.p99_ns) for w, at in places]
+        sights = [Sight(w.rank, w.pid, at.phase, at.step, at.since_ns, w.steps, _p99_ns(w, at)) for w, at in places]
         state = self._stalls.look(now_ns, sights)
         if state is not None:
             self._tell_stall(state, places)
         elif self.sampling and self._refusals < _REFUSALS_MAX:
+            self._look_outside(places)
+
+    def _look_outside(self, places: list[tuple[Watched, Position]]) -> None:
+        """Samples may break off; who stands still is told all the same."""
+        try:
             self._hunt(places)
             if self._making is not None:
                 self._making.look(self.makers)
+        except Exception as error:  # noqa: BLE001 - the wall between samples and the watch for hangs
+            self.sampling = False
+            reason = f"stack samples broke off: {type(error).__name__}: {error}"
+            self._post(ProbeGap("stacks", "job", reason, "please report this"))
 
     def _keep_readers(self, watched: Sequence[Watched]) -> None:
         wanted = {(w.ring, w.ring_made_ns) for w in watched}
@@ -140,8 +152,10 @@ class StackWatch:
                 self._readers[key] = RingReader(key[0])
 
     def _position(self, rank: Watched) -> Position | None:
+        """None also where its recorder has given up: then its header stands still, not the rank."""
         with contextlib.suppress(KeyError, NotARing, OSError):
-            return self._readers[rank.ring, rank.ring_made_ns].position()
+            at = self._readers[rank.ring, rank.ring_made_ns].position()
+            return at if at.errors < ERRORS_MAX else None
         return None
 
     # -- time outside the model -------------------------------------------------------------------------------------------------
@@ -249,8 +263,7 @@ class StackWatch:
                     "size": call.size,
                     "inside_s": inside_s,
                 }
-        flight = _flight(rank, at)
-        return told | ({"flight": flight} if flight else {})
+        return told
 
     def _stalled_rank(self, rank: Watched, at: Position) -> dict[str, Any]:
         row: dict[str, Any] = {
@@ -260,28 +273,51 @@ class StackWatch:
             "step": at.step,
             "since_ns": at.since_ns,
             "since_s": (time.perf_counter_ns() - at.since_ns) / 1e9,
-            "state": _kernel_state(rank.pid),
+            **_running(rank),
             **self._collective(rank, at),
         }
+        own = _own_words(rank, at)
+        if own.get("dumps"):
+            row["flight"] = own["dumps"]
+        stack = None
         if self._refusals < _REFUSALS_MAX and self._options.stacks:
             stacks, _ = self._timed_dump(rank.pid)
             if isinstance(stacks, ProbeGap):
                 self._post(stacks)
                 row["gap"] = stacks.reason
-            elif (stack := training_thread(stacks, rank.thread)) is not None:
-                row |= {"thread": stack.name, **described(stack)}
+            else:
+                stack = training_thread(stacks, rank.thread)
+                # a backward pass is compiled in a thread of autograd's
+                row["compiles"] = any(frame.file.endswith(COMPILERS) for each in stacks for frame in each.frames)
+        if stack is None and own.get("stack"):
+            stack = _told_stack(own["stack"])
+        if stack is not None:
+            row |= {"thread": stack.name, **described(stack, with_text=False)}
         return row
 
 
-def _flight(rank: Watched, at: Position) -> list[dict[str, Any]]:
-    """What the rank wrote down of torch's flight recorder when it had stood at this place for a while."""
+def _own_words(rank: Watched, at: Position) -> dict[str, list[dict[str, Any]]]:
+    """What the rank wrote down when it had stood at this place for a while: torch's flight recorder, and its own stack."""
     path = rank.ring.with_name(f"flight-{rank.pid}.json")
     with contextlib.suppress(OSError, ValueError):
         if path.stat().st_size <= _FLIGHT_BYTES_MAX:
             told = json.loads(path.read_text())
-            dumps = told.get("dumps") if isinstance(told, dict) and told.get("since_ns") == at.since_ns else None
-            return [dump for dump in dumps if isinstance(dump, dict)] if isinstance(dumps, list) else []
-    return []
+            if isinstance(told, dict) and told.get("since_ns") == at.since_ns:
+                lists = {key: told[key] for key in ("dumps", "stack") if isinstance(told.get(key), list)}
+                return {key: [each for each in found if isinstance(each, dict)] for key, found in lists.items()}
+    return {}
+
+
+def _told_stack(frames: Sequence[dict[str, Any]]) -> ThreadStack | None:
+    """A rank's own word on where its training thread stands, where nobody else may look into it."""
+    with contextlib.suppress(KeyError, TypeError, ValueError):
+        found = tuple(Frame(str(f["function"]), str(f["file"]), int(f["line"])) for f in frames)
+        return ThreadStack(None, "told by the rank itself", True, False, found)
+    return None
+
+
+def _p99_ns(rank: Watched, at: Position) -> int:
+    return rank.whole_p99_ns if at.phase in _LABELLED else rank.p99_ns
 
 
 def _trains(rank: Watched, at: Position) -> bool:
@@ -295,13 +331,20 @@ def _outside(rank: Watched, at: Position) -> bool:
     return rank.outside_share >= _WORTH_SHARE or time.perf_counter_ns() - at.since_ns >= _LONG_NS
 
 
-def _kernel_state(pid: int) -> str | None:
-    """R running, S sleeping, D in the kernel's hands (a disk, a driver), T stopped."""
+def _running(rank: Watched) -> dict[str, Any]:
+    """What the kernel says of the thread that trains: R running, S sleeping, D in the kernel's hands (a disk, a driver), T stopped.
+
+    `wchan`: where in the kernel it sleeps; empty or "0" where that is not told. `cpu_s` is of all threads: another one may work for it.
+    """
+    process = Path(f"/proc/{rank.pid}")
     try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return None
-    return chr(stat[stat.rindex(b")") + 2])
+        whole = parse_stat((process / "stat").read_bytes())
+    except (OSError, ValueError, IndexError):
+        return {"state": None}
+    thread, state = process / f"task/{rank.thread or rank.pid}", whole.state
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        state = parse_stat((thread / "stat").read_bytes()).state
+    return {"state": state.decode(), "wchan": read_text(thread / "wchan") or "", "cpu_s": whole.cpu_s}
 
 
 @contextlib.contextmanager

@@ -6,6 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _P99_TIMES = 10
+# The first step finds its peers, loads kernels and compiles: minutes. What begins to train alone may never make one (a server's warm-up).
+_FIRST_STEP_NS = 300_000_000_000
+_AFTER_FORWARD = frozenset(("backward", "clip", "optimizer", "gap"))
+_SECOND_LOOK_NS = 2_500_000_000  # what stands at the same place in both has not run in between
 _REFRESH_MAX_NS = 600_000_000_000
 
 
@@ -44,6 +48,7 @@ class StallClock:
         self._still: dict[int, tuple[int, str, int, int]] = {}  # rank -> where it stood when the stall was seen
         self._told_ns = 0
         self._last_ns = 0
+        self._seen_twice = False
 
     def woke_up(self, now_ns: int) -> None:
         """We stood still ourselves (Ctrl-Z, a suspended machine), most likely with the job: nobody is blamed for that time."""
@@ -56,6 +61,9 @@ class StallClock:
         here = {sight.rank: _place(sight) for sight in sights}
         if any(here.get(rank) != place for rank, place in self._still.items()):
             return self.end(now_ns)
+        if not self._seen_twice and now_ns - self._told_ns >= _SECOND_LOOK_NS:
+            self._seen_twice = True
+            return self._state(now_ns)
         if now_ns - self._told_ns >= self._pause_ns(now_ns):
             return self._tell(now_ns)
         return None
@@ -68,20 +76,27 @@ class StallClock:
         return StallState(f"stall-{self._number}", since_ns, now_ns - since_ns, ended=True)
 
     def _begin(self, now_ns: int, sights: Sequence[Sight]) -> StallState | None:
-        still = [sight for sight in sights if sight.steps and self._stands(now_ns, sight)]
+        still = [sight for sight in sights if self._stands(now_ns, sight, alone=len(sights) < 2)]
         if not still:
             return None
         self._number += 1
         self._still = {sight.rank: _place(sight) for sight in still}
         self._since_ns = min(max(sight.since_ns, self._awake_ns) for sight in still)
+        self._seen_twice = False
         return self._tell(now_ns)
 
-    def _stands(self, now_ns: int, sight: Sight) -> bool:
-        return now_ns - max(sight.since_ns, self._awake_ns) >= max(self._after_ns, _P99_TIMES * sight.p99_ns)
+    def _stands(self, now_ns: int, sight: Sight, *, alone: bool) -> bool:
+        stood_ns = now_ns - max(sight.since_ns, self._awake_ns)
+        if sight.steps:
+            return stood_ns >= max(self._after_ns, _P99_TIMES * sight.p99_ns)
+        return not alone and sight.phase in _AFTER_FORWARD and stood_ns >= max(self._after_ns, _FIRST_STEP_NS)
 
     def _tell(self, now_ns: int) -> StallState:
-        assert self._since_ns is not None
         self._told_ns = now_ns
+        return self._state(now_ns)
+
+    def _state(self, now_ns: int) -> StallState:
+        assert self._since_ns is not None
         return StallState(f"stall-{self._number}", self._since_ns, now_ns - self._since_ns)
 
     def _pause_ns(self, now_ns: int) -> int:

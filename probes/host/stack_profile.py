@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from advisor.core.metrics import ProbeGap
-from probes.host.stacks import Frame, run_py_spy
+from probes.host.stacks import METRIC, Frame, run_py_spy
 
 _LINE = re.compile(r"thread \((?P<id>\w+)\)(: (?P<name>[^;]*))?;(?P<frames>.+) (?P<count>\d+)")
 _FRAME = re.compile(r"(?P<function>.+?) \((?P<file>.+):(?P<line>\d+)\)")
@@ -29,14 +29,18 @@ def profile_stacks(
     pid: int, *, seconds: int = 2, rate_hz: int = 200, timeout_s: float = 10.0
 ) -> tuple[CountedStack, ...] | ProbeGap:
     """All threads' stacks over so many seconds, asleep or not. (Measured: 500 looks at a thread took 0.1 s of CPU time.)"""
-    with tempfile.NamedTemporaryFile(prefix="rn50-stacks-", suffix=".txt") as file:
-        # fmt: off
-        done = run_py_spy(
-            pid, "record", "--idle", "--threads", "--full-filenames", "--format", "raw",
-            "--rate", str(rate_hz), "--duration", str(seconds), "--output", file.name, timeout_s=seconds + timeout_s,
-        )
-        # fmt: on
-        return done if isinstance(done, ProbeGap) else tuple(parse_raw(Path(file.name).read_text(errors="replace")))
+    try:
+        with tempfile.NamedTemporaryFile(prefix="rn50-stacks-", suffix=".txt") as file:
+            # fmt: off
+            done = run_py_spy(
+                pid, "record", "--idle", "--threads", "--full-filenames", "--format", "raw",
+                "--rate", str(rate_hz), "--duration", str(seconds), "--output", file.name, timeout_s=seconds + timeout_s,
+            )
+            # fmt: on
+            return done if isinstance(done, ProbeGap) else tuple(parse_raw(Path(file.name).read_text(errors="replace")))
+    except OSError as e:  # a full disk, or a container whose root may only be read
+        reason = f"no temporary file for a profile: {e.strerror or e}"
+        return ProbeGap(METRIC, f"pid:{pid}", reason, "set TMPDIR to a folder with room")
 
 
 def parse_raw(text: str) -> Iterator[CountedStack]:

@@ -1,4 +1,4 @@
-"""What torch's own flight recorder knows of the collectives, written down when this rank has stood still for long.
+"""What torch's own flight recorder knows of the collectives, and where this rank stands, written down when it has stood still for long.
 
 A thread of this process looks once in a few seconds whether the header of the ring still changes; it holds nothing meanwhile and touches no
 torch. Only of ranks of a distributed job, which have threads of the backend's anyhow. Nothing is switched on: where the user has the flight
@@ -10,6 +10,7 @@ from __future__ import annotations
 import _thread
 import json
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 from .layout import PHASE_CODE
@@ -24,6 +25,7 @@ LOOK_S = 3.0
 STILL_LOOKS = 4  # so many looks at the same place: a dump is there when the agent calls it a stall, after 15 s
 ENTRIES_MAX = 24  # of the latest; older ones are done on all ranks
 _DUMP_BYTES_MAX = 16 << 20
+_FRAMES_MAX = 30
 _KEPT = (
     "process_group", "collective_seq_id", "p2p_seq_id", "is_p2p", "op_id", "profiling_name", "input_sizes", "output_sizes", "state",
     "time_created_ns", "duration_ms", "timeout_ms", "retired",
@@ -34,9 +36,15 @@ _LEAVING = frozenset((PHASE_CODE["start"], PHASE_CODE["ended"]))
 class FlightWatch:
     """`start` once the process is a rank among others; `stop` before the interpreter goes."""
 
-    def __init__(self, recorder: Recorder, read: Callable[[], list[dict[str, Any]]]) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        read: Callable[[], list[dict[str, Any]]],
+        stack: Callable[[], list[dict[str, Any]]] = list,
+    ) -> None:
         self._recorder = recorder
         self._read = read
+        self._stack = stack
         self._leaving: Any = None
         self._place: tuple[int, ...] = ()
         self._looks = 0
@@ -79,13 +87,26 @@ class FlightWatch:
 
     def write(self) -> None:
         """One file, whole or not at all."""
-        dumps = self._read()
-        if not dumps:
+        found = {"dumps": self._read(), "stack": self._stack()}
+        told = {key: rows for key, rows in found.items() if rows}
+        if not told:
             return
         path = os.path.join(self._recorder.folder, "flight-%d.json" % os.getpid())
         with open(path + ".new", "w") as file:
-            json.dump({"since_ns": self._place[2], "dumps": dumps}, file)
+            json.dump({"since_ns": self._place[2], **told}, file)
         os.replace(path + ".new", path)
+
+
+def training_stack(recorder: Recorder) -> list[dict[str, Any]]:
+    """Frames of the thread that trains, innermost first: where nobody may look into this process (containers), it has to tell itself."""
+    account = recorder.account
+    frame = None if account is None else sys._current_frames().get(account.thread)
+    found: list[dict[str, Any]] = []
+    while frame is not None and len(found) < _FRAMES_MAX:
+        code = frame.f_code
+        found.append({"function": code.co_name, "file": code.co_filename, "line": frame.f_lineno or 0})
+        frame = frame.f_back
+    return found
 
 
 def read_dumps(torch: Any) -> list[dict[str, Any]]:

@@ -311,6 +311,9 @@ def test_an_agent_that_breaks_says_so_in_the_run_too(run_folder: Path) -> None:
     run_to_end(run_folder / "r", ["/bin/sleep", "0.5"], prelude=BROKEN_AGENTS["poll"])
     recording = read_recording(run_folder / "r")
     assert any(gap.metric == "agent" and "ZeroDivisionError" in gap.reason for gap in recording.gaps)
+    assert (recording.meta.exit_code, recording.meta.ended_ns is None) == (0, False), (
+        "how the job ended is told all the same"
+    )
 
 
 def test_an_agent_that_never_answers_does_not_hold_the_exit_up(run_folder: Path) -> None:

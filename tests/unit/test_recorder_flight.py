@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 
 from probes.rank import flight
-from probes.rank.flight import ENTRIES_MAX, STILL_LOOKS, FlightWatch, read_dumps
+from probes.rank.flight import ENTRIES_MAX, STILL_LOOKS, FlightWatch, read_dumps, training_stack
 from probes.rank.phases import BACKWARD, ENDED, FORWARD
 from probes.rank.ring import PHASE, SINCE, STEP
 
@@ -137,3 +139,28 @@ def refusing(includeCollectives, onlyActive):
 def test_where_there_is_nothing_to_read(functions):
     assert read_dumps(torch_with(**functions)) == []
     assert read_dumps(SimpleNamespace(_C=SimpleNamespace())) == []
+
+
+def test_a_rank_tells_itself_where_it_stands(tmp_path):
+    rank = Rank(tmp_path)
+    began, done = threading.Event(), threading.Event()
+
+    def find_batch():
+        began.set()
+        done.wait()
+
+    thread = threading.Thread(target=find_batch)
+    thread.start()
+    began.wait()
+    rank.recorder.account.thread = thread.ident
+    rank.watch = FlightWatch(rank.recorder, list, partial(training_stack, rank.recorder))
+    rank.looks(STILL_LOOKS + 1)
+    rank.watch.write()
+    done.set()
+    thread.join()
+    told = json.loads(rank.path.read_text())
+    assert told["since_ns"] == 1000 and "dumps" not in told
+    assert ("find_batch", __file__) in [(frame["function"], frame["file"]) for frame in told["stack"]]
+    assert training_stack(rank.recorder) == [], "the thread has ended"
+    rank.recorder.account = None
+    assert training_stack(rank.recorder) == []

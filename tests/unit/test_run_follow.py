@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from advisor.run.follow import Follower, _note_steps
-from advisor.run.rings import Position
-from probes.rank.layout import FLAG_NO_LOADER, FLAG_TAIL, STEP_FIELDS
+from advisor.run import follow
+from advisor.run.follow import Follower, Followers, _note_steps
+from advisor.run.rings import Position, RingReader
+from advisor.run.roster import Roster
+from advisor.store.writer import RunWriter
+from probes.rank.layout import FLAG_NO_LOADER, FLAG_TAIL, ROLE_RANK, STEP_FIELDS
+from probes.rank.ring import Ring
 
 
 def row(flags: int, **ms: int) -> tuple[int, tuple[int, ...]]:
@@ -30,3 +37,53 @@ def test_where_only_a_stack_can_tell_is_looked_into(flags: int, share: float) ->
     follower = Follower(7, "rank", 1, 0, reader, Position("gap", 1, 0, 0, 0, False), 0)
     _note_steps(follower, [row(flags, forward=60, backward=30, gap=8, clip=2)])
     assert follower.outside_share == pytest.approx(share)
+
+
+def follower(steps: list[tuple[int, tuple[int, ...]]]) -> Follower:
+    reader: Any = None
+    made = Follower(7, "rank", 1, 0, reader, Position("gap", 1, 0, 0, 0, False), 0)
+    _note_steps(made, steps)
+    return made
+
+
+COMPILES, USUAL = row(0, t_end=40_000), row(0)
+EVALUATES, SAVES = row(0, t_end=60_000, evaluation=59_900), row(0, t_end=30_000, checkpoint=29_900)
+
+
+@pytest.mark.parametrize(
+    ("steps", "p99_ms"),
+    [
+        pytest.param([COMPILES, *[USUAL] * 30], 100, id="the first steps compile"),
+        pytest.param([COMPILES, *[USUAL] * 5], 40_000, id="of few steps nobody knows what is usual"),
+        pytest.param(
+            [*[USUAL] * 20, EVALUATES, SAVES, *[USUAL] * 9], 100, id="evaluation and checkpoints are set aside"
+        ),
+        pytest.param([*[USUAL] * 20, row(0, t_end=5_000)], 5_000, id="a slow step is one"),
+    ],
+)
+def test_the_slowest_usual_step_is_the_measure_of_a_hang(steps: list[Any], p99_ms: int) -> None:
+    assert follower(steps).step_p99_ns() == p99_ms * 1_000_000
+
+
+def test_who_stands_in_an_evaluation_is_measured_by_whole_steps() -> None:
+    assert follower([*[USUAL] * 20, EVALUATES]).step_p99_ns(whole=True) == 60_000_000_000
+
+
+def test_a_ring_is_tried_again_when_it_was_our_own_shortage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rings = tmp_path / "rings"
+    rings.mkdir()
+    Ring(str(rings / f"rank-{os.getpid()}.ring"), slots=16, role=ROLE_RANK, rank=0)
+    writer = RunWriter.create(tmp_path / "run", meta={})
+    followers = Followers(writer, Roster(writer, 1, "job"), rings, watch_death=lambda pid: None)
+
+    def no_descriptor(path: Path) -> RingReader:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as short:
+        short.setattr(follow, "RingReader", no_descriptor)
+        followers.look(1)
+    assert not followers.ranks()
+    followers.look(2)
+    assert [f.pid for f in followers.ranks()] == [os.getpid()]
+    followers.close()
+    writer.close()

@@ -25,3 +25,35 @@ def test_names_of_parts_reach_the_run_file_and_broken_ones_are_a_gap(tmp_path: P
     made = read_recording(tmp_path / "run")
     assert made.part_names == {77: BLUR} and not notes.facts
     assert [gap.scope for gap in made.gaps] == ["part:78"]
+
+
+def test_the_files_of_the_dead_are_read_and_go(tmp_path: Path) -> None:
+    rings = tmp_path / "rings"
+    rings.mkdir()
+    for pid in (7, 8):
+        (rings / f"facts-{pid}.json").write_text(json.dumps({"pid": pid}))
+    (rings / "flight-7.json").write_text("{}")
+    (rings / "error-7.txt").write_text("ValueError: odd torch")
+    writer = RunWriter.create(tmp_path / "run", meta={})
+    notes = Notes(writer, rings, want_mount=lambda root: None, want_source=lambda path, known_at: None)
+    notes.leave(7)
+    notes.leave(9)  # a worker, which has none
+    assert [path.name for path in rings.iterdir()] == ["facts-8.json"]
+    assert set(notes.facts) == {7, 8}
+    writer.close()
+    assert "odd torch" in read_recording(tmp_path / "run").gaps[0].reason
+
+
+def test_a_folder_is_asked_for_from_where_the_job_is(tmp_path: Path) -> None:
+    rings = tmp_path / "rings"
+    rings.mkdir()
+    asked: list[str] = []
+    facts = {"cwd": "/runs/today", "loaders": [{"dataset": {"root": "data"}}, {"dataset": {"root": "/data"}}]}
+    (rings / "facts-7.json").write_text(json.dumps(facts))
+    writer = RunWriter.create(tmp_path / "run", meta={})
+    notes = Notes(writer, rings, want_mount=asked.append, want_source=lambda path, known_at: None)
+    notes.read()
+    assert asked == ["/runs/today/data", "/data"]
+    notes.mount_found("/runs/today/data", {"fs_type": "nfs4"})
+    writer.close()
+    assert read_recording(tmp_path / "run").facts[7]["mounts"] == {"data": {"fs_type": "nfs4"}}

@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 
+from advisor.core.metrics import ProbeGap
 from advisor.run.options import RunOptions
 from advisor.run.rings import RingReader
+from advisor.run.stackbudget import StackBudget
 from advisor.run.stacks import StackWatch, Watched
+from probes.host.stacks import Frame, ThreadStack
 from probes.rank.layout import COLLECTIVE_KINDS, COLLECTIVE_OFFSET, PHASE_CODE, ROLE_RANK
 from probes.rank.ring import Ring
 
@@ -31,9 +34,9 @@ def begins(ring: Ring, *words: int) -> None:
         ring.words[FIRST + place] = word
 
 
-def told(ring: Ring) -> dict[str, Any]:
+def told(ring: Ring, watch: StackWatch | None = None) -> dict[str, Any]:
     reader = RingReader(Path(ring.path))
-    watch = StackWatch(RunOptions(stacks=False), post=lambda news: None)
+    watch = watch or StackWatch(RunOptions(stacks=False), post=lambda news: None)
     made_ns = reader.identity.created_ns
     watch._readers[Path(ring.path), made_ns] = reader
     watched = Watched(1, os.getpid(), Path(ring.path), made_ns, steps=5, outside_share=0.0, p99_ns=0)
@@ -76,3 +79,65 @@ def test_where_the_header_says_nothing_nothing_is_told(ring: Ring, words: tuple[
 def test_a_flight_recorders_dump_is_told_where_it_is_of_this_stand(ring: Ring, text: str, kept: bool) -> None:
     Path(ring.path).with_name(f"flight-{os.getpid()}.json").write_text(text)
     assert told(ring).get("flight") == ([{"entries": []}] if kept else None)
+
+
+STUCK = Frame("find_batch", "/job/train.py", 33)
+OWN = [
+    {"function": "wait", "file": "/usr/lib/python3.11/threading.py", "line": 9},
+    {"function": "go", "file": "/job/a.py", "line": 3},
+]
+REFUSED = ProbeGap("stacks", "pid:1", "not permitted to read the process's memory")
+
+
+@pytest.mark.parametrize(
+    ("answer", "function"),
+    [(REFUSED, "go"), ((ThreadStack(None, "MainThread", True, False, (STUCK,)),), "find_batch")],
+    ids=["nobody may look into it", "py-spy may"],
+)
+def test_a_ranks_own_word_is_taken_where_nobody_may_look_into_it(ring: Ring, answer: Any, function: str) -> None:
+    Path(ring.path).with_name(f"flight-{os.getpid()}.json").write_text(json.dumps({"since_ns": 5000, "stack": OWN}))
+    found = told(ring, StackWatch(RunOptions(), post=lambda news: None, dump=lambda pid: answer))
+    assert found["user"]["function"] == function
+    assert found.get("gap") == (REFUSED.reason if answer is REFUSED else None)
+
+
+@pytest.mark.parametrize("stack", [[{"function": "f"}], [{"function": "f", "file": "/a.py", "line": "x"}], 3, []])
+def test_what_is_no_stack_is_none(ring: Ring, stack: Any) -> None:
+    Path(ring.path).with_name(f"flight-{os.getpid()}.json").write_text(json.dumps({"since_ns": 5000, "stack": stack}))
+    assert "frames" not in told(ring)
+
+
+def test_a_stall_is_told_without_a_look_at_the_users_files(ring: Ring, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("linecache.getline", lambda *_: pytest.fail("the server they lie on may be what hangs"))
+    stacks = (ThreadStack(None, "MainThread", True, False, (STUCK,)),)
+    assert told(ring, StackWatch(RunOptions(), post=lambda news: None, dump=lambda pid: stacks))["user"]["line"] == 33
+
+
+def test_the_kernel_says_what_the_thread_does(ring: Ring) -> None:
+    found = told(ring)
+    assert found["state"] == "R" and found["cpu_s"] > 0.0 and isinstance(found["wchan"], str)
+
+
+def test_samples_that_break_off_do_not_take_the_watch_for_hangs_along(ring: Ring) -> None:
+    gaps: list[Any] = []
+
+    def breaks(pid: int) -> Any:
+        raise RuntimeError("no such profile")
+
+    watch = StackWatch(RunOptions(), post=gaps.append, profile=breaks)
+    watch._budget = StackBudget(now_s=0.0, share=1.0, period_s=0.0, first=9, dense_s=0.0)
+    reader = RingReader(Path(ring.path))
+    rank = Watched(1, os.getpid(), Path(ring.path), reader.identity.created_ns, steps=5, outside_share=0.9, p99_ns=0)
+    watch._look_outside([(rank, reader.position())])
+    reader.close()
+    assert not watch.sampling and "no such profile" in gaps[0].reason
+
+
+@pytest.mark.parametrize(
+    ("file", "compiles"), [("/e/torch/_dynamo/convert_frame.py", True), ("/e/torch/_dynamo/eval_frame.py", False)]
+)
+def test_a_compiler_at_work_in_any_thread_is_told(ring: Ring, file: str, compiles: bool) -> None:
+    other = ThreadStack(None, "Dummy-1", False, True, (Frame("_compile", file, 9),))
+    stacks = (ThreadStack(None, "MainThread", True, False, (STUCK,)), other)
+    watch = StackWatch(RunOptions(), post=lambda news: None, dump=lambda pid: stacks)
+    assert told(ring, watch)["compiles"] == compiles

@@ -46,7 +46,7 @@ def test_it_is_told_again_under_the_same_id_ever_more_rarely() -> None:
         if state is not None:
             assert state.id == "stall-1"
             told.append(second)
-    assert told[:4] == [15, 25, 35, 45]
+    assert told[:5] == [15, 18, 25, 35, 45]  # the second look tells whether it sleeps or works
     assert len(told) < 40  # an hour's hang shall not fill the disk
     assert told[-1] - told[-2] > 60
 
@@ -88,3 +88,20 @@ def test_time_that_we_slept_ourselves_is_nobodys_stall() -> None:
     assert c.look(1001 * S, [sight()]) is None
     state = c.look(1015 * S, [sight()])
     assert state is not None and state.stalled_ns == 15 * S
+
+
+@pytest.mark.parametrize(
+    ("ranks", "phase", "at_s", "stalls"),
+    [
+        (2, "backward", 299.9, False),
+        (2, "backward", 300.0, True),
+        (2, "gap", 300.0, True),  # on a GPU the host waits where it reads the loss
+        (2, "forward", 900.0, False),
+        (1, "backward", 900.0, False),  # a warm-up of something that then waits for work
+    ],
+)
+def test_a_first_step_that_never_ends_is_a_stall_of_ranks_that_need_each_other(
+    ranks: int, phase: str, at_s: float, stalls: bool
+) -> None:
+    state = clock().look(round(at_s * S), [sight(n, steps=0, phase=phase) for n in range(ranks)])
+    assert (state is not None) == stalls

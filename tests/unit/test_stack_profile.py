@@ -142,3 +142,9 @@ def test_a_process_that_is_gone_is_a_gap() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as child:
         child.wait()
     assert isinstance(profile_stacks(child.pid, seconds=1), ProbeGap)
+
+
+def test_without_a_place_for_temporary_files_there_is_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "absent"))  # a full disk, or one that may only be read
+    answer = profile_stacks(1)
+    assert isinstance(answer, ProbeGap) and "temporary" in answer.reason and "TMPDIR" in answer.hint

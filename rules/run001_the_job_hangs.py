@@ -1,7 +1,8 @@
 """The job hangs.
 
 What it does: finds jobs in which no rank has finished a step or moved on to another phase for far longer than any step took, and names
-the rank that keeps the others.
+the rank that keeps the others. While the job runs, a rank that sleeps in the script's own line, or was stopped, is named already after
+half that time, as what it is: a rank that has not moved.
 
 Why it matters: a hung job pays for every accelerator it holds until somebody looks, or until a watchdog kills it half an hour later.
 
@@ -13,64 +14,103 @@ rank that it shows to be behind.
 Fix: look at the culprit's line. A rank that left the loop early, an uneven number of batches, a lock, a read that never returns, or a
 collective that not all ranks call are the usual ones.
 
-False alarms: long evaluations move on with every batch and are no hang; a checkpoint is given ten minutes.
+False alarms: long evaluations move on with every batch and are no hang; a checkpoint and a compilation are given ten minutes. Where other
+ranks go on, one that stands is not the job. What steps followed was a pause, and is noted as one.
 """
 
 from __future__ import annotations
 
 from advisor.core.analysis import Analysis, Stall, StalledRank
-from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, Where
+from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Where
 from advisor.core.format import numbers
 from rules.rule import Threshold, Thresholds, rule
 
+# Phases in which a rank that sleeps in the script's own line is no loader that fills up, no evaluation and no checkpoint.
+_OF_A_STEP = ("forward", "backward", "clip", "optimizer", "gap")
 _OF_HANGS = ("watchdog", "watchdog stuck", "late rank", "mismatched collectives")
 
 
-def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
+    if not a.stalls and not a.world_size:
+        return NotMeasured(RULE.id, ("step.time_s",))  # of a job whose ranks nobody saw, none is known to move
     stall = next((s for s in reversed(a.stalls) if _hangs(s, t)), None)
-    if stall is None:
-        return Clear(RULE.id)
-    culprits = [rank for rank in stall.ranks if rank.culprit] or list(stall.ranks)
-    culprit = max(culprits, key=lambda rank: rank.since_s)
+    if stall is not None:
+        return _hang(a, stall, t)
+    stall = next((s for s in reversed(a.stalls) if _halts(a, s, t)), None)
+    return Clear(RULE.id) if stall is None else _halt(a, stall, t)
+
+
+def _hang(a: Analysis, stall: Stall, t: Thresholds) -> Finding:
+    culprit = _culprit(stall)
     named = culprit.culprit
-    waiting = [rank.rank for rank in stall.ranks if rank.waiting_in_collective]
-    place = f" in {culprit.function} ({culprit.file}:{culprit.line})" if culprit.file else ""
     over = "hung" if stall.ended else "hangs"
     stands = "waits in another collective than the others" if culprit.waiting_in_collective else "stands"
     title = (
-        f"The job {over}: rank {culprit.rank} {stands}{place}"
+        f"The job {over}: rank {culprit.rank} {stands}{_place(culprit)}"
         if named
         else f"The job {over}: all ranks wait in a collective"
     )
+    if stall.resumed:
+        title = f"Nothing moved for {stall.stalled_s:.0f} s, then the job went on" + (
+            f": rank {culprit.rank} stood{_place(culprit)}" if named else ""
+        )
     return Finding(
         rule=RULE.id,
         title=title,
-        severity="high" if stall.ended else "critical",
+        severity="low" if stall.resumed else "high" if stall.ended else "critical",
         confidence=0.95 if named and culprit.file else 0.7,
         seconds_per_step=0.0,
         scope=Affected(ranks=(culprit.rank,) if named else (), since_step=culprit.step),
-        evidence=(
-            Evidence(
-                "stalled",
-                stall.stalled_s,
-                "s",
-                _limit_s(stall, t),
-                f"nothing moved; a step usually takes {stall.typical_step_s:.3g} s",
-            ),
-            *_collective(stall),
-            *(_row(rank) for rank in stall.ranks),
-            *_told(a),
-        ),
-        fixes=(
-            Fix(
-                _advice(culprit, waiting, stall),
-                culprit.leaf,
-                Where(culprit.file, culprit.line) if culprit.file else None,
-                "small change",
-            ),
-        ),
+        evidence=_evidence(a, stall, _limit_s(stall, t)),
+        fixes=(_fix(culprit, stall),),
         fatal=not stall.ended,
     )
+
+
+def _halt(a: Analysis, stall: Stall, t: Thresholds) -> Finding:
+    """Not yet a hang: only that this rank does nothing, and that the others wait for it."""
+    culprit = _culprit(stall)
+    does = "was stopped by a signal" if culprit.halted == "stopped" else f"sleeps{_place(culprit)}"
+    return Finding(
+        rule=RULE.id,
+        title=f"Rank {culprit.rank} has not moved for {stall.stalled_s:.0f} s and keeps the others: it {does}",
+        severity="high",
+        confidence=0.6,
+        seconds_per_step=0.0,
+        scope=Affected(ranks=(culprit.rank,), since_step=culprit.step),
+        evidence=_evidence(a, stall, t["early_seconds"]),
+        fixes=(_fix(culprit, stall),),
+        urgent=True,
+    )
+
+
+def _culprit(stall: Stall) -> StalledRank:
+    culprits = [rank for rank in stall.ranks if rank.culprit] or list(stall.ranks)
+    return max(culprits, key=lambda rank: rank.since_s)
+
+
+def _place(rank: StalledRank) -> str:
+    return f" in {rank.function} ({rank.file}:{rank.line})" if rank.file else ""
+
+
+def _evidence(a: Analysis, stall: Stall, limit_s: float) -> tuple[Evidence, ...]:
+    usual = f"nothing moved; a step usually takes {stall.typical_step_s:.3g} s"
+    if not stall.typical_step_s:
+        usual = "nothing moved; what a step usually takes is not known yet"
+    return (
+        Evidence("stalled", stall.stalled_s, "s", limit_s, usual),
+        *_collective(stall),
+        *(_row(rank) for rank in stall.ranks),
+        *_told(a),
+    )
+
+
+def _fix(culprit: StalledRank, stall: Stall) -> Fix:
+    if culprit.halted == "stopped":
+        return Fix(f"find who stopped rank {culprit.rank}; kill -CONT lets it go on", "", None, "outside the code")
+    waiting = [rank.rank for rank in stall.ranks if rank.waiting_in_collective]
+    where = Where(culprit.file, culprit.line) if culprit.file else None
+    return Fix(_advice(culprit, waiting, stall), culprit.leaf, where, "small change")
 
 
 def _told(a: Analysis) -> tuple[Evidence, ...]:
@@ -116,8 +156,24 @@ def _limit_s(stall: Stall, t: Thresholds) -> float:
 
 
 def _hangs(stall: Stall, t: Thresholds) -> bool:
+    if stall.others_moved:
+        return False
     saving = any(rank.phase == "checkpoint" for rank in stall.ranks)
-    return stall.stalled_s >= max(_limit_s(stall, t), t["checkpoint_seconds"] if saving else 0.0)
+    compiling = any(rank.compiling for rank in stall.ranks)
+    patience_s = max(t["checkpoint_seconds"] if saving else 0.0, t["compile_seconds"] if compiling else 0.0)
+    return stall.stalled_s >= max(_limit_s(stall, t), patience_s)
+
+
+def _halts(a: Analysis, stall: Stall, t: Thresholds) -> bool:
+    """Only where nothing harmless looks alike: one rank does nothing in a training phase, and every other one waits in a collective."""
+    culprits = [rank for rank in stall.ranks if rank.culprit]
+    if not a.running or stall.ended or stall.others_moved or len(stall.ranks) < 2 or len(culprits) != 1:
+        return False
+    (culprit,) = culprits
+    if not culprit.halted or not all(rank.waiting_in_collective for rank in stall.ranks if rank is not culprit):
+        return False
+    long = stall.stalled_s >= max(t["early_seconds"], t["times_p99"] * stall.p99_step_s)
+    return long and (culprit.halted == "stopped" or culprit.phase in _OF_A_STEP)
 
 
 def _row(rank: StalledRank) -> Evidence:
@@ -134,6 +190,8 @@ RULE = rule(
         "seconds": Threshold(30.0, "shorter pauses have many harmless causes"),
         "times_p99": Threshold(10.0, "ten times the slowest usual step"),
         "checkpoint_seconds": Threshold(600.0, "large models write for minutes"),
+        "compile_seconds": Threshold(600.0, "large models compile for minutes, and again when shapes change"),
+        "early_seconds": Threshold(15.0, "where a rank was seen to do nothing; the agent looks when this has passed"),
     },
     steady_steps=0,
 )

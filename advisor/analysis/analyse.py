@@ -26,7 +26,7 @@ from advisor.analysis.labels import labelled
 from advisor.analysis.loading import loader_facts, ranks_by_pid
 from advisor.analysis.measures import Around, Measured, Values, measure, throughput
 from advisor.analysis.memory import memory_trends, memory_values
-from advisor.analysis.moments import deaths, hot_lines, stalls
+from advisor.analysis.moments import deaths, hot_lines
 from advisor.analysis.nccl_log import nccl_facts
 from advisor.analysis.out_of_memory import out_of_memory
 from advisor.analysis.own_cost import own_cost
@@ -36,6 +36,7 @@ from advisor.analysis.rank_strips import rank_strips
 from advisor.analysis.roofline import roofline
 from advisor.analysis.searching import search_values
 from advisor.analysis.shifts import change_segments, speed_changes
+from advisor.analysis.stalls import slowest_steps, stalls
 from advisor.analysis.starting import start_values
 from advisor.analysis.starts import with_one_start
 from advisor.analysis.steady import RankSteps, all_steps, steady_steps, tails
@@ -83,7 +84,7 @@ def analyse(recording: Recording) -> Analysis:
     values.update(memory_values(recording, everything, memory))
     time = _step_time(everything, steady)
     dead, changed = mark_followers(deaths(recording)), speed_changes(recording, steady)
-    stalled = stalls(recording, time.median_s or 0.0, _p99(everything))
+    stalled = stalls(recording, time.median_s or 0.0, slowest_steps(everything))
     nccl = nccl_facts(recording)
     values.update(network_values(recording, nccl))
     samples = values.get(("step.samples", JOB))
@@ -199,10 +200,6 @@ def _step_time(everything: Mapping[int, RankSteps], steady: Mapping[int, RankSte
         made,
         int(min(s.count.sum() for s in steady.values())),
     )
-
-
-def _p99(everything: Mapping[int, RankSteps]) -> float:
-    return max((weighted_quantile(s.length / s.count, s.count, 0.99) for s in everything.values()), default=0.0)
 
 
 def _save_sites(recording: Recording) -> tuple[Mapping[str, Any], ...]:

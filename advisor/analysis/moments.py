@@ -1,4 +1,4 @@
-"""What happened once or stood still: deaths, stalls, and the lines of code that stack samples found between steps."""
+"""What happened once: deaths, and the lines of code that stack samples found between steps."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from advisor.analysis.flight import stuck_by_calls, stuck_by_flight
 from advisor.analysis.profile import between_steps
-from advisor.core.analysis import Death, HotLine, Stall, StalledRank, StuckCollective
-from advisor.core.recording import Event, Recording
+from advisor.core.analysis import Death, HotLine
+from advisor.core.recording import Recording
 
 # A frame of one of these files, or one of these functions, is output: file writes, printing, loggers and trackers.
 _OUTPUT_FILES = (
@@ -23,14 +22,6 @@ _OUTPUT_LINE = re.compile(
 _OUTPUT_FUNCTIONS = frozenset(
     ("print", "write", "writelines", "flush", "fsync", "emit", "writerow", "dump", "add_scalar", "savetxt")
 )
-# A rank in one of these stands in a collective: it waits for others.
-_COLLECTIVE_FUNCTIONS = frozenset(
-    (
-        "all_reduce", "allreduce", "barrier", "monitored_barrier", "broadcast", "all_gather", "all_gather_into_tensor", "reduce_scatter",
-        "reduce_scatter_tensor", "reduce", "all_to_all", "gather", "scatter", "recv", "send", "all_gather_object", "broadcast_object_list",
-        "_all_gather_base", "wait", "synchronize", "init_process_group", "destroy_process_group", "_store_based_barrier",
-    )
-)  # fmt: skip
 
 
 def hot_lines(recording: Recording) -> tuple[HotLine, ...]:
@@ -48,7 +39,7 @@ def hot_lines(recording: Recording) -> tuple[HotLine, ...]:
         if _is_output(frames, user) or _OUTPUT_LINE.search(str(user.get("text", ""))):
             outputs[key] += count
         if frames:
-            leaves[key] = _place(frames[0])
+            leaves[key] = place(frames[0])
     total = sum(found.values())
     return tuple(
         HotLine(
@@ -90,12 +81,7 @@ def _is_output(frames: list[Mapping[str, Any]], user: Mapping[str, Any]) -> bool
     return False
 
 
-def _in_collective(frame: Mapping[str, Any]) -> bool:
-    """Other libraries have functions called `wait` or `send` too: only torch's count."""
-    return "/torch/" in str(frame.get("file")) and str(frame.get("function")) in _COLLECTIVE_FUNCTIONS
-
-
-def _place(frame: Mapping[str, Any]) -> str:
+def place(frame: Mapping[str, Any]) -> str:
     name = str(frame.get("file", "")).rsplit("/", 1)[-1]
     return f"{frame.get('function', '?')} ({name}:{frame.get('line', 0)})"
 
@@ -135,73 +121,4 @@ def deaths(recording: Recording) -> tuple[Death, ...]:
             t_error_s=errors.get(process.rank if process.rank is not None else -1, 0.0),
         )
         for process, phase, step, text in found
-    )
-
-
-def stalls(recording: Recording, typical_step_s: float, p99_step_s: float) -> tuple[Stall, ...]:
-    """Each stall as last seen; `culprit` is the rank that stands outside any collective while others wait in one."""
-    last: dict[Any, Event] = {}
-    ended = {event.data.get("id") for event in recording.events if event.kind == "stall_end"}
-    for event in recording.events:
-        if event.kind == "stall":
-            last[event.data.get("id")] = event
-    found = []
-    for number, event in last.items():
-        stuck = _stuck(event)
-        ranks = _stalled_ranks(event, frozenset(stuck.missing if stuck else ()))
-        found.append(
-            Stall(
-                t_s=(event.t_ns - recording.meta.started_ns) / 1e9,
-                stalled_s=float(event.data.get("stalled_s", 0.0)),
-                ended=number in ended,
-                typical_step_s=typical_step_s,
-                p99_step_s=p99_step_s,
-                ranks=ranks,
-                collective=stuck,
-            )
-        )
-    return tuple(found)
-
-
-def _stuck(event: Event) -> StuckCollective | None:
-    """What torch's flight recorder tells comes first: it has also seen what DDP calls."""
-    rows = list(event.data.get("ranks") or ())
-    dumps = {int(row["rank"]): list(row["flight"]) for row in rows if row.get("flight")}
-    return stuck_by_flight(dumps) or stuck_by_calls(rows)
-
-
-def _stalled_ranks(event: Event, missing: frozenset[int]) -> tuple[StalledRank, ...]:
-    """`missing`: ranks that have not come to the collective in which others stand, as far as calls were counted."""
-    rows = []
-    several = len(event.data.get("ranks") or ()) > 1
-    for row in event.data.get("ranks") or ():
-        frames = list(row.get("frames") or ())
-        # DDP waits for its all-reduce inside the backward, where no Python frame tells
-        inside = (row.get("collective") or {}).get("inside_s") is not None
-        in_backward = row.get("phase") == "backward" and several and int(row["rank"]) not in missing
-        waiting = inside or in_backward or any(_in_collective(f) for f in frames[:6])
-        user = row.get("user") or (frames[0] if frames else {})
-        since_s = max(0.0, (event.t_ns - int(row.get("since_ns", event.t_ns))) / 1e9)
-        rows.append((row, frames, waiting, user, since_s))
-    behind = min((int(row.get("step", 0)) for row, *_ in rows), default=0)
-    outside = [int(row["rank"]) for row, _, waiting, *_ in rows if not waiting]
-    if outside and len(outside) == len(rows) > 1:
-        # none waits in a collective that can be seen: the one that is furthest behind keeps the others
-        outside = [int(row["rank"]) for row, *_ in rows if int(row.get("step", 0)) == behind]
-    # a rank may hang inside its backward pass, where it looks like one that waits, or wait in another collective than the rest
-    outside = [rank for rank in outside if rank in missing] or outside or sorted(missing)
-    return tuple(
-        StalledRank(
-            rank=int(row["rank"]),
-            phase=str(row.get("phase", "")),
-            step=int(row.get("step", 0)),
-            since_s=since_s,
-            file=str(user.get("file", "")),
-            line=int(user.get("line", 0) or 0),
-            function=str(user.get("function", "")),
-            leaf=_place(frames[0]) if frames else "",
-            culprit=int(row["rank"]) in outside,
-            waiting_in_collective=waiting,
-        )
-        for row, frames, waiting, user, since_s in rows
     )

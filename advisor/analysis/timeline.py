@@ -67,7 +67,7 @@ def segments(recording: Recording, steps: Mapping[int, RankSteps], stalls: tuple
     found = [*_warm_up(begun, origin), *_epochs(own, origin, cold), *_epoch_starts(own, origin)]
     found += _spans(recording, rank, origin)
     found += _deep_windows(recording, rank, origin)
-    found += [Segment("stall", s.t_s - s.stalled_s, s.t_s, label="no rank moved") for s in stalls]
+    found += [Segment("stall", s.t_s - s.stalled_s, s.t_s, label="no rank moved") for s in stalls if not s.others_moved]
     return tuple(sorted(found, key=lambda segment: (segment.start_s, segment.end_s)))
 
 

@@ -134,6 +134,7 @@ VALUES: dict[str, tuple[str, str]] = {
     "cpu.allowed_cores": ("cores", "cores the job may use"),
     "cpu.job_cores": ("cores", "cores the job kept busy"),
     "cpu.host_cores": ("cores", "cores of the host"),
+    "cpu.affinity_cores": ("cores", "cores of the host that any of its ranks may run on, quotas aside"),
     "cpu.host_busy_cores": ("cores", "cores busy on the host, by anybody"),
     "cpu.other_cores": ("cores", "cores kept busy by processes that are not of this job"),
     "threads.intra_op": ("threads", "threads among which torch splits one operation"),
@@ -234,6 +235,9 @@ class StalledRank:
     leaf: str
     culprit: bool
     waiting_in_collective: bool
+    # Seen at the same place twice and not run in between: stopped by a signal, or asleep in the user's own line. Empty: it may be at work.
+    halted: Literal["", "asleep", "stopped"] = ""
+    compiling: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +263,8 @@ class Stall:
     p99_step_s: float
     ranks: tuple[StalledRank, ...]
     collective: StuckCollective | None = None  # None: nobody could tell which, or it is none
+    others_moved: bool = False  # it was one that stood, not the job
+    resumed: bool = False  # steps followed it
 
 
 @dataclass(frozen=True, slots=True)

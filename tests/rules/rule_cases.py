@@ -325,12 +325,18 @@ def stands(
 
 
 def run001(
-    stalled: float = 40.0, p99: float = 1.2, *, ended: bool = False, ranks: tuple[StalledRank, ...] | None = None
+    stalled: float = 40.0,
+    p99: float = 1.2,
+    *,
+    ended: bool = False,
+    ranks: tuple[StalledRank, ...] | None = None,
+    is_running: bool = False,
+    **more: Any,
 ) -> Analysis:
     """Rank 1 stands in a function of the user's; rank 0 waits for it."""
     if ranks is None:
         ranks = (stands(0, waits=True, phase="backward"), stands(1, culprit=True))
-    return unjudged(stalls=(Stall(50.0, stalled, ended, 1.0, p99, ranks),))
+    return unjudged(stalls=(Stall(50.0, stalled, ended, 1.0, p99, ranks, **more),), running=is_running)
 
 
 def death(number: int | None, **more: Any) -> Death:

@@ -19,6 +19,9 @@ from advisor.core.findings import Where
 WAIT = {"input_wait": ({"wait": 0.05}, {"wait": 0.0499})}
 LINE = Where(SCRIPT, 42)
 WRITING = (stands(0, phase="checkpoint", culprit=True), stands(1, waits=True))
+COMPILING = (stands(0, waits=True, phase="backward"), stands(1, culprit=True, compiling=True))
+SLEEPING = (stands(0, waits=True, phase="backward"), stands(1, culprit=True, halted="asleep"))
+EARLY = {"stalled": 20.0, "is_running": True, "ranks": SLEEPING}
 INTERRUPTED = {"exit_code": None, "signal": 2}
 ENDED = {"exit_code": None, "signal": 15}
 IDLE = Coincidence("cpu.job_cores", "job", 2.0, 1.4, "cores")
@@ -282,9 +285,43 @@ TABLES: dict[str, Table] = {
                 {"stalled": 600.0, "ranks": WRITING},
                 {"stalled": 599.0, "ranks": WRITING},
             ),
+            "compile_seconds": (
+                {"stalled": 600.0, "ranks": COMPILING},
+                {"stalled": 599.0, "ranks": COMPILING},
+            ),
+            "early_seconds": ({**EARLY, "stalled": 15.0}, {**EARLY, "stalled": 14.9}),
         },
-        false_alarms={"long steps": {"stalled": 300.0, "p99": 60.0}},
-        severities=(({}, "critical"), ({"ended": True}, "high")),
+        false_alarms={
+            "long steps": {"stalled": 300.0, "p99": 60.0},
+            "one stands and the others go on": {"stalled": 300.0, "others_moved": True},
+            "it may be at work": {**EARLY, "ranks": (SLEEPING[0], stands(1, culprit=True))},
+            "nobody is seen to wait for it": {**EARLY, "ranks": (stands(0), SLEEPING[1])},
+            "its loader fills up": {
+                **EARLY,
+                "ranks": (SLEEPING[0], stands(1, culprit=True, halted="asleep", phase="input_wait")),
+            },
+            "it evaluates": {
+                **EARLY,
+                "ranks": (SLEEPING[0], stands(1, culprit=True, halted="asleep", phase="evaluation")),
+            },
+            "two stand": {**EARLY, "ranks": (SLEEPING[0], SLEEPING[1], stands(2, culprit=True, halted="asleep"))},
+            "a process alone": {**EARLY, "ranks": (SLEEPING[1],)},
+            "a short pause that is over": {**EARLY, "ended": True},
+            "a short pause of a job that has ended": {**EARLY, "is_running": False},
+            "long steps, and it sleeps": {**EARLY, "p99": 2.1},
+        },
+        severities=(
+            ({}, "critical"),
+            ({"ended": True}, "high"),
+            ({"ended": True, "resumed": True}, "low"),
+            (EARLY, "high"),
+        ),
+        also_fires={
+            "a rank that was stopped, wherever it stands": {
+                **EARLY,
+                "ranks": (SLEEPING[0], stands(1, culprit=True, halted="stopped", phase="evaluation")),
+            }
+        },
         ranks=(1,),
         where=Where(SCRIPT, 33),
     ),

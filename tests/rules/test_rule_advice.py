@@ -284,6 +284,26 @@ def test_run001_sends_nobody_to_a_rank_that_only_waits() -> None:
     assert "only wait for it" not in finding.fixes[0].title
 
 
+def test_run001_calls_what_sleeps_no_hang_yet() -> None:
+    sleeps = (stands(0, waits=True, phase="backward"), stands(1, culprit=True, halted="asleep"))
+    finding = found("RUN001", ranks=sleeps, stalled=18.0, is_running=True)
+    assert finding.title.startswith("Rank 1 has not moved for 18 s") and f"find_batch ({SCRIPT}:33)" in finding.title
+    assert "hang" not in finding.title and finding.urgent and not finding.fatal and finding.confidence < 0.7
+    assert found("RUN001", ranks=sleeps, stalled=31.0, is_running=True).fatal
+
+
+def test_run001_sends_nobody_to_the_line_of_a_rank_that_was_stopped() -> None:
+    stopped = (stands(0, waits=True, phase="backward"), stands(1, culprit=True, halted="stopped"))
+    finding = found("RUN001", ranks=stopped, stalled=18.0, is_running=True)
+    assert "stopped by a signal" in finding.title
+    assert finding.fixes[0].where is None and "kill -CONT" in finding.fixes[0].title
+
+
+def test_run001_calls_a_pause_a_pause() -> None:
+    finding = found("RUN001", ended=True, resumed=True)
+    assert finding.title.startswith("Nothing moved for 40 s, then the job went on") and not finding.fatal
+
+
 def test_run001_adds_what_the_watchdog_said_in_the_end() -> None:
     gave_up = Failure("watchdog", "the NCCL watchdog gave up on a collective", "", 3, "[Rank 0] Watchdog caught …")
     told = found("RUN001", jobs.unjudged(stalls=jobs.run001(ended=True).stalls, failure=gave_up)).evidence[-1]

@@ -1,0 +1,118 @@
+"""Stalls: what is usual, who goes on meanwhile, what a rank does while it stands, and whether the job went on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from recordings import FIRST_STEP_NS, SECOND, plan, recording, running, stall
+
+from advisor.analysis.analyse import analyse
+from advisor.core.analysis import Stall
+from advisor.core.recording import Event, Recording
+
+USER = {"file": "/job/train.py", "line": 33, "function": "find_batch"}
+SLEEPS = {"rank": 1, "state": "S", "wchan": "hrtimer_nanosleep", "cpu_s": 5.0, "user": USER, "frames": [USER]}
+WAITS = {"rank": 0, "phase": "backward"}
+
+
+def only(made: Recording) -> Stall:
+    (found,) = analyse(made).stalls
+    return found
+
+
+def seen(*events: Event, plans: Any = None, **more: Any) -> Stall:
+    return only(running(recording(plans or {0: plan(), 1: plan()}, events=events, **more)))
+
+
+def twice(before: dict[str, Any], now: dict[str, Any], apart_s: float = 2.5) -> Stall:
+    return seen(stall(15.0, WAITS, before), stall(15.0 + apart_s, WAITS, now))
+
+
+@pytest.mark.parametrize(
+    ("change", "halted"),
+    [
+        pytest.param({}, "asleep", id="it sleeps in its own line"),
+        pytest.param({"cpu_s": 5.1}, "asleep", id="other threads look around"),
+        pytest.param({"cpu_s": 5.2}, "", id="another thread works for it"),
+        pytest.param({"cpu_s": None}, "", id="nobody knows what it used"),
+        pytest.param({"state": "T"}, "stopped", id="stopped by a signal"),
+        pytest.param({"state": "T", "frames": [], "user": None}, "stopped", id="stopped, and nobody may look into it"),
+        pytest.param({"state": "D"}, "", id="a disk or a driver"),
+        pytest.param({"state": "R"}, "", id="it runs"),
+        pytest.param({"wchan": "do_wait"}, "", id="a process of its own works for it"),
+        pytest.param({"wchan": "sk_wait_data"}, "", id="it fetches"),
+        pytest.param({"wchan": "0"}, "", id="the kernel does not tell"),
+        pytest.param({"frames": [{"function": "get", "file": "/lib/queue.py", "line": 9}, USER]}, "", id="a library"),
+    ],
+)
+def test_what_a_rank_does_that_stands(change: dict[str, Any], halted: str) -> None:
+    row = {**SLEEPS, **change}
+    found = twice({**row, "cpu_s": 5.0}, row)
+    assert found.ranks[1].halted == halted and found.ranks[1].culprit
+
+
+@pytest.mark.parametrize("change", [{"since_ns": 7}, {"user": {**USER, "line": 34}}, {"state": "R"}, {"step": 8}])
+def test_who_was_elsewhere_before_does_not_halt(change: dict[str, Any]) -> None:
+    assert twice({**SLEEPS, **change}, SLEEPS).ranks[1].halted == ""
+
+
+def test_one_look_and_two_at_once_prove_nothing() -> None:
+    assert seen(stall(17.5, WAITS, SLEEPS)).ranks[1].halted == ""
+    assert twice(SLEEPS, SLEEPS, apart_s=1.0).ranks[1].halted == ""
+
+
+def test_a_compiler_at_work_is_seen() -> None:
+    found = seen(stall(40.0, {"rank": 0, "compiles": True}, {"rank": 1, "compiles": False}, {"rank": 2}))
+    assert [rank.compiling for rank in found.ranks] == [True, False, False]
+
+
+@pytest.mark.parametrize(("moved_s", "moved"), [(39.0, False), (15.0, False), (14.9, True), (0.1, True)])
+def test_a_rank_that_goes_on_is_seen(moved_s: float, moved: bool) -> None:
+    told = stall(40.0, {"rank": 1})
+    told.data["ranks"].append({"rank": 0, "phase": "forward", "since_ns": told.t_ns - round(moved_s * SECOND)})
+    made = analyse(running(recording({0: plan(), 1: plan()}, events=(told,))))
+    assert made.stalls[0].others_moved == moved
+    assert ("stall" in {segment.kind for segment in made.segments}) != moved, "there it says that no rank moved"
+
+
+def test_between_two_looks_it_goes_on_while_nobody_moves() -> None:
+    told = stall(25.0, {"rank": 0}, {"rank": 1})
+    since = told.t_ns - 25 * SECOND
+    made = running(recording({0: plan(), 1: plan()}, events=(told,)))
+    made = replace(made, meta=replace(made.meta, last_ns=told.t_ns + 6 * SECOND))
+    there = dict.fromkeys((0, 1), ("forward", 7, since))
+    found = only(replace(made, positions=there))
+    assert found.stalled_s == pytest.approx(31.0) and found.ranks[0].since_s == pytest.approx(31.0)
+    moved = only(replace(made, positions={**there, 1: ("backward", 7, since + 5)}))
+    assert moved.stalled_s == 25.0
+    over = Event(told.t_ns + SECOND, "stall_end", None, None, {"id": "stall-1"})
+    assert only(replace(made, positions=there, events=(told, over))).stalled_s == 25.0
+    ended = replace(made.meta, ended_ns=told.t_ns + 6 * SECOND)
+    assert only(replace(made, positions=there, meta=ended)).stalled_s == 25.0
+
+
+@pytest.mark.parametrize(("end_s", "resumed"), [(1.0, True), (60.0, False)])
+def test_a_pause_is_told_from_an_end(end_s: float, resumed: bool) -> None:
+    """Ten seconds of steps; the stall was over before them, or after the last."""
+    over = Event(FIRST_STEP_NS + round(end_s * SECOND), "stall_end", None, None, {"id": "stall-1"})
+    found = only(recording({0: plan(), 1: plan()}, events=(stall(40.0, WAITS, SLEEPS), over), tail_ms={"gap": 90_000}))
+    assert found.ended and found.resumed == resumed
+
+
+@pytest.mark.parametrize(
+    ("steps", "phase", "p99_s"),
+    [
+        pytest.param([*plan(1, forward=40_000), *plan(40)], "forward", 0.1, id="the first step compiles"),
+        pytest.param([*plan(1, forward=40_000), *plan(5)], "forward", 38.0, id="of few steps nobody knows"),
+        pytest.param(
+            [*plan(30), *plan(1, evaluation=60_000), *plan(9)], "forward", 0.1, id="an evaluation is set aside"
+        ),
+        pytest.param([*plan(30), *plan(1, evaluation=60_000), *plan(9)], "evaluation", 30.0, id="but not for itself"),
+        pytest.param([*plan(30), *plan(1, gap=9_000), *plan(9)], "forward", 5.0, id="a slow step is one"),
+    ],
+)
+def test_the_measure_of_a_hang_is_the_slowest_usual_step(steps: list[Any], phase: str, p99_s: float) -> None:
+    found = seen(stall(40.0, {"rank": 0, "phase": phase}), plans={0: steps})
+    assert p99_s <= found.p99_step_s < 1.3 * p99_s

@@ -8,7 +8,10 @@ import threading
 
 
 class RunDelay:
-    """Nanoseconds a thread was runnable without a core, since it started (`schedstat`, field 2); 0 for ever where the kernel keeps none."""
+    """Nanoseconds a thread was runnable without a core, since it started (`schedstat`, field 2); 0 for ever where the kernel keeps none.
+
+    Some kernels have the file and write zeros: there the third field, how often the thread has got a core, is 0 as well.
+    """
 
     __slots__ = ("_descriptor",)
 
@@ -16,7 +19,11 @@ class RunDelay:
         self._descriptor = -1
         try:
             path = "/proc/self/task/%d/schedstat" % threading.get_native_id()
-            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            if _kept(os.pread(descriptor, 64, 0)):
+                self._descriptor = descriptor
+            else:
+                os.close(descriptor)
         except OSError:
             pass  # the facts say so: what is written then is no measurement
 
@@ -31,6 +38,10 @@ class RunDelay:
             return int(os.pread(self._descriptor, 64, 0).split()[1])
         except (OSError, IndexError, ValueError):
             return 0
+
+
+def _kept(schedstat: bytes) -> bool:
+    return schedstat.split()[2:3] not in ([], [b"0"])
 
 
 def blocks_read() -> int:

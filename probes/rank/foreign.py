@@ -18,8 +18,9 @@ from .patches import _quietly as quietly
 from .patches import _wraps as wraps
 from .patches import iterator_init, loader_init, worker_loop
 from .phases import FORWARD, INPUT, TRAINING
-from .recorder import LOADERS_MAX, count_samples
+from .recorder import LOADERS_MAX
 from .ring import PHASE
+from .samples import count_samples
 from .standins import hide_frame
 from .tape import BATCH
 

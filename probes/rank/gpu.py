@@ -50,8 +50,11 @@ class GpuTimes:
         self._marks.append((event, ended))
 
     def close(self, step: int, ring: Ring) -> None:
-        """The step ends: queue its events and read those that have passed."""
+        """The step ends: queue its events and read those that have passed. Amid a capture none may be asked: that breaks it."""
         marks, self._marks = self._marks, []
+        if self._cuda.is_current_stream_capturing():
+            self._last = None  # part of what this step and the next one did is not on the stream
+            return
         if marks:
             before, self._last = self._last, marks[-1][0]
             if before is not None and len(self._waiting) < _OUTSTANDING_MAX:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import sys
 import types
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from . import collectives, foreign, patches
@@ -20,7 +21,9 @@ def install(folder: str, after: Callable[[str, Callable[[], None]], Any]) -> Non
     recorder = Recorder(torch, folder)
     wrappers = patches.apply(torch, recorder)
     wrappers += patches._quietly(recorder, collectives.install, recorder) or []
-    foreign.install(recorder, after)
+    patches._quietly(recorder, foreign.install, recorder, after)
+    for module, name in patches.SAVERS:
+        sys.meta_path.insert(0, after(module, partial(patches.save_of_library, recorder, module, name)))
     atexit.register(recorder.leave)  # also of what never trains: how it failed
 
     def hide() -> None:

@@ -31,6 +31,9 @@ COLLECTIVE_KINDS = (
     "all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "reduce", "gather", "scatter", "barrier",
 )  # fmt: skip
 
+# A recorder that has swallowed so many stands still: something in it does not fit this job. Its header no longer tells of the process.
+ERRORS_MAX = 50
+
 ROLE_RANK = 1
 ROLE_WORKER = 2
 ROLES = {ROLE_RANK: "rank", ROLE_WORKER: "worker"}

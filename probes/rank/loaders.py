@@ -62,6 +62,8 @@ def describe_loader(loader: Any) -> dict[str, Any]:
         value = getattr(loader, name, None)
         facts[name] = value if isinstance(value, (int, float, bool, str, type(None))) else str(type(value).__qualname__)
     sampler, batches = getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None)
+    size = own(batches, "batch_size") if facts["batch_size"] is None else None
+    facts["sampler_batch_size"] = size if type(size) is int else None
     facts["sampler"] = type(sampler).__qualname__
     facts["shuffle"] = _shuffles(sampler)
     facts["batch_sampler"] = None if batches is None or _is_torchs(batches) else type(batches).__qualname__

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import gc
 import os
+import sys
 from _thread import get_ident
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
@@ -16,16 +17,21 @@ from typing import TYPE_CHECKING, Any
 from .phases import BACKWARD as IN_BACKWARD
 from .phases import CLIP, FORWARD, GAP, INPUT
 from .phases import OPTIMIZER as IN_OPTIMIZER
-from .recorder import count_samples
 from .ring import PHASE, SINCE, STEP
+from .samples import count_samples
 from .standins import hide_frame
 from .tape import BACKWARD, BACKWARD_END, BATCH, FETCH, OPTIMIZER, OPTIMIZER_END
+from .wall import let_pass
 from .workers import timed_fetch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .recorder import Recorder
+
+
+# Who else writes checkpoints: (module, function).
+SAVERS = (("safetensors.torch", "save_file"), ("torch.distributed.checkpoint.state_dict_saver", "save"))
 
 
 def apply(torch: Any, recorder: Recorder) -> list[Any]:
@@ -46,7 +52,7 @@ def apply(torch: Any, recorder: Recorder) -> list[Any]:
     ):
         try:
             wrappers += patch(torch, recorder)
-        except (AttributeError, ImportError) as error:
+        except Exception as error:  # what one patch does not find is no reason to leave the others out
             missing.append("%s: %s" % (patch.__name__.strip("_"), error))
     if missing:
         recorder.facts.values["unpatched"] = missing
@@ -54,7 +60,7 @@ def apply(torch: Any, recorder: Recorder) -> list[Any]:
 
 
 def _quietly(recorder: Recorder, call: Callable[..., Any], *args: Any) -> Any:
-    """The wall: whatever goes wrong behind it is counted and is nothing to the job."""
+    """The wall: whatever goes wrong behind it is counted and is nothing to the job. What its signal handlers raise passes."""
     try:
         return call(*args)
     except Exception:
@@ -64,6 +70,7 @@ def _quietly(recorder: Recorder, call: Callable[..., Any], *args: Any) -> Any:
 
 def _failed(recorder: Recorder) -> None:
     """Called where an exception was caught; the hot wrappers have the wall written out, a call less on each mark."""
+    let_pass()
     try:
         recorder.failed()
     except Exception:
@@ -171,7 +178,7 @@ def iterator_init(recorder: Recorder, iterator: Any) -> Any:
     @_wraps(original)
     def __init__(self: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
         began = perf_counter_ns()
-        recorder.starting_loader = recorder.loader_ids.get(loader, -1)  # inherited by the workers forked in here
+        recorder.starting_loader = recorder.loader_ids.get(loader)  # inherited by the workers forked in here
         original(self, loader, *args, **kwargs)
         if recorder.active:
             _quietly(recorder, recorder.iterator_made, self, loader, began)
@@ -247,7 +254,18 @@ def _backward(torch: Any, recorder: Recorder) -> list[Any]:
                     _failed(recorder)
 
     torch.autograd.backward = backward  # Tensor.backward calls it by this name
+    _known_to_jit(original, backward)
     return [backward]
+
+
+def _known_to_jit(original: Any, wrapper: Any) -> None:
+    """TorchScript knows the functions that it has an operator for by identity: scripted code may call this one."""
+    module = sys.modules.get("torch.jit._builtins")
+    operators = getattr(module, "_builtin_ops", [])
+    operators += [(wrapper, operator) for function, operator in operators if function is original]
+    table = getattr(module, "_builtin_table", None) or {}  # None until something is scripted
+    if id(original) in table:
+        table[id(wrapper)] = table[id(original)]
 
 
 def _optimizer(torch: Any, recorder: Recorder) -> list[Any]:
@@ -293,7 +311,8 @@ def _scaler(torch: Any, recorder: Recorder) -> list[Any]:
 
     @_wraps(original)
     def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        if not recorder.active:
+        # switched off, it calls the optimizer and does no more
+        if not recorder.active or not getattr(self, "_enabled", True):
             return original(self, optimizer, *args, **kwargs)
         account = _quietly(recorder, recorder.own_account)
         before = account.optimizers if account is not None else 0
@@ -360,6 +379,12 @@ def _save(torch: Any, recorder: Recorder) -> list[Any]:
     wrapper = _around(recorder, torch.save, recorder.save_begin, recorder.save_end)
     torch.save = torch.serialization.save = wrapper
     return [wrapper]
+
+
+def save_of_library(recorder: Recorder, module: str, name: str) -> None:
+    """A library whose function writes checkpoints has been imported."""
+    owner: Any = sys.modules[module]
+    setattr(owner, name, _around(recorder, getattr(owner, name), recorder.save_begin, recorder.save_end))
 
 
 def _fsync(torch: Any, recorder: Recorder) -> list[Any]:

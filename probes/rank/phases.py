@@ -49,6 +49,8 @@ EVALUATING = 2
 INVISIBLE_OPTIMIZER_AFTER = 20
 # So many turns of an optimizer without a fetch between them, and the loop is one that no loader feeds (in-memory tensors, one fixed batch).
 TURNS_WITHOUT_LOADER = 2
+# So many steps of other optimizers, and the first one is gone: one loop after another, each with an optimizer of its own.
+FIRST_IS_GONE_AFTER = 20
 # A CPU clock is a system call: 0.6 us in a tight loop, 10-30 us where training has emptied the caches, ten of them a step. They are read
 # once in this time.
 CLOCKED_EVERY_NS = 100_000_000
@@ -101,6 +103,7 @@ class Account:
         self._last_optimizer: int | None = None
         self._cycle_end: int | None = None  # the optimizer that steps last in one turn of a loop without loader
         self._turns = 0  # turns of the first optimizer since the last training fetch
+        self._without_first = 0  # steps of other optimizers since its last one
         self._optimizer_depth = 0
         self._gradients = False  # a backward has run that no optimizer has used yet
         self._evaluation_began = 0
@@ -138,6 +141,7 @@ class Account:
         self.loader = -1
         self.flags = FLAG_CLOCKED if self.clocked else 0
         self.stepped = False  # an optimizer has stepped since the step began
+        self.exhausted = False  # a training loader had no more: its last batch may have been fetched before
         self.backward_seen = False
         self.fetched: dict[int, int] = {}  # training candidates: loader id -> fetches in this step
         self.unconsumed: Any = None  # (loader, wall, cpu) at the last candidate's fetch, until a backward consumes it
@@ -188,6 +192,7 @@ class Account:
             self._doubtful = -1 if evaluating else loader
             self.evaluated.add(loader)
             return False
+        self._optimizer_depth = 0  # an optimizer that raised has told of no end
         charge = GAP if self.phase == CLIP else -1  # accumulation: the micro-batch ended with its backward
         if self.unconsumed is not None and self._was_evaluation(loader):
             charge = EVALUATION
@@ -231,8 +236,14 @@ class Account:
         self.enter(GAP)
         if training:
             self.unconsumed = None
+            self.exhausted = self.loaders.get(loader) == TRAINING
             self.fetched[loader] -= 1
             if self.fetched[loader] == 0:
+                del self.fetched[loader]
+            elif not self.backward_seen and loader not in self.loaders:
+                # all its batches met no backward; that of a loop which looks ahead may still come
+                self.loaders[loader] = EVALUATING
+                self._doubtful = loader
                 del self.fetched[loader]
 
     def loader_started(self, loader: int, evaluating: bool, began: int) -> None:
@@ -280,21 +291,33 @@ class Account:
                 self.loaders.setdefault(loader, EVALUATING)
 
     def backward_end(self) -> None:
-        self.enter(OPTIMIZER if self._optimizer_depth else CLIP)
+        now = self.enter(OPTIMIZER if self._optimizer_depth else CLIP)
         self.backwards += 1
         self.backward_seen = self._gradients = True
+        if not self.fetched and self._optimizer_invisible():
+            self._close(now)  # a loop that updates its parameters by hand, on tensors of its own
 
     def optimizer_begin(self, optimizer: int) -> None:
         if self._optimizer_depth == 0:
             if self._first_optimizer is None:
                 self._first_optimizer = optimizer
-            elif optimizer == self._first_optimizer and self.stepped:
-                self._turns += 1
-                self._cycle_end = self._last_optimizer
+            elif optimizer != self._first_optimizer:
+                self._count_others(optimizer)
+            else:
+                self._without_first = 0
+                if self.stepped:
+                    self._turns += 1
+                    self._cycle_end = self._last_optimizer
             # the next batch was fetched between backward and optimizer: the chunk is no forward
             late = self.phase == FORWARD and self._gradients and self.unconsumed is not None
             self.enter(OPTIMIZER, CLIP if late else -1)
         self._optimizer_depth += 1
+
+    def _count_others(self, optimizer: int) -> None:
+        self._without_first += 1
+        if self._without_first > FIRST_IS_GONE_AFTER:
+            self._first_optimizer, self._cycle_end = optimizer, None
+            self._without_first = self._turns = 0
 
     def optimizer_end(self, optimizer: int, stepped: bool = True) -> None:
         self._optimizer_depth = max(0, self._optimizer_depth - 1)
@@ -416,7 +439,7 @@ class Account:
 
     def _close(self, now: int) -> None:
         """Write the step that ends at `now` and begin the next."""
-        if not self.fetched:
+        if not self.fetched and not self.exhausted:
             self.flags |= FLAG_NO_LOADER
         if self.ring is not None:
             self._write(now)

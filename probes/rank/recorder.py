@@ -10,7 +10,6 @@ import fcntl
 import os
 import sys
 import threading
-import weakref
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
@@ -20,14 +19,17 @@ from .cost import RunDelay
 from .deep import asked
 from .gpu import GpuTimes
 from .holdings import describe_holdings, held_at_end
-from .layout import RANK_SLOTS, ROLE_RANK
+from .identity import Numbers
+from .layout import ERRORS_MAX, RANK_SLOTS, ROLE_RANK
 from .loaders import batch_bytes, describe_loader
-from .phases import BACKWARD, FORWARD, OPTIMIZER, TRAINING, Account
+from .phases import BACKWARD, CHECKPOINT, FORWARD, INPUT, OPTIMIZER, TRAINING, Account
 from .pictures import LOOK_AT, describe_pictures
 from .precision import Precision, fast_paths
 from .ring import Ring
+from .samples import count_samples
 from .syncs import Syncs
-from .tape import COLLECTED, NOTED_NS, Tape
+from .tape import COLLECTED, MARKS_MAX, NOTED_NS, Tape
+from .wall import let_pass
 from .workers import InProcess, WorkerLog
 
 if TYPE_CHECKING:
@@ -39,7 +41,6 @@ LOADERS_MAX = 100  # a job that makes ever new ones is not followed into each
 _MESSAGE_HALF = 1000  # characters
 _OPTIMIZER_LOOKS = 3  # its state is made in its first step
 _NO_MEMORY = "out of memory"
-_ERRORS_MAX = 50  # after so many the recorder stands still: something here does not fit this job
 # An fsync so soon after torch.save belongs to the checkpoint.
 _CHECKPOINT_TAIL_NS = 2_000_000_000
 
@@ -76,7 +77,7 @@ class Recorder:
         self.gpu: GpuTimes | None = None
         self.facts = about.Facts(self.folder)
         self.loaders: dict[int, dict[str, Any]] = {}  # id -> what describes it
-        self.loader_ids: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self.loader_ids = Numbers()
         self.batch_bytes: dict[int, int] = {}  # of each loader's first batch
         self.loaders_made: dict[int, int] = {}  # how often each was made
         # steps from which on a batch's pictures are looked at, until it is known what they are
@@ -95,12 +96,16 @@ class Recorder:
             self.deep.give_way("a process was forked")
 
     def failed(self) -> None:
-        """An exception was swallowed by the wall."""
+        """An exception is swallowed by the wall."""
+        let_pass()
         self.errors += 1
-        if self.account is not None:
-            self.account.errors = self.errors
-        if self.errors >= _ERRORS_MAX:
+        if self.errors >= ERRORS_MAX:
             self.active = self.tape.on = False
+        account = self.account
+        if account is not None:
+            account.errors = self.errors
+            if account.ring is not None:
+                account.ring.cost(account.self_ns, self.errors)
         error = sys.exc_info()[1]
         if self.errors <= 3:
             try:
@@ -166,8 +171,9 @@ class Recorder:
 
     def leave(self) -> None:
         """The interpreter shuts down. Called by it, so this method is a wall of its own."""
+        ring = None if self.account is None else self.account.ring
         try:
-            if self.active and self.account is not None and self.account.ring is not None:
+            if self.active and ring is not None:
                 self.active = False
                 if self.deep is not None:
                     self.deep.give_way("the job ended within it")
@@ -180,6 +186,8 @@ class Recorder:
                 self._note_failure()
         except Exception:
             self.active = False
+        if ring is not None:
+            ring.end()  # whatever failed above, or long ago: this process was not killed
 
     def _note_failure(self) -> None:
         """It ends by an exception and has not trained: a launcher, or a rank that never came to its first backward."""
@@ -199,11 +207,13 @@ class Recorder:
                 self.facts.values["held_at_end"] = held_at_end(self.torch, error)
 
     def _say_goodbye(self, account: Account) -> None:
-        self._note_exception()
-        self.facts.values["loaders"] = self._loader_facts()
-        self.facts.values["save_sites"] = list(self.saves.values())
-        self.facts.write()
-        account.leave()
+        try:
+            self._note_exception()
+            self.facts.values["loaders"] = self._loader_facts()
+            self.facts.values["save_sites"] = list(self.saves.values())
+            self.facts.write()
+        finally:
+            account.leave()
         if owner_is_gone(self.folder):
             os.unlink(account.ring.path)  # nobody is left to read it, and memory holds it
 
@@ -211,12 +221,27 @@ class Recorder:
 
     def _stepped(self, step: int) -> None:
         if self.gpu is not None:
-            self.gpu.close(step - 1, self.account.ring)
+            try:
+                self.gpu.close(step - 1, self.account.ring)
+            except Exception as error:
+                self._gpu_failed(error)
         elif step == 1 and self.torch.cuda.is_initialized():
             self.gpu = GpuTimes(self.torch.cuda)
         if step >= self.due_at:
             self._due()
         self._note_or_mark(self.account)
+
+    def _gpu_mark(self, ended: str) -> None:
+        try:
+            self.gpu.mark(ended)  # type: ignore[union-attr]
+        except Exception as error:
+            self._gpu_failed(error)
+
+    def _gpu_failed(self, error: Exception) -> None:
+        """Events do not fit this job (one that changes its device between marks, say): its steps go on without them."""
+        let_pass()
+        self.gpu = None
+        self.facts.values["unpatched"] = [*self.facts.values.get("unpatched", ()), "gpu times: %s" % error]
 
     def read_tape(self) -> None:
         """As much was noted as should be, and a fetch was noted last."""
@@ -233,6 +258,10 @@ class Recorder:
             return
         if self.syncs.open:  # one step, not those of a whole tape
             return
+        if (
+            account.optimizers == 0 and account.last_loader < 0
+        ):  # neither of the marks at which a tape is found to be full
+            return
         if self.deep is not None and self.deep.on:  # its steps begin and end on time
             return
         steps = min(
@@ -241,8 +270,7 @@ class Recorder:
         if self.deep is not None:
             steps = min(steps, self.deep.next_step - account.step)  # it begins at a step's begin, not at a tape's
         if steps > 0 and account.fewest_marks > 0:
-            known: Any = self.loaders.get(account.last_loader)
-            self.tape.start(account, steps, known and known["batch_size"])
+            self.tape.start(account, steps, self._batch_size(account.last_loader))
 
     def _due(self) -> None:
         """A step begins for which something was planned."""
@@ -297,6 +325,8 @@ class Recorder:
             return None
         if self.foreign is not None and self.foreign.inside:
             return None
+        if account.phase == INPUT:  # a data set that iterates over a loader of its own: part of the fetch that runs
+            return None
         token = self.begin_fetch(account, loader, iterator._num_yielded == 0, began)
         fetcher = getattr(iterator, "_dataset_fetcher", None) if account.clocked and token[1] else None
         if fetcher is not None and self.in_process is not None:
@@ -307,7 +337,7 @@ class Recorder:
         """A source of batches is asked for the next one, for the first one of an epoch where `first` is true."""
         training = account.fetch_begin(loader, self._evaluating(), first)
         if training and self.gpu is not None:
-            self.gpu.mark("gap")
+            self._gpu_mark("gap")
         account.self_ns += perf_counter_ns() - began
         return account, training, loader
 
@@ -316,15 +346,20 @@ class Recorder:
         account, training, loader = token
         if self.in_process is not None:
             self.in_process.release()
-        known: Any = self.loaders.get(loader)
-        account.fetch_end(training, count_samples(batch, known and known["batch_size"]) if training else 0)
-        if known and loader not in self.batch_bytes:
+        account.fetch_end(training, count_samples(batch, self._batch_size(loader)) if training else 0)
+        if loader in self.loaders and loader not in self.batch_bytes:
             self.batch_bytes[loader] = batch_bytes(batch)
         if training and self.looks and account.step >= self.looks[0]:
             self._look_at(batch)
         if training and self.gpu is not None:
-            self.gpu.mark("input_wait")
+            self._gpu_mark("input_wait")
         account.self_ns += perf_counter_ns() - began
+
+    def _batch_size(self, loader: int) -> int | None:
+        """As the loader was told, or as its sampler of batches was."""
+        known = self.loaders.get(loader)
+        size = None if known is None else known["batch_size"] or known.get("sampler_batch_size")
+        return size if isinstance(size, int) else None
 
     def _look_at(self, batch: Any) -> None:
         self.looks.pop(0)
@@ -352,7 +387,7 @@ class Recorder:
         if not account.backward_begin():
             return None
         if self.gpu is not None:
-            self.gpu.mark("forward")
+            self._gpu_mark("forward")
         if self.stamps.any and account.backwards:
             since = account.wall[FORWARD] + account.wall[BACKWARD] + account.wall[OPTIMIZER]
             last = account.step if account.backward_seen else account.step - 1
@@ -370,7 +405,7 @@ class Recorder:
         began = perf_counter_ns()
         account.backward_end()
         if self.gpu is not None:
-            self.gpu.mark("backward")
+            self._gpu_mark("backward")
         account.self_ns += perf_counter_ns() - began
 
     def optimizer_begin(self, optimizer: Any) -> None:
@@ -396,7 +431,7 @@ class Recorder:
         if account is not None:
             # before the account: it may close the step, and this event is the step's last
             if self.gpu is not None and account._optimizer_depth <= 1:
-                self.gpu.mark("optimizer")
+                self._gpu_mark("optimizer")
             account.optimizer_end(id(optimizer), stepped)
             account.self_ns += perf_counter_ns() - began
 
@@ -404,13 +439,13 @@ class Recorder:
         """A loader made anew at the same line for the same data (for each evaluation, say) is the one known already."""
         described = describe_loader(loader)
         number = next((n for n, known in self.loaders.items() if known == described), len(self.loaders))
-        self.loader_ids[loader] = number
+        self.loader_ids.put(loader, number)
         self.loaders_made[number] = self.loaders_made.get(number, 0) + 1
         if len(self.loaders) < LOADERS_MAX:
             self.loaders.setdefault(number, described)
 
     def iterator_made(self, iterator: Any, loader: Any, began: int) -> None:
-        number = self.loader_ids.get(loader, -1)
+        number = self.loader_ids.get(loader)
         iterator._rn50_loader = number
         account = self.own_account()
         if account is not None:
@@ -423,7 +458,7 @@ class Recorder:
 
     def save_begin(self) -> tuple[Account, int, int, tuple[str, int]] | None:
         account = self.own_account()
-        if account is None or account.ring is None:
+        if account is None or account.ring is None or account.phase == CHECKPOINT:  # one inside another is part of it
             return None
         site = about.call_site()
         return account, account.checkpoint_begin(), perf_counter_ns(), site
@@ -458,7 +493,8 @@ class Recorder:
             self.gc_began = perf_counter_ns()
         elif self.gc_began:
             if self.tape.on:
-                self.tape.marks.extend((COLLECTED, perf_counter_ns(), self.gc_began))
+                if len(self.tape.marks) < MARKS_MAX:
+                    self.tape.marks.extend((COLLECTED, perf_counter_ns(), self.gc_began))
             elif not account.replaying:
                 account.collected(self.gc_began)
             self.gc_began = 0
@@ -466,6 +502,10 @@ class Recorder:
     # -- workers ---------------------------------------------------------------------------------------------------------------
 
     def become_worker(self, worker: int, loader: int) -> None:
+        if owner_is_gone(self.folder):
+            # nobody is left to read its ring, nor to remove it: those of many epochs would fill /dev/shm
+            self.active = False
+            return
         self.worker = WorkerLog(self.folder, os.getpid(), worker, loader)
 
 
@@ -493,31 +533,6 @@ def not_in_training(torch: Any) -> Callable[[], bool]:
     """A function that is true under `no_grad` or `inference_mode`."""
     enabled = torch.is_grad_enabled
     return lambda: not enabled()
-
-
-def count_samples(batch: Any, batch_size: int | None) -> int:
-    """Samples in a batch: the first tensor's first dimension, or the length of the first list that is as long as a batch."""
-    item = batch
-    if type(item) is list and item:  # what the default collate makes of pairs
-        try:
-            return int(item[0].size(0))
-        except (AttributeError, IndexError, TypeError):
-            pass
-    for depth in range(4):
-        shape = getattr(item, "shape", None)
-        if shape is not None:
-            return int(shape[0]) if len(shape) else 1
-        if isinstance(item, (list, tuple)):
-            if not item:
-                return batch_size or 0
-            if depth and batch_size is not None and len(item) == batch_size:
-                return batch_size
-            item = item[0]
-        elif hasattr(item, "values"):
-            item = next(iter(item.values()), None)
-        else:
-            break
-    return batch_size or 0
 
 
 def describe_optimizer(optimizer: Any) -> dict[str, Any]:

@@ -22,6 +22,8 @@ _OPTIMIZER_AT = WIDTH * USUAL.index(OPTIMIZER_END) + 2
 NOTED_NS = 20_000_000
 # What noting one mark takes after compute of 1 ms. Timing each one would cost as much again.
 MARK_NS = 1_500
+# A loop that has ended with its tape open goes on collecting garbage, and that for hours: beyond this it is not noted.
+MARKS_MAX = 10_000 * WIDTH
 
 
 class Tape:
@@ -66,6 +68,7 @@ class Tape:
 
     def start(self, account: Account, steps: int, batch_size: int | None) -> None:
         """Note the marks of so many steps, never of more, from the begin of a step."""
+        self.marks.clear()  # one that a signal handler cut in two may have come after the last was read
         self.thread = account.thread
         if self.loader != account.last_loader:
             self.elements = -1  # another loader's batches may hold as many elements in other samples

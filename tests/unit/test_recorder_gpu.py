@@ -140,3 +140,19 @@ def test_the_allocator_is_asked_once_a_second(stream):
     asked = [row["allocated_bytes"] for row in paper.steps]
     assert asked[0] == 5 and 1 <= asked.count(5) <= 3 and asked.count(-1) >= 4
     assert max(row["alloc_retries"] for row in paper.steps) == 1
+
+
+def test_no_event_is_asked_amid_a_capture(stream):
+    """A query breaks a capture that is under way; the optimizer step within it may end a step of ours."""
+    times, paper = GpuTimes(stream), Paper()
+    for number in range(2):
+        step(stream, times, paper, number, input_ms=1)
+    stream.done_ms, stream.capturing = stream.queued_ms, True
+    times.close(2, paper)
+    assert paper.steps == []
+    stream.capturing = False
+    for number in range(3, 6):
+        step(stream, times, paper, number, input_ms=1)
+        stream.done_ms = stream.queued_ms
+    times.close(6, paper)
+    assert [row["step"] for row in paper.steps] == [1, 4, 5], "the steps around it are not whole"

@@ -20,13 +20,16 @@ from torch.utils.data import (  # noqa: E402
     DistributedSampler,
     IterableDataset,
     RandomSampler,
+    SequentialSampler,
     Subset,
     TensorDataset,
 )
 
 from probes.rank import loaders  # noqa: E402
 from probes.rank.loaders import batch_bytes, describe_dataset, describe_loader, own  # noqa: E402
+from probes.rank.patches import _known_to_jit  # noqa: E402
 from probes.rank.recorder import Recorder  # noqa: E402
+from probes.rank.samples import count_samples  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -264,10 +267,37 @@ def test_how_often_a_loader_was_made_is_counted_and_its_first_batch_weighed(tmp_
     recorder.loader_made(training)
     for _ in range(3):
         recorder.loader_made(DataLoader(Pictures()))
-    recorder.fetch_end((account, False, recorder.loader_ids[training]), [torch.zeros(4, 3)])
-    recorder.fetch_end((account, False, recorder.loader_ids[training]), [torch.zeros(1, 3)])
+    recorder.fetch_end((account, False, recorder.loader_ids.get(training)), [torch.zeros(4, 3)])
+    recorder.fetch_end((account, False, recorder.loader_ids.get(training)), [torch.zeros(1, 3)])
     told = recorder._loader_facts()
     assert [(loader["made"], loader["batch_bytes"]) for loader in told] == [(1, 48), (3, None)]
+
+
+def test_samples_are_counted_by_the_samplers_batch_where_the_loader_was_given_none(tmp_path):
+    sampler = BatchSampler(SequentialSampler(range(10)), batch_size=2, drop_last=True)
+    loader = DataLoader(Pictures(), batch_sampler=sampler)
+    told = describe_loader(loader)
+    assert (told["batch_size"], told["sampler_batch_size"]) == (None, 2)
+    recorder = Recorder(torch, str(tmp_path))
+    recorder.loader_made(loader)
+    pictures, targets = (torch.zeros(3, 5, 7), torch.zeros(3, 6, 8)), ({}, {})  # as detection collates them
+    assert count_samples((pictures, targets), recorder._batch_size(0)) == 2
+
+
+def test_scripted_code_may_call_what_a_wrapper_stands_for():
+    def wrapper():
+        raise AssertionError("an operator stands for it")
+
+    builtins = torch.jit._builtins
+    before = list(builtins._builtin_ops)
+    try:
+        _known_to_jit(next(f for f, op in before if op == "aten::backward"), wrapper)
+        builtins._get_builtin_table()
+        _known_to_jit(next(f for f, op in before if op == "aten::backward"), wrapper)
+        assert builtins._find_builtin(wrapper) == "aten::backward"
+    finally:
+        builtins._builtin_ops[:] = before
+        builtins._builtin_table.pop(id(wrapper), None)
 
 
 def test_what_tells_no_bytes_counts_none():

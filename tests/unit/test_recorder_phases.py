@@ -19,7 +19,7 @@ from probes.rank.layout import (
     SPAN_LABELS,
     STEP_FIELDS,
 )
-from probes.rank.phases import EVALUATING, INVISIBLE_OPTIMIZER_AFTER, TRAINING, Account
+from probes.rank.phases import EVALUATING, FIRST_IS_GONE_AFTER, INVISIBLE_OPTIMIZER_AFTER, TRAINING, Account
 
 MS = 1_000_000
 TRAIN, OTHER, EVAL = 0, 1, 2  # loader ids
@@ -381,3 +381,78 @@ def test_a_fetch_that_raises_leaves_a_sound_account(loop):
     loop.step()
     loop.fetch()
     assert loop.phases(1) == {**PLAIN, "gap": 4}
+
+
+def test_an_optimizer_that_raised_does_not_stay_open(loop):
+    loop.step()
+    loop.fetch()
+    loop.forward()
+    loop.backward()
+    loop.account.optimizer_begin(100)  # and no end: out of memory, and the loop goes on with the next batch
+    for _ in range(3):
+        loop.step()
+    loop.fetch()
+    assert loop.phases() == PLAIN
+
+
+def test_a_loop_with_a_new_optimizer_and_no_loader_steps_with_it(loop):
+    """Folds of a cross-validation on tensors in memory, each with an optimizer of its own."""
+    for optimizer in (100, 200, 300):
+        for _ in range(60):
+            loop.forward()
+            loop.backward()
+            loop.optimize(optimizer=optimizer)
+    assert len(loop.paper.steps) > 3 * 60 - 3 * (FIRST_IS_GONE_AFTER + 4)
+    assert loop.phases() == {"forward": 5, "backward": 7, "optimizer": 2}
+
+
+def test_an_evaluation_of_one_batch_with_gradients_on_does_not_train(loop):
+    for _ in range(3):
+        loop.step()
+    for _ in range(2):
+        loop.fetch(EVAL)
+        loop.forward()
+        loop.exhaust(EVAL)
+        loop.step()
+    loop.fetch()
+    assert loop.account.loaders == {TRAIN: TRAINING, EVAL: EVALUATING}
+    told = [loop.phases(index) for index in range(len(loop.paper.steps))]
+    assert [{**phases, "evaluation": 0} for phases in told] == [{**PLAIN, "evaluation": 0}] * 5
+    assert sum(phases.get("evaluation", 0) for phases in told) == 2 * 15
+
+
+def test_an_epoch_of_one_batch_that_is_looked_ahead_of_trains(loop):
+    for _ in range(4):
+        loop.fetch()
+        loop.exhaust()
+        loop.forward()
+        loop.backward()
+        loop.optimize()
+    loop.fetch()
+    assert loop.account.loaders == {TRAIN: TRAINING}
+    assert not any(flags & FLAG_NO_LOADER for flags in loop.paper.flags[1:])
+
+
+def test_the_last_batch_of_a_loop_that_looks_ahead_came_from_its_loader(loop):
+    for _ in range(3):  # epochs of two batches: fetched, fetched, trained, exhausted, trained
+        loop.fetch()
+        loop.fetch()
+        loop.backward()
+        loop.optimize()
+        loop.exhaust()
+        loop.backward()
+        loop.optimize()
+    loop.fetch()
+    assert len(loop.paper.steps) == 6
+    assert not any(flags & FLAG_NO_LOADER for flags in loop.paper.flags)
+
+
+def test_a_loop_without_loader_and_optimizer_steps_with_its_backward_after_a_while(loop):
+    """As in PyTorch's own example of a language model: parameters are changed by hand."""
+    for _ in range(INVISIBLE_OPTIMIZER_AFTER + 5):
+        loop.forward()
+        loop.backward()
+        loop.spend(3)
+    assert len(loop.paper.steps) == 5
+    assert loop.phases() == {"forward": 8, "backward": 7}
+    assert all(flags & FLAG_NO_LOADER and flags & FLAG_NO_OPTIMIZER for flags in loop.paper.flags)

@@ -170,3 +170,11 @@ def test_a_batch_of_another_loader_is_counted_anew_though_it_holds_as_many_eleme
         tape.start(rank.account, 2, None)
         assert tape.elements == counted
         tape.elements = 768
+
+
+def test_a_mark_that_came_after_the_last_reading_is_no_part_of_the_next() -> None:
+    rank = Rank(taped=True)
+    rank.account.fewest_marks = 6
+    rank.tape.marks.extend((BACKWARD, 1, 0))  # noted by a mark that a signal handler cut in two
+    rank.tape.start(rank.account, 2, None)
+    assert rank.tape.marks == []

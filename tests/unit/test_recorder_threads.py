@@ -10,6 +10,7 @@ import pytest
 from test_recorder_phases import Loop
 
 from probes.rank.recorder import Recorder
+from probes.rank.tape import COLLECTED, MARKS_MAX, WIDTH
 
 torch = types.SimpleNamespace(is_grad_enabled=lambda: True)
 
@@ -21,6 +22,7 @@ class Training(Loop):
         super().__init__()
         self.account.thread = threading.get_ident()
         self.account.ring.words = [0] * 32
+        self.account.optimizers = 1
         self.recorder = Recorder(torch, str(folder))
         self.recorder.account = self.account
 
@@ -58,4 +60,23 @@ def test_where_another_thread_trains_too_nothing_is_noted(tmp_path: Path, mark: 
 def test_another_thread_that_fetches_is_nothing_to_it(tmp_path: Path) -> None:
     training = Training(tmp_path)
     in_another_thread(training.recorder.fetch_begin, types.SimpleNamespace(_num_yielded=3))
+    assert training.noted()
+
+
+def test_collections_of_a_process_that_trains_no_more_are_noted_up_to_a_limit(tmp_path: Path) -> None:
+    training = Training(tmp_path)
+    recorder = training.recorder
+    recorder.tape.on = True
+    recorder.tape.marks.extend([COLLECTED, 1, 1] * (MARKS_MAX // WIDTH - 1))
+    for _ in range(3):
+        recorder.collecting("start")
+        recorder.collecting("stop")
+    assert len(recorder.tape.marks) == MARKS_MAX
+
+
+def test_where_no_mark_would_find_a_tape_full_nothing_is_noted(tmp_path: Path) -> None:
+    training = Training(tmp_path)
+    training.account.optimizers, training.account.last_loader = 0, -1
+    assert not training.noted()
+    training.account.last_loader = 0
     assert training.noted()

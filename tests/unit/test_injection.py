@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,17 @@ def test_grandchildren_find_us_too(ring: Path) -> None:
     look = f"import sys; print({ARMED})"
     code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {look!r}])"
     assert python(ring, "-c", code).stdout == "True\n"
+
+
+def test_a_job_whose_folder_was_deleted_runs_as_without_us(ring: Path, tmp_path: Path) -> None:
+    """An entry of the path may be no folder: setuptools puts in the name of a hook for each editable install."""
+    site = Path(sysconfig.get_path("purelib", "posix_user", {"userbase": str(tmp_path / "user")}))
+    written(site / "hook.pth", "import sys; sys.path.append('__editable__.theirs.finder.__path_hook__')\n")
+    theirs = written(tmp_path / "theirs" / "sitecustomize.py", SAYS).parent
+    script = f"mkdir gone; cd gone; rmdir ../gone; exec {sys._base_executable} -c 'import sys; print(sys.path)'"  # type: ignore[attr-defined]
+    given = {"PYTHONPATH": str(theirs), "PYTHONUSERBASE": str(tmp_path / "user")}
+    said = same(ring, "-c", script, program="/bin/sh", cwd=tmp_path, **given)
+    assert "__path_hook__" in said.stdout and said.stderr == ""
 
 
 def test_a_folder_that_is_gone_arms_nothing(tmp_path: Path) -> None:

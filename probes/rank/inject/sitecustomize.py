@@ -95,8 +95,15 @@ def _run_users_own():
             sys.modules["sitecustomize"] = ours
 
 
+def _is_ours(entry):
+    try:
+        return os.path.abspath(entry or os.curdir) == _HERE
+    except OSError:
+        return False  # a relative one, and the folder that the job runs in was deleted
+
+
 # The job sees the sys.path it would have had; grandchildren get theirs through the environment.
-sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != _HERE]
+sys.path[:] = [entry for entry in sys.path if not _is_ours(entry)]
 try:
     _run_users_own()
 finally:

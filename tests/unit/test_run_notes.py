@@ -57,3 +57,16 @@ def test_a_folder_is_asked_for_from_where_the_job_is(tmp_path: Path) -> None:
     notes.mount_found("/runs/today/data", {"fs_type": "nfs4"})
     writer.close()
     assert read_recording(tmp_path / "run").facts[7]["mounts"] == {"data": {"fs_type": "nfs4"}}
+
+
+def test_what_the_recorder_found_no_way_to_see_is_a_gap(tmp_path: Path) -> None:
+    rings = tmp_path / "rings"
+    rings.mkdir()
+    (rings / "facts-7.json").write_text(json.dumps({"unpatched": ["scaler: no such class", "ddp: no stamps"]}))
+    (rings / "facts-8.json").write_text(json.dumps({"unpatched": []}))
+    writer = RunWriter.create(tmp_path / "run", meta={})
+    Notes(writer, rings, want_mount=lambda root: None, want_source=lambda path, known_at: None).read()
+    writer.close()
+    [gap] = read_recording(tmp_path / "run").gaps
+    assert (gap.metric, gap.scope) == ("recorder.unpatched", "pid:7")
+    assert "scaler: no such class; ddp: no stamps" in gap.reason

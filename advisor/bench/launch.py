@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -26,6 +27,7 @@ from advisor.store.runs import resolve_run
 TRAINER = Path(__file__).with_name("trainer.py")
 _TOLD_LINES = 40  # of a failed cell's output, searched for what went wrong
 _ENDING_S = 30.0  # for a cell that is told to end: the advisor writes its recording
+_KILLED_FIRST = re.compile(r"Root Cause \(first observed failure\):(?:(?!exitcode).)*exitcode\s*: -9\b", re.DOTALL)
 _OF_OTHER_LAUNCHERS = frozenset(("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"))
 
 
@@ -57,12 +59,9 @@ class Bench:
             return Cell(setting, "oom", str(said.get("why", "")), verdict=verdict, run=run)
         if ended or said.get("state") != "measured":
             why = ended or "it ended without a result"
-            killed = why == "exit code 137"  # as a shell tells of SIGKILL
-            why = (
-                "killed, as the kernel does where memory ends"
-                if killed
-                else f"{why}: {_last_error(self.folder / f'{name}.log')}"
-            )
+            log = self.folder / f"{name}.log"
+            killed = why == "exit code 137" or rank_was_killed(log)  # 137: as a shell tells of SIGKILL
+            why = "killed, as the kernel does where memory ends" if killed else f"{why}: {_last_error(log)}"
             return Cell(setting, "oom" if killed else "failed", why, verdict=verdict, run=run)
         steps_s = [float(seconds) for seconds in said["steps_s"]]
         return Cell(
@@ -182,6 +181,14 @@ def _read_result(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def rank_was_killed(log: Path) -> bool:
+    """Whether torchrun, which ends with 1 whatever happened, says that SIGKILL began it; the ranks after that it killed itself."""
+    try:
+        return bool(_KILLED_FIRST.search(log.read_text(errors="replace")))
+    except OSError:
+        return False
 
 
 def _last_error(log: Path) -> str:

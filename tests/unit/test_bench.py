@@ -316,6 +316,31 @@ def test_a_rank_of_a_larger_job_measures_this_machine_alone(tmp_path: Path, monk
     assert "RANK" not in told and "WORLD_SIZE" not in told and told["MALLOC_ARENA_MAX"] == "2"
 
 
+TORCHRUN = """
+Failures:
+[1]:
+  rank      : 1 (local_rank: 1)
+  exitcode  : {other} (pid: 12)
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  rank      : 0 (local_rank: 0)
+  exitcode  : {first} (pid: 11)
+  traceback : whatever it was
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "other", "killed"), [(-9, -15, True), (1, -9, False), (-11, -9, False), (1, 1, False)]
+)
+def test_a_rank_that_the_kernel_killed_is_told_from_those_that_torchrun_ended(
+    tmp_path: Path, first: int, other: int, killed: bool
+) -> None:
+    (tmp_path / "log").write_text(TORCHRUN.format(first=first, other=other))
+    assert launch.rank_was_killed(tmp_path / "log") == killed
+    assert not launch.rank_was_killed(tmp_path / "none")
+
+
 def test_a_childs_ending_is_told(tmp_path: Path) -> None:
     assert run_logged([sys.executable, "-c", "raise SystemExit(3)"], tmp_path / "log", {}, 60) == "exit code 3"
     killed = [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]

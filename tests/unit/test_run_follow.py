@@ -13,8 +13,9 @@ from advisor.run import follow
 from advisor.run.follow import Follower, Followers, _note_steps
 from advisor.run.rings import Position, RingReader
 from advisor.run.roster import Roster
+from advisor.store.reader import read_recording
 from advisor.store.writer import RunWriter
-from probes.rank.layout import FLAG_NO_LOADER, FLAG_TAIL, ROLE_RANK, STEP_FIELDS
+from probes.rank.layout import ERRORS_MAX, FLAG_NO_LOADER, FLAG_TAIL, PHASE_CODE, ROLE_RANK, STEP_FIELDS
 from probes.rank.ring import Ring
 
 
@@ -87,3 +88,19 @@ def test_a_ring_is_tried_again_when_it_was_our_own_shortage(tmp_path: Path, monk
     assert [f.pid for f in followers.ranks()] == [os.getpid()]
     followers.close()
     writer.close()
+
+
+@pytest.mark.parametrize(("errors", "told"), [(ERRORS_MAX - 1, False), (ERRORS_MAX, True)])
+def test_a_recorder_that_gave_up_is_a_gap_from_that_step_on(tmp_path: Path, errors: int, told: bool) -> None:
+    rings = tmp_path / "rings"
+    rings.mkdir()
+    ring = Ring(str(rings / f"rank-{os.getpid()}.ring"), slots=16, role=ROLE_RANK, rank=0)
+    ring.phase(PHASE_CODE["gap"], 41, 5000)
+    ring.cost(1, errors)
+    writer = RunWriter.create(tmp_path / "run", meta={})
+    followers = Followers(writer, Roster(writer, 1, "job"), rings, watch_death=lambda pid: None)
+    followers.look(1)
+    followers.close()
+    writer.close()
+    [gap] = [gap for gap in read_recording(tmp_path / "run").gaps if gap.metric == "recorder.errors"]
+    assert ("stands still since step 41" in gap.reason) is told

@@ -10,7 +10,7 @@ from typing import Any
 from advisor.analysis.analyse import analyse
 from advisor.analysis.blocks import StepBlocks, step_blocks
 from advisor.analysis.circumstances import changes, circumstances, other_job
-from advisor.analysis.difference import CONFIDENCE, drawn, phase_delta, speed_ratio
+from advisor.analysis.difference import CONFIDENCE, drawn, phase_delta, ratio_beside_compute, speed_ratio
 from advisor.core.analysis import Analysis
 from advisor.core.comparison import (
     WHOLE_STEP,
@@ -48,6 +48,7 @@ _STEPS_MIN = 10  # steady ones: the mean of fewer is an anecdote
 _PHASE_SHOWN = 0.002  # of the step
 _WORTH_FIXING = SEVERITIES[:3]
 _OTHERS_CORES = 0.1  # that others keep busy: less is the kernel and the advisor
+_ALIKE = "computing differs no more than between runs of one job"
 _TOLD = 0.02  # of the step: a smaller part of chance need not be told
 
 
@@ -164,7 +165,15 @@ def _pair(base: Run, other: Run, place: int, between_runs: tuple[float, float]) 
         return Pair(0, place, "unknown", None, None, why, (), facts, findings)
     spared = (chance_s(base.analysis), chance_s(other.analysis)) if same_ranks and not different else (0.0, 0.0)
     speed = speed_ratio(base.draws, other.draws, scale, between_runs=between_runs, spared_s=spared)
-    change = judge(speed)
+    change, why = judge(speed), _why(judge(speed), speed)
+    if change == "same" and same_ranks and not different:
+        more = [math.sqrt(max(0.0, share**2 - BETWEEN_RUNS**2)) for share in between_runs]
+        beside = ratio_beside_compute(base.draws, other.draws, disturbed=(more[0], more[1]))
+        # what is sure by itself, and what the whole step, without what chance brought, at least does not deny
+        whole = (base.blocks.step_s - spared[0]) / (other.blocks.step_s - spared[1])
+        if judge(beside) != "same" and (beside.value < 1.0) == (whole < 1.0):
+            change, speed = judge(beside), beside
+            why = f"{_why(change, beside)} by input, optimizer and the time between steps alone; {_ALIKE}"
     notes = [
         *([f"{different}; compared by samples/s"] if different else []),
         *_disturbances(base),
@@ -173,9 +182,7 @@ def _pair(base: Run, other: Run, place: int, between_runs: tuple[float, float]) 
     if abs(spared[1] - spared[0]) > _TOLD * base.blocks.step_s:
         notes.append(_of_chance(spared))
     phases = _phases(base, other, between_runs) if same_ranks and not different else ()
-    return Pair(
-        0, place, change, measure, speed, _why(change, speed), phases, facts, findings, tuple(dict.fromkeys(notes))
-    )
+    return Pair(0, place, change, measure, speed, why, phases, facts, findings, tuple(dict.fromkeys(notes)))
 
 
 def _unfit(run: Run) -> str:
@@ -195,9 +202,13 @@ def _measure(base: Run, other: Run) -> tuple[Measure | None, float]:
 
 def judge(speed: Estimate) -> Change:
     """Improved or regressed only where the interval says so."""
-    if speed.lo > 1.0 and speed.value >= 1.0 + _WORTH:
-        return "improved"
-    return "regressed" if speed.hi < 1.0 and speed.value <= 1.0 - _WORTH else "same"
+    if not _worth(speed) or speed.lo <= 1.0 <= speed.hi:
+        return "same"
+    return "improved" if speed.lo > 1.0 else "regressed"
+
+
+def _worth(speed: Estimate) -> bool:
+    return abs(speed.value - 1.0) >= _WORTH
 
 
 def _why(change: Change, speed: Estimate) -> str:

@@ -72,6 +72,41 @@ def test_what_runs_differ_by_in_any_case_widens_it_too() -> None:
     assert pair_of(*runs, between_runs=0.05).change == "same"
 
 
+@pytest.mark.parametrize("phase", ["gap", "checkpoint", "input_wait"])
+def test_a_tenth_more_beside_computing_is_found_though_runs_compute_at_different_speeds(phase: str) -> None:
+    """The whole step cannot tell: runs of the job differ by that much."""
+    longer = {phase: step().get(phase, 0.0) + 10.0}
+    pairs = [
+        pair_of(noisy_run("a", 2 * seed, own_noise=0.05), noisy_run("b", 2 * seed + 1, own_noise=0.05, **longer))
+        for seed in range(12)
+    ]
+    found = [pair for pair in pairs if pair.change == "regressed"]
+    assert len(found) >= 9
+    assert all("time between steps alone" in pair.why for pair in found if pair.speed and pair.speed.lo > 0.85)
+    assert all(pair.speed and 0.8 < pair.speed.value < 0.99 for pair in found)
+    assert not any(pair.change == "improved" for pair in pairs)
+
+
+def test_what_computing_wins_back_is_no_regression() -> None:
+    moved = noisy_run("b", 2, gap=10, backward=step()["backward"] - 25)
+    assert pair_of(noisy_run("a", 1), moved).change != "regressed"
+
+
+def test_beside_neighbours_a_longer_wait_for_input_proves_nothing_and_a_longer_gap_does() -> None:
+    samples = {
+        ("cpu.allowed_cores", "job"): series((0, 2.0), (20, 2.0)),
+        ("cpu.busy_s", "host"): series((0, 0.0), (20, 16.0)),
+        ("job.cpu_s", "job"): series((0, 0.0), (20, 10.0)),
+    }
+
+    def beside(name: str, seed: int, **given: float) -> Any:
+        return load(name, replace(noisy_recording(seed, **given), samples=samples), place=seed)
+
+    base = beside("a", 1)
+    assert pair_of(base, beside("b", 2, input_wait=step()["input_wait"] + 12)).change == "same"
+    assert pair_of(base, beside("b", 2, gap=12)).change == "regressed"
+
+
 def test_the_same_two_runs_always_compare_alike() -> None:
     assert pair_of(noisy_run("a", 1), noisy_run("b", 2)) == pair_of(noisy_run("a", 1), noisy_run("b", 2))
 

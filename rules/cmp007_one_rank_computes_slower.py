@@ -5,7 +5,8 @@ arrives last at the gradient all-reduce.
 
 Why it is slow: every step waits for this rank. Its own communication is the shortest of all; the others' is long because they wait.
 
-Evidence: own compute of this rank against the median of the others; share of steps in which it arrives last.
+Evidence: own compute of this rank against the median of the others; share of steps in which it arrives last. Several ranks that are as
+slow (those of a bad host) are named together: none of them is always the last, but nearly all of the waiting is for them.
 
 Fix: retest the rank on another GPU or host, balance the sizes of its samples, look for extra work that only it does.
 
@@ -19,17 +20,19 @@ cores or a throttled GPU slow a rank down too: they are then the root cause and 
 
 from __future__ import annotations
 
+from statistics import median
+
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
-from advisor.core.stats import others_median
 from rules.reading import model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
+from rules.stragglers import apart, last_share, named
 
 _PHASES = ("forward", "backward", "optimizer")
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    late, step = a.by_rank("comm.late_share"), a.value("step.time_s")
+    step, model = a.value("step.time_s"), model_of(a)
     # what a thread waits for a core, or has the kernel do for its memory, is no slower computing
     delays, system = a.by_rank("step.run_delay_s"), a.by_rank("step.system_s")
     compute = {
@@ -38,24 +41,25 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     }
     if len(compute) < 2:
         return Clear(RULE.id)
-    rank = max(compute, key=lambda r: compute[r])
-    usual = others_median(compute, rank)
-    model = model_of(a)
-    changes = {(rank, p): others_median({r: model.own[r][p] for r in model.own}, rank) for p in _PHASES}
-    after = model.step_if(changes)
+    ranks, usual = apart(compute, lambda own, rest: own >= t["ratio"] * rest and own - rest >= t["excess"] * step)
+    rank = max(ranks, key=lambda r: compute[r])
+    rest = [own for r, own in model.own.items() if r not in ranks]
+    after = model.step_if({(r, p): median(own[p] for own in rest) for r in ranks for p in _PHASES})
+    late = last_share(a, ranks, t["late"])
     level = severity((step - after) / step)
     excess = sum(a.excess[rank].values())
     slower = compute[rank] >= t["ratio"] * usual and compute[rank] - usual >= t["part"] * excess
-    if not slower or compute[rank] - usual < t["excess"] * step or late.get(rank, 0.0) < t["late"] or level is None:
+    if not slower or compute[rank] - usual < t["excess"] * step or late < t["late"] or level is None:
         return Clear(RULE.id)
     phase = max(_PHASES, key=lambda p: a.excess[rank][p])
+    who, s = named(ranks)
     return Finding(
         rule=RULE.id,
-        title=f"Rank {rank} computes slower than the others",
+        title=f"{who.capitalize()} compute{s} slower than the others",
         severity=level,
         confidence=confidence(a),
         seconds_per_step=step - after,
-        scope=Affected(ranks=(rank,)),
+        scope=Affected(ranks=ranks),
         evidence=(
             Evidence(
                 "step.compute_s",
@@ -64,7 +68,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 t["ratio"] * usual,
                 f"rank {rank} computes {1000 * compute[rank]:.0f} ms in each step, the others {1000 * usual:.0f} ms",
             ),
-            Evidence("comm.late_share", late[rank], "", t["late"], f"rank {rank} arrives last at the all-reduce"),
+            Evidence("comm.late_share", late, "", t["late"], f"{who} arrive{s} last at the all-reduce"),
             Evidence(
                 "phase",
                 phase,
@@ -75,10 +79,10 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         ),
         fixes=(
             Fix(f"find what rank {rank} does more, or what holds its processor back", "", None, "small change"),
-            Fix("retest the rank on another GPU or host", "", None, "outside the code"),
+            Fix(f"retest {who} on another GPU or host", "", None, "outside the code"),
         ),
         saving=model.saving(
-            model.at_best(after), after + 0.25 * (step - after), f"rank {rank} computes as fast as the others"
+            model.at_best(after), after + 0.25 * (step - after), f"{who} compute{s} as fast as the others"
         ),
     )
 

@@ -6,6 +6,7 @@ Why it is slow: the step of a data-parallel job is as long as its slowest rank. 
 they only wait.
 
 Evidence: this rank's input wait against the median of the others; share of steps in which it arrives last; the time to make its batches.
+Several ranks that are as short (those of one host, of one mount) are named together.
 
 Fix: look at that rank's data: its mount, its shard, the size of its samples, its NUMA node, its workers.
 
@@ -22,24 +23,26 @@ from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
 from advisor.core.stats import others_median
 from rules.reading import model_of, where_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
+from rules.stragglers import apart, last_share, named
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    waits, late = a.by_rank("step.input_wait_s"), a.by_rank("comm.late_share")
+    waits = a.by_rank("step.input_wait_s")
     if len(waits) < 2:
         return Clear(RULE.id)
-    step = a.value("step.time_s")
-    rank = max(waits, key=lambda r: waits[r])
-    usual = others_median(waits, rank)
-    excess = waits[rank] - usual
-    model = model_of(a)
-    lost = step - model.step_if({(rank, "input_wait"): model.own[rank]["input_wait"] - excess})
+    step, model = a.value("step.time_s"), model_of(a)
+    ranks, usual = apart(waits, lambda own, rest: own - rest >= t["excess"] * step)
+    rank = max(ranks, key=lambda r: waits[r])
+    excess, late = waits[rank] - usual, last_share(a, ranks, t["late"])
+    after = model.step_if({(r, "input_wait"): model.own[r]["input_wait"] - (waits[r] - usual) for r in ranks})
+    lost = step - after
     level = severity(lost / step)
     if usual >= t["excess"] * step and _supply(a, rank) < t["slower"]:
         return Clear(RULE.id)  # all are short of data, and who waits longer makes its batches as fast as the others do
-    if excess < t["excess"] * step or late.get(rank, 0.0) < t["late"] or level is None:
+    if excess < t["excess"] * step or late < t["late"] or level is None:
         return Clear(RULE.id)
     loader, walls = a.training_loader(rank), a.by_rank("fetch.wall_s")
+    who, s = named(ranks)
     evidence = [
         Evidence(
             "step.input_wait_s",
@@ -48,34 +51,27 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             usual + t["excess"] * step,
             f"rank {rank} waits {1000 * waits[rank]:.0f} ms for input in each step, the others {1000 * usual:.0f} ms",
         ),
-        Evidence("comm.late_share", late[rank], "", t["late"], f"rank {rank} arrives last at the all-reduce"),
+        Evidence("comm.late_share", late, "", t["late"], f"{who} arrive{s} last at the all-reduce"),
     ]
     if rank in walls and len(walls) > 1:
-        evidence.append(
-            Evidence(
-                "fetch.wall_s",
-                walls[rank],
-                "s",
-                others_median(walls, rank),
-                f"to make a batch on rank {rank}; the others",
-            )
-        )
-    after = model.step_if({(rank, "input_wait"): model.own[rank]["input_wait"] - excess})
+        theirs_s = others_median(walls, rank)
+        note = f"to make a batch on rank {rank}; {1000 * theirs_s:.0f} ms on the others"
+        evidence.append(Evidence("fetch.wall_s", walls[rank], "s", theirs_s, note))
     return Finding(
         rule=RULE.id,
-        title=f"Rank {rank} is short of data and keeps the others waiting",
+        title=f"{who.capitalize()} {'is' if s else 'are'} short of data and keep{s} the others waiting",
         severity=level,
         confidence=confidence(a),
         seconds_per_step=lost,
-        scope=Affected(ranks=(rank,)),
+        scope=Affected(ranks=ranks),
         evidence=tuple(evidence),
         fixes=(
             Fix(
-                f"look at rank {rank}'s data: mount, shard, sample sizes, workers", "", where_of(loader), "small change"
+                f"look at the data of {who}: mount, shard, sample sizes, workers", "", where_of(loader), "small change"
             ),
         ),
         saving=model.saving(
-            model.at_best(after), after + 0.25 * (step - after), f"rank {rank} waits for input as long as the others"
+            model.at_best(after), after + 0.25 * (step - after), f"{who} wait{s} for input as long as the others"
         ),
     )
 

@@ -1,0 +1,40 @@
+"""Which ranks stand apart from the rest, and whether it is they whom the rest waits for: one rank, or those of a bad host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from statistics import median
+
+from advisor.core.analysis import Analysis
+from advisor.core.format import numbers
+
+# Of the waiting. Several slow ranks are last by turns and by little, so that none of them is clearly the last: that they cause nearly
+# all of the waiting tells of them. One rank alone caused 0.87 to 1.0 of it.
+_NEARLY_ALL = 0.85
+
+
+def apart(by_rank: Mapping[int, float], beyond: Callable[[float, float], bool]) -> tuple[tuple[int, ...], float]:
+    """(the rank with the most and those as clearly `beyond` the median of the rest, that median): at most half of the ranks."""
+    ordered = sorted(by_rank, key=lambda rank: (-by_rank[rank], rank))
+    count = 1
+    while count < len(ordered) // 2 and beyond(by_rank[ordered[count]], _usual(by_rank, ordered[count + 1 :])):
+        count += 1
+    return tuple(sorted(ordered[:count])), _usual(by_rank, ordered[count:])
+
+
+def last_share(a: Analysis, ranks: tuple[int, ...], enough: float) -> float:
+    """Of the steps, in how many one of these ranks comes last by a clear margin; at least `enough` where nearly all waiting is for them."""
+    late, kept = a.by_rank("comm.late_share"), a.by_rank("comm.kept_waiting_s")
+    share, waited = sum(late.get(rank, 0.0) for rank in ranks), sum(kept.values())
+    if len(ranks) > 1 and waited > 0 and sum(kept.get(rank, 0.0) for rank in ranks) >= _NEARLY_ALL * waited:
+        return max(share, enough)
+    return share
+
+
+def named(ranks: tuple[int, ...]) -> tuple[str, str]:
+    """(`rank 1`, the `s` that its verbs end with), or (`ranks 2–5`, nothing)."""
+    return (f"rank {ranks[0]}", "s") if len(ranks) == 1 else (f"ranks {numbers(ranks)}", "")
+
+
+def _usual(by_rank: Mapping[int, float], ranks: list[int]) -> float:
+    return float(median(by_rank[rank] for rank in ranks))

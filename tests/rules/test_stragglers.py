@@ -1,0 +1,64 @@
+"""Several ranks that are slow alike, as those of a bad host are: they are named together, and no chance spread is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import rule_cases as jobs
+from rule_cases import rank
+from test_rule_cases import RULES
+
+from advisor.core.analysis import Analysis
+from advisor.core.config import Config
+from advisor.core.findings import Clear, Finding, Outcome
+from advisor.engine import run_rule
+from rules.stragglers import apart
+
+
+def ranks_of(slow: set[int], count: int, **phases: float) -> Analysis:
+    """Ranks that compute 0.6 s, but for these, which take `phases` besides and are last by turns and by little."""
+    own = {n: rank(0.6 + sum(phases.values()) * (n in slow), **(phases if n in slow else {})) for n in range(count)}
+    kept = {n: 0.36 / len(slow) if n in slow else 0.01 for n in range(count)}
+    values = {"comm.skew_s": 0.4, "comm.kept_waiting_s": kept}
+    return jobs.job(own, late=dict.fromkeys(range(count), 0.05), values=values)
+
+
+def outcome(rule: str, analysis: Analysis) -> Outcome:
+    return run_rule(RULES[rule], analysis, Config())
+
+
+def test_two_slow_ranks_of_eight_are_found_though_neither_is_always_the_last() -> None:
+    found = outcome("CMP007", ranks_of({2, 3}, 8, forward=0.58))
+    assert isinstance(found, Finding)
+    assert found.scope.ranks == (2, 3) and found.title == "Ranks 2–3 compute slower than the others"
+    # with one of them alone sped up, the other would hold the step
+    assert found.saving is not None and found.saving.speedup[1] > 1.4
+
+
+def test_two_ranks_short_of_data_of_four_are_found_together() -> None:
+    found = outcome("DAT008", ranks_of({0, 2}, 4, input_wait=0.4))
+    assert isinstance(found, Finding)
+    assert found.scope.ranks == (0, 2) and found.title.startswith("Ranks 0, 2 are short of data")
+    assert found.seconds_per_step == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(("rule", "phase"), [("CMP007", "forward"), ("DAT008", "input_wait")])
+def test_slow_ranks_that_nobody_waits_for_are_left_alone(rule: str, phase: str) -> None:
+    analysis = ranks_of({2, 3}, 8, **{phase: 0.58})
+    kept = {("comm.kept_waiting_s", f"rank:{n}"): 0.05 for n in range(8)}
+    assert outcome(rule, replace(analysis, values={**analysis.values, **kept})) == Clear(rule)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1.0, 1.0], ((0,), 1.0)),
+        ([1.0, 2.0, 2.0, 1.0], ((1, 2), 1.0)),
+        ([1.0, 2.0, 2.0], ((1,), 1.5)),  # the most that is not a half may be
+        ([1.0, 1.1, 1.2, 3.0], ((3,), 1.1)),
+        ([5.0, 5.0, 5.0, 5.0, 1.0, 1.0, 1.0, 1.0], ((0, 1, 2, 3), 1.0)),
+    ],
+)
+def test_who_stands_apart(values: list[float], expected: tuple[tuple[int, ...], float]) -> None:
+    assert apart(dict(enumerate(values)), lambda own, rest: own >= 1.5 * rest) == expected

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from advisor.core.analysis import Analysis
 from advisor.core.config import Config
 from advisor.core.findings import SEVERITIES, Clear, Crashed, Finding, NotMeasured, Outcome
-from advisor.core.format import speedup_range
+from advisor.core.format import duration, speedup_range
 from advisor.core.report import INPUT_OR_FORWARD, OutcomeRow, Verdict
 from advisor.unseen import input_is_unknown, unseen_input
 from rules.rule import Rule
@@ -17,6 +17,9 @@ from rules.rule import Rule
 # Below this share of the step, forward, backward and optimizer are not "what takes the time", and the job is not called healthy.
 _COMPUTE_SHARE = 0.5
 _WORTH_FIXING = SEVERITIES[:3]
+# Collectives that nobody timed: so many in a step leave open what takes the time, unless a deep window saw them take less than this share.
+_CALLS_A_STEP = 1.0
+_COLLECTIVES_SHARE = 0.15  # where COM001 begins
 # Of its consequence's seconds a cause must cost at least this much by its own estimate, which is rougher for some causes than for others.
 _CAUSE_SHARE = 0.25
 
@@ -154,7 +157,6 @@ def _failed_job(analysis: Analysis) -> Verdict | None:
     if meta.exit_signal is not None and not analysis.stopped_from_outside:
         return Verdict("failed", None, f"The job was killed by {_signal_name(meta.exit_signal)}", f"It ended {when}.")
     if meta.exit_code and not analysis.stopped_from_outside:
-        when = f"after {analysis.step_time.steps} steps" if analysis.step_time.steps else "before its first step"
         return Verdict(
             "failed", None, f"The job ended with exit code {meta.exit_code}", f"It ended {when}, in its own way."
         )
@@ -198,12 +200,30 @@ def _no_bottleneck(analysis: Analysis, outcomes: list[Outcome]) -> Verdict:
         who = f"rank{'s' if len(view.unseen) > 1 else ''} {', '.join(map(str, view.unseen[:8]))}"
         why = f"whether the GPU of {who} is sound is not known: {view.why_unseen}"
         return Verdict("inconclusive", None, "The GPUs could not be watched", f"{text}; {why}.")
+    untimed = _untimed_collectives(analysis)
+    if untimed:
+        return Verdict(
+            "inconclusive", None, "How long the ranks wait for each other is not known", f"{text}; {untimed}."
+        )
     return Verdict(
         "healthy",
         None,
         "Compute takes the time",
         f"{text}; not measured: {', '.join(blind) or 'nothing'}.{input_is_unknown(analysis)}",
     )
+
+
+def _untimed_collectives(a: Analysis) -> str:
+    """Why compute may not be what takes the time: collectives that nobody timed are in it (FSDP, DeepSpeed on GPUs); else empty."""
+    calls = max(a.by_rank("collectives.calls").values(), default=0.0)
+    if a.world_size < 2 or a.has("comm.wire_s") or calls < _CALLS_A_STEP:
+        return ""
+    taken, overlap = a.by_rank("kernel.nccl_s"), a.by_rank("kernel.nccl_overlap_share")
+    exposed = min((s * (1.0 - overlap.get(rank, 0.0)) for rank, s in taken.items()), default=None)
+    if exposed is not None and exposed < _COLLECTIVES_SHARE * a.value("step.time_s"):
+        return ""
+    seen = "" if exposed is None else f", but for {duration(exposed)} of them in the deep window"
+    return f"{calls:.0f} collectives a step run in it, and how long they hold the ranks was not timed{seen}"
 
 
 def _row(outcome: Outcome) -> OutcomeRow:

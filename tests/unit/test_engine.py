@@ -191,6 +191,28 @@ def test_time_that_no_rule_explains_is_inconclusive() -> None:
     assert judged(compute=0.5).verdict.state == "healthy"
 
 
+def sharded(**more: float) -> Any:
+    """Two ranks whose library gathers and scatters on GPUs: calls are counted, and nobody times them."""
+    about = {"collectives.calls": 12.0, **more}
+    values = {
+        ("step.time_s", JOB): 1.0,
+        **{(name, f"rank:{n}"): value for name, value in about.items() for n in (0, 1)},
+    }
+    return judged(world_size=2, values=values).verdict
+
+
+def test_collectives_that_nobody_timed_leave_open_whether_compute_takes_the_time() -> None:
+    verdict = sharded()
+    assert verdict.state == "inconclusive" and "12 collectives a step" in verdict.summary
+    assert sharded(**{"collectives.calls": 0.1}).state == "healthy"  # a loss that is averaged now and then
+    assert sharded(**{"comm.wire_s": 0.01}).state == "healthy"
+
+
+@pytest.mark.parametrize(("overlap", "state"), [(0.7, "healthy"), (0.2, "inconclusive")])
+def test_a_deep_window_tells_how_long_collectives_hold_the_gpu(overlap: float, state: str) -> None:
+    assert sharded(**{"kernel.nccl_s": 0.4, "kernel.nccl_overlap_share": overlap}).state == state
+
+
 NOTHING: dict[str, Any] = {"model": None, "steady": 0, "values": {}}
 
 

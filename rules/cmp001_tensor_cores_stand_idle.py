@@ -11,11 +11,13 @@ Fix: `torch.autocast` with bfloat16, on GPUs before Ampere with float16 and a Gr
 
 Estimate: forward and backward take 1/1.5 to 1/3.3 of their time: what ResNet50 gains on V100 and A100. A trial tells it of this model.
 
-False alarms: TF32 is on (torch's default for convolutions); a GPU that waits for the host gains nothing by faster kernels: such time is
-not counted.
+False alarms: TF32 is on (torch's default for convolutions); a Turing board without tensor cores (GTX 16); a GPU that waits for the host
+gains nothing by faster kernels: such time is not counted.
 """
 
 from __future__ import annotations
+
+import re
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix
@@ -26,6 +28,8 @@ from rules.rule import Threshold, Thresholds, confidence, rule, severity
 # ResNet50, batch 256: TF32 on A100 to AMP there 1.57, single precision on V100 to AMP there 2.1, with channels-last 3.3.
 _GAIN = (1.5, 3.3)
 _AMPERE = 8.0
+# Chips TU116 and TU117: Turing by their capability (7.5), and without tensor cores.
+_WITHOUT = re.compile(r"GTX 16\d\d|MX[45]50|\bT(?:400|500|550|600|1000|1200|2000)\b")
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
@@ -35,7 +39,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         for rank in half
         if not half[rank] and not tf32.get(rank, 0.0) and capability.get(rank, 0.0) >= t["capability"]
     ]
-    if not plain or len(plain) < len(half):
+    if not plain or len(plain) < len(half) or any(not _has_any(a, rank) for rank in plain):
         return Clear(RULE.id)
     step, tensor = a.value("step.time_s"), a.by_rank("kernel.tensor_core_share")
     eligible = {rank: computing_s(a, rank) * _eligible(a, rank) for rank in plain}
@@ -71,6 +75,11 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             f"layers {_GAIN[0]:g} to {_GAIN[1]:g} times as fast, as ResNet50 on V100 and A100; a trial tells",
         ),
     )
+
+
+def _has_any(a: Analysis, rank: int) -> bool:
+    """Boards are told by their names, where the driver names them."""
+    return not any(rank in gpu.ranks and _WITHOUT.search(gpu.name) for gpu in a.gpu_view.used)
 
 
 def _eligible(a: Analysis, rank: int) -> float:

@@ -83,7 +83,8 @@ def _if_larger(a: Analysis, fixed: dict[int, float], times: int, *, hopeful: boo
         for rank, share in fixed.items()
         for phase in COMPUTE
     }
-    return model.step_if(changes, floor_s=loading_floor_s(a, hopeful=hopeful))
+    # gradients are exchanged once for all of them
+    return model.step_if(changes, wire_s=model.wire_s / times, floor_s=loading_floor_s(a, hopeful=hopeful))
 
 
 RULE = rule(

@@ -22,6 +22,8 @@ False alarms: graphs that change from step to step and seldom leave a part out: 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, Where
 from rules.rule import Threshold, Thresholds, confidence, rule
@@ -56,7 +58,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 
 def _where(a: Analysis) -> Where | None:
     for facts in a.facts.values():
-        for model in facts.get("ddp") or ():
+        for model in (facts.get("ddp") if isinstance(facts, Mapping) else None) or ():
             if model.get("find_unused_parameters") and model.get("file"):
                 return Where(str(model["file"]), int(model["line"]))
     return None

@@ -102,11 +102,12 @@ def _badly_chosen(view: GpuView, used: set[int], pairs: list[GpuPath]) -> Answer
         return None
     kind = {gpu.name for gpu in view.used}
     free = [gpu.index for gpu in view.devices if gpu.name in kind]
-    here = max(_distance(path) for path in pairs)
-    better = min(combinations(free, len(used)), key=lambda chosen: _worst(view, chosen))
-    if here < _ORDER.index("NODE") or _worst(view, better) > _ORDER.index("PHB"):
+    far = max((path for path in pairs if path.path in _FAR), key=_distance, default=None)
+    if far is None:  # a path that nobody knows is not a far one
         return None
-    far = next(path for path in pairs if _distance(path) == here)
+    better = min(combinations(free, len(used)), key=lambda chosen: _worst(view, chosen))
+    if _worst(view, better) > _ORDER.index("PHB"):
+        return None
     names = ",".join(map(str, better))
     note = f"GPUs {far.a} and {far.b} meet at {far.path}; GPUs {names} of this host are nearer"
     fix = Fix(f"run on GPUs {names}", f"CUDA_VISIBLE_DEVICES={names}", None, "one line")

@@ -75,7 +75,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 quota[first],
                 "cores",
                 None,
-                f"the limit; the host shows {a.get('cpu.host_cores') or 'more'}",
+                "the limit" + (f"; the host shows {host_cores:g}" if host_cores else ""),
             ),
         ),
         fixes=(

@@ -12,7 +12,8 @@ smaller batches on their way: `num_workers`, `prefetch_factor`.
 
 Estimate: none: it is no matter of speed. A job that dies of it is as slow as a job can be.
 
-False alarms: data that somebody keeps in /dev/shm on purpose fills it just as well, and leaves the workers as little room.
+False alarms: data that somebody keeps in /dev/shm on purpose fills it just as well. What counts is the room that it leaves: twice what all
+workers can have on their way is enough, and so is a gigabyte where the size of a batch is not known.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, NotMe
 from rules.reading import where_of
 from rules.rule import Threshold, Thresholds, rule
 
+_ROOMY_MB = 1000.0  # where nobody saw how large a batch is
 # What torch says in a worker or of one (MapAllocator.cpp, signal_handling.cpp). A long traceback may be cut off before its last line, but
 # nothing else than its memory fails in `_new_shared`.
 _WORDS = re.compile(
@@ -42,7 +44,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         return _fatal(a, died, loader)
     if share is None:
         return NotMeasured(RULE.id, ("shm.used_share",))
-    if share < t["full"] or loader is None:
+    if share < t["full"] or loader is None or (1.0 - share) * total > _enough_mb(a):
         return Clear(RULE.id)
     room = f"of {total:.0f} MB: a batch that finds no room kills its worker"
     return Finding(
@@ -54,6 +56,15 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         evidence=(Evidence("shm.used_share", share, "", t["full"], room),),
         fixes=_fixes(loader),
     )
+
+
+def _enough_mb(a: Analysis) -> float:
+    """Room that no batch will miss: for as many as can be on their way at a time, once more and as large again."""
+    loaders = [known for known in a.loaders if known.num_workers and known.training is not False]
+    if not loaders or not all(known.batch_bytes for known in loaders):
+        return _ROOMY_MB
+    ahead = [known.num_workers * (known.prefetch_factor or 2) * (known.batch_bytes or 0) for known in loaders]
+    return 2 * sum(ahead) / 1e6
 
 
 def _died_of_it(a: Analysis) -> Death | None:

@@ -222,7 +222,7 @@ SAMPLES: dict[str, Metric] = dict(
             "",
             "level",
             "gpu",
-            "what the driver asks for: 0 nothing, 1 reset, 2 reboot, 3 and 4 drain",
+            "what the driver asks for: 0 nothing, 1 reset, 2 reboot, 3 and 4 drain, 5 NVLink domain, 6 bus reset, 7 reboot",
         ),
         _m("gpu.xids", "reports", "counter", "gpu", "Xids reported since the recording began"),
         _m("gpu.xid", "", "level", "gpu", "number of an Xid, at the moment it was reported"),

@@ -105,10 +105,19 @@ def dat009(
     return job(own, **{**given, **more})
 
 
-def dat012(full: float = 0.95, *, workers: int = 2, deaths: tuple[Death, ...] = (), **more: Any) -> Analysis:
-    """A /dev/shm of 64 MB was so full once."""
-    values = {"shm.used_share": full, "shm.total_mb": 64.0}
-    loaders = (loader(0, workers), loader(1, workers))
+def dat012(
+    full: float = 0.95,
+    *,
+    workers: int = 2,
+    total_mb: float = 64.0,
+    batch_mb: float | None = None,
+    deaths: tuple[Death, ...] = (),
+    **more: Any,
+) -> Analysis:
+    """A /dev/shm of 64 MB was so full once; batches are so large, as far as it is known."""
+    values = {"shm.used_share": full, "shm.total_mb": total_mb}
+    size = None if batch_mb is None else round(1e6 * batch_mb)
+    loaders = (loader(0, workers, batch_bytes=size), loader(1, workers, batch_bytes=size))
     return job({0: rank(), 1: rank()}, **{"values": values, "loaders": loaders, "deaths": deaths, "meta": META, **more})
 
 

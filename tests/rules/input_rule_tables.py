@@ -121,12 +121,15 @@ INPUT_TABLES: dict[str, Table] = {
         lines={"full": ({"full": 0.9}, {"full": 0.8999})},
         false_alarms={
             "nobody hands batches over there": {"workers": 0},
+            "a data set is kept there, and plenty is left": {"total_mb": 160_000.0},
+            "twice as much is left as all workers hand over": {"total_mb": 2000.0, "batch_mb": 6.0},
             "a worker ended by something else": {"full": 0.1, "deaths": (death(0, role="worker", signal=9),)},
             "the user pressed Ctrl-C": {"full": 0.1, "deaths": (death(0, **STOPPED), death(1, **STOPPED))},
         },
         severities=(({}, "medium"), ({"deaths": (death(1, exception=BUS),)}, "critical")),
         where=LINE,
         also_fires={
+            "less than twice as much is left": {"total_mb": 2000.0, "batch_mb": 6.5},
             "a worker met SIGBUS": {"full": 0.1, "deaths": (death(1, role="worker", signal=7, exit_code=None),)},
             "its rank says so": {"full": 0.1, "deaths": (death(1, exception=BUS),)},
             "the traceback is cut off": {"full": 0.1, "deaths": (death(1, exception=CUT_OFF),)},

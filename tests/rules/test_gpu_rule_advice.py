@@ -148,6 +148,12 @@ def test_com008_knows_a_bridge_that_stands_idle() -> None:
     assert saving is not None and saving.speedup[1] == pytest.approx(1 / 0.73)
 
 
+def test_com008_calls_no_path_far_that_nobody_knows() -> None:
+    paths = (GpuPath(0, 1, "", ""), GpuPath(0, 2, "PIX", "OK"), GpuPath(1, 2, "SYS", "OK"))
+    analysis = jobs.com008(variables={}, devices=3, paths=paths)
+    assert run_rule(RULES["COM008"], analysis, Config()) == Clear("COM008")
+
+
 def test_com008_says_what_refuses() -> None:
     held = found("COM008", variables={}, paths=(GpuPath(0, 1, "PHB", "DR"),))
     assert "driver's settings" in held.evidence[0].note

@@ -7,12 +7,14 @@ from typing import Any
 
 import pace_rule_cases as jobs
 import pytest
+from gpu_rule_cases import gpu
 from pace_rule_tables import PACE_TABLES
 from rule_cases import SCRIPT, loader
 
 from advisor.core.analysis import Analysis
 from advisor.core.config import Config
 from advisor.core.findings import Clear, Finding, NotMeasured
+from advisor.core.gpus import GpuView
 from advisor.core.pace import Habits
 from advisor.engine import judge, run_rule
 from rules.registry import all_rules
@@ -38,6 +40,15 @@ def told(finding: Finding) -> str:
 def test_cmp001_advises_what_the_gpu_has(capability: float, words: str, absent: str) -> None:
     finding = found("CMP001", capability=capability)
     assert words in told(finding) and absent not in told(finding)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"), [("NVIDIA GeForce GTX 1660 Ti", Clear), ("NVIDIA T1000", Clear), ("Tesla T4", Finding)]
+)
+def test_cmp001_asks_no_tensor_cores_of_boards_without_any(name: str, says: type) -> None:
+    view = GpuView(tuple(replace(gpu(n), name=name) for n in (0, 1)))
+    analysis = replace(jobs.cmp001(capability=7.5), gpu_view=view)
+    assert isinstance(run_rule(RULES["CMP001"], analysis, Config()), says)
 
 
 def test_cmp001_takes_one_rank_under_autocast_for_a_job_that_knows_it() -> None:
@@ -187,3 +198,14 @@ def test_com005_gives_the_way_to_one_process_a_gpu() -> None:
     finding = found("COM005")
     assert "torchrun --nproc_per_node=4" in told(finding) and finding.scope.gpus == (0, 1, 2, 3)
     assert "1.20 times the mean of the others" in told(finding)
+
+
+def test_cmp005_pays_the_exchange_of_gradients_once_for_the_larger_batch() -> None:
+    alone, together = jobs.cmp005(), jobs.cmp005()
+    assert alone.model is not None
+    wired = replace(together, model=replace(alone.model, wire_s=0.2, step_s=1.2))
+    best = found("CMP005", wired).saving
+    plain = found("CMP005", alone).saving
+    assert best is not None and plain is not None
+    # twice the batch: half of the exchange for as many samples
+    assert best.seconds_per_step[1] == pytest.approx(plain.seconds_per_step[1] + 0.1)

@@ -53,7 +53,8 @@ def compiled_frames() -> int:
     counters = getattr(utils, "counters", None)
     if counters is None:
         return 0
-    return sum((counters.get("frames") or {}).values()) + (counters.get("stats") or {}).get("unique_graphs", 0)
+    frames, stats = counters.get("frames") or {}, counters.get("stats") or {}
+    return int(sum(frames.values()) + stats.get("unique_graphs", 0))
 
 
 class Precision:

@@ -6,6 +6,7 @@ idle time is of that stretch. Kernels are counted over both steps.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,6 +29,8 @@ from advisor.core.kernels import DeepWindow, KernelRow
 _ROWS = 20
 _SHAPES_MAX = 100  # characters
 _US = 1e-6
+# What torch.compile makes of matrix products and convolutions where it was told to tune them: no operator stands behind it.
+_FUSED_PRODUCT = re.compile(r"^triton_tem_")
 
 
 def window_of(document: Mapping[str, Any], *, rank: int, first_step: int = 0) -> DeepWindow:
@@ -103,6 +106,9 @@ def _on_cpu(trace: Trace, rank: int, first_step: int) -> DeepWindow:
             classes[kind] += own_us
             if not is_scaffold(span.name):
                 rows.add_time(span.name, kind, own_us, span)
+    # gloo exchanges in threads of its own
+    exchange = union(span for span in inside if operator_class(span.name) == "nccl")
+    others = union(span for span in inside if operator_class(span.name) != "nccl" and not is_scaffold(span.name))
     return DeepWindow(
         rank=rank,
         device="cpu",
@@ -110,6 +116,8 @@ def _on_cpu(trace: Trace, rank: int, first_step: int) -> DeepWindow:
         step_s=(trace.marks[-1] - trace.marks[0]) * _US / steps,
         first_step=first_step,
         classes={kind: us * _US / steps for kind, us in classes.items() if us > 0},
+        nccl_s=length(exchange) * _US / steps,
+        nccl_overlap_share=length(common(exchange, others)) / length(exchange) if exchange else None,
         flops=_flops(trace, steps),
         precision=rows.precision(),
         rows=rows.most(steps),
@@ -249,6 +257,8 @@ def _closed(stack: list[tuple[Span, str | None, list[float]]]) -> tuple[Span, fl
 
 def _flops(trace: Trace, steps: int) -> float | None:
     """Per step; None where an operator's shapes are missing, for a part of the sum is no sum."""
+    if any(_FUSED_PRODUCT.search(kernel.name) for kernel in trace.kernels):
+        return None
     total, until, thread = 0.0, 0.0, ""
     for span in sorted((s for s in trace.operators if is_counted(s.name)), key=lambda s: (s.thread, s.start)):
         if not trace.marks[0] <= span.start < trace.marks[-1]:

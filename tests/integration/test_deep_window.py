@@ -12,7 +12,9 @@ import pytest
 from cli_process import advisor
 from test_recorder_jobs import rings, run, steps
 
-from advisor.run.asking import ask
+from advisor.analysis.kernels import window_of
+from advisor.core.kernels import DeepWindow
+from advisor.run.asking import FROM_STEP, STEPS, ask
 from advisor.store.reader import read_recording
 from probes.rank.layout import FLAG_DEEP
 
@@ -58,3 +60,41 @@ def test_the_jobs_own_profiler_sees_what_it_would_have_seen(tmp_path: Path, styl
     told = json.loads(facts.read_text())["deep"]
     assert (told["state"], told["reason"]) == ("refused", "the job has a profiler of its own")
     assert ("start_s" in told) is opened  # and gave way
+
+
+def windows(folder: Path) -> dict[int, DeepWindow]:
+    """What was seen, by rank; every other rank says nothing of a window."""
+    found = {}
+    for path in folder.glob("facts-*.json"):
+        facts = json.loads(path.read_text())
+        if "deep" in facts:
+            assert facts["deep"]["state"] == "done", facts["deep"]
+            found[facts["rank"]] = window_of(json.loads(Path(facts["deep"]["path"]).read_text()), rank=facts["rank"])
+    return found
+
+
+def test_a_compiled_model_is_seen_and_computes_what_it_computes_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "rings"
+    folder.mkdir()
+    ask(folder, tmp_path)
+    watched = run("compiled_steps.py", folder=folder)
+    assert (watched.returncode, watched.stdout) == (0, "True 1\n"), watched.stderr
+    assert len(steps(rings(folder)[0])) == 32
+    [window] = windows(folder).values()
+    assert window.classes.keys() >= {"compiled", "conv", "matmul", "norm", "optimizer"} and window.flops == FLOPS
+
+
+def test_of_two_ranks_one_is_seen_with_what_they_exchange(tmp_path: Path) -> None:
+    folder = tmp_path / "rings"
+    folder.mkdir()
+    ask(folder, tmp_path)
+    watched = run("spawned.py", tmp_path / "store", folder=folder)
+    assert watched.returncode == 0 and watched.stdout == "", watched.stderr
+    looked_into = {}
+    for reader in rings(folder):
+        rows = steps(reader)
+        assert len(rows) == 20
+        looked_into[reader.identity.rank] = [row["step"] for flags, row in rows if flags & FLAG_DEEP]
+    assert looked_into == {0: list(range(FROM_STEP, FROM_STEP + STEPS + 1)), 1: []}
+    found = windows(folder)
+    assert found.keys() == {0} and found[0].nccl_s > 0 and found[0].nccl_overlap_share is not None

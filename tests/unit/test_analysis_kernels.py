@@ -162,6 +162,12 @@ def test_flops_come_from_the_shapes_or_not_at_all() -> None:
 
     assert window(two_steps(bare)).flops is None
 
+    def tuned(book: TraceBook, begin: float) -> None:
+        plain(book, begin)
+        book.kernel("triton_tem_fused_addmm_relu_0", begin + 8000, 500)  # a product without an operator
+
+    assert window(two_steps(tuned)).flops is None
+
 
 @pytest.mark.parametrize(
     ("name", "dims", "concrete", "expected"),
@@ -293,6 +299,20 @@ def test_on_a_cpu_operators_own_their_time_once() -> None:
     assert found.flops == 2.0 * 32 * 64 * 56 * 56 * 64 * 9 and found.precision == "fp32"
     assert found.rows[0].name == "aten::convolution" and found.rows[0].seconds == pytest.approx(250e-6)
     assert found.tensor_core_share is None and not found.idle
+
+
+def test_on_a_cpu_collectives_are_hidden_as_far_as_other_operators_run_meanwhile() -> None:
+    book = TraceBook()
+    for begin in (0.0, 1000.0):
+        book.mark(begin)
+        book.host("DistributedDataParallel.forward", begin + 10, 980, cat="user_annotation")
+        book.host("aten::conv2d", begin + 100, 300)
+        book.host("c10d::allreduce_", begin + 400, 10)
+        book.host("gloo:all_reduce", begin + 400, 400, cat="user_annotation", tid=4713)
+        book.host("aten::add_", begin + 410, 90)
+    book.mark(2000.0)
+    found = window(book)
+    assert found.nccl_s == pytest.approx(400e-6) and found.nccl_overlap_share == pytest.approx(90 / 400)
 
 
 def test_a_window_survives_json() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from advisor.core.metrics import Reading, Sample
 from probes.host.cgroup import CgroupReader
 from probes.host.gaps import GapsOnce
+from probes.host.process_tree import ProcessTree
 from probes.host.procfs import CLOCK_TICKS, KeptFiles, parse_cpu_list, read_text
 from probes.host.target import Target
 
@@ -37,23 +38,25 @@ def mean_mhz(root: Path) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def affinity_cores(pid: int, root: Path = Path("/")) -> int | None:
-    """Cores the process may run on: its affinity, which the kernel keeps inside its cpuset, of those online."""
+def _affinity(pid: int, root: Path = Path("/")) -> frozenset[int]:
+    """Cores the process may run on: its affinity, which the kernel keeps inside its cpuset, of those online. Empty once it is gone."""
     for line in (read_text(root / f"proc/{pid}/status") or "").splitlines():
         if line.startswith("Cpus_allowed_list:"):
             allowed = parse_cpu_list(line.partition(":")[2])
             online = parse_cpu_list(read_text(root / "sys/devices/system/cpu/online") or "")
-            return len(allowed & online if online else allowed) or None
+            return allowed & online if online else allowed
     if root == Path("/"):  # sandboxes like gVisor answer the call and leave the line out
         with contextlib.suppress(OSError, AttributeError):
-            return len(os.sched_getaffinity(pid))
-    return None
+            return frozenset(os.sched_getaffinity(pid))
+    return frozenset()
 
 
-def allowed_cores(pid: int, root: Path = Path("/"), reader: CgroupReader | None = None) -> float | None:
-    """Cores a process may use: affinity and cpuset or CPU quota, the smaller; None once it is gone."""
-    affinity = affinity_cores(pid, root)
-    if affinity is None:
+def allowed_cores(
+    pid: int, root: Path = Path("/"), reader: CgroupReader | None = None, beside: Sequence[int] = ()
+) -> float | None:
+    """Cores a process, and those beside it, may use: affinity and cpuset or CPU quota, the smaller; None once it is gone."""
+    affinity = len(frozenset().union(*(_affinity(each, root) for each in (pid, *beside))))
+    if not affinity:
         return None
     state = (reader or CgroupReader(root)).state_of(pid)
     quota = state.cpu.quota_cores if state and state.cpu else None
@@ -61,13 +64,14 @@ def allowed_cores(pid: int, root: Path = Path("/"), reader: CgroupReader | None 
 
 
 class CpuProbe:
-    """`job_pid` is the job's main process: what it may use, the job may use."""
+    """`job_pid` is the job's main process: what it may use, the job may use; but for ranks that it did not start (`tree` tells)."""
 
     name = "cpu"
 
-    def __init__(self, root: Path = Path("/"), *, job_pid: int | None = None) -> None:
+    def __init__(self, root: Path = Path("/"), *, job_pid: int | None = None, tree: ProcessTree | None = None) -> None:
         self._root = root
         self._job_pid = job_pid
+        self._tree = tree
         self._files = KeptFiles(root)
         self._reader = CgroupReader(root)
         self._gaps = GapsOnce()
@@ -79,13 +83,16 @@ class CpuProbe:
         self._read_times(now_ns, samples)
         self._read_load(samples)
         self._read_freq(now_ns, samples)
-        job_pid = self._job_pid or next((t.pid for t in targets if t.role == "rank"), None)
-        if job_pid is not None:
+        ranks = [target.pid for target in targets if target.role == "rank"]
+        by_others = [pid for pid in ranks if self._tree is not None and self._tree.adopted(pid)]
+        main_pid = self._job_pid or next(iter(ranks), None)
+        asked = by_others or ([] if main_pid is None else [main_pid])
+        if asked:
             self._reader.begin_tick(now_ns)
-            cores = allowed_cores(job_pid, self._root, self._reader)
+            cores = allowed_cores(asked[0], self._root, self._reader, asked[1:])
             if cores is not None:
                 samples.append(Sample("cpu.allowed_cores", "job", cores))
-            elif (self._root / f"proc/{job_pid}/status").exists():
+            elif (self._root / f"proc/{asked[0]}/status").exists():
                 self._gaps.add("cpu.allowed_cores", "job", "the kernel does not tell which CPUs the job may use")
         return Reading(tuple(samples), self._gaps.take())
 

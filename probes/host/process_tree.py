@@ -62,6 +62,7 @@ class ProcessTree:
         self._offset_ns = boot_offset_ns()
         self._members: dict[int, Member] = {}
         self._stats: dict[int, Stat] = {}
+        self._adopted: set[int] = set()
         self._leaders: set[int] = set()  # ids of sessions and process groups that a member leads or led
         self._foreign: set[str] = set()
         self._rescan_ns = 0
@@ -98,6 +99,15 @@ class ProcessTree:
         """What the last update read of a member."""
         return self._stats.get(pid)
 
+    def adopt(self, pid: int) -> None:
+        """A process has shown itself one of the job's though nobody in it started it (srun's ranks, daemons); with all that it started."""
+        if pid != self.root_pid and pid not in self._members and pid not in self._adopted:
+            self._adopted.add(pid)
+            self._foreign.clear()  # its children may have been taken for strangers
+
+    def adopted(self, pid: int) -> bool:
+        return pid in self._adopted
+
     def update(self, now_ns: int) -> TreeChange:
         """Look again; a second call with the same time costs nothing and answers the same."""
         if now_ns != self._updated_ns:
@@ -115,6 +125,7 @@ class ProcessTree:
             if stat is None or stat.start_ticks != member.start_ticks or stat.state == b"X":
                 ended.append(member)
                 del self._members[pid], self._stats[pid]
+                self._adopted.discard(pid)
                 self._bury(member)
                 continue
             previous = self._stats[pid]
@@ -154,6 +165,7 @@ class ProcessTree:
             self._rescan_ns = now_ns + RESCAN_PERIOD_NS
         names = {name for name in os.listdir(self._proc) if name.isdigit()}  # noqa: PTH208 - a Path for each of 3000 processes
         self._foreign &= names
+        self._adopted = {pid for pid in self._adopted if str(pid) in names}
         candidates = {}
         for name in names - self._foreign:
             pid = int(name)
@@ -172,6 +184,8 @@ class ProcessTree:
     def _belongs(self, pid: int, stat: Stat) -> bool:
         if pid == self.root_pid:
             return not self._root_seen  # later it can only be another process with the same number
+        if pid in self._adopted:
+            return True
         return stat.parent_pid in self._members or stat.session in self._leaders or stat.group in self._leaders
 
     def _add(self, pid: int, stat: Stat, now_ns: int) -> Member:
@@ -188,6 +202,10 @@ class ProcessTree:
             stat.state == b"Z",
         )
         self._members[pid] = member
+        if pid in self._adopted and member.parent_pid not in self._members:
+            self._dead_cpu_s -= self._with_children(
+                member
+            )  # a counter that leaps would tell of cores that were never busy at once
         self._note(pid, stat)
         self._root_seen |= pid == self.root_pid
         return member

@@ -43,6 +43,8 @@ class ProcessesProbe:
     def sample(self, now_ns: int, targets: Sequence[Target]) -> Reading:
         samples: list[Sample] = []
         if self._tree is not None:
+            for target in targets:
+                self._tree.adopt(target.pid)
             self._tree.update(now_ns)
             samples.append(Sample("job.cpu_s", "job", self._tree.cpu_s))
             samples.append(Sample("job.processes", "job", float(self._tree.processes)))

@@ -67,7 +67,7 @@ def host_probes(
         NfsProbe(root),
         NetworkProbe(root),
         CgroupProbe(root),
-        CpuProbe(root, job_pid=job_pid),
+        CpuProbe(root, job_pid=job_pid, tree=tree),
         IoLimitsProbe(root),
         AllowancesProbe(root),
         MemoryProbe(root),

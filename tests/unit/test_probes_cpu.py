@@ -8,9 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from probe_trees import V2_MOUNTS, missing, values, write_tree
+from probe_trees import V2_MOUNTS, missing, stat_line, values, write_tree
 
-from probes.host.cpu import CORES_PERIOD_NS, CpuProbe, affinity_cores, allowed_cores
+from probes.host.cgroup import CgroupReader
+from probes.host.cpu import CORES_PERIOD_NS, CpuProbe, allowed_cores
+from probes.host.process_tree import ProcessTree
 from probes.host.procfs import CLOCK_TICKS, parse_cpu_list
 from probes.host.target import Target
 
@@ -144,4 +146,20 @@ def test_cores_that_nobody_tells_of_are_a_gap(tmp_path: Path) -> None:
 
 def test_where_proc_leaves_the_affinity_out_the_kernel_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("probes.host.cpu.read_text", lambda path: "Name:\tpython\n")
-    assert affinity_cores(os.getpid()) == len(os.sched_getaffinity(0))
+    assert allowed_cores(os.getpid(), reader=CgroupReader(Path("/absent"))) == len(os.sched_getaffinity(0))
+
+
+def test_ranks_that_the_main_process_did_not_start_are_asked_themselves(tmp_path: Path) -> None:
+    """As srun's, which the node's daemon starts: each on cores of its own, and srun itself on one."""
+    status = {7: "0", 70: "2-3", 71: "4-5", 72: "0-9"}
+    files = {f"proc/{pid}/status": f"Cpus_allowed_list:\t{cpus}\n" for pid, cpus in status.items()}
+    files |= {f"proc/{pid}/stat": stat_line(pid) for pid in status} | {"proc/7/cmdline": "srun"}
+    root = write_tree(tree(tmp_path), files)
+    ranks = [Target(70, "rank", 0), Target(71, "rank", 1), Target(72, "worker", 0)]
+    family = ProcessTree(7, root)
+    probe = CpuProbe(root, job_pid=7, tree=family)
+    family.update(0)
+    assert values(probe.sample(0, ranks))["cpu.allowed_cores", "job"] == 1
+    for rank in ranks:
+        family.adopt(rank.pid)
+    assert values(probe.sample(1, ranks))["cpu.allowed_cores", "job"] == 4

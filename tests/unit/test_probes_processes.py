@@ -451,3 +451,24 @@ def test_what_cannot_be_read_is_not_dead(
 
     monkeypatch.setattr(KeptFiles, "read", refuse)
     assert [m.pid for m in tree.update(1).ended] == ([] if lives else [10])
+
+
+def test_a_rank_that_none_of_the_job_started_is_one_of_it_with_its_children(tmp_path: Path) -> None:
+    for pid, parent, ticks in ((1, 0, 0), (10, 1, 100), (70, 1, 5000), (71, 70, 300), (80, 1, 900)):
+        process(tmp_path, pid, parent, group=1, session=1, cpu_ticks=ticks)
+    tree = ProcessTree(10, tmp_path)
+    probe = ProcessesProbe(tmp_path, tree=tree)
+    before = values(probe.sample(0, [Target(10, "other")]))["job.cpu_s", "job"]
+    assert pids(tree) == {10}
+    found = values(probe.sample(1, [Target(70, "rank", 0)]))
+    assert pids(tree) == {10, 70, 71}
+    assert found["job.cpu_s", "job"] == pytest.approx(before + 300 / CLOCK_TICKS), (
+        "what the rank used before is not told now"
+    )
+    process(tmp_path, 70, 1, group=1, session=1, cpu_ticks=5050)
+    assert values(probe.sample(2, [Target(70, "rank", 0)]))["job.cpu_s", "job"] == pytest.approx(
+        before + 350 / CLOCK_TICKS
+    )
+    process(tmp_path, 70, 1, group=1, session=1, start=999)
+    assert [m.pid for m in tree.update(3).ended] == [70], "its number was used again, by a stranger"
+    assert pids(tree) == {10, 71}

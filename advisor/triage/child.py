@@ -77,7 +77,7 @@ def _start(
     command: Sequence[str], stderr: int, scratch: Path, environment: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
     """In a session of its own: Ctrl-C is ours to hear, and its children die with it."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith(("RN50_ADVISOR", "PYTHONPATH"))}
+    own = {name: value for name, value in os.environ.items() if not name.startswith("RN50_ADVISOR")}
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,8 @@ from advisor.core.triage import Band, TriageGap
 from advisor.triage.child import run_child, why_not
 from advisor.triage.found import Item, Setting, fact, judged
 from advisor.triage.load import Watch
-from advisor.triage.processor import clock, cores_allowed
+from advisor.triage.processor import clock, cores_allowed, working_mhz
 from advisor.triage.reading import list_files
-from probes.host.cpu import mean_mhz
 
 # Pillow on the slowest of five cloud processors (Neoverse N1): 360 images/s of ImageNet. What torchvision does beside decoding takes
 # 1.03 ms where Pillow makes 537 (EPYC 9B14), so 1.54 ms there: 232 images/s for the whole chain.
@@ -35,7 +34,7 @@ def decoding(setting: Setting, watch: Watch) -> Iterator[Item]:
     processes = max(1, min(round(allowed), PROCESSES_MOST))
     asked = {"processes": processes, "seconds": FULL_S if setting.full else QUICK_S, "files": _pictures_of(setting)}
     told: dict[str, Any] = {}
-    clocks = _Clocks(setting.root)
+    clocks = _Clocks(setting.root, watch.cores, processes)
 
     def on_result(result: dict[str, Any]) -> None:
         told.update(result)
@@ -60,9 +59,17 @@ def decoding(setting: Setting, watch: Watch) -> Iterator[Item]:
     if "data" in told:
         hint = f"pictures of --data, {fmt.bytes_(told['data_bytes'])} each"
         yield fact("decode.data_images_per_core_s", float(told["data"]), "images/s", hint=hint)
+    elif setting.data is not None:
+        reason = "none of its pictures could be decoded" if asked["files"] else "no JPEGs of a picture's size lie there"
+        yield TriageGap(
+            "decode.data_images_per_core_s", f"{setting.data}: {reason}", "the made-up pictures stand for them"
+        )
     if "all" in told:
-        source = f"{_TOGETHER} × {allowed:g} cores × what one core should do: {_source(whole=whole)}"
-        yield _together(float(told["all"]), processes, Band(_TOGETHER * allowed * base, None, source))
+        cores = min(allowed, float(processes))
+        source = f"{_TOGETHER} × {cores:g} cores × what one core should do: {_source(whole=whole)}"
+        yield _together(float(told["all"]), processes, Band(_TOGETHER * cores * base, None, source))
+    elif "why_not_all" in told:
+        yield TriageGap("decode.images_all_cores_s", str(told["why_not_all"]), "see dmesg for what ended it")
     yield clock(clocks.loaded_mhz, setting.root)
 
 
@@ -96,10 +103,12 @@ def _pictures_of(setting: Setting) -> list[str]:
 
 
 class _Clocks:
-    """Reads the clock twice a second from `begin` to `end`."""
+    """Reads the clocks of the cores that have work, twice a second from `begin` to `end`."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, cores: Collection[int], working: int) -> None:
         self._root = root
+        self._cores = cores
+        self._working = working
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         self._seen: list[float] = []
@@ -119,6 +128,6 @@ class _Clocks:
 
     def _read(self) -> None:
         while not self._over.wait(0.5):
-            mhz = mean_mhz(self._root)
+            mhz = working_mhz(self._cores, self._working, self._root)
             if mhz is not None:
                 self._seen.append(mhz)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import statistics
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from advisor.core import format as fmt
-from advisor.core.triage import Band, TriageGap
-from advisor.triage.found import Found, Item, Remedy, Setting, fact, judged, unproved
+from advisor.core.triage import DATA_PLACE, Band, TriageGap
+from advisor.triage.found import Found, Item, Setting, fact, judged, unproved
 from advisor.triage.load import Stretch, Watch
+from advisor.triage.place import Place, place_of
 from advisor.triage.processor import cores_allowed
 from advisor.triage.reading import (
     Pass,
@@ -21,13 +20,13 @@ from advisor.triage.reading import (
     list_files,
     read_in_a_row,
     read_many,
+    read_warm,
+    some_of,
     sync_seconds,
     write_file,
     write_many,
 )
-from probes.host.disk import Mount, mount_of
-from probes.host.io_limits import IoLimitsProbe
-from probes.host.target import Target
+from rules.cpu001_a_cpu_quota_throttles_the_job import RULE as QUOTA
 
 # What the plainest SSD volume of a cloud delivers without paying extra, AWS gp3: 125 MB/s and 3,000 operations a second.
 VOLUME_MB_PER_S, VOLUME_READS_PER_S, _KEPT = 125.0, 3000.0, 0.75
@@ -41,9 +40,8 @@ PICTURE_BYTES = 112 << 10  # ImageNet's mean
 _ROW_LEAST_BYTES = 16 << 20
 _OTHERS_SHARE = 0.25  # of what we moved ourselves: more of it by others, and the rate is not the disk's
 _OTHERS_IDLE_MB_PER_S = 5.0
+_AGAIN = ": measure again when the disk is idle"
 _CACHED_SHARE = 0.1  # out of the page cache makes a rate a tenth too good
-_IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
-_VOLUME_MODELS = ("elastic block", "card-pd", "virtual", "qemu", "vmware", "msft", "persistent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,53 +54,18 @@ class Amounts:
     read_bytes: int
 
 
-# Together less than 2 GB written and read: pictures are written once and read four times.
+# Together less than 2 GB written and read: pictures are written once and read three times.
 QUICK = Amounts(256 << 20, 400, 3.0, 512 << 20)
 FULL = Amounts(512 << 20, 1000, 10.0, 512 << 20)
 LARGE = Amounts(4 << 30, 4000, 30.0, 4 << 30)  # beyond what a volume does in a burst; asked for first
 LARGE_WORDS = "writes 4.7 GB to its scratch folder and reads 6 GB"
+_PICTURES_BYTES = (
+    340_000_000  # read three times, beside all else below 2 GB; of pictures larger than ImageNet's fewer are read
+)
 
 
 def amounts(setting: Setting) -> Amounts:
     return LARGE if setting.large else FULL if setting.full else QUICK
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A folder, what it lies on, and the tightest limit that a control group of ours sets there."""
-
-    folder: Path
-    mount: Mount | None
-    limits: dict[str, float]
-
-    @property
-    def remedy(self) -> Remedy:
-        """A local disk is the machine's; a volume has a class that can be changed, and data another place to lie."""
-        model = self.mount.model.lower() if self.mount else ""
-        local = self.mount is not None and not self.mount.network and (self.mount.disk or "").startswith("nvme")
-        volume = not model or any(word in model for word in _VOLUME_MODELS)
-        return "hand-back" if local and not volume and not self.limits else "fix"
-
-    @property
-    def in_memory(self) -> bool:
-        return self.mount is not None and self.mount.fs_type in _IN_MEMORY
-
-    @property
-    def words(self) -> str:
-        if self.mount is None:
-            return str(self.folder)
-        on = " on ".join(part for part in (self.mount.fs_type, self.mount.device, self.mount.model) if part)
-        return f"{self.folder} ({on})"
-
-    @property
-    def advice(self) -> str:
-        if self.limits:
-            return (
-                "a control group of ours limits reading (docker --device-read-bps, io.max): raise or remove that limit"
-            )
-        if self.remedy == "hand-back":
-            return "it is the machine's own disk"
-        return "another class of volume, a local NVMe disk, or the data in shards"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +80,7 @@ class Trial:
 
 def disks(setting: Setting, watch: Watch, idle: Stretch) -> Iterator[Item]:
     place = place_of(setting.data or setting.scratch, setting.root)
-    yield fact("disk.data", place.words)
+    yield fact(DATA_PLACE, place.words)
     yield from _limit(place)
     if setting.data is not None and place.in_memory:
         why = f"{place.words} lies in memory: no disk is read for it"
@@ -125,17 +88,6 @@ def disks(setting: Setting, watch: Watch, idle: Stretch) -> Iterator[Item]:
     elif setting.data is not None:
         yield from _reads(setting.data, Trial(place, amounts(setting), watch, idle))
     yield from _writes(setting, Trial(place_of(setting.scratch, setting.root), amounts(setting), watch, idle))
-
-
-def place_of(folder: Path, root: Path = Path("/")) -> Place:
-    mount = mount_of(folder, root)
-    disks = {disk for disk in (mount.disk, *mount.below) if disk} if mount else set()
-    reading = IoLimitsProbe(root).sample(time.monotonic_ns(), (Target(os.getpid(), "other"),))
-    found: dict[str, float] = {}
-    for sample in reading.samples:
-        if sample.scope.removeprefix("disk:") in disks:
-            found[sample.metric] = min(sample.value, found.get(sample.metric, sample.value))
-    return Place(folder, mount, found)
 
 
 def _limit(place: Place) -> Iterator[Item]:
@@ -171,7 +123,8 @@ def _reads(folder: Path, trial: Trial) -> Iterator[Item]:
             "disk.small_reads_per_s", f"{folder} holds no files of a picture's size", "shards are read in a row"
         )
         return
-    pictures = listing.small[:: max(1, len(listing.small) // trial.most.pictures)][: trial.most.pictures]
+    room = max(_PICTURES_BYTES, trial.most.pictures * PICTURE_BYTES)
+    pictures = some_of(listing.small, most_files=trial.most.pictures, most_bytes=room)
     sizes = [size for _, size in pictures]
     yield from _pictures([path for path, _ in pictures], statistics.fmean(sizes), trial)
 
@@ -202,8 +155,8 @@ def _writes(setting: Setting, trial: Trial) -> Iterator[Item]:
     if setting.data is None:
         yield from _row(file, trial)
         names = [setting.scratch / f"{number:05}" for number in range(pictures)]
-        write_many(names, PICTURE_BYTES)
-        yield from _pictures(names, PICTURE_BYTES, trial)
+        there = write_many(names, PICTURE_BYTES, seconds=most.seconds)
+        yield from _pictures(there, PICTURE_BYTES, trial)
 
 
 def _row(file: Path, trial: Trial) -> Iterator[Item]:
@@ -221,7 +174,8 @@ def _row(file: Path, trial: Trial) -> Iterator[Item]:
         hint=hint,
         why=f"reads {fmt.number(one.mb_per_s)} MB/s in a row from {hint}",
     )
-    yield _proved(found, one, others)
+    yield _proved(found, one, others, place)
+    yield fact("disk.sequential_warm_mb_per_s", read_warm(file).mb_per_s, "MB/s", hint="out of the page cache")
 
 
 def _pictures(paths: list[Path], mean_bytes: float, trial: Trial) -> Iterator[Item]:
@@ -245,7 +199,7 @@ def _pictures(paths: list[Path], mean_bytes: float, trial: Trial) -> Iterator[It
         hint=hint,
         why=f"reads {fmt.number(cold.files_per_s)} small files/s from {hint}",
     )
-    yield _proved(found, cold, others)
+    yield _proved(found, cold, others, place)
     filled = read_many(paths, way="warm", threads=threads, seconds=most.seconds)
     if filled.files < len(paths):
         return  # too slow to bring all of them into the page cache
@@ -254,28 +208,33 @@ def _pictures(paths: list[Path], mean_bytes: float, trial: Trial) -> Iterator[It
 
 
 def _timed(trial: Trial, read: Callable[[], Pass]) -> tuple[Pass, str]:
-    """The pass, and who else used the disk meanwhile, in words; empty: nobody worth a word."""
+    """The pass, and what made it slower than the disk is, in words; empty: nothing worth a word."""
     before = trial.watch.now()
     one = read()
     stretch = trial.watch.since(before)
+    held = stretch.throttled_share
+    if held is not None and held > QUOTA.thresholds["periods"].value:
+        return one, f"a CPU quota stopped us in {fmt.share(held)} of its periods meanwhile: measure again without it"
     disk = trial.place.mount.disk if trial.place.mount else None
     if disk is None:
         return one, ""
     beside = stretch.disk_bytes([disk]) - one.read_bytes
     resting = trial.idle.disk_bytes([disk]) / 1e6 / trial.idle.seconds
     if resting >= _OTHERS_IDLE_MB_PER_S:
-        return one, f"others moved {fmt.number(resting)} MB/s on {disk} while we did nothing"
+        return one, f"others moved {fmt.number(resting)} MB/s on {disk} while we did nothing{_AGAIN}"
     if beside >= _OTHERS_SHARE * max(one.read_bytes, 1) and beside / 1e6 / stretch.seconds >= _OTHERS_IDLE_MB_PER_S:
-        return one, f"others moved {fmt.bytes_(beside)} on {disk} beside our {fmt.bytes_(one.read_bytes)}"
+        return one, f"others moved {fmt.bytes_(beside)} on {disk} beside our {fmt.bytes_(one.read_bytes)}{_AGAIN}"
     return one, ""
 
 
-def _proved(found: Found, one: Pass, others: str) -> Found:
+def _proved(found: Found, one: Pass, others: str, place: Place) -> Found:
     """A slow disk that others used meanwhile, and a fast one that was the page cache, prove nothing."""
     if found.check.state != "ok":
-        return unproved(found, f"{others}: measure again when the disk is idle") if others else found
+        return unproved(found, others) if others else found
     if one.way != "around" and (one.cached_share is None or one.cached_share > _CACHED_SHARE):
         return unproved(found, f"{_how(one)}: this says little about the disk")
+    if place.caches:
+        return unproved(found, f"{place.words} may answer out of a cache of its own: this says little about the disk")
     return replace(found, check=replace(found.check, hint=others)) if others else found
 
 

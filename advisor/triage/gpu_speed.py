@@ -38,7 +38,7 @@ def measure(setting: Setting, devices: Sequence[GpuDevice]) -> list[Result | Tri
     base_s, each_s = _TIMEOUTS_S[setting.full]
     ended = run_child(
         setting.python,
-        "cuda",
+        "on_gpus",
         asked,
         timeout_s=base_s + each_s * len(devices),
         scratch=setting.scratch,

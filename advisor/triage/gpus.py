@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from advisor.core.triage import TriageGap
-from advisor.instances import match
+from advisor.instances import Link, match
 from advisor.triage.found import Found, Item, Setting, fact, unproved
 from advisor.triage.gpu_driver import DriverReader
 from advisor.triage.gpu_health import health
 from advisor.triage.gpu_speed import Result, measure, speeds
 from advisor.triage.instance import gpu_count
 from advisor.triage.load import Watch
-from probes.host.gpu_devices import GpuDevice
+from probes.host.gpu_devices import GpuDevice, GpuPath
 from probes.host.topology import host_facts
 
 
@@ -30,7 +30,7 @@ def gpus(setting: Setting, watch: Watch) -> Iterator[Item]:
     known = setting.named.instance if setting.named else None
     yield gpu_count(devices, known)
     if known is None:
-        yield from _instance(devices, setting)
+        yield from _instance(devices, link_of(reader.paths()), setting)
     results: list[Result | TriageGap] = []
     reader.begin()
     finished = False
@@ -59,7 +59,12 @@ def beside_strangers(measured: Iterable[Item], states: Iterable[Item]) -> Iterat
             yield item
 
 
-def _instance(devices: tuple[GpuDevice, ...], setting: Setting) -> Iterator[Item]:
+def link_of(paths: Iterable[GpuPath]) -> Link | None:
+    """What is seen for sure: a virtual machine may hide NVLink, and shows none that is not there."""
+    return "nvlink" if any(path.path.startswith("NV") for path in paths) else None
+
+
+def _instance(devices: tuple[GpuDevice, ...], link: Link | None, setting: Setting) -> Iterator[Item]:
     """What is sold under a name, as far as what is seen tells it."""
     if len({device.name for device in devices}) != 1:
         return
@@ -70,6 +75,7 @@ def _instance(devices: tuple[GpuDevice, ...], setting: Setting) -> Iterator[Item
         devices[0].name,
         len(devices),
         gpu_memory_gib=memory / (1 << 30) if memory else None,
+        link=link,
         vcpus=told["threads"],
         memory_gib=host / (1 << 30) if host else None,
     )

@@ -18,7 +18,8 @@ def links(root: Path = Path("/")) -> Iterator[Item]:
     """The fastest card counts: it is the one that ranks on other nodes would be reached by."""
     reading = NetworkProbe(root).sample(time.monotonic_ns(), ())
     speeds = {s.scope.removeprefix("net:"): s.value for s in reading.samples if s.metric == "net.speed_mbps"}
-    cards = {name: mbps for name, mbps in speeds.items() if not name.startswith(_VIRTUAL)}
+    # a container's end of a link to its host has no device, and claims 10 Gbit/s whatever the host has
+    cards = {n: mbps for n, mbps in speeds.items() if not n.startswith(_VIRTUAL) and _has_device(n, root)}
     infiniband = [rate for port in sorted(root.glob("sys/class/infiniband/*/ports/*/rate")) if (rate := _gbit(port))]
     if not cards and not infiniband:
         known = [gap for gap in reading.gaps if gap.metric == "net.speed_mbps"]
@@ -34,6 +35,10 @@ def links(root: Path = Path("/")) -> Iterator[Item]:
         SEVERAL_NODES_MBPS / 1e3, None, "rule COM009: below 25 Gbit/s several nodes train slower than their sum"
     )
     yield judged("network.link_gbit_per_s", best, "Gbit/s", band, hint=hint)
+
+
+def _has_device(name: str, root: Path) -> bool:
+    return (root / f"sys/class/net/{name}/device").exists()
 
 
 def _gbit(rate: Path) -> float | None:

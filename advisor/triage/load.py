@@ -62,10 +62,12 @@ class Stretch:
 
     @property
     def steal_share(self) -> float | None:
+        """Of the time that somebody here wanted: a core that rests has nothing stolen, and most of ours rest most of the time."""
         grown = self._grown()
-        if grown is None or sum(grown) <= 0:
+        if grown is None:
             return None
-        return grown[_STEAL] / sum(grown)
+        wanted = sum(grown) - grown[_IDLE] - grown[_IOWAIT]
+        return grown[_STEAL] / wanted if wanted > 0 else None
 
     @property
     def throttled_share(self) -> float | None:

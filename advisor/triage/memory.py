@@ -86,6 +86,10 @@ def speed(setting: Setting, watch: Watch) -> Iterator[Item]:
         )
         return
     alone = _copy_gb_per_s(1, _SECONDS, ARRAY_BYTES)
+    if alone is None:
+        hint = "a limit on address space (ulimit -v) or on memory refused them"
+        yield TriageGap("memory.copy_gb_per_s", f"no room for arrays of {fmt.bytes_(ARRAY_BYTES)}", hint)
+        return
     hint = f"copying memory takes {1 / max(alone, 1e-9):.2g} s a GB on one core: a neighbour on the socket, or a machine of a lesser kind"
     yield judged(
         "memory.copy_gb_per_s",
@@ -104,23 +108,27 @@ def speed(setting: Setting, watch: Watch) -> Iterator[Item]:
         yield fact("memory.copy_all_cores_gb_per_s", together, "GB/s", hint=hint)
 
 
-def _copy_gb_per_s(threads: int, seconds: float, array_bytes: int) -> float:
+def _copy_gb_per_s(threads: int, seconds: float, array_bytes: int) -> float | None:
+    """None where a thread could not have its arrays."""
     rates: list[float] = []
     workers = [threading.Thread(target=_copy, args=(seconds, array_bytes, rates)) for _ in range(threads)]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join()
-    return sum(rates)
+    return sum(rates) if len(rates) == threads else None
 
 
 def _copy(seconds: float, array_bytes: int, rates: list[float]) -> None:
-    source = np.ones(array_bytes // 8)
-    target = np.zeros_like(source)  # and one copy that is not counted: its pages come into being by it
+    try:
+        source = np.ones(array_bytes // 8)
+        target = np.zeros_like(source)  # and one copy that is not counted: its pages come into being by it
+    except MemoryError:
+        return
     np.copyto(target, source)
     began, cpu_began = time.monotonic(), time.thread_time()
     copied = 0
-    while time.monotonic() - began < seconds:
+    while not copied or time.monotonic() - began < seconds:
         np.copyto(target, source)
         copied += 2 * array_bytes
     rates.append(copied / 1e9 / max(time.thread_time() - cpu_began, 1e-9))

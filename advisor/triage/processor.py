@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +94,7 @@ def load(stretches: Sequence[Stretch], watch: Watch, idle: Stretch) -> Iterator[
         yield TriageGap("cpu.steal_share", "/proc/stat does not show it", "some containers hide it: ask on the host")
     else:
         limit = STEAL.thresholds["steal"]
-        taken = f"the hypervisor gave {fmt.share(steal)} of our CPU time to somebody else"
+        taken = f"the hypervisor gave {fmt.share(steal)} of the CPU time that was wanted here to somebody else"
         hint = f"{taken}: another instance type (dedicated cores) or another host"
         band = Band(None, limit.value, f"rule CPU002: {limit.why}")
         yield judged("cpu.steal_share", steal, "share", band, remedy="hand-back", strict=True, hint=hint, why=hint)
@@ -157,8 +157,36 @@ def nominal_mhz(root: Path = Path("/")) -> float | None:
     return 1e3 * float(named[1]) if named else None
 
 
+def working_mhz(cores: Collection[int], working: int, root: Path = Path("/")) -> float | None:
+    """Mean clock of as many of our cores as have work, the fastest ones: idle ones rest at a lower clock, and others' cores are not ours.
+
+    None where only /proc/cpuinfo tells it and a hypervisor writes that: there it is the nominal clock, whatever the cores do.
+    """
+    clocks = [_by_cpufreq(core, root) for core in cores]
+    known = [mhz for mhz in clocks if mhz is not None]
+    told = {} if known or host_facts(root)["hypervisor"] else _by_cpuinfo(read_text(root / "proc/cpuinfo") or "")
+    fastest = sorted(known or [told[core] for core in cores if core in told], reverse=True)[: max(1, working)]
+    return sum(fastest) / len(fastest) if fastest else None
+
+
+def _by_cpufreq(core: int, root: Path) -> float | None:
+    khz = read_text(root / f"sys/devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq")
+    return int(khz) / 1e3 if khz and khz.isdigit() else None
+
+
+def _by_cpuinfo(text: str) -> dict[int, float]:
+    found, core = {}, -1
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "processor" and value.strip().isdigit():
+            core = int(value)
+        elif name.strip() == "cpu MHz":
+            found[core] = float(value)
+    return found
+
+
 def clock(loaded_mhz: float | None, root: Path = Path("/")) -> Item:
-    """The clock while all allowed cores had work."""
+    """The clock of the cores that had work, while as many had as we may use."""
     nominal = nominal_mhz(root)
     if loaded_mhz is None or nominal is None:
         missing = "the clock" if loaded_mhz is None else "the base clock"
@@ -167,5 +195,5 @@ def clock(loaded_mhz: float | None, root: Path = Path("/")) -> Item:
     band = Band(
         _BASE_CLOCK_SHARE * nominal, None, f"the base clock of {nominal:.0f} MHz is promised for all cores under load"
     )
-    hint = f"{loaded_mhz:.0f} MHz with all our cores busy: heat, a power limit, or a governor that saves power"
+    hint = f"{loaded_mhz:.0f} MHz with our cores busy: heat, a power limit, or a governor that saves power"
     return judged("cpu.clock_mhz", loaded_mhz, "MHz", band, remedy="hand-back", needs_cores=True, hint=hint, why=hint)

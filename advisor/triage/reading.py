@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import mmap
 import os
 import random
@@ -18,7 +19,9 @@ BLOCK_BYTES = 1 << 20
 SMALL_LEAST_BYTES, SMALL_MOST_BYTES = 4 << 10, 2 << 20  # pictures; what is larger is a shard and read in a row
 _PROBES = 64  # places at which a file is asked whether it lies in the page cache
 _LISTED_MOST, _LISTING_S = 20_000, 3.0
+_WARM_S, _WARM_BYTES = 1.0, 64 << 20
 _SYNCERS = 16
+_FIRST_PIECE_BYTES = 4 << 20  # of what is written; each further one is as large as all before it
 
 
 # Around the page cache; out of the file system after the file was dropped from it; warm: out of it.
@@ -67,6 +70,13 @@ def list_files(folder: Path) -> Listing:
     return Listing(tuple(small), largest)
 
 
+def some_of(small: Sequence[tuple[Path, int]], *, most_files: int, most_bytes: int) -> list[tuple[Path, int]]:
+    """From all over the data set: those that lie beside each other are often on one piece of a disk."""
+    spread = small[:: max(1, len(small) // most_files)][:most_files]
+    totals = itertools.accumulate(size for _, size in spread)
+    return [one for one, total in zip(spread, totals, strict=True) if total <= most_bytes]
+
+
 def _files(folder: Path) -> Iterator[tuple[Path, int]]:
     for directory, folders, names in os.walk(folder):
         folders.sort()
@@ -109,18 +119,25 @@ def read_in_a_row(path: Path, *, way: Way, seconds: float, most_bytes: int) -> P
         return Pass(total, time.perf_counter() - began, 1, way, cached)
 
 
+def read_warm(path: Path) -> Pass:
+    """Out of the page cache, what can be brought there in a short time. Raises OSError."""
+    there = read_in_a_row(path, way="warm", seconds=_WARM_S, most_bytes=_WARM_BYTES)
+    return read_in_a_row(path, way="warm", seconds=_WARM_S, most_bytes=there.read_bytes)
+
+
 def read_many(paths: Sequence[Path], *, way: Way, threads: int, seconds: float) -> Pass:
-    """Whole files in random order, by several threads at once as loader workers do."""
+    """Whole files in random order, by several threads at once as loader workers do. Whoever is interrupted leaves none of them reading."""
     order = list(paths)
     random.Random(0).shuffle(order)
     waiting = iter(order)
     lock = threading.Lock()
     done: list[tuple[int, float | None]] = []
+    over = threading.Event()
     until = time.perf_counter() + seconds
 
     def reader() -> None:
         with mmap.mmap(-1, BLOCK_BYTES) as buffer:
-            while time.perf_counter() < until:
+            while time.perf_counter() < until and not over.is_set():
                 with lock:
                     path = next(waiting, None)
                 if path is None:
@@ -130,10 +147,13 @@ def read_many(paths: Sequence[Path], *, way: Way, threads: int, seconds: float) 
 
     workers = [threading.Thread(target=reader) for _ in range(threads)]
     began = time.perf_counter()
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    try:
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    finally:
+        over.set()
     took = time.perf_counter() - began
     shares = [share for _, share in done if share is not None]
     cached = sum(shares) / len(shares) if shares else None
@@ -181,29 +201,41 @@ def cached_share(fd: int, size: int) -> float | None:
 
 
 def write_file(path: Path, *, most_bytes: int, seconds: float) -> Pass:
-    """Writes until it is so large or so much time has gone, and waits until all of it is on the disk. Raises OSError."""
+    """Writes until it is so large or so much time has gone, and waits until all of it is on the disk. Raises OSError.
+
+    In pieces, each as large as all before it, each waited for: memory takes at once what a throttled volume needs minutes for.
+    """
     block = os.urandom(BLOCK_BYTES)  # zeros and repeated blocks are free on some volumes
     began, total = time.perf_counter(), 0
     with path.open("wb", buffering=0) as file:
         while total < most_bytes and time.perf_counter() - began < seconds:
-            total += file.write(total.to_bytes(8, "little") + block[8:])
-        os.fsync(file.fileno())
+            until = min(most_bytes, max(_FIRST_PIECE_BYTES, 2 * total))
+            while total < until and time.perf_counter() - began < seconds:
+                total += file.write(total.to_bytes(8, "little") + block[8:])
+            os.fsync(file.fileno())
         took = time.perf_counter() - began
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     return Pass(total, took, 1, "warm")
 
 
-def write_many(paths: Sequence[Path], size: int) -> None:
-    """Small files, all of them on the disk in the end; synced together, because one after the other each would wait. Raises OSError."""
-    for number, path in enumerate(paths):
-        path.write_bytes(number.to_bytes(8, "little") + os.urandom(size - 8))
+def write_many(paths: Sequence[Path], size: int, *, seconds: float) -> list[Path]:
+    """Small files on the disk, as many of them as so much time allows; several at once, because one by one each would wait.
+
+    Raises OSError.
+    """
+    until = time.perf_counter() + seconds
+
+    def write(path: Path) -> bool:
+        if time.perf_counter() >= until:
+            return False
+        with path.open("wb") as file:
+            file.write(os.urandom(size))
+            file.flush()
+            os.fsync(file.fileno())
+        return True
+
     with ThreadPoolExecutor(_SYNCERS) as pool:
-        list(pool.map(_sync, paths))
-
-
-def _sync(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
+        return [path for path, there in zip(paths, pool.map(write, paths), strict=True) if there]
 
 
 def sync_seconds(path: Path, times: int, *, seconds: float) -> list[float]:

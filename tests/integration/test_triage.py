@@ -72,7 +72,7 @@ def test_the_program_for_gpus_runs_to_its_end_where_there_is_none(tmp_path: Path
         "scratch": str(tmp_path),
         "reduced_bytes": [],
     }
-    program = ROOT / "advisor" / "triage" / "children" / "cuda.py"
+    program = ROOT / "advisor" / "triage" / "children" / "on_gpus.py"
     done = subprocess.run(
         [sys.executable, str(program), json.dumps(asked)], capture_output=True, text=True, timeout=120, check=False
     )

@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from probe_trees import V2_MOUNTS, write_tree
 
 from advisor.core.triage import Band, TriageGap
 from advisor.triage import disk, reading
-from advisor.triage.disk import Amounts, Place, Trial
+from advisor.triage.disk import Amounts, Trial
 from advisor.triage.found import Found, Setting, judged
 from advisor.triage.load import Moment, Stretch, Watch
-from advisor.triage.reading import Pass, Way, cached_share, cold_way, list_files, read_in_a_row, read_many, write_file
+from advisor.triage.place import Place, place_of
+from advisor.triage.reading import (
+    Pass,
+    Way,
+    cached_share,
+    cold_way,
+    list_files,
+    read_in_a_row,
+    read_many,
+    some_of,
+    write_file,
+    write_many,
+)
 from probes.host.disk import Mount
 
 TINY = Amounts(2 << 20, 8, 1.0, 4 << 20)
@@ -66,6 +82,20 @@ def test_a_row_ends_by_bytes_or_with_the_file(tmp_path: Path) -> None:
         assert read_in_a_row(path, way=way, seconds=10.0, most_bytes=3 << 20).read_bytes == 3 << 20
 
 
+def test_what_is_read_warm_was_read_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (path,) = files(tmp_path, 1, 3 << 20)
+    asked: list[int] = []
+    real = read_in_a_row
+
+    def seen(path: Path, *, way: Way, seconds: float, most_bytes: int) -> Pass:
+        asked.append(most_bytes)
+        return real(path, way=way, seconds=seconds, most_bytes=min(most_bytes, 1 << 20))
+
+    monkeypatch.setattr(reading, "read_in_a_row", seen)
+    assert reading.read_warm(path).read_bytes == 1 << 20
+    assert asked == [reading._WARM_BYTES, 1 << 20]
+
+
 def test_writing_stops_by_bytes(tmp_path: Path) -> None:
     done = write_file(tmp_path / "x", most_bytes=2 << 20, seconds=10.0)
     assert done.read_bytes == (tmp_path / "x").stat().st_size == 2 << 20
@@ -73,8 +103,65 @@ def test_writing_stops_by_bytes(tmp_path: Path) -> None:
 
 def test_many_small_files_are_written_whole(tmp_path: Path) -> None:
     paths = [tmp_path / str(number) for number in range(40)]
-    reading.write_many(paths, 5000)
+    assert write_many(paths, 5000, seconds=60.0) == paths
     assert {path.stat().st_size for path in paths} == {5000} and len({path.read_bytes() for path in paths}) == 40
+
+
+class SlowClock:
+    """Time passes only while something is waited for until it is on a disk of so many bytes a second."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, bytes_per_s: float) -> None:
+        self.now_s, self._rate = 100.0, bytes_per_s
+        self._there: dict[int, int] = {}
+        self._lock = threading.Lock()
+        monkeypatch.setattr(reading, "time", SimpleNamespace(perf_counter=lambda: self.now_s))
+        monkeypatch.setattr(os, "fsync", self._sync)
+
+    def _sync(self, fd: int) -> None:
+        told = os.fstat(fd)
+        with self._lock:
+            self.now_s += (told.st_size - self._there.get(told.st_ino, 0)) / self._rate
+            self._there[told.st_ino] = told.st_size
+
+
+def test_a_volume_that_is_throttled_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory takes 256 MB at once; at 1 MB/s they are on the disk four minutes later."""
+    SlowClock(monkeypatch, 1e6)
+    done = write_file(tmp_path / "x", most_bytes=256 << 20, seconds=3.0)
+    assert done.mb_per_s == pytest.approx(1.0) and done.seconds < 10.0
+
+
+def test_as_many_small_files_are_written_as_time_allows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    SlowClock(monkeypatch, 1e6)
+    paths = [tmp_path / str(number) for number in range(400)]
+    there = write_many(paths, 100_000, seconds=3.0)
+    assert 10 <= len(there) <= 60 and {path.stat().st_size for path in there} == {100_000}
+
+
+def test_whoever_is_interrupted_leaves_nobody_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(thread: threading.Thread) -> None:
+        readers.append(thread)
+        raise KeyboardInterrupt
+
+    readers: list[threading.Thread] = []
+    waited_for = threading.Thread.join
+    monkeypatch.setattr(reading, "_read_whole", lambda *given: time.sleep(0.01))
+    monkeypatch.setattr(threading.Thread, "join", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        read_many([tmp_path] * 100_000, way="warm", threads=2, seconds=600.0)
+    waited_for(readers[0], 30.0)
+    assert not readers[0].is_alive()
+
+
+@pytest.mark.parametrize(("size", "taken"), [(100_000, 400), (2 << 20, 162)])
+def test_of_large_pictures_fewer_are_read(size: int, taken: int) -> None:
+    """Nobody was asked for more than 2 GB, and each is read three times."""
+    small = [(Path(str(number)), size) for number in range(5000)]
+    found = some_of(small, most_files=disk.QUICK.pictures, most_bytes=disk._PICTURES_BYTES)
+    assert len(found) == taken and 3 * sum(bytes_ for _, bytes_ in found) < 1.1e9
+    assert len({number for number, _ in found}) == taken
 
 
 def test_the_page_cache_is_asked(tmp_path: Path) -> None:
@@ -127,7 +214,7 @@ def test_a_limit_that_a_control_group_sets_is_read(tmp_path: Path, mb_per_s: int
     (root / "sys/dev/block/7:0").symlink_to("../../devices/loop0")
     (root / "sys/class/block").mkdir(parents=True)
     (root / "sys/class/block/loop0").symlink_to("../../devices/loop0")
-    found = list(disk._limit(disk.place_of(Path("/data"), root)))
+    found = list(disk._limit(place_of(Path("/data"), root)))
     assert [one.check.state for one in found if isinstance(one, Found)] == [state]
     assert found[0].remedy == "fix"  # type: ignore[union-attr]
 
@@ -160,8 +247,20 @@ def test_others_on_the_disk_make_a_low_number_unknown(
     _, others = disk._timed(Trial(place(tmp_path), TINY, watch, idle), lambda: one)
     assert bool(others) == busy
     slow = judged("x", 33.0, "MB/s", Band(100.0, None), remedy="hand-back", hint="slow", why="slow")
-    found = disk._proved(slow, one, others)
+    found = disk._proved(slow, one, others, place(tmp_path))
     assert found.check.state == ("unknown" if busy else "bad")
+
+
+@pytest.mark.parametrize(("stopped", "state"), [(1.0, "bad"), (30.0, "unknown")])
+def test_a_quota_that_stopped_us_makes_a_low_number_unknown(tmp_path: Path, stopped: float, state: str) -> None:
+    idle = Stretch(moment(0.0, {}), moment(10.0, {}))
+    first = replace(moment(10.0, {}), periods=0.0, throttled_periods=0.0)
+    watch = Played(first, replace(moment(13.0, {}), periods=30.0, throttled_periods=stopped))
+    one = Pass(100_000_000, 3.0, 1, "around")
+    where = place(tmp_path)
+    _, why = disk._timed(Trial(where, TINY, watch, idle), lambda: one)
+    slow = judged("x", 33.0, "MB/s", Band(100.0, None), remedy="hand-back", hint="slow", why="slow")
+    assert disk._proved(slow, one, why, where).check.state == state
 
 
 @pytest.mark.parametrize(
@@ -173,11 +272,22 @@ def test_others_on_the_disk_make_a_low_number_unknown(
         (Pass(1, 1.0, 1, "dropped", None), "unknown"),
     ],
 )
-def test_what_came_out_of_the_page_cache_says_nothing_good_of_the_disk(one: Pass, state: str) -> None:
+def test_what_came_out_of_the_page_cache_says_nothing_good_of_the_disk(tmp_path: Path, one: Pass, state: str) -> None:
     fast = judged("x", 5000.0, "MB/s", Band(100.0, None), remedy="fix", hint="slow", why="slow")
-    assert disk._proved(fast, one, "").check.state == state
+    assert disk._proved(fast, one, "", place(tmp_path)).check.state == state
     slow = judged("x", 3.0, "MB/s", Band(100.0, None), remedy="fix", hint="slow", why="slow")
-    assert disk._proved(slow, one, "").check.state == "bad"
+    assert disk._proved(slow, one, "", place(tmp_path)).check.state == "bad"
+
+
+@pytest.mark.parametrize(
+    ("fs_type", "state"), [("ext4", "ok"), ("nfs4", "ok"), ("zfs", "unknown"), ("fuse.gcsfuse", "unknown")]
+)
+def test_nor_does_what_came_out_of_a_cache_of_the_file_system(tmp_path: Path, fs_type: str, state: str) -> None:
+    around, where = Pass(1, 1.0, 1, "around"), place(tmp_path, fs_type=fs_type)
+    fast = judged("x", 5000.0, "MB/s", Band(100.0, None), remedy="fix", hint="slow", why="slow")
+    assert disk._proved(fast, around, "", where).check.state == state
+    slow = judged("x", 3.0, "MB/s", Band(100.0, None), remedy="fix", hint="slow", why="slow")
+    assert disk._proved(slow, around, "", where).check.state == "bad"
 
 
 def test_data_is_read_and_never_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

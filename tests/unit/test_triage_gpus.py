@@ -14,9 +14,10 @@ import pytest
 
 from advisor.core.triage import TriageGap
 from advisor.triage.found import Found, Setting
-from advisor.triage.gpus import gpus
+from advisor.triage.gpus import gpus, link_of
 from advisor.triage.load import Watch
 from advisor.triage.runner import conclude
+from probes.host.gpu_devices import GpuPath
 from samples.gpus import machines
 
 # Readings a second apart, without waiting for the seconds. A driver library reads its script once: each machine gets a fork.
@@ -174,6 +175,12 @@ def test_what_may_not_be_asked_is_unknown_and_a_gap(machine: Callable[..., Answe
     states = {c["name"]: c["state"] for c in answer["triage"]["checks"]}
     assert states["gpu.0.errors"] == "unknown"
     assert [gap for gap in answer["triage"]["gaps"] if "xids" in gap["name"]]
+
+
+def test_only_a_link_that_is_seen_tells_an_instance() -> None:
+    """Virtual machines hide how their GPUs are joined."""
+    assert link_of([GpuPath(0, 1, "SYS", "ok"), GpuPath(0, 2, "NV12", "ok")]) == "nvlink"
+    assert link_of([GpuPath(0, 1, "SYS", "ok")]) is None and link_of([]) is None
 
 
 def test_no_driver_is_one_gap(tmp_path: Path) -> None:

@@ -157,7 +157,9 @@ def test_who_runs_only_when_nobody_else_wants_to_is_told_by_its_process(tmp_path
 
 
 def test_steal_and_throttling_are_shares() -> None:
-    assert stretch(user=10.0, steal=4.0).steal_share == pytest.approx(0.1)
+    assert stretch(user=36.0, steal=4.0).steal_share == pytest.approx(0.1)
+    assert stretch(user=3.6, steal=0.4).steal_share == pytest.approx(0.1)  # nobody takes what nobody wants
+    assert stretch().steal_share is None
     first, last = moment(0.0, periods=100.0, throttled_periods=10.0), moment(1.0, periods=110.0, throttled_periods=15.0)
     assert Stretch(first, last).throttled_share == pytest.approx(0.5)
     assert Stretch(first, first).throttled_share is None
@@ -190,9 +192,10 @@ def test_a_machine_that_others_use_is_to_be_freed_and_not_handed_back(tmp_path: 
 
 def test_stolen_time_is_the_owners(tmp_path: Path) -> None:
     watch = v1(tmp_path, -1)
-    stolen = loaded(watch, stretch(user=10.0, steal=2.1))["cpu.steal_share"]
+    stolen = loaded(watch, stretch(user=37.9, steal=2.1))["cpu.steal_share"]
     assert isinstance(stolen, Found) and stolen.remedy == "hand-back" and stolen.check.state == "bad"
-    assert check_of(loaded(watch, stretch(user=10.0, steal=1.9))["cpu.steal_share"]).state == "ok"
+    assert check_of(loaded(watch, stretch(user=38.1, steal=1.9))["cpu.steal_share"]).state == "ok"
+    assert check_of(loaded(watch, stretch(user=10.0, steal=1.9))["cpu.steal_share"]).state == "bad"
     assert "CPU002" in stolen.check.expected.source
 
 
@@ -239,15 +242,42 @@ def test_the_clock_is_held_against_the_base_clock(tmp_path: Path) -> None:
     assert isinstance(processor.clock(None, tmp_path), TriageGap)
 
 
+def test_the_clock_is_that_of_the_cores_that_have_work(tmp_path: Path) -> None:
+    """Four cores of eight are ours, and a quota lets two of them work: the others rest, and are no sign of heat."""
+    resting = {f"sys/devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq": "800000\n" for core in range(8)}
+    busy = {f"sys/devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq": "3000000\n" for core in (1, 3)}
+    root = write_tree(tmp_path / "a", {**resting, **busy})
+    assert processor.working_mhz(range(4), 2, root) == 3000.0
+    assert processor.working_mhz(range(4), 4, root) == 1900.0
+    rows = "".join(f"processor\t: {core}\ncpu MHz\t\t: {mhz}\n\n" for core, mhz in enumerate((800.0, 2900.0)))
+    assert processor.working_mhz((0, 1), 1, write_tree(tmp_path / "b", {"proc/cpuinfo": rows})) == 2900.0
+    assert processor.working_mhz((0,), 1, write_tree(tmp_path / "c", {})) is None
+
+
+def test_the_clock_that_a_hypervisor_writes_is_none(tmp_path: Path) -> None:
+    text = "processor\t: 0\nflags\t\t: fpu hypervisor\ncpu MHz\t\t: 2200.000\n\n"
+    assert processor.working_mhz((0,), 1, write_tree(tmp_path, {"proc/cpuinfo": text})) is None
+
+
+def test_memory_that_could_not_be_had_is_no_slow_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(size: int) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(memory.np, "ones", refused)
+    monkeypatch.setattr(memory, "_free_bytes", lambda watch: 64e9)
+    (gap,) = memory.speed(Setting(tmp_path, "python"), v1(tmp_path, -1))
+    assert isinstance(gap, TriageGap) and gap.name == "memory.copy_gb_per_s"
+
+
 NET = "Inter-|   Receive\n face |bytes\n"
 
 
 def test_the_fastest_card_counts_and_virtual_ones_do_not(tmp_path: Path) -> None:
     row = "0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0"
     files = {"proc/net/dev": NET + "".join(f"{name}: {row}\n" for name in ("lo", "eth0", "docker0"))}
-    root = write_tree(
-        tmp_path, {**files, "sys/class/net/eth0/speed": "10000\n", "sys/class/net/docker0/speed": "100000\n"}
-    )
+    cards = {f"sys/class/net/{name}/device/vendor": "0x8086\n" for name in ("eth0", "docker0")}
+    speeds = {"sys/class/net/eth0/speed": "10000\n", "sys/class/net/docker0/speed": "100000\n"}
+    root = write_tree(tmp_path, {**files, **cards, **speeds})
     found = by_name(links.links(root))
     assert set(found) == {"network.eth0_gbit_per_s", "network.link_gbit_per_s"}
     check = check_of(found["network.link_gbit_per_s"])
@@ -260,6 +290,13 @@ def test_the_fastest_card_counts_and_virtual_ones_do_not(tmp_path: Path) -> None
 def test_cards_that_tell_no_speed_are_a_gap(tmp_path: Path) -> None:
     write_tree(tmp_path, {"proc/net/dev": NET})
     (gap,) = links.links(tmp_path)
+    assert isinstance(gap, TriageGap) and gap.name == "network.link_gbit_per_s"
+
+
+def test_a_containers_end_of_a_link_is_no_card(tmp_path: Path) -> None:
+    row = "0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0"
+    root = write_tree(tmp_path, {"proc/net/dev": f"{NET}eth0: {row}\n", "sys/class/net/eth0/speed": "10000\n"})
+    (gap,) = links.links(root)
     assert isinstance(gap, TriageGap) and gap.name == "network.link_gbit_per_s"
 
 

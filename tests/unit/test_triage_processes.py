@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from advisor.core.triage import Band
+from advisor.core.triage import Band, TriageGap
 from advisor.triage import child, decode, gpu_speed
 from advisor.triage.child import run_child, why_not
 from advisor.triage.found import Found, Setting, judged
@@ -182,6 +183,60 @@ def test_a_core_is_held_against_published_cores(
 def test_without_a_decoder_there_is_a_gap_with_a_hint(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (gap,) = decoded(monkeypatch, tmp_path, [], 1).values()
     assert "no module named PIL" in gap.reason and "--python" in gap.hint
+
+
+def test_more_cores_than_are_measured_are_not_expected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """64 processes at most: of 256 cores they can do no more than 64 do."""
+    monkeypatch.setattr(decode, "cores_allowed", lambda watch: 256.0)
+    found = decoded(monkeypatch, tmp_path, [{**TOLD, "one": 300.0, "all": 64 * 200.0}])
+    assert found["decode.images_all_cores_s"].check.state == "ok"
+    assert found["decode.images_all_cores_s"].check.expected.lo == pytest.approx(0.5 * 64 * 0.75 * 232)
+
+
+def test_processes_that_died_are_not_slow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    dead = {"why_not_all": "1 of 2 processes ended without a result"}
+    found = decoded(monkeypatch, tmp_path, [{**TOLD, "one": 300.0}, dead])
+    assert isinstance(found["decode.images_all_cores_s"], TriageGap)
+
+
+def test_of_processes_that_decode_each_tells_its_rate_or_none() -> None:
+    spec = importlib.util.spec_from_file_location("decoding_child", CHILDREN[1])
+    assert spec is not None and spec.loader is not None
+    program = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(program)
+
+    def breaks(data: bytes) -> None:
+        os._exit(1)
+
+    assert program.by_all(breaks, [b""], 2, 0.1) == [None, None]
+    assert all(rate > 0 for rate in program.by_all(len, [b""], 2, 0.1))
+
+
+def test_pictures_of_the_data_that_nobody_could_decode_are_a_gap(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def played(*arguments: object, on_result: Any, **more: object) -> child.Ended:
+        on_result({**TOLD, "one": 300.0})
+        return child.Ended(0, False, "")
+
+    monkeypatch.setattr(decode, "run_child", played)
+    for name in ("", "x.jpg"):
+        if name:
+            (tmp_path / name).write_bytes(bytes(10_000))
+        items = decode.decoding(Setting(tmp_path, "python", tmp_path), Watch())
+        (reason,) = [one.reason for one in items if isinstance(one, TriageGap) and "data_images" in one.name]
+        assert ("could be decoded" if name else "no JPEGs") in reason
+
+
+def test_an_interpreter_finds_its_packages_where_the_shell_says(
+    programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On clusters torch often lies in a folder of PYTHONPATH."""
+    (programs / "packages").mkdir()
+    (programs / "packages" / "only_there.py").write_text("WORD = 'found'\n")
+    monkeypatch.setenv("PYTHONPATH", str(programs / "packages"))
+    ended, results = run(programs, "import json, only_there; print(json.dumps({'word': only_there.WORD}))")
+    assert results == [{"word": "found"}], ended.said
 
 
 def result(name: str, value: float | None, gpu: int = 0, **more: Any) -> dict[str, Any]:

@@ -29,7 +29,12 @@ def main() -> None:
         mean = sum(map(len, own)) / len(own)
         tell(data=per_cpu_second(pipeline, own, asked["seconds"]), data_bytes=mean)
     tell(phase="all")
-    tell(all=by_all(pipeline, pictures, asked["processes"], asked["seconds"]))
+    rates = by_all(pipeline, pictures, asked["processes"], asked["seconds"])
+    ended = sum(rate is None for rate in rates)
+    if ended:
+        tell(why_not_all=f"{ended} of {len(rates)} processes ended without a result")
+    else:
+        tell(all=sum(rates))
 
 
 def tell(**result: object) -> None:
@@ -105,8 +110,8 @@ def per_cpu_second(pipeline: Pipeline, pictures: List[bytes], seconds: float) ->
     return count / max(time.process_time() - began, 1e-9)
 
 
-def by_all(pipeline: Pipeline, pictures: List[bytes], processes: int, seconds: float) -> float:
-    """Images a second of wall time, by forked processes as a DataLoader's workers are."""
+def by_all(pipeline: Pipeline, pictures: List[bytes], processes: int, seconds: float) -> List[Any]:
+    """Images a second of wall time of each of the forked processes, which are as a DataLoader's workers; None for one that broke."""
     pipes = []
     start = time.perf_counter() + 0.2
     for _ in range(processes):
@@ -117,7 +122,7 @@ def by_all(pipeline: Pipeline, pictures: List[bytes], processes: int, seconds: f
                 os.close(receive)
                 time.sleep(max(0.0, start - time.perf_counter()))
                 count = 0
-                while time.perf_counter() < start + seconds:
+                while not count or time.perf_counter() < start + seconds:
                     pipeline(pictures[count % len(pictures)])
                     count += 1
                 os.write(send, json.dumps([count, time.perf_counter() - start]).encode())
@@ -126,14 +131,14 @@ def by_all(pipeline: Pipeline, pictures: List[bytes], processes: int, seconds: f
                 os._exit(code)
         os.close(send)
         pipes.append(receive)
-    total = 0.0
+    rates: List[Any] = []
     for receive in pipes:
         text = os.read(receive, 256)
         os.close(receive)
-        count, took = json.loads(text) if text else (0, 1.0)
-        total += count / took
+        made, took = json.loads(text) if text else (None, 1.0)
+        rates.append(None if made is None else made / took)
         os.wait()
-    return total
+    return rates
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Short measurements of all GPUs that torch sees: memory, matrix products, copies, all-reduce, clocks held. A line of JSON for each result.
 
-`python cuda.py '{"device": "cuda", "seconds": 0.5, "sustained_s": 6, "matrix": 8192, "buffer_bytes": 536870912, "scratch": "."}'`, in
+`python on_gpus.py '{"device": "cuda", "seconds": 0.5, "sustained_s": 6, "matrix": 8192, "buffer_bytes": 536870912, "scratch": "."}'`, in
 the interpreter that trains; `"device": "cpu"` tries the program itself on a machine without GPUs. Python 3.9 and newer.
 """
 

@@ -91,7 +91,9 @@ def _host(a: Analysis) -> str:
     found = []
     job, allowed, busy = a.get("cpu.job_cores"), a.get("cpu.allowed_cores"), a.get("cpu.host_busy_cores")
     if allowed and (job is not None or busy is not None):
-        most = max(job or 0.0, min(busy or 0.0, allowed))
+        # what others do on cores beyond a quota or an affinity takes nothing from the job
+        beyond = max(0.0, (a.get("cpu.host_cores") or 0.0) - allowed)
+        most = min(allowed, max(job or 0.0, (busy or 0.0) - beyond))
         told = ": the CPUs are exhausted" if most >= _EXHAUSTED * allowed else ""
         own = "" if job is None else f", {job:.1f} by this job"
         found.append(f"{most:.1f} of {allowed:.3g} allowed cores were busy{own}{told}")

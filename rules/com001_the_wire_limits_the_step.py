@@ -11,7 +11,11 @@ Fix: fewer bytes (bf16 or fp16 compression hook), fewer exchanges (gradient accu
 larger batch per rank), a faster path (NVLink, InfiniBand; fewer nodes).
 
 Estimate: half the bytes take half the wire time; accumulation over two batches halves it too. The exposed wire time is the ceiling. Where
-backward hides a part of the exchange, half of the whole comes off what is exposed.
+backward hides a part of the exchange, half of the whole comes off what is exposed. At best the work between is shorter, too, for caches
+that stay warm.
+
+Synchronised batch norm holds the ranks by collectives of its own. Where these are most of it, they are named, and what helps against
+them (from 32 samples per rank on COM006 says that they are not needed).
 
 False alarms: waiting for a straggler (COM002 names it).
 """
@@ -19,8 +23,8 @@ False alarms: waiting for a straggler (COM002 names it).
 from __future__ import annotations
 
 from advisor.core.analysis import Analysis
-from advisor.core.findings import Clear, Evidence, Finding, Fix
-from rules.exchange import compresses, largest_model, wrapped_at
+from advisor.core.findings import Clear, Evidence, Finding, Fix, Saving
+from rules.exchange import compresses, gradients_s, largest_model, norms_s, wrapped_at
 from rules.reading import model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
@@ -30,47 +34,76 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     level = severity(wire / step)
     if wire < t["wire"] * step or level is None:
         return Clear(RULE.id)
-    model, size = model_of(a), a.get("comm.megabytes")
-    half = max(0.0, wire - 0.5 * (a.get("comm.span_s") or wire))
-    evidence = [
-        Evidence(
-            "comm.wire_s",
-            wire,
-            "s",
-            t["wire"] * step,
-            f"{100 * wire / step:.0f} % of the step, {_when(a)}",
-        )
-    ]
-    if size:
-        ranks = max(a.world_size, 2)
-        rate = 2 * (ranks - 1) / ranks * size / 1000 / wire
-        # ring all-reduce moves 2(N-1)/N of the bytes over each link
-        evidence.append(
-            Evidence("comm.megabytes", size, "MB", None, f"gradients per step; at least {rate:.2g} GB/s over each link")
-        )
+    by_norms = norms_s(a) > gradients_s(a)
     return Finding(
         rule=RULE.id,
-        title="Exchanging gradients takes longer than the backward pass can hide",
+        title="Synchronising batch norm holds the ranks layer by layer"
+        if by_norms
+        else "Exchanging gradients takes longer than the backward pass can hide",
         severity=level,
         confidence=confidence(a),
         seconds_per_step=wire,
-        evidence=tuple(evidence),
-        fixes=_fixes(a),
-        saving=model.saving(
-            model.step_if({}, wire_s=min(0.4 * wire, half)),
-            model.step_if({}, wire_s=0.6 * wire),
-            "half the exchanges: gradients of two batches at once" if compresses(a) else "half the bytes on the wire",
-        ),
+        evidence=_evidence(a, t),
+        fixes=_FIXES_OF_NORMS if by_norms else _fixes(a),
+        saving=_saving_of_norms(a) if by_norms else _saving(a),
     )
 
 
+def _saving(a: Analysis) -> Saving:
+    """Half the bytes of the gradients; batch norm's collectives stay as they are."""
+    model, norms, wire = model_of(a), norms_s(a), gradients_s(a)
+    half = max(0.0, wire - 0.5 * (a.get("comm.span_s") or wire))
+    return model.saving(
+        model.at_best(model.step_if({}, wire_s=norms + min(0.4 * wire, half))),
+        model.step_if({}, wire_s=norms + 0.6 * wire),
+        "half the exchanges: gradients of two batches at once" if compresses(a) else "half the bytes on the wire",
+    )
+
+
+def _saving_of_norms(a: Analysis) -> Saving:
+    model, norms, rest = model_of(a), norms_s(a), gradients_s(a)
+    best, worst = (model.step_if({}, wire_s=rest + share * norms) for share in (0.0, 0.5))
+    return model.saving(model.at_best(best), worst, "no collectives of batch norm, or half of them")
+
+
+def _evidence(a: Analysis, t: Thresholds) -> tuple[Evidence, ...]:
+    wire, step, norms = a.value("comm.wire_s"), a.value("step.time_s"), norms_s(a)
+    size, rate = a.get("comm.megabytes"), a.get("comm.bus_gb_per_s")
+    found = [Evidence("comm.wire_s", wire, "s", t["wire"] * step, f"{100 * wire / step:.0f} % of the step, {_when(a)}")]
+    if norms > 0:
+        note = f"{100 * norms / step:.0f} % of the step of it in collectives of synchronised batch norm"
+        found.append(Evidence("collectives.norm_s", norms, "s", None, note))
+    if size:
+        note = "gradients per step" + (f"; {rate:.2g} GB/s over each link" if rate else "")
+        found.append(Evidence("comm.megabytes", size, "MB", None, note))
+    return tuple(found)
+
+
 def _when(a: Analysis) -> str:
+    if norms_s(a) > gradients_s(a):
+        return "in collectives that all ranks wait for"
     return "in collectives called from Python" if _by_python(a) else "after the last gradient"
 
 
 def _by_python(a: Analysis) -> bool:
     """No DDP stamps its collectives: what was timed are calls of the job's own."""
     return largest_model(a) is None and bool(a.by_rank("collectives.held_s"))
+
+
+_FIXES_OF_NORMS = (
+    Fix(
+        "batches per rank that need no other rank's statistics: larger ones, or GroupNorm",
+        "plain BatchNorm from 32 samples per rank on, GroupNorm below",
+        None,
+        "small change",
+    ),
+    Fix(
+        "a faster path between the ranks: these are many small messages, one after the other",
+        "",
+        None,
+        "outside the code",
+    ),
+)
 
 
 def _fixes(a: Analysis) -> tuple[Fix, ...]:

@@ -26,7 +26,16 @@ from collections.abc import Mapping
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix, NotMeasured, Where
-from rules.exchange import DEFAULT_BUCKET_BYTES, computing_s, exchange_s, largest_model, wrapped_at
+from rules.exchange import (
+    DEFAULT_BUCKET_BYTES,
+    computing_s,
+    exchange_s,
+    gradients_s,
+    largest_model,
+    norms_s,
+    taken_from_computing,
+    wrapped_at,
+)
 from rules.reading import model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
@@ -35,7 +44,7 @@ _WORST = 0.65  # of the exposed time that remains: a large first layer has its g
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
-    wire, step, whole = a.value("comm.wire_s"), a.value("step.time_s"), exchange_s(a)
+    wire, step, whole = gradients_s(a), a.value("step.time_s"), exchange_s(a)
     backward, level = computing_s(a, "backward"), severity(wire / step)
     hidden = (whole - wire) / max(whole, 1e-9)
     if wire < t["wire"] * step or level is None or whole > t["room"] * backward or hidden > t["hidden"]:
@@ -72,13 +81,21 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         evidence=(exposed, room, *_bucket_evidence(a, bucket, t)),
         fixes=(_fix(a),),
         saving=model.saving(
-            model.step_if({}, wire_s=whole / _BUCKETS),
-            model.step_if({}, wire_s=_WORST * wire),
+            _with_left(a, whole / _BUCKETS),
+            _with_left(a, _WORST * wire),
             f"{_BUCKETS} buckets, of which the last is left over",
         ),
         explains=consequences if chosen else (),
         causes=() if chosen else consequences[:1],
     )
+
+
+def _with_left(a: Analysis, left_s: float) -> float:
+    """The step with so much of the exchange left over: the rest runs beside the backward pass, and where cores are short slows it."""
+    model, hidden_s = model_of(a), max(0.0, gradients_s(a) - left_s)
+    slower_s = taken_from_computing(a) * hidden_s
+    changes = {(rank, "backward"): own["backward"] + slower_s for rank, own in model.own.items()}
+    return model.step_if(changes, wire_s=norms_s(a) + left_s)
 
 
 def _own_calls(a: Analysis) -> bool:

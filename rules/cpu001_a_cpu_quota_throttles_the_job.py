@@ -91,6 +91,8 @@ def _after(
 ) -> float:
     """Step time when the throttled ranks get this share of their time held back again, or become as the unthrottled ones."""
     free = [rank for rank in model.own if rank not in ranks]
+    # a group's threads are all held back, those that carry its collectives too; at best they alone made the wire slow
+    wire_s = model.wire_s * (1.0 - min(0.9, max(held[rank] for rank in ranks))) if given_back == 1.0 else model.wire_s
     unsure = 0.0 if given_back == 1.0 else NOT_GIVEN_BACK
     changes = {}
     for rank in ranks:
@@ -103,10 +105,14 @@ def _after(
         for phase, seconds in model.own[rank].items():
             changes[rank, phase] = seconds * target / own if own > 0 else 0.0
     if not free:
-        return model.step_if(changes, floor_s=(model.job_cpu_s or 0.0) / host_cores if host_cores else 0.0)
+        return model.step_if(
+            changes, wire_s=wire_s, floor_s=(model.job_cpu_s or 0.0) / host_cores if host_cores else 0.0
+        )
     # a pause of the kernel's hits some steps, not all: it is in the mean step, and not in the rank's usual work
     pauses_s = max(held[rank] for rank in ranks) * model.step_s
-    return model.step_if(changes, jitter_s=model.jitter_s - (1.0 - unsure) * min(model.jitter_s, pauses_s))
+    return model.step_if(
+        changes, wire_s=wire_s, jitter_s=model.jitter_s - (1.0 - unsure) * min(model.jitter_s, pauses_s)
+    )
 
 
 RULE = rule(

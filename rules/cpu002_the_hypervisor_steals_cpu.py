@@ -8,7 +8,7 @@ Evidence: steal as a share of the host's CPU time while training.
 
 Fix: another instance type (dedicated cores), another host, or hand the instance back.
 
-Estimate: the stolen share of the step.
+Estimate: from half of the stolen share of the step to the stolen share of the time for which cores were wanted.
 
 False alarms: none known; containers on bare metal read 0.
 """
@@ -35,8 +35,14 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         seconds_per_step=stolen * step,
         evidence=(Evidence("cpu.steal_share", stolen, "", t["steal"], "of the host's CPU time while training"),),
         fixes=(Fix("move to an instance with dedicated cores, or to another host", "", None, "outside the code"),),
-        saving=model.saving(step * (1 - stolen), step * (1 - 0.5 * stolen), "no time stolen"),
+        saving=model.saving(step * (1 - _of_wanted(a, stolen)), step * (1 - 0.5 * stolen), "no time stolen"),
     )
+
+
+def _of_wanted(a: Analysis, stolen: float) -> float:
+    """The stolen share of the time that somebody wanted: cores that idle were not stolen from."""
+    cores, busy = a.get("cpu.host_cores"), a.get("cpu.host_busy_cores")
+    return stolen * cores / (stolen * cores + busy) if cores and busy else stolen
 
 
 RULE = rule(
@@ -44,6 +50,6 @@ RULE = rule(
     "the hypervisor steals CPU",
     check,
     needs=("step.time_s", "cpu.steal_share"),
-    explains=("CPU003", "COM002"),
+    explains=("CPU003", "DAT001", "DAT004", "COM001", "COM002"),
     thresholds={"steal": Threshold(0.05, "severity 'medium' begins here; brief bursts stay below it over a run")},
 )

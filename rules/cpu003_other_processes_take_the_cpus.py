@@ -10,36 +10,37 @@ Fix: stop or move the neighbours, or pin the job to cores of its own.
 
 Estimate: the delay of the training thread given back.
 
-False alarms: the job's own workers (DAT005) and threads (CPU005) crowd it too: only cores busy outside the job count here. A quota delays
-as well (CPU001 explains it).
+False alarms: the job's own workers (DAT005) and threads (CPU005) crowd it too: only cores busy outside the job count here, and of these
+those that the job may use: cores that its affinity or its quota leaves to others are theirs. A quota delays as well (CPU001 explains it).
 """
 
 from __future__ import annotations
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
-from rules.reading import common, model_of, without_delay
+from rules.reading import common, cores_of, model_of, without_delay
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     delays, step = a.by_rank("step.run_delay_s"), a.value("step.time_s")
-    others, allowed = a.value("cpu.other_cores"), a.value("cpu.allowed_cores")
-    busy = a.value("cpu.host_busy_cores")
-    # what the neighbours take of the cores this job may use; the rest of the delay is the job's own crowding
+    cores, allowed = cores_of(a), a.value("cpu.allowed_cores")
+    taken = cores.taken or 0.0
     ranks = tuple(rank for rank, delay in delays.items() if delay >= t["delay"] * step)
     everywhere = len(ranks) == len(delays)
     delay = common(delays) if everywhere else max(delays.values())
     model = model_of(a)
-    theirs = others / max(busy, 1e-9)
+    # the rest of the delay is the job's own crowding
+    theirs = taken / max(taken + cores.job, 1e-9)
     after = model.step_if(without_delay(model, {rank: min(delays[rank], step * theirs) for rank in ranks}))
     lost = step - after
     level = severity(lost / step)
-    if delay < t["delay"] * step or others < t["other_cores"] * allowed or busy < t["busy"] * allowed or level is None:
+    full = min(cores.busy, cores.reach) >= t["busy"] * cores.reach
+    if delay < t["delay"] * step or taken < t["other_cores"] * allowed or not full or level is None:
         return Clear(RULE.id)
     return Finding(
         rule=RULE.id,
-        title=f"Other processes keep {others:.1f} cores busy that the job needs",
+        title=f"Other processes keep {taken:.1f} cores busy that the job needs",
         severity=level,
         confidence=confidence(a),
         seconds_per_step=lost,
@@ -54,10 +55,10 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             ),
             Evidence(
                 "cpu.other_cores",
-                others,
+                taken,
                 "cores",
                 t["other_cores"] * allowed,
-                f"{others:.1f} of {allowed:g} allowed cores are busy outside this job",
+                f"{taken:.1f} of {allowed:g} allowed cores are busy outside this job",
             ),
         ),
         fixes=(
@@ -78,11 +79,20 @@ RULE = rule(
     __name__,
     "other processes take the CPUs",
     check,
-    needs=("step.time_s", "step.run_delay_s", "cpu.other_cores", "cpu.allowed_cores", "cpu.host_busy_cores"),
+    needs=(
+        "step.time_s",
+        "step.run_delay_s",
+        "cpu.other_cores",
+        "cpu.allowed_cores",
+        "cpu.job_cores",
+        "cpu.host_busy_cores",
+    ),
     explains=("DAT001", "DAT004", "COM001"),
     thresholds={
         "delay": Threshold(0.10, "a tenth of the step; short waits for a core are ordinary"),
         "other_cores": Threshold(0.25, "a quarter of the allowed cores: less is the system's own housekeeping"),
-        "busy": Threshold(0.85, "with idle cores left the scheduler would have moved the thread"),
+        "busy": Threshold(
+            0.85, "of the cores within reach: with idle ones left the scheduler would have moved the thread"
+        ),
     },
 )

@@ -113,12 +113,16 @@ def _after(
         keeps, given_back = _SPINNING_KEEPS, _SPINNING_GIVES_BACK
     elif len(model.own) > 1:
         none, all_of_it = _IN_LINE
-        keeps = 1.0
-        given_back = _SLEEPING_GIVES_BACK * min(1.0, max(0.0, (waiting / cores - none) / (all_of_it - none)))
+        like_one = min(1.0, max(0.0, (waiting / cores - none) / (all_of_it - none)))
+        # what a team loses by waiting for its own threads is lost only as far as no other rank computes meanwhile
+        keeps = 1.0 - (1.0 - _SLEEPING_KEEPS) * like_one / model.ranks_of_host
+        given_back = _SLEEPING_GIVES_BACK * like_one
     else:
         keeps, given_back = _SLEEPING_KEEPS, _SLEEPING_GIVES_BACK
     best = _scaled(model, {rank: keeps * (1.0 - share) for rank, share in shares.items()}, wire=True)
-    return best, _scaled(model, {rank: 1.0 - given_back * share for rank, share in shares.items()}, wire=False)
+    return model.at_best(best), _scaled(
+        model, {rank: 1.0 - given_back * share for rank, share in shares.items()}, wire=False
+    )
 
 
 def _scaled(model: StepModel, shares: Mapping[int, float], *, wire: bool) -> float:

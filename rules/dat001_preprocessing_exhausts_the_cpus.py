@@ -27,6 +27,7 @@ from advisor.core.findings import Clear, Evidence, Finding, Fix, Where
 from advisor.core.sample_cost import SampleLine
 from rules.reading import (
     begin_of_epochs,
+    busy_evidence,
     common,
     cpu_of_workers_s,
     delay_of_own_making,
@@ -51,7 +52,6 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     waits, cpu, delay = a.by_rank("step.input_wait_s"), a.by_rank("fetch.cpu_share"), a.by_rank("fetch.delay_share")
     workers, step = a.by_rank("loader.workers"), a.value("step.time_s")
     wait, computing = common(waits), mean(cpu) + mean(delay)
-    busy, allowed = max(a.value("cpu.host_busy_cores"), a.value("cpu.job_cores")), a.value("cpu.allowed_cores")
     work = cpu_of_workers_s(a)
     crowding = delay_of_own_making(a) if work >= t["workers_share"] * a.value("cpu.job_cores") * step else {}
     crowd = common(crowding) if crowding else 0.0
@@ -80,7 +80,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             Evidence(
                 "fetch.cpu_share", computing, "", t["computing"], "making a batch is computing or waiting for a core"
             ),
-            Evidence("cpu.host_busy_cores", busy, "cores", None, f"of {allowed:g} allowed: no room for another worker"),
+            busy_evidence(a),
             *([_line_evidence(line)] if line else []),
         ),
         fixes=(

@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix
 from advisor.core.step_model import StepModel
-from rules.reading import idle_cores, mean, model_of, spare_cores, training_loader, where_of, workers_for
+from rules.reading import cores_of, idle_cores, mean, model_of, spare_cores, training_loader, where_of, workers_for
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 
@@ -40,7 +40,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     lost = model.step_s - 0.5 * (best + worst)
     level = severity(lost / model.step_s)
     crowded = runnable > t["threads"] * allowed and max(in_fetch, in_step) >= t["delay"]
-    neighbours = (a.get("cpu.other_cores") or 0.0) >= t["others"] * allowed
+    neighbours = (cores_of(a).taken or 0.0) >= t["others"] * allowed
     # exhausted cores have no time to give back, whoever stands in the queue
     exhausted = idle_cores(a) < spare_cores(a, cores=t["spare_cores"], share=t["spare_share"])
     if not crowded or exhausted or neighbours or advised >= present or level is None:

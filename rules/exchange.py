@@ -8,7 +8,7 @@ from typing import Any
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Where
-from rules.reading import common, model_of
+from rules.reading import common, cpu_of_workers_s, model_of
 
 DEFAULT_BUCKET_BYTES = 25 << 20  # DDP's, where the user names none
 
@@ -47,10 +47,38 @@ def compresses(a: Analysis) -> bool:
     return bool(hook) and "allreduce_hook" not in hook
 
 
+def norms_s(a: Analysis) -> float:
+    """Of the exposed time on the wire, what synchronised batch norm holds the ranks for, layer by layer."""
+    return min(a.value("comm.wire_s"), a.get("collectives.norm_s") or 0.0)
+
+
+def gradients_s(a: Analysis) -> float:
+    """The rest of it."""
+    return a.value("comm.wire_s") - norms_s(a)
+
+
 def exchange_s(a: Analysis) -> float:
-    """The whole exchange of a step, what the backward pass hides of it included."""
-    wire = a.value("comm.wire_s")
-    return max(wire, a.get("comm.span_s") or wire)
+    """The whole exchange of a step's gradients, what the backward pass hides of it included."""
+    exposed = gradients_s(a)
+    return max(exposed, a.get("comm.span_s") or exposed)
+
+
+def taken_from_computing(a: Analysis) -> float:
+    """Of a second in which the exchange runs beside a rank's computing, what that gets done less.
+
+    0 where cores are left beside those of the training threads. Elsewhere the CPU seconds that the exchange takes: what the job burns in a
+    step beyond computing and loading, over the time that the exchange takes.
+    """
+    model, whole = model_of(a), exchange_s(a)
+    if not model.allowed_cores or model.job_cpu_s is None or model.allowed_cores > model.ranks_of_host or whole <= 0:
+        return 0.0
+    delays, by_workers = a.by_rank("step.run_delay_s"), a.by_rank("loader.workers")
+    own = {
+        rank: sum(phases.values()) - delays.get(rank, 0.0) - (phases["input_wait"] if by_workers.get(rank) else 0.0)
+        for rank, phases in model.own.items()
+    }
+    beyond = model.job_cpu_s - cpu_of_workers_s(a) - sum(a.of_host(own).values())
+    return min(1.0, max(0.0, beyond / model.ranks_of_host / whole))
 
 
 def computing_s(a: Analysis, *phases: str) -> float:
@@ -98,8 +126,9 @@ def path_is_sound(a: Analysis) -> bool | None:
     if carried is None or path is None:
         return None
     messages = a.get("comm.buckets") or max(a.by_rank("collectives.calls").values(), default=1.0)
-    seconds = exchange_s(a)
-    return seconds <= max(messages, 1.0) * path.latency_s + carried * seconds / path.gb_per_s
+    wire = a.value("comm.wire_s")
+    gigabytes = carried * max(wire, a.get("comm.span_s") or wire)  # as the rate was made
+    return exchange_s(a) <= max(messages, 1.0) * path.latency_s + gigabytes / path.gb_per_s
 
 
 def _number(text: object) -> int:

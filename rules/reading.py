@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 
 from advisor.core.analysis import Analysis, LoaderFacts
+from advisor.core.cores import Cores
 from advisor.core.findings import Evidence, Fix, Where
 from advisor.core.stats import others_median
 from advisor.core.step_model import StepModel
@@ -46,9 +47,34 @@ def luck_of_the_heap(a: Analysis, rank: int) -> float:
     return max(0.0, system[rank] - others_median(system, rank)) if rank in system and len(system) > 1 else 0.0
 
 
+def cores_of(a: Analysis) -> Cores:
+    """Raises KeyError where what the job or the host keeps busy was not measured."""
+    host = a.get("cpu.host_cores")
+    return Cores(
+        allowed=a.value("cpu.allowed_cores"),
+        job=a.value("cpu.job_cores"),
+        busy=a.value("cpu.host_busy_cores"),
+        others=a.get("cpu.other_cores"),
+        host=host,
+        affinity=a.get("cpu.affinity_cores"),
+        stolen=(a.get("cpu.steal_share") or 0.0) * (host or 0.0),
+    )
+
+
 def idle_cores(a: Analysis) -> float:
-    """Allowed cores that nobody used while the steps ran."""
-    return a.value("cpu.allowed_cores") - max(a.value("cpu.job_cores"), a.value("cpu.host_busy_cores"))
+    """Cores that more of the job could have got while the steps ran."""
+    return cores_of(a).idle
+
+
+def busy_evidence(a: Analysis) -> Evidence:
+    """Why no core is left: the job uses all it may, or the host is full."""
+    cores = cores_of(a)
+    if cores.allowed - cores.job <= cores.idle:
+        note = f"of {cores.allowed:g} allowed: no room for another worker"
+        return Evidence("cpu.job_cores", cores.job, "cores", None, note)
+    whole = max(cores.allowed, cores.host or 0.0)
+    note = f"of {whole:g}{' of the host' if whole > cores.allowed else ' allowed'}: no room for another worker"
+    return Evidence("cpu.host_busy_cores", cores.busy, "cores", None, note)
 
 
 def spare_cores(a: Analysis, *, cores: float, share: float) -> float:
@@ -74,10 +100,11 @@ def delay_of_own_making(a: Analysis) -> dict[int, float]:
 
     Empty where nobody saw what neighbours take.
     """
-    job, others = a.value("cpu.job_cores"), a.get("cpu.other_cores")
-    if others is None:
+    if any(a.get(f"cpu.{name}") is None for name in ("allowed_cores", "job_cores", "host_busy_cores", "other_cores")):
         return {}
-    return {rank: delay * job / max(job + others, 1e-9) for rank, delay in a.by_rank("step.run_delay_s").items()}
+    cores = cores_of(a)
+    own = cores.job / max(cores.job + (cores.taken or 0.0), 1e-9)
+    return {rank: delay * own for rank, delay in a.by_rank("step.run_delay_s").items()}
 
 
 def without_delay(model: StepModel, delays: Mapping[int, float]) -> dict[tuple[int, str], float]:

@@ -10,7 +10,8 @@ part of the other; the phase that grew most; readings of the host before and aft
 
 Fix: what coincides with the change, or what the program begins to do at that step.
 
-Estimate: steps as short as before the change; at least half of that.
+Estimate: steps as short as before the change; at least half of that. While it lasts of what a step takes now, as the severity; a change
+that is over costs the run as a whole.
 
 False alarms: evaluations, checkpoints and first batches of epochs are left out; warm caches make jobs faster, not slower. On a shared
 machine forward and backward of all ranks grow together now and then, by up to a third for half a minute, and nothing shows why: such a
@@ -20,9 +21,12 @@ beside it.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from advisor.core.analysis import Analysis, Coincidence, SpeedChange
-from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
+from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Saving
 from advisor.core.format import clock, quantity
+from advisor.core.step_model import StepModel
 from rules.reading import model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
@@ -48,6 +52,7 @@ _CAUSES = {
 # Of the readings of the host: what makes jobs slower when it rises, and when it falls.
 _RISE = ("cpu.other_cores", "cpu.steal_share", "quota.throttled_s_per_s", "disk.busy_share", "gpu.temp_c")
 _FALL = ("gpu.sm_clock_mhz", "mem.available_gb")
+_SEEN = 80  # steady steps: a change needs forty on both sides
 _ADVICE = {
     "input_wait": "look at what the data loading began to read or compute at step {step}",
     "comm_exposed": "look at what else uses the network since then",
@@ -55,8 +60,10 @@ _ADVICE = {
 }
 
 
-def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     found = [change for change in a.changes if _counts(change, t)]
+    if not found and a.step_time.steady_steps < _SEEN:
+        return NotMeasured(RULE.id, ("step.steady",))
     if not found:
         return Clear(RULE.id)
     change = max(found, key=lambda each: each.lost_share)
@@ -80,7 +87,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             *(_another(other) for other in found if other is not change),
         ),
         fixes=(Fix(_advice(change), "", None, "small change"),),
-        saving=model.saving(model.step_s - lost_s, model.step_s - 0.5 * lost_s, "steps as short as before the change"),
+        saving=_saving(model, change),
         explains=() if change.rank is None else ("COM002",),
         causes=(*_HOST_CAUSES, *_CAUSES.get(change.phase, ())),
     )
@@ -101,6 +108,16 @@ def _explains(seen: Coincidence) -> bool:
 def _share(change: SpeedChange) -> float:
     """Of the time: as long as it lasts of what each step takes now, afterwards of the whole run."""
     return 1.0 - change.before_s / change.after_s if change.until_s is None else change.lost_share
+
+
+def _saving(model: StepModel, change: SpeedChange) -> Saving:
+    """A mean over the run would promise next to nothing of a change that has only just come."""
+    now_s, lost_s = model.step_s, change.lost_share * model.step_s
+    if change.until_s is None:
+        now_s, lost_s = change.after_s, change.after_s - change.before_s
+    return replace(model, step_s=now_s).saving(
+        now_s - lost_s, now_s - 0.5 * lost_s, "steps as short as before the change"
+    )
 
 
 def _on_rank(change: SpeedChange) -> str:

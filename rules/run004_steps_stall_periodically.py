@@ -11,7 +11,7 @@ the median by five median deviations and by a third; it is periodic where three 
 Fix: what the loop does every so many steps: a metric that is fetched, a log, a cache that is emptied. With a period in seconds: what else
 runs on the machine at that pace.
 
-Estimate: from no stalls to half of them.
+Estimate: from no stalls, and caches that stay warm, to half of them.
 
 False alarms: evaluations, checkpoints, garbage collections and the begin of epochs come with a period too. They are named, and belong to
 LOP003, LOP001, CPU006 and DAT006: here they are never worth more than a note. Stalls at random, however long, have no period.
@@ -20,7 +20,7 @@ LOP003, LOP001, CPU006 and DAT006: here they are never worth more than a note. S
 from __future__ import annotations
 
 from advisor.core.analysis import Analysis, PeriodicStall
-from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, Severity, Where
+from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Severity, Where
 from advisor.core.format import duration
 from rules.reading import model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
@@ -34,6 +34,7 @@ _OWNERS = {
     "waiting for a core": ("CPU001", "CPU003", "CPU005"),
     "a disk flush": ("LOP001", "LOP002", "DSK001", "DSK002"),
 }
+_SEEN = 30  # steady steps: fewer do not hold five stalls of the shortest period, with as much around them
 _LABELLED = frozenset(("an epoch begins", "a checkpoint", "an evaluation", "a garbage collection"))
 _CAUSES = {
     # workers that cannot keep up deliver in waves, one batch of each
@@ -61,8 +62,10 @@ _PLACES = {
 }
 
 
-def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     stall = a.pulse
+    if stall is None and a.step_time.steady_steps < _SEEN:
+        return NotMeasured(RULE.id, ("step.steady",))
     if stall is None or stall.share < t["share"] or stall.events < t["events"]:
         return Clear(RULE.id)
     level: Severity | None = severity(stall.share)
@@ -87,7 +90,9 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             Evidence("phase", stall.phase, "", None, _coincides(stall)),
         ),
         fixes=(Fix(_advice(stall), "", _where(a, stall), "small change"),),
-        saving=model.saving(model.step_s - lost_s, model.step_s - 0.5 * lost_s, "no stalls, or half of them"),
+        saving=model.saving(
+            model.at_best(model.step_s - lost_s), model.step_s - 0.5 * lost_s, "no stalls, or half of them"
+        ),
         explains=() if stall.rank is None else ("COM002",),
         causes=(*_OWNERS.get(stall.coincides, ()), *_CAUSES.get(stall.phase, ())),
     )

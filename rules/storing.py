@@ -113,7 +113,7 @@ def saving_of_faster_storage(a: Analysis) -> Saving:
     stays = {r: model.own[r]["input_wait"] * (0.0 if workers.get(r) else 1 - share) for r in waits}
     ceiling = {(r, "input_wait"): stays[r] for r in waits}
     half = {(r, "input_wait"): 0.5 * (stays[r] + model.own[r]["input_wait"]) for r in waits}
-    return model.saving(model.step_if(ceiling), model.step_if(half), "reads twice as fast or better")
+    return model.saving(model.at_best(model.step_if(ceiling)), model.step_if(half), "reads twice as fast or better")
 
 
 def own_rates(a: Analysis) -> tuple[float | None, float | None]:

@@ -12,6 +12,7 @@ from advisor.analysis.loading import Loading, making_of, training_batches
 from advisor.analysis.reading_limit import storage_ceiling
 from advisor.analysis.steady import RankSteps
 from advisor.core.analysis import JOB, LoaderFacts, training_loader
+from advisor.core.cores import Cores
 from advisor.core.recording import Recording, Table
 from advisor.core.step_model import StepModel
 from advisor.core.worker_model import CROWDING, Feed, WorkerModel
@@ -66,10 +67,20 @@ def worker_model(
             feeds[rank] = _feed(known, steady[rank], made)
     if not feeds:
         return None
-    other = known.of("cpu.other_cores") or 0.0
+    other = _neighbours_cores(known)
     busy = (known.of("cpu.job_cores") or 0.0) + other
     measured = measured_crowding(recording, steady, loaders, model.allowed_cores)
     return WorkerModel(model, feeds, max(1.0, busy), other, measured or CROWDING)
+
+
+def _neighbours_cores(known: _Known) -> float:
+    """Of the cores that the job may use; on others neighbours are in nobody's way."""
+    allowed, job, busy = (known.of(f"cpu.{name}") for name in ("allowed_cores", "job_cores", "host_busy_cores"))
+    others = known.of("cpu.other_cores") or 0.0
+    if allowed is None or job is None or busy is None:
+        return others
+    host, affinity = known.of("cpu.host_cores"), known.of("cpu.affinity_cores")
+    return Cores(allowed, job, busy, others, host, affinity).taken or 0.0
 
 
 def _feed(known: _Known, steps: RankSteps, made: Loading) -> Feed:

@@ -56,6 +56,7 @@ def cpu_values(window: Window) -> dict[str, float]:
     found: dict[str, float | None] = {
         "cpu.allowed_cores": window.level("cpu.allowed_cores", "job"),
         "cpu.host_cores": window.level("cpu.cores", "host"),
+        "cpu.affinity_cores": _affinity_cores(window.recording),
         "cpu.job_cores": window.rate("job.cpu_s", "job"),
         "cpu.host_busy_cores": window.rate("cpu.busy_s", "host"),
     }
@@ -66,6 +67,18 @@ def cpu_values(window: Window) -> dict[str, float]:
     total = sum(part for part in parts if part is not None)
     found["cpu.steal_share"] = None if steal is None or total <= 0 else steal / total
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _affinity_cores(recording: Recording) -> float | None:
+    """Cores of this host that any of its ranks may run on; None where one of them did not tell."""
+    node, found = recording.shown_node, set()
+    for rank, process in process_by_rank(recording.processes).items():
+        if node is None or rank in node.ranks:
+            told = recording.facts.get(process.pid, {}).get("cpus_allowed")
+            if not isinstance(told, (list, tuple)) or not told:
+                return None
+            found |= set(told)
+    return float(len(found)) if found else None
 
 
 def quota_values(window: Window, process: Process) -> dict[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import host_rule_cases as jobs
 from host_rule_cases import trend
 from rule_cases import SCRIPT, death
-from rule_table import Table
+from rule_table import Table, warm
 
 from advisor.core.findings import Where
 
@@ -31,7 +31,7 @@ HOST_TABLES: dict[str, Table] = {
             ({"threads": 64, "waiting": 28.0}, "low"),  # the wait may be the other rank's time to compute
             ({"threads": 64, "waiting": 44.0, "delay": 0.40}, "high"),
         ),
-        best=({"ranks": 1, "threads": 64, "delay": 0.2}, 1 / (0.5 * 0.8)),
+        best=({"ranks": 1, "threads": 64, "delay": 0.2}, warm(1 / (0.5 * 0.8))),
         also_fires={"all delay is the job's own, though the cores are full": {"others": 0.0}},
     ),
     "CPU006": Table(

@@ -24,7 +24,13 @@ class Table:
     where: Where | None = None
     best: tuple[Given, float] | None = None  # the most that may be promised, where the next bottleneck caps it
     also_fires: Mapping[str, Given] = field(default_factory=dict)
+    step_s: float = 1.0  # the step that savings speak of
 
 
 def waits(name: str) -> tuple[tuple[Given, str], ...]:
     return (({name: 0.30}, "critical"), ({name: 0.29}, "high"), ({name: 0.15}, "high"), ({name: 0.14}, "medium"))
+
+
+def warm(speedup: float) -> float:
+    """The most to promise where this is what follows from nobody's waiting any more."""
+    return speedup / (1 - 0.15 * (1 - 1 / speedup))

@@ -10,7 +10,7 @@ from host_rule_tables import HOST_TABLES
 from input_rule_tables import INPUT_TABLES
 from pace_rule_tables import PACE_TABLES
 from rule_cases import SCRIPT, death, stands
-from rule_table import Table, waits
+from rule_table import Table, waits, warm
 from storage_rule_tables import STORAGE_TABLES
 
 from advisor.core.analysis import Coincidence
@@ -26,11 +26,6 @@ INTERRUPTED = {"exit_code": None, "signal": 2}
 ENDED = {"exit_code": None, "signal": 15}
 IDLE = Coincidence("cpu.job_cores", "job", 2.0, 1.4, "cores")
 BUSY = Coincidence("cpu.other_cores", "job", 0.1, 1.9, "cores")
-
-
-def warm(speedup: float) -> float:
-    """The most to promise where this is what follows from nobody's waiting any more."""
-    return speedup / (1 - 0.15 * (1 - 1 / speedup))
 
 
 TABLES: dict[str, Table] = {
@@ -81,7 +76,7 @@ TABLES: dict[str, Table] = {
         },
         severities=waits("wait"),
         where=LINE,
-        best=({"wait": 0.4}, 1 / 0.6),
+        best=({"wait": 0.4}, warm(1 / 0.6)),
         also_fires={"a network mount shows no blocks": {"read_mb": 0.0, "network": 1.0}},
     ),
     "DAT003": Table(
@@ -168,7 +163,7 @@ TABLES: dict[str, Table] = {
         lines={"wire": ({"wire": 0.15}, {"wire": 0.1499})},
         false_alarms={"waiting for a straggler": {"wire": 0.02, "values": {"comm.skew_s": 0.5}}},
         severities=(({"wire": 0.30}, "critical"), ({"wire": 0.15}, "high")),
-        best=({"wire": 0.2}, 1 / 0.88),
+        best=({"wire": 0.2}, warm(1 / 0.88)),
     ),
     "COM002": Table(
         jobs.com002,
@@ -360,7 +355,8 @@ TABLES: dict[str, Table] = {
             ({"until": 300.0, "lost": 0.06}, "medium"),
         ),
         ranks=(1,),
-        best=({"lost": 0.2}, 1 / 0.8),
+        best=({"lost": 0.01}, 1.4),
+        step_s=1.4,
         also_fires={"all ranks slow down alike while a neighbour came": {"after": 1.2, "alike": True, "seen": (BUSY,)}},
     ),
     "RUN004": Table(
@@ -377,6 +373,6 @@ TABLES: dict[str, Table] = {
             ({"share": 0.3, "coincides": "an evaluation"}, "info"),
         ),
         where=Where(SCRIPT, 93),
-        best=({"share": 0.2}, 1 / 0.8),
+        best=({"share": 0.2}, warm(1 / 0.8)),
     ),
 }

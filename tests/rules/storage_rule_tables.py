@@ -6,7 +6,7 @@ from typing import Any
 
 import storage_rule_cases as jobs
 from rule_cases import SCRIPT
-from rule_table import Given, Table, waits
+from rule_table import Given, Table, waits, warm
 from storage_rule_cases import NFS
 
 from advisor.core.findings import Where
@@ -57,7 +57,7 @@ STORAGE_TABLES: dict[str, Table] = {
         },
         severities=waits("wait"),
         where=LINE,
-        best=({"wait": 0.4}, 1 / 0.6),
+        best=({"wait": 0.4}, warm(1 / 0.6)),
     ),
     "DSK002": Table(
         jobs.dsk002,
@@ -89,7 +89,7 @@ STORAGE_TABLES: dict[str, Table] = {
             "a full link of a job with local data": {"limit": None, "link_exceeded_s": 50.0},
         },
         severities=waits("wait"),
-        best=({"wait": 0.4}, 1 / 0.6),
+        best=({"wait": 0.4}, warm(1 / 0.6)),
         also_fires={
             "a limit on the number of reads": {"limit": None, "reads": 198.0, "reads_limit": 200.0},
             "the machine's own limit": {"limit": None, "instance_exceeded_share": 0.4},

@@ -9,6 +9,7 @@ import pytest
 import rule_cases as jobs
 from comm_rule_tables import SCRIPT, TWO_HOSTS, com003, com006, com007, com009, com010, wrapped
 from rule_cases import rank
+from rule_table import warm
 from test_rule_cases import RULES
 
 from advisor.core.analysis import Analysis, SpeedChange, StuckCollective
@@ -86,6 +87,34 @@ def test_round_trips_of_batch_norm_explain_the_wire() -> None:
     assert causes(com006(spent=0.3)) == {"COM006": None, "COM001": "COM006"}
 
 
+def test_small_batches_that_need_synchronised_batch_norm_are_told_of_that_and_not_of_gradients() -> None:
+    analysis = com006(spent=0.3, batch=8.0)
+    assert causes(analysis) == {"COM001": None}
+    finding = found("COM001", analysis)
+    assert "batch norm" in finding.title and "GroupNorm" in finding.fixes[0].title
+    assert not any("bf16" in fix.change or "no_sync" in fix.title for fix in finding.fixes)
+    assert finding.saving is not None and finding.saving.speedup == pytest.approx((1 / 0.85, warm(1 / 0.7)))
+
+
+def test_half_the_bytes_of_gradients_spare_nothing_of_batch_norms_collectives() -> None:
+    analysis = com001_beside_norms(wire=0.4, norms=0.1)
+    saving = found("COM001", analysis).saving
+    assert saving is not None and saving.speedup == pytest.approx((1 / (1 - 0.4 * 0.3), warm(1 / (1 - 0.6 * 0.3))))
+
+
+def test_batch_norms_collectives_are_no_gradients_sent_late_or_too_often() -> None:
+    analysis = com001_beside_norms(wire=0.6, norms=0.55)
+    silent = {rule: run_rule(RULES[rule], analysis, Config()) for rule in ("COM003", "COM010")}
+    assert silent == {rule: Clear(rule) for rule in silent}
+    assert causes(com001_beside_norms(wire=0.6, norms=0.0)).keys() == {"COM001", "COM010"}
+
+
+def com001_beside_norms(wire: float, norms: float) -> Analysis:
+    own = {n: rank(1.0 - wire, backward=0.6 * (1.0 - wire)) for n in (0, 1)}
+    values = {"comm.wire_s": wire, "collectives.norm_s": norms, "comm.largest_bucket": 1.0}
+    return wrapped(own, values=values)
+
+
 def test_on_gpus_batch_norm_is_noted_without_a_number() -> None:
     finding = found("COM006", com006(spent=None))
     assert finding.severity == "low" and finding.saving is None and finding.seconds_per_step == 0.0
@@ -131,7 +160,40 @@ def test_accumulation_pays_the_exchange_once() -> None:
     # computing 0.25 s, the exchange 0.75: six batches bring it to half of the computing of each
     assert "over 6 batches" in finding.fixes[0].title
     assert finding.saving is not None
-    assert finding.saving.seconds_per_step[1] == pytest.approx(0.75 * 5 / 6)
+    # and a sixth of the update, which is a tenth of the computing
+    assert finding.saving.speedup[1] == pytest.approx(warm(1 / (0.225 + (0.025 + 0.75) / 6)))
+
+
+def on_full_cores(made: Any, **about: float) -> Analysis:
+    """The same job on two cores, one for each rank: beside computing and loading it burns half a second for each in its exchange."""
+    model = replace(made.model, allowed_cores=2.0, job_cpu_s=sum(map(made.model.own_s, made.model.own)) + 1.0, **about)
+    return replace(made, model=model)
+
+
+def test_where_cores_are_short_an_exchange_beside_the_backward_pass_slows_it() -> None:
+    plain, short = (found("COM003", made).saving for made in (com003(wire=0.3), on_full_cores(com003(wire=0.3))))
+    assert plain is not None and short is not None
+    # all of the exchange is work: what is hidden of it, backward takes longer
+    assert short.speedup == pytest.approx((1.0, 1.0)) and plain.speedup[1] == pytest.approx(1 / 0.75)
+
+
+def test_where_cores_are_short_batches_that_are_not_exchanged_have_a_shorter_backward_pass() -> None:
+    job = com010(wire=0.5, span=0.6)
+    plain, short = (found("COM010", made).saving for made in (job, on_full_cores(job)))
+    assert plain is not None and short is not None
+    after = 0.45 + (0.05 + 0.5) / 3
+    assert plain.speedup[1] == pytest.approx(warm(1 / after))
+    # 0.1 s of the exchange run beside the backward pass, and 0.5 / 0.6 of that is work
+    assert short.speedup[1] == pytest.approx(warm(1 / (after - 0.1 * 0.5 / 0.6 * 2 / 3)))
+
+
+def test_ranks_wait_for_each_other_once_in_several_batches() -> None:
+    job = com010(wire=0.5)
+    assert job.model is not None
+    longer = {**job.values, ("step.time_s", "job"): 1.2}
+    saving = found("COM010", replace(job, model=replace(job.model, step_s=1.2), values=longer)).saving
+    after = 0.45 + (0.05 + 0.5) / 2 + 0.2 / 2**0.5 * (0.475 / 0.5)
+    assert saving is not None and saving.speedup[1] == pytest.approx(1.2 / after / (1 - 0.15 * (1 - after / 1.2)))
 
 
 def with_hook(name: str) -> Analysis:

@@ -9,6 +9,7 @@ import pytest
 import rule_cases as jobs
 from host_rule_tables import HOST_TABLES
 from rule_cases import SCRIPT, rank
+from rule_table import warm
 
 from advisor.core.analysis import Analysis
 from advisor.core.config import Config
@@ -37,8 +38,11 @@ def test_cpu005_promises_less_where_the_wait_may_be_another_ranks_work() -> None
     """Of one step of a second in which the training thread waits 0.3 s for a core."""
     spinning, sleeping = found("CPU005"), found("CPU005", threads=64, waiting=28.0)
     assert spinning.saving is not None and sleeping.saving is not None
-    assert spinning.saving.seconds_per_step == pytest.approx((0.7 * 0.3, 1 - 0.25 * 0.7))
-    assert sleeping.saving.seconds_per_step == pytest.approx((0.0, 0.3))
+    assert spinning.saving.speedup == pytest.approx((1 / (1 - 0.7 * 0.3), warm(1 / (0.25 * 0.7))))
+    assert sleeping.saving.speedup == pytest.approx((1.0, warm(1 / 0.7)))
+    # with as many in line as make one rank lose by its own threads, two lose half as much: one computes while the other's team waits
+    crowded = found("CPU005", threads=64, waiting=44.0).saving
+    assert crowded is not None and crowded.speedup == pytest.approx((1 / (1 - 0.4 * 0.3), warm(1 / (0.75 * 0.7))))
 
 
 def test_cpu006_tells_the_loops_own_collections_from_the_interpreters() -> None:

@@ -147,7 +147,7 @@ def test_dat002_names_mount_and_rate_of_all_loaders_together() -> None:
 
 def test_dat002_leaves_the_cpu_work_of_loading_in_the_training_process() -> None:
     finding = found("DAT002", wait=0.4, blocked=0.6, workers=0)
-    assert best_step_s(finding) >= 0.6 + 0.4 * 0.4 - 1e-9  # what a batch computes stays where it is
+    assert best_step_s(finding) == pytest.approx(warm(0.6 + 0.4 * 0.4))  # what a batch computes stays where it is
 
 
 def test_dat008_and_cmp007_are_about_jobs_of_several_ranks() -> None:
@@ -168,9 +168,11 @@ def test_cmp007_names_the_phase_in_which_the_time_is_lost() -> None:
     assert "240 ms" in rows["phase"].note  # 0.6 of the 400 ms more
 
 
-def test_com001_states_the_least_bandwidth() -> None:
-    # 100 MB over two ranks: each link carries 2 * 1/2 of them, in 0.2 s
-    assert "at least 0.5 GB/s" in found("COM001").evidence[1].note
+def test_com001_states_the_rate_of_the_whole_exchange() -> None:
+    # what shows of it takes less time than all of it: bytes over that would be more than any link carried
+    known = {"comm.megabytes": 100.0, "comm.span_s": 0.4, "comm.bus_gb_per_s": 0.25}
+    assert found("COM001", values=known).evidence[1].note == "gradients per step; 0.25 GB/s over each link"
+    assert "GB/s" not in found("COM001").evidence[1].note
     assert len(found("COM001", values={}).evidence) == 1  # bytes unknown: no rate
 
 
@@ -386,6 +388,13 @@ def test_run003_says_when_where_and_by_how_much() -> None:
     assert not everywhere.explains and finding.explains == ("COM002",)
 
 
+def test_run003_promises_of_the_step_as_it_is_now_and_of_the_whole_run_once_it_is_over() -> None:
+    lasting = found("RUN003", lost=0.02).saving
+    assert lasting is not None and lasting.speedup == pytest.approx((1.4 / 1.2, 1.4))
+    over = found("RUN003", until=500.0, lost=0.2).saving
+    assert over is not None and over.speedup == pytest.approx((1 / 0.9, 1 / 0.8))
+
+
 def test_run003_tells_of_the_costliest_change_and_mentions_the_others() -> None:
     small, large = jobs.run003(after=1.2).changes[0], jobs.run003(after=1.6).changes[0]
     finding = found("RUN003", jobs.run003(changes=(replace(small, step=90), large)))
@@ -539,13 +548,13 @@ def test_what_workers_that_start_take_is_no_preprocessing() -> None:
     assert best_step_s(finding) == pytest.approx(0.9)
 
 
-@pytest.mark.parametrize(("span", "best"), [(0.2, 1 / 0.88), (0.3, 1 / 0.85), (0.5, 1 / 0.8)])
+@pytest.mark.parametrize(("span", "best"), [(0.2, 0.88), (0.3, 0.85), (0.5, 0.8)])
 def test_of_an_exchange_that_backward_partly_hides_half_the_bytes_save_more_than_half_of_what_shows(
     span: float, best: float
 ) -> None:
     finding = found("COM001", jobs.com001(values={"comm.megabytes": 100.0, "comm.span_s": span}))
     assert finding.saving is not None
-    assert finding.saving.speedup == pytest.approx((1 / 0.92, best))
+    assert finding.saving.speedup == pytest.approx((1 / 0.92, 1 / warm(best)))
 
 
 @pytest.mark.parametrize(("ranks", "said"), [(1, False), (2, True)])
@@ -558,3 +567,64 @@ def test_dat001_blames_no_workers_for_waits_that_neighbours_may_have_caused() ->
     crowded = jobs.dat001(wait=0.01, crowd=0.4)
     assert isinstance(run_rule(RULES["DAT001"], crowded, Config()), Finding)
     assert isinstance(run_rule(RULES["DAT001"], jobs.without(crowded, "cpu.other_cores"), Config()), Clear)
+
+
+@pytest.mark.parametrize(
+    ("rule", "nothing", "steps"), [("RUN003", {"changes": ()}, 80), ("RUN004", {"pulse": None}, 30)]
+)
+def test_too_few_steps_hide_a_change_and_a_period(rule: str, nothing: dict[str, Any], steps: int) -> None:
+    for steady, says in ((steps - 1, NotMeasured(rule, ("step.steady",))), (steps, Clear(rule))):
+        assert run_rule(RULES[rule], TABLES[rule].job(**nothing, steady=steady), Config()) == says
+
+
+def test_a_hang_of_ranks_that_nobody_saw_is_not_ruled_out() -> None:
+    unseen = replace(jobs.run001(), stalls=(), world_size=0)
+    assert run_rule(RULES["RUN001"], unseen, Config()) == NotMeasured("RUN001", ("step.time_s",))
+    assert run_rule(RULES["RUN001"], replace(unseen, world_size=1), Config()) == Clear("RUN001")
+
+
+def test_of_a_host_that_is_half_idle_more_is_stolen_from_whoever_runs() -> None:
+    half_idle = jobs.cpu002(
+        0.1, cores=8.0, job_cores=3.1
+    )  # the job keeps 3.1 of 8 cores busy, somebody else half a one
+    known = replace(half_idle, values={**half_idle.values, ("cpu.host_cores", "job"): 8.0})
+    assert best_step_s(found("CPU002", known)) == pytest.approx(1 - 0.8 / (0.8 + 3.6))
+    assert best_step_s(found("CPU002", half_idle)) == pytest.approx(0.9)
+
+
+def test_within_a_quota_workers_are_missing_however_busy_the_rest_of_the_host_is() -> None:
+    busy = {"cpu.host_busy_cores": 44.0, "cpu.other_cores": 40.0, "cpu.host_cores": 64.0, "cpu.affinity_cores": 64.0}
+    for rule, job, says in (
+        ("DAT004", jobs.dat004, Finding),
+        ("DAT001", jobs.dat001, Clear),
+        ("CPU003", jobs.cpu003, Clear),
+    ):
+        within = job()
+        values = {**within.values, ("cpu.job_cores", "job"): 4.0, **{(name, "job"): v for name, v in busy.items()}}
+        assert isinstance(run_rule(RULES[rule], replace(within, values=values), Config()), says), rule
+
+
+def test_a_quota_that_is_used_up_leaves_no_core_for_more_workers() -> None:
+    within = jobs.dat001()
+    about = {"cpu.job_cores": 15.9, "cpu.host_busy_cores": 20.0, "cpu.host_cores": 64.0}
+    used_up = replace(within, values={**within.values, **{(name, "job"): value for name, value in about.items()}})
+    rows = {e.metric: e for e in found("DAT001", used_up).evidence}
+    assert rows["cpu.job_cores"].value == 15.9 and "of 16 allowed" in rows["cpu.job_cores"].note
+
+
+def test_stolen_cores_are_no_room_for_workers() -> None:
+    analysis = jobs.dat004(idle=4.0, allowed=8.0)
+    about = {"cpu.host_cores": 8.0, "cpu.steal_share": 0.45}
+    stolen = replace(analysis, values={**analysis.values, **{(name, "job"): value for name, value in about.items()}})
+    assert isinstance(run_rule(RULES["DAT004"], analysis, Config()), Finding)
+    assert run_rule(RULES["DAT004"], stolen, Config()) == Clear("DAT004")
+
+
+def test_a_job_that_crowds_the_cores_it_is_bound_to_blames_no_neighbours_elsewhere() -> None:
+    crowded = jobs.cpu003(others=30.0, busy=34.0)
+    about = {"cpu.allowed_cores": 4.0, "cpu.affinity_cores": 4.0, "cpu.host_cores": 64.0}
+    bound = replace(crowded, values={**crowded.values, **{(name, "job"): value for name, value in about.items()}})
+    assert run_rule(RULES["CPU003"], bound, Config()) == Clear("CPU003")
+    # it uses half of its cores and yet waits for one: somebody else is on them
+    shared = replace(bound, values={**bound.values, ("cpu.job_cores", "job"): 2.0})
+    assert found("CPU003", shared).evidence[1].value == pytest.approx(2.0)

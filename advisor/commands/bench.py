@@ -135,6 +135,7 @@ def bench(
 
     for output in outputs:
         format_of(str(output))  # complain now, not after an hour
+    showing.make_room(*outputs)
     earlier = parse_benchmark(against.read_text(encoding="utf-8")) if against else None
     settings = load_config(config)
     folder = new_run_folder(run_dir, "bench", time.time()).resolve()

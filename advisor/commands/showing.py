@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -36,6 +37,19 @@ def chosen(format_: str | None, output: Path | None) -> str:
     if format_ is not None:
         return format_
     return format_of(str(output)) if output is not None and output.suffix.lower() in SUFFIXES else "text"
+
+
+def make_room(*paths: Path | None) -> None:
+    """Makes the folders of files that are written in the end, now: nobody waits for a result that cannot be kept. Raises AdvisorError."""
+    for path in paths:
+        if path is None:
+            continue
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise AdvisorError(f"cannot write {path}: {error.strerror or error}") from error
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise AdvisorError(f"cannot write {path}: permission denied")
 
 
 def write(made: Any, path: Path, format_: str, package: str) -> None:

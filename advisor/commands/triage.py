@@ -67,7 +67,7 @@ def triage(
     """
     from advisor.commands.machine_checks import job_python
     from advisor.instances.metadata import ask
-    from advisor.report.triaged import render
+    from advisor.report.triaged import render, wording
     from advisor.triage.found import Setting
     from advisor.triage.runner import triage as examine
     from advisor.triage.scratch import scratch_folder
@@ -75,13 +75,17 @@ def triage(
     format_ = showing.chosen("md" if format_ == "markdown" else format_, output)
     if bundle is not None and bundle.exists():
         raise AdvisorError(f"{bundle} exists", "name another file with --bundle")
+    showing.make_room(output, bundle)
     interpreter = str(Path(job_python(python)).absolute())  # it is started in the scratch folder
     large = not quick and _agreed(yes=yes)
     named = ask() if metadata else None
     with scratch_folder(scratch) as folder:
-        setting = Setting(folder, interpreter, data, full=not quick, large=large, metadata=metadata, named=named)
+        place = data.absolute() if data is not None else None
+        setting = Setting(folder, interpreter, place, full=not quick, large=large, metadata=metadata, named=named)
         found = examine(setting, _tell)
     showing.show(found, format_, output, "advisor.report.triaged")
+    if output is not None:
+        click.echo(f"{wording.verdict(found)}: {output}", err=True)
     if bundle is not None:
         from advisor.triage.evidence import write_bundle
 

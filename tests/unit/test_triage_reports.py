@@ -162,6 +162,27 @@ def test_data_and_bundle_are_as_given(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert code == 3 and settings[0].data == tmp_path and settings[0].scratch.parent == tmp_path and target.exists()
 
 
+def test_the_data_are_named_from_the_root_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Whoever decodes them does so in the scratch folder."""
+    monkeypatch.chdir(tmp_path.parent)
+    assert invoke(monkeypatch, made(), "--data", tmp_path.name)[2][0].data == tmp_path
+
+
+def test_a_result_beside_runs_that_are_yet_to_come_has_its_folder_made(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    target = tmp_path / "runs" / "triage.json"
+    code, _, settings = invoke(monkeypatch, made(), "-o", str(target))
+    assert code == 3 and len(settings) == 1 and parse_triage(target.read_text()) == made()
+
+
+def test_nothing_is_measured_that_could_not_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for option in ("-o", "--bundle"):
+        code, _, settings = invoke(monkeypatch, made(), option, str(tmp_path / "file" / "x.json"))
+        assert code not in (0, 3, 4) and settings == []
+
+
 def test_a_group_that_fails_is_a_gap_and_the_others_go_on() -> None:
     def broken(idle: object) -> list[Found]:
         raise OSError(5, "Input/output error")

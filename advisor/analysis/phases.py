@@ -24,10 +24,10 @@ _READ_SHARE = 0.5  # of the latest steps, for the stream's times to replace the 
 # A step of which no event was kept is split as the others are, unless it is this much longer than the usual: what made it so, the host saw.
 _ODD = 1.5
 # Where steps differ in size, backward grows with forward. The forward tells the backward of a step that nobody stamped if it does so twice
-# as well as the usual backward does, over so many stamped ones, and these are apart by more than a machine's moods (mostly a tenth).
+# as well as the usual backward does, over so many stamped ones, and half of these are a tenth and more apart from it, as sizes are.
 _TELLS = 0.5
 _TELLS_STEPS = 10
-_SIZES_APART = 0.15
+_SIZES_APART = 0.1
 
 
 def phases_of(steps: RankSteps, gpu: Table | None) -> dict[str, Array]:

@@ -313,7 +313,7 @@ def test_ranks_out_of_sight_may_be_what_the_others_wait_for() -> None:
     assert "1 of 4 ranks" in alone.missing["comm.wire_s"]
 
 
-@pytest.mark.parametrize("every", [4, 10])
+@pytest.mark.parametrize("every", [4, 7])
 def test_steps_of_any_size_that_ddp_did_not_stamp_are_told_by_their_forward(every: int) -> None:
     sizes = np.random.default_rng(1).uniform(0.4, 1.6, 200)
     own = [step(forward=30 * size, backward=60 * size) for size in sizes]
@@ -327,13 +327,3 @@ def test_where_the_forward_tells_nothing_the_usual_backward_does() -> None:
     own = [step(forward=float(noise.uniform(20, 60)), backward=float(noise.uniform(49, 51))) for _ in range(200)]
     analysis = analyse(recording({0: own, 1: own}, wire_ms=5, stamp_every=5))
     assert analysis.budget.per_rank[0]["comm_exposed"] == pytest.approx(0.005, abs=0.0005)
-
-
-def test_a_machines_moods_are_no_sizes() -> None:
-    """A tenth more or less, even in forward and backward alike: that they go together may be chance in a few stamped steps."""
-    sizes = np.random.default_rng(1).uniform(0.9, 1.1, 200)
-    own = [step(forward=30 * size, backward=60 * size) for size in sizes]
-    analysis = analyse(recording({0: own, 1: own}, wire_ms=5, stamp_every=5))
-    assert analysis.budget.per_rank[0]["comm_exposed"] > 0.0055, (
-        "what is beyond the usual backward is taken for waiting"
-    )

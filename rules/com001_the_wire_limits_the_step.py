@@ -11,8 +11,7 @@ Fix: fewer bytes (bf16 or fp16 compression hook), fewer exchanges (gradient accu
 larger batch per rank), a faster path (NVLink, InfiniBand; fewer nodes).
 
 Estimate: half the bytes take half the wire time; accumulation over two batches halves it too. The exposed wire time is the ceiling. Where
-backward hides a part of the exchange, half of the whole comes off what is exposed. At best the work between is shorter, too, for caches
-that stay warm.
+backward hides a part of the exchange, half of the whole comes off what is exposed.
 
 Synchronised batch norm holds the ranks by collectives of its own. Where these are most of it, they are named, and what helps against
 them (from 32 samples per rank on COM006 says that they are not needed).
@@ -54,7 +53,7 @@ def _saving(a: Analysis) -> Saving:
     model, norms, wire = model_of(a), norms_s(a), gradients_s(a)
     half = max(0.0, wire - 0.5 * (a.get("comm.span_s") or wire))
     return model.saving(
-        model.at_best(model.step_if({}, wire_s=norms + min(0.4 * wire, half))),
+        model.step_if({}, wire_s=norms + min(0.4 * wire, half)),
         model.step_if({}, wire_s=norms + 0.6 * wire),
         "half the exchanges: gradients of two batches at once" if compresses(a) else "half the bytes on the wire",
     )
@@ -63,7 +62,7 @@ def _saving(a: Analysis) -> Saving:
 def _saving_of_norms(a: Analysis) -> Saving:
     model, norms, rest = model_of(a), norms_s(a), gradients_s(a)
     best, worst = (model.step_if({}, wire_s=rest + share * norms) for share in (0.0, 0.5))
-    return model.saving(model.at_best(best), worst, "no collectives of batch norm, or half of them")
+    return model.saving(best, worst, "no collectives of batch norm, or half of them")
 
 
 def _evidence(a: Analysis, t: Thresholds) -> tuple[Evidence, ...]:

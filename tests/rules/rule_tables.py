@@ -163,7 +163,7 @@ TABLES: dict[str, Table] = {
         lines={"wire": ({"wire": 0.15}, {"wire": 0.1499})},
         false_alarms={"waiting for a straggler": {"wire": 0.02, "values": {"comm.skew_s": 0.5}}},
         severities=(({"wire": 0.30}, "critical"), ({"wire": 0.15}, "high")),
-        best=({"wire": 0.2}, warm(1 / 0.88)),
+        best=({"wire": 0.2}, 1 / 0.88),
     ),
     "COM002": Table(
         jobs.com002,

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+from pathlib import Path
+
 import pytest
 
 from samples import stalls
-from samples.stalls import SETUPS, Row, markdown
+from samples.faults.scenario import Conditions
+from samples.stalls import SETUPS, Row, WarmImages, markdown
 
 
 def row(files: float | None, preparation: float, compute: float, measured: float) -> Row:
@@ -33,3 +37,18 @@ def test_the_table_says_how_far_off_the_least_part_is(monkeypatch) -> None:
 def test_every_setup_reads_the_pictures_it_was_given() -> None:
     for setup in SETUPS:
         assert "--data={images}" in setup.words() and setup.words("--synthetic")[-1] == "--synthetic"
+
+
+def test_pictures_in_memory_are_read_before_they_are_used(tmp_path, monkeypatch) -> None:
+    read = []
+
+    class Made:
+        @contextlib.contextmanager
+        def hold(self, folder):
+            (folder / "images" / "train").mkdir(parents=True)
+            (folder / "images" / "train" / "one.jpg").write_bytes(b"1")
+            yield Conditions(values={"images": str(folder / "images")})
+
+    monkeypatch.setattr(Path, "read_bytes", lambda self: read.append(self.name) or b"")
+    with WarmImages(Made()).hold(tmp_path) as conditions:
+        assert read == ["one.jpg"] and conditions.values["images"] == str(tmp_path / "images")

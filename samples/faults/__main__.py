@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import fnmatch
 import itertools
+import subprocess
 import sys
+import traceback
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,14 +15,26 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from samples.faults.beside import run_beside
 from samples.faults.catalogue import SCENARIOS
-from samples.faults.results import advisor_state, cells, headline, machine, markdown, read_json, table, write_json
+from samples.faults.results import (
+    advisor_state,
+    cells,
+    headline,
+    machine,
+    machine_words,
+    markdown,
+    merged,
+    read_json,
+    table,
+    write_json,
+)
 from samples.faults.runner import Bench, Interrupted, open_bench, run_scenario
 from samples.faults.scenario import Scenario
-from samples.faults.score import Result, summarise
+from samples.faults.score import Result, summarise, unfinished
 
 FOLDER = Path(__file__).resolve().parents[2] / ".faults"
-LOG_WIDTH = 190  # of the table where no terminal limits it
+LOG_WIDTH = 210  # of the table where no terminal limits it
 
 
 def choose(patterns: Sequence[str], *, fast: bool) -> list[Scenario]:
@@ -41,6 +55,13 @@ def choose(patterns: Sequence[str], *, fast: bool) -> list[Scenario]:
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE")
 @click.option("--markdown", "markdown_file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE")
 @click.option("--continue", "go_on", is_flag=True, help="Keep what --json's file holds and run only what it lacks.")
+@click.option(
+    "--merge",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Run nothing: take what earlier calls wrote with --json as repetitions; may be given several times.",
+)
 @click.option("--keep", type=click.Path(file_okay=False, path_type=Path), metavar="FOLDER", help="Keep the runs here.")
 @click.option("--folder", type=click.Path(file_okay=False, path_type=Path), default=FOLDER, help="Where jobs run.")
 def main(
@@ -52,6 +73,7 @@ def main(
     json_file: Path | None,
     markdown_file: Path | None,
     go_on: bool,
+    merge: tuple[Path, ...],
     keep: Path | None,
     folder: Path,
 ) -> None:
@@ -62,6 +84,13 @@ def main(
         for scenario in chosen:
             console.print(f"{scenario.name:36} {scenario.strength:11} {scenario.truth.label}", highlight=False)
         return
+    ran = {scenario.name for scenario in chosen}
+    if merge:
+        results = [r for r in merged([read_json(file) for file in merge]) if r.scenario in ran]
+        if json_file:
+            write_json(json_file, results, machine())
+        conclude(results, markdown_file, console)
+        sys.exit(any_wrong(results))
     if go_on and json_file is None:
         raise click.UsageError("--continue needs --json, the file to continue")
     results = read_json(json_file) if go_on and json_file and json_file.exists() else []
@@ -75,8 +104,11 @@ def main(
         sys.exit(128 + stopped.signum)
     finally:
         conclude(results, markdown_file, console)
-    ran = {scenario.name for scenario in chosen}
-    sys.exit(any(not r.right and not r.skipped for r in results if r.scenario in ran))
+    sys.exit(any_wrong([result for result in results if result.scenario in ran]))
+
+
+def any_wrong(results: Sequence[Result]) -> bool:
+    return any(not result.right and not result.skipped for result in results)
 
 
 def run_all(
@@ -84,18 +116,45 @@ def run_all(
 ) -> None:
     """Adds to `results`, in this order, and writes them after each."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    where = machine()
     with Progress(*columns, console=console) as bar:
         task = bar.add_task("", total=len(todo))
-        for scenario, repetition in todo:
-            bar.update(task, description=scenario.name)
-            result = replace(run_scenario(scenario, bench, repetition), advisor=advisor_state())
-            results.append(result)
-            bar.console.print("  ".join(cell for cell in cells(result) if cell), highlight=False, markup=False)
-            for words in filter(None, (result.why_not, result.broken)):
-                bar.console.print(f"    {words}", highlight=False, markup=False)
+        for scenarios, repetition in turns(todo):
+            bar.update(task, description=" | ".join(scenario.name for scenario in scenarios))
+            for result in run_turn(scenarios, bench, repetition):
+                known = replace(result, advisor=advisor_state(), machine=machine_words(where), date=where["date"])
+                results.append(known)
+                bar.console.print("  ".join(cell for cell in cells(known) if cell), highlight=False, markup=False)
+                for words in filter(None, (result.why_not, result.broken)):
+                    bar.console.print(f"    {words}", highlight=False, markup=False)
+                bar.advance(task)
             if json_file:
-                write_json(json_file, results, machine())
-            bar.advance(task)
+                write_json(json_file, results, where)
+
+
+def turns(todo: Sequence[tuple[Scenario, int]]) -> list[tuple[list[Scenario], int]]:
+    """What runs together: those of a repetition that wait, where the first of them comes; all others alone."""
+    found: list[tuple[list[Scenario], int]] = []
+    waiting: dict[int, list[Scenario]] = {}
+    for scenario, repetition in todo:
+        if scenario.waits and repetition in waiting:
+            waiting[repetition].append(scenario)
+            continue
+        found.append(([scenario], repetition))
+        if scenario.waits:
+            waiting[repetition] = found[-1][0]
+    return found
+
+
+def run_turn(scenarios: list[Scenario], bench: Bench, repetition: int) -> list[Result]:
+    if len(scenarios) > 1:
+        return run_beside(scenarios, bench, repetition)
+    try:
+        return [run_scenario(scenarios[0], bench, repetition)]
+    except subprocess.CalledProcessError:
+        raise  # something could not be undone
+    except Exception:  # noqa: BLE001 - the advisor's own, most likely: a wrong verdict, and no reason to lose the rest of an hour
+        return [unfinished(scenarios[0], repetition, traceback.format_exc(limit=-3))]
 
 
 def conclude(results: list[Result], markdown_file: Path | None, console: Console) -> None:
@@ -106,7 +165,7 @@ def conclude(results: list[Result], markdown_file: Path | None, console: Console
         for line in headline(summarise(results)):
             console.print(line, highlight=False)
     if markdown_file:
-        markdown_file.write_text(markdown(results, machine()))
+        markdown_file.write_text(markdown(results))
 
 
 if __name__ == "__main__":

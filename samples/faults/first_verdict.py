@@ -61,15 +61,17 @@ def steps_until(recording: Recording, moment_ns: int) -> int:
     return max(done, default=0)
 
 
-def samples_per_s(recording: Recording) -> float | None:
-    """All that passes counts, but for the first fifth: from the recorded clock alone, not from the advisor's analysis.
+def samples_per_s(recording: Recording, onset_step: int = 0) -> float | None:
+    """All that passes from this step on counts, but for the first fifth: from the recorded clock alone, not from the advisor's analysis.
 
-    Jobs without a known loader count steps; both runs of a pair are measured alike.
+    Of a fault that comes late the time before it says nothing, with or without the fix. Jobs without a known loader count steps; both
+    runs of a pair are measured alike.
     """
     total = 0.0
     for rows in recording.steps.values():
         steps = rows[(rows["flags"] & FLAG_TAIL) == 0]
         late = steps[int(np.ceil(0.2 * len(steps))) :]
+        late = late[late["step"] >= onset_step]
         if len(late) < 5:
             return None
         work = late["samples"].sum() or late["count"].sum()

@@ -18,6 +18,7 @@ from advisor.core.recording import Recording
 from advisor.diagnose import diagnose
 from advisor.store.reader import read_recording
 from samples.faults.leftovers import OWNER, end_processes
+from samples.faults.neighbours import NOBODY, Neighbours, between, read_ticks
 from samples.faults.scenario import Conditions, Ending, Job
 
 SAMPLES = Path(__file__).resolve().parents[1]
@@ -39,13 +40,14 @@ class Observation:
     run: Path
     exit_code: int | None
     wall_s: float
+    neighbours: Neighbours = NOBODY
 
 
 def observe(job: Job, conditions: Conditions, folder: Path, *, ending: Ending = "finishes") -> Observation:
     """Raises JobWentWrong. `folder` is the job's own and empty."""
     folder.mkdir()
     (folder / "out").mkdir()
-    start = time.monotonic()
+    start, before = time.monotonic(), read_ticks()
     with _running(command(job, conditions, folder), job.environment, folder) as process:
         if ending == "hangs":
             found = _watch_hang(process, folder)
@@ -54,10 +56,10 @@ def observe(job: Job, conditions: Conditions, folder: Path, *, ending: Ending = 
             code = process.wait(LIMIT_S)
         except subprocess.TimeoutExpired:
             raise JobWentWrong(f"still running after {LIMIT_S:.0f} s{_last_words(folder)}") from None
-    wall_s = time.monotonic() - start
+    wall_s, others = time.monotonic() - start, between(before, read_ticks())
     if code != (1 if ending == "fails" else 0):  # as torchrun and Python end when a rank has failed
         raise JobWentWrong(f"exit code {code}{_last_words(folder)}")
-    return Observation(*read_report(folder), run_folder(folder), code, wall_s)
+    return Observation(*read_report(folder), run_folder(folder), code, wall_s, others)
 
 
 def command(job: Job, conditions: Conditions, folder: Path) -> list[str]:

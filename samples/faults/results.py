@@ -8,8 +8,8 @@ import os
 import platform
 import subprocess
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 from rich.table import Table
 
-from samples.faults.score import NOISE, Result, Summary, summarise
+from samples.faults.score import NOISE, PROMPT_S, PROMPT_STEPS, Result, Summary, summarise
 
 SCHEMA = "rn50-advisor/faults/1"
 HEADINGS = (
@@ -31,6 +31,7 @@ HEADINGS = (
     "first verdict",
     "predicted",
     "measured",
+    "advisor",
 )
 
 
@@ -58,6 +59,13 @@ def advisor_state() -> str:
     return version("rn50-advisor")
 
 
+def machine_words(where: Mapping[str, Any]) -> str:
+    return (
+        f"{where['cores']} cores, {where['memory_gib']} GiB, Python {where['python']}, torch {where['torch']}, "
+        f"Linux {where['kernel']}"
+    )
+
+
 def write_json(path: Path, results: Sequence[Result], where: Mapping[str, Any]) -> None:
     document = {
         "schema": SCHEMA,
@@ -75,25 +83,47 @@ def read_json(path: Path) -> list[Result]:
     document = json.loads(path.read_text())
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise ValueError(f"{path} holds no results of this program")
-    return [_result(row) for row in document["results"]]
+    where = document["machine"]
+    known = {"machine": machine_words(where), "date": where["date"]}  # of rows that do not say so themselves
+    return [_result({**known, **row}) for row in document["results"]]
 
 
 def _result(row: dict[str, Any]) -> Result:
-    lists = {name: tuple(row[name]) for name in ("ranks", "false_alarms")}
+    lists = {name: tuple(row.get(name, ())) for name in ("ranks", "false_alarms", "noted", "told")}
     predicted = tuple(row["predicted"]) if row["predicted"] else None
     return Result(**{**row, **lists, "predicted": predicted})
 
 
-def cells(r: Result) -> tuple[str, ...]:
+def merged(parts: Sequence[Sequence[Result]]) -> list[Result]:
+    """The results of several files as repetitions of the same scenarios, oldest first; what stands in two of them counts once."""
+    counts: Counter[str] = Counter()
+    found: dict[Result, None] = {}
+    for result in sorted((r for part in parts for r in part), key=lambda r: (r.date, r.repetition)):
+        found.setdefault(result)
+    numbered = []
+    for result in found:
+        numbered.append(replace(result, repetition=counts[result.scenario]))
+        counts[result.scenario] += 1
+    return numbered
+
+
+def cells(r: Result, *, flips: bool = False) -> tuple[str, ...]:
+    """`flips`: other repetitions of the scenario say something else."""
     if r.skipped:
-        return r.scenario, r.strength, r.truth, "not run", "–", "", "", "", r.skipped
-    said = r.verdict + (f" rank {', '.join(map(str, r.ranks))}" if r.ranks else "")
+        return r.scenario, r.strength, r.truth, "not run", "–", "", "", "", r.skipped, _run(r)
+    said = r.verdict + (f" rank {', '.join(map(str, r.ranks))}" if r.ranks else "") + (" (flips)" if flips else "")
     marks = ("disturbed" if r.disturbed else "", "broken" if r.broken else "", _place(r))
     right = " ".join(["yes" if r.right else "NO", *(f"({mark})" for mark in marks if mark)])
     first = "" if r.first_s is None else f"{r.first_s:.0f} s, {r.first_steps} steps"
     predicted = "–".join(f"{end:.2f}" for end in r.predicted) + "×" if r.predicted else ""
-    measured = f"{r.measured:.2f}×{'' if r.held is not False else ' missed'}" if r.measured else ""
-    return r.scenario, r.strength, r.truth, said, right, ", ".join(r.false_alarms), first, predicted, measured
+    notes = ("missed" if r.held is False else "", "(shared)" if r.shared else "")
+    measured = " ".join([f"{r.measured:.2f}×", *filter(None, notes)]) if r.measured else ""
+    return r.scenario, r.strength, r.truth, said, right, ", ".join(r.false_alarms), first, predicted, measured, _run(r)
+
+
+def _run(r: Result) -> str:
+    """Which state of the advisor has judged, and in which repetition."""
+    return r.advisor + (f" #{r.repetition + 1}" if r.repetition else "")
 
 
 def _place(r: Result) -> str:
@@ -101,9 +131,10 @@ def _place(r: Result) -> str:
 
 
 def table(results: Sequence[Result]) -> Table:
-    shown = Table(*HEADINGS)
+    shown, flipped = Table(*HEADINGS), summarise(results).flipped
     for result in results:
-        shown.add_row(*cells(result), style="" if result.right else "dim" if result.skipped else "bold red")
+        row = cells(result, flips=result.scenario in flipped)
+        shown.add_row(*row, style="" if result.right else "dim" if result.skipped else "bold red")
     return shown
 
 
@@ -111,50 +142,80 @@ def headline(s: Summary) -> list[str]:
     """The summary in sentences."""
     lines = [
         f"{s.right} of {s.runs} verdicts right ({_percent(s.right, s.runs)}) over {s.scenarios} scenarios; "
-        f"{s.false_alarms} false alarms; {s.skipped} not run; {s.disturbed} disturbed by others."
+        f"{s.false_alarms} false alarms; {s.skipped} not run; {s.disturbed} disturbed by others.",
+        f"{s.found} of {s.faulty} faults found ({_percent(s.found, s.faulty)}), those clearly and those just above what is worth a word.",
     ]
+    if s.timed:
+        late = f"; later: {', '.join(s.late)}" if s.late else ""
+        lines.append(
+            f"{s.prompt} of {s.timed} first right verdicts within {PROMPT_STEPS} steps or {PROMPT_S:.0f} s{late}."
+        )
     if s.predictions:
         lines.append(
             f"{s.inside} of {s.predictions} measured speed-ups inside the predicted interval, give or take {NOISE:.0%} "
             f"({s.strictly_inside} strictly); the median interval is {s.median_width or 0:.0%} wide."
         )
-    if s.runs > s.scenarios:
+    if s.repeated:
         flips = f": {', '.join(s.flipped)}" if s.flipped else ""
-        lines.append(f"{len(s.flipped)} of {s.scenarios} verdicts changed between repetitions{flips}.")
+        lines.append(f"{len(s.flipped)} of {s.repeated} verdicts changed between repetitions{flips}.")
     return lines
 
 
-def markdown(results: Sequence[Result], where: Mapping[str, Any]) -> str:
+def markdown(results: Sequence[Result]) -> str:
     s = summarise(results)
     parts = [
         "# Seeded faults: what the advisor says about them",
         "Made by `python -m samples.faults --markdown`; run it again instead of editing this.",
-        f"{where['date']}: {where['cores']} cores, {where['memory_gib']} GiB, Python {where['python']}, "
-        f"torch {where['torch']}, Linux {where['kernel']}.",
-        f"Advisor: {_states(results)}.",
+        f"{_dates(results)}: {_several(r.machine or 'unknown machine' for r in results)}.",
+        f"Advisor: {_several(r.advisor or 'unknown state' for r in results)}.",
         *headline(s),
         "## Scenarios",
         "First verdict: from the job's start, or the fault's where that came later, until the right verdict was there. "
         "Measured: samples/s with the advised fix over samples/s without; both jobs run with a heap that malloc leaves alone "
-        "(`MALLOC_TRIM_THRESHOLD_`, `MALLOC_MMAP_THRESHOLD_`), for its chance moves a step by more than many a fault.",
-        _grid(HEADINGS, [cells(r) for r in results]),
+        "(`MALLOC_TRIM_THRESHOLD_`, `MALLOC_MMAP_THRESHOLD_`), for its chance moves a step by more than many a fault. "
+        "Of a fault that comes late both count from its step on, otherwise after the first fifth. "
+        "Shared: the run with the fix is that of another scenario, as listed below. Flips: another repetition says something else.",
+        _grid(HEADINGS, [cells(r, flips=r.scenario in s.flipped) for r in results]),
+        *_shared_runs(results),
         "## Rules",
-        "Recall: scenarios with this truth that got the right verdict. Precision: of the times that the rule stood as a "
-        "root of medium severity or above.",
+        "Recall: scenarios with this truth that got the right verdict, or in which the rule, true beside the root, was told of. "
+        "Precision: of the times that the rule stood as a root of medium severity or above.",
         _grid(("rule", "recall", "precision"), _rule_rows(s)),
     ]
+    if s.flipped:
+        parts += [
+            "## Verdicts that changed between repetitions",
+            "\n".join(_flips(name, results) for name in s.flipped),
+        ]
     wrong = [r for r in results if not r.skipped and (not r.right or r.broken)]
     if wrong:
         parts += ["## What went wrong", "\n".join(f"- {r.scenario}: {_why(r)}" for r in wrong)]
     return "\n\n".join(parts) + "\n"
 
 
-def _states(results: Sequence[Result]) -> str:
-    """A table that was continued has rows of several states of the advisor, and says so."""
-    counts = Counter(r.advisor or "unknown state" for r in results)
+def _several(found: Iterable[str]) -> str:
+    """A table of several files, or one that was continued, has rows of several states and machines, and says so."""
+    counts = Counter(found)
     if len(counts) < 2:
         return "".join(counts)
-    return "several states: " + ", ".join(f"{state} ({count} runs)" for state, count in counts.most_common())
+    return "several: " + ", ".join(f"{each} ({count} runs)" for each, count in counts.most_common())
+
+
+def _dates(results: Sequence[Result]) -> str:
+    dates = sorted({r.date for r in results if r.date})
+    return " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else "unknown date"
+
+
+def _shared_runs(results: Sequence[Result]) -> list[str]:
+    """A job with the fix that is the same, under the same circumstances, is measured once for all that it fixes."""
+    pairs = dict.fromkeys((r.scenario, r.shared) for r in results if r.shared)
+    lines = [f"- {name}: the run with the fix of {other}, the same job minutes apart" for name, other in pairs]
+    return ["Shared runs:", "\n".join(lines)] if lines else []
+
+
+def _flips(name: str, results: Sequence[Result]) -> str:
+    said = [f"{cells(r)[3]} ({_run(r)})" for r in results if r.scenario == name and not r.skipped]
+    return f"- {name}: {', '.join(said)}"
 
 
 def _why(r: Result) -> str:

@@ -86,5 +86,6 @@ class Scenario:
     remedy: Remedy | None = None
     ending: Ending = "finishes"
     onset_step: int = 0  # the step with which the fault begins, where that is not the first
+    waits: bool = False  # for most of the time, on no core: it runs beside others of its kind
     fast: bool = False  # runs in `make test`
     note: str = ""  # why the truth is the truth, where it is not obvious

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from samples.faults.scenario import Truth
+from samples.faults.scenario import Scenario, Truth
 
 WORTH = ("critical", "high", "medium")
 # Two runs of one and the same job differ by so much on a quiet machine: a prediction is missed beyond its interval and this.
 NOISE = 0.05
+PROMPT_STEPS, PROMPT_S = 30, 20.0  # a first right verdict is soon enough within one of them
+FAULTY = ("clear", "just above")
+UNJUDGED = ("inconclusive", "failed")  # states in which no rule had its say
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,8 @@ def judge(truth: Truth, report: Mapping[str, Any]) -> Judgement:
     why = _why_wrong(truth, said["rule"] or said["state"], ranks, alarms)
     why = why or (f"nothing said of {', '.join(sorted(missing))}" if missing else "")
     why = why or (f"{', '.join(sorted(needless))} is not to be told of" if needless else "")
+    crashed = sorted(outcome["rule"] for outcome in report["outcomes"] if outcome["state"] == "crashed")
+    why = why or (f"{', '.join(crashed)} crashed" if crashed else "")
     place = names_place(truth, root) if root and not why and (truth.line or truth.says) else None
     return Judgement(said["rule"] or said["state"], ranks, not why, why, alarms, place)
 
@@ -53,7 +58,9 @@ def _why_wrong(truth: Truth, verdict: str, ranks: tuple[int, ...], alarms: tuple
         return ""
     if truth.never:
         wrong = [rule for rule in alarms if rule in truth.never]
-        return f"{', '.join(wrong)} is no root here" if wrong else ""
+        if wrong:
+            return f"{', '.join(wrong)} is no root here"
+        return f"{verdict}: that a rule keeps silent proves nothing then" if verdict in UNJUDGED else ""
     return "" if verdict == "healthy" else f"{verdict} instead of healthy"
 
 
@@ -96,6 +103,8 @@ class Result:
     why_not: str = ""
     false_alarms: tuple[str, ...] = ()
     right_place: bool | None = None
+    noted: tuple[str, ...] = ()  # what has to be told of besides, whatever its weight
+    told: tuple[str, ...] = ()  # of that, what was
     first_s: float | None = None
     first_steps: int | None = None
     predicted: tuple[float, float] | None = None
@@ -106,7 +115,19 @@ class Result:
     steps: int = 0
     step_s: float | None = None
     wall_s: float = 0.0
+    shared: str = (
+        ""  # the scenario whose run with the fix is this one's too: same job, same circumstances, minutes apart
+    )
     advisor: str = ""  # which state of the advisor judged
+    machine: str = ""  # on what
+    date: str = ""
+
+    @property
+    def prompt(self) -> bool | None:
+        """Whether the right verdict was there soon; None of those that are no matter of time."""
+        if self.first_s is None or self.first_steps is None:
+            return None
+        return self.first_s <= PROMPT_S or self.first_steps <= PROMPT_STEPS
 
     @property
     def held(self) -> bool | None:
@@ -117,9 +138,23 @@ class Result:
         return low * (1 - NOISE) <= self.measured <= high * (1 + NOISE)
 
 
+def blank(scenario: Scenario, repetition: int = 0) -> Result:
+    """What is known of a run before it begins."""
+    truth = scenario.truth
+    primary = truth.roots[0] if truth.roots else "healthy"
+    return Result(scenario.name, truth.label, primary, scenario.strength, repetition, noted=truth.noted)
+
+
+def unfinished(scenario: Scenario, repetition: int, what: str) -> Result:
+    return replace(blank(scenario, repetition), broken=what, why_not="the run went wrong", verdict="none")
+
+
 @dataclass(frozen=True, slots=True)
 class RuleScore:
-    """`hits` of `cases` with this truth were recognised; it stood as a root `said` times, `false` of them wrongly."""
+    """`hits` of `cases` with this truth were recognised; it stood as a root `said` times, `false` of them wrongly.
+
+    A rule that is true beside the root is recognised where it was told of at all.
+    """
 
     rule: str
     cases: int
@@ -141,10 +176,16 @@ class Summary:
     scenarios: int
     runs: int
     right: int
+    faulty: int  # runs with something to find
+    found: int  # of those, with the right root on the right rank
+    timed: int
+    prompt: int  # of those, with a first right verdict that came soon
+    late: tuple[str, ...]  # scenarios of the others
     skipped: int
     disturbed: int
     false_alarms: int
-    flipped: tuple[str, ...]  # scenarios whose repetitions did not all say the same
+    repeated: int  # scenarios that ran more than once
+    flipped: tuple[str, ...]  # of those, the ones whose runs did not all say the same
     predictions: int
     strictly_inside: int
     inside: int  # give or take the noise
@@ -155,18 +196,25 @@ class Summary:
 def summarise(results: Sequence[Result]) -> Summary:
     run = [r for r in results if not r.skipped]
     pairs = [(r, r.predicted, r.measured) for r in run if r.predicted is not None and r.measured is not None]
-    verdicts: dict[str, set[tuple[str, tuple[int, ...]]]] = {}
+    verdicts: dict[str, list[tuple[str, tuple[int, ...]]]] = {}
     for r in run:
-        verdicts.setdefault(r.scenario, set()).add((r.verdict, r.ranks))
+        verdicts.setdefault(r.scenario, []).append((r.verdict, r.ranks))
+    faulty = [r for r in run if r.strength in FAULTY]
     widths = [2 * (high - low) / (high + low) for _, (low, high), _ in pairs]
     return Summary(
         scenarios=len(verdicts),
         runs=len(run),
         right=sum(r.right for r in run),
+        faulty=len(faulty),
+        found=sum(r.right for r in faulty),
+        timed=sum(r.prompt is not None for r in run),
+        prompt=sum(bool(r.prompt) for r in run),
+        late=tuple(sorted({r.scenario for r in run if r.prompt is False})),
         skipped=len(results) - len(run),
         disturbed=sum(r.disturbed for r in run),
         false_alarms=sum(len(r.false_alarms) for r in run),
-        flipped=tuple(sorted(name for name, said in verdicts.items() if len(said) > 1)),
+        repeated=sum(len(said) > 1 for said in verdicts.values()),
+        flipped=tuple(sorted(name for name, said in verdicts.items() if len(set(said)) > 1)),
         predictions=len(pairs),
         strictly_inside=sum(low <= measured <= high for _, (low, high), measured in pairs),
         inside=sum(bool(r.held) for r, _, _ in pairs),
@@ -176,13 +224,15 @@ def summarise(results: Sequence[Result]) -> Summary:
 
 
 def _rule_scores(run: Sequence[Result]) -> tuple[RuleScore, ...]:
-    rules = {r.primary for r in run} | {rule for r in run for rule in r.false_alarms}
+    rules = {r.primary for r in run} | {rule for r in run for rule in (*r.false_alarms, *r.noted)}
     scores = []
     for rule in sorted(rules - {"healthy"}):
-        cases = [r for r in run if r.primary == rule]
+        cases = [r.right for r in run if r.primary == rule]
+        cases += [rule in r.told for r in run if rule in r.noted and r.primary != rule]
         false = sum(rule in r.false_alarms for r in run)
-        true = sum(r.right and r.verdict == rule for r in run)
-        scores.append(RuleScore(rule, len(cases), sum(r.right for r in cases), true + false, false))
+        # right though this rule stood there wrongly: the truth was about another one
+        true = sum(r.right and r.verdict == rule and rule not in r.false_alarms for r in run)
+        scores.append(RuleScore(rule, len(cases), sum(cases), true + false, false))
     healthy = [r for r in run if r.primary == "healthy"]
     if healthy:
         said = [r for r in run if r.verdict == "healthy"]

@@ -52,5 +52,11 @@ def test_speed_counts_what_lies_between_the_steps() -> None:
     assert samples_per_s(recording({0: steps})) == pytest.approx(8 / 0.2, rel=0.05)
 
 
+def test_speed_under_a_late_fault_is_that_of_the_steps_from_it_on() -> None:
+    made = recording({0: [*plan(60, forward=30), *plan(60, forward=130)]})
+    assert samples_per_s(made, 60) == pytest.approx(8 / 0.2, rel=0.01)
+    assert samples_per_s(made, 118) is None
+
+
 def test_too_few_steps_have_no_speed() -> None:
     assert samples_per_s(recording({0: plan(5)})) is None

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import platform
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from samples.faults.results import cells, headline, machine, markdown, read_json, write_json
+from samples.faults.__main__ import main
+from samples.faults.results import cells, headline, machine, machine_words, markdown, merged, read_json, write_json
 from samples.faults.score import Result, summarise
 
 GOOD = Result(
@@ -26,6 +29,11 @@ GOOD = Result(
     steps=80,
     step_s=0.07,
     wall_s=12.0,
+    noted=("COM002",),
+    told=("COM002",),
+    advisor="abc1234",
+    machine="2 cores",
+    date="2026-01-02",
 )
 WRONG = replace(
     GOOD,
@@ -43,6 +51,45 @@ def test_what_was_written_is_read_again(tmp_path: Path) -> None:
     file = tmp_path / "results.json"
     write_json(file, [GOOD, WRONG, SKIPPED], machine())
     assert read_json(file) == [GOOD, WRONG, SKIPPED]
+
+
+def test_rows_of_an_older_file_are_of_its_machine_and_day(tmp_path: Path) -> None:
+    file = tmp_path / "results.json"
+    write_json(file, [GOOD], {**machine(), "date": "2026-01-01"})
+    document = json.loads(file.read_text())
+    for name in ("machine", "date", "noted", "told", "shared"):
+        del document["results"][0][name]
+    file.write_text(json.dumps(document))
+    assert read_json(file) == [replace(GOOD, machine=machine_words(machine()), date="2026-01-01", noted=(), told=())]
+
+
+def test_files_are_merged_as_repetitions_and_what_is_in_both_counts_once() -> None:
+    later = replace(GOOD, date="2026-01-03", advisor="def5678", verdict="DAT004", right=False)
+    found = merged([[later, WRONG], [GOOD, WRONG]])
+    assert found == [WRONG, GOOD, replace(later, repetition=1)]
+    text = markdown(found)
+    assert "2026-01-02 to 2026-01-03: 2 cores." in text
+    assert "| DAT003 rank 0, 1 (flips) |" in text and "| DAT004 rank 0, 1 (flips) |" in text
+    assert "- in-process: DAT003 rank 0, 1 (abc1234), DAT004 rank 0, 1 (def5678 #2)" in text
+    assert "1 of 1 verdicts changed between repetitions: in-process." in text
+
+
+def test_every_row_names_the_state_of_the_advisor_that_judged() -> None:
+    rows = [
+        line
+        for line in markdown([GOOD, SKIPPED, replace(WRONG, advisor="def5678")]).splitlines()
+        if line.startswith("| ")
+    ]
+    assert [line.split(" | ")[-1] for line in rows if line.startswith(("| in-process |", "| pause |"))] == [
+        "abc1234 |",
+        "def5678 |",
+    ]
+
+
+def test_a_run_that_several_share_is_marked_and_named() -> None:
+    text = markdown([GOOD, replace(WRONG, shared="in-process")])
+    assert "1.50× (shared)" in text and "- pause: the run with the fix of in-process" in text
+    assert "Shared runs:" not in markdown([GOOD])
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", "no json"])
@@ -77,11 +124,13 @@ def test_the_summary_is_said_in_whole_numbers() -> None:
     assert "1 of 3 verdicts right (33%)" in said
     assert "1 not run" in said
     assert "3 of 3 measured speed-ups inside" in said
-    assert "1 of 2 verdicts changed between repetitions: in-process" in said
+    assert "1 of 1 verdicts changed between repetitions: in-process" in said
+    assert "1 of 3 faults found" in said
+    assert "2 of 2 first right verdicts within 30 steps or 20 s" in said
 
 
 def test_the_markdown_has_every_scenario_and_every_error_and_no_host() -> None:
-    text = markdown([GOOD, WRONG, SKIPPED], machine())
+    text = markdown([replace(result, machine=machine_words(machine())) for result in (GOOD, WRONG, SKIPPED)])
     assert all(f"| {name} |" in text for name in ("in-process", "pause", "slow-wire"))
     assert "- pause: DAT003 instead of LOP004" in text
     assert "| DAT003 | 1 of 1 | 1 of 1 |" in text
@@ -89,7 +138,7 @@ def test_the_markdown_has_every_scenario_and_every_error_and_no_host() -> None:
 
 
 def test_a_cell_never_breaks_the_table() -> None:
-    text = markdown([replace(SKIPPED, skipped="sh -c 'a | b'\nfailed")], machine())
+    text = markdown([replace(SKIPPED, skipped="sh -c 'a | b'\nfailed")])
     assert "sh -c 'a \\| b' failed |" in text
 
 
@@ -97,10 +146,22 @@ def test_a_cell_never_breaks_the_table() -> None:
     ("states", "said"),
     [
         (("abc", "abc"), "Advisor: abc."),
-        (("abc", "def", "abc"), "Advisor: several states: abc (2 runs), def (1 runs)."),
-        (("abc", ""), "Advisor: several states: abc (1 runs), unknown state (1 runs)."),
+        (("abc", "def", "abc"), "Advisor: several: abc (2 runs), def (1 runs)."),
+        (("abc", ""), "Advisor: several: abc (1 runs), unknown state (1 runs)."),
     ],
 )
 def test_the_markdown_names_every_state_of_the_advisor_that_judged(states: tuple[str, ...], said: str) -> None:
     results = [replace(GOOD, scenario=f"s{number}", advisor=state) for number, state in enumerate(states)]
-    assert said in markdown(results, machine())
+    assert said in markdown(results)
+
+
+def test_merging_files_runs_nothing_and_writes_one_table_of_both(tmp_path: Path) -> None:
+    for day, verdict in enumerate(("DAT003", "DAT004")):
+        row = replace(GOOD, verdict=verdict, right=verdict == "DAT003", date=f"2026-01-0{day + 1}")
+        write_json(tmp_path / f"{day}.json", [row], machine())
+    files = [f"--merge={tmp_path / f'{day}.json'}" for day in range(2)]
+    table_file, both = tmp_path / "table.md", tmp_path / "both.json"
+    done = CliRunner().invoke(main, [*files, f"--markdown={table_file}", f"--json={both}"])
+    assert done.exit_code == 1, "one of the verdicts is wrong"
+    assert [result.repetition for result in read_json(both)] == [0, 1]
+    assert "1 of 1 verdicts changed between repetitions: in-process." in table_file.read_text()

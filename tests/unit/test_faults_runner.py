@@ -5,45 +5,45 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from recordings import recording
 
+from samples.faults import runner
 from samples.faults.fixtures import Burners, CpuQuota
+from samples.faults.neighbours import Neighbours
 from samples.faults.observe import Observation, command
-from samples.faults.runner import Interrupted, disturbed, held, signals_as_exceptions
-from samples.faults.scenario import CannotBeMade, Conditions, Fixture, Job
+from samples.faults.runner import SHARED_WITHIN_S, Bench, Interrupted, cured, disturbed, held, signals_as_exceptions
+from samples.faults.scenario import CannotBeMade, Conditions, Fixture, Job, Scenario, Truth
 
 
-def observation(*findings: dict[str, Any]) -> Observation:
-    return Observation({"findings": list(findings)}, recording({}), Path("run"), 0, 1.0)
-
-
-def neighbours(cores: float) -> dict[str, Any]:
-    return {"rule": "CPU003", "evidence": [{"metric": "cpu.other_cores", "value": cores}]}
+def observation(*said: str, cores: float = 0.0, stolen: float = 0.0) -> Observation:
+    findings = [{"rule": rule, "evidence": []} for rule in said]
+    return Observation({"findings": findings}, recording({}), Path("run"), 0, 1.0, Neighbours(cores, stolen))
 
 
 @pytest.mark.parametrize(
-    ("fixtures", "findings", "said"),
+    ("fixtures", "seen", "said"),
     [
-        ((), (), False),
-        ((), (neighbours(0.6),), True),
-        ((CpuQuota(1.0),), (neighbours(0.6),), True),
-        ((Burners(1),), (), False),
-        ((Burners(1),), (neighbours(1.1),), False),
-        ((Burners(1),), (neighbours(1.4),), True),
-        ((Burners(2),), (neighbours(2.1),), False),
-        ((Burners(2),), ({"rule": "CPU002", "evidence": []},), True),
-        ((), ({"rule": "DAT003", "evidence": []},), False),
+        ((), observation(), False),
+        ((), observation("CPU003", cores=0.6), True),
+        ((), observation(cores=0.6), False),  # nobody had to wait for them
+        ((), observation("CPU003", cores=0.1), False),  # a false alarm: there was nobody
+        ((CpuQuota(1.0),), observation("CPU003", cores=0.6), True),
+        ((Burners(1),), observation("CPU003", cores=1.1), False),
+        ((Burners(1),), observation("CPU003", cores=1.4), True),
+        ((Burners(2),), observation("CPU003", cores=2.1), False),
+        ((Burners(2),), observation("CPU002", stolen=0.06), True),
+        ((), observation("CPU002"), False),
+        ((), observation("DAT003", cores=0.6), False),
     ],
 )
-def test_a_run_is_disturbed_by_neighbours_that_are_not_its_own(
-    fixtures: tuple[Fixture, ...], findings: tuple[dict[str, Any], ...], said: bool
+def test_a_run_is_disturbed_by_neighbours_that_are_there_and_not_its_own(
+    fixtures: tuple[Fixture, ...], seen: Observation, said: bool
 ) -> None:
-    assert disturbed(fixtures, observation(*findings)) is said
+    assert disturbed(fixtures, seen) is said
 
 
 @dataclass(frozen=True)
@@ -114,3 +114,41 @@ def test_the_first_signal_interrupts_and_the_next_one_lets_the_clean_up_finish()
             cleaned = True
     assert cleaned
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+JOB = Job("train.py", ("--steps=9",))
+
+
+def scenario(name: str) -> Scenario:
+    return Scenario(name=name, family="input", job=JOB, truth=Truth(roots=("DAT003",)), strength="clear")
+
+
+@pytest.mark.parametrize(
+    ("again", "repetition", "after_s", "others", "shared"),
+    [
+        (same := (JOB, ()), 0, 60.0, 0.0, True),
+        (same, 0, SHARED_WITHIN_S + 1, 0.0, False),  # the machine may be another by then
+        (same, 1, 60.0, 0.0, False),
+        (same, 0, 60.0, 0.6, False),  # it was disturbed
+        ((JOB, (CpuQuota(1.0),)), 0, 60.0, 0.0, False),
+        ((replace(JOB, environment={"OMP_NUM_THREADS": "1"}), ()), 0, 60.0, 0.0, False),
+    ],
+)
+def test_a_run_with_the_fix_is_shared_by_those_that_would_run_the_same_at_once(
+    again: tuple[Job, tuple[Fixture, ...]],
+    repetition: int,
+    *,
+    after_s: float,
+    others: float,
+    shared: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(runner.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(runner, "undisturbed", lambda *_, **__: (observation("CPU003", cores=others), 1))
+    bench = Bench(Path("folder"))
+    first, owner = cured(scenario("a"), JOB, (), bench, repetition=0)
+    assert owner == "a"
+    clock[0] += after_s
+    second, owner = cured(scenario("b"), *again, bench, repetition=repetition)
+    assert owner == ("a" if shared else "b") and (second is first) is shared

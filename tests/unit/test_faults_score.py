@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,8 @@ def report(*findings: dict[str, Any], state: str = "") -> dict[str, Any]:
         (f["rule"] for f in findings if f["explained_by"] is None and f["severity"] not in ("low", "info")), None
     )
     state = state or ("bottleneck" if root else "healthy")
-    return {"verdict": {"rule": root, "state": state}, "findings": list(findings), "budget": {"critical": {}}}
+    said = {"verdict": {"rule": root, "state": state}, "findings": list(findings), "outcomes": []}
+    return {**said, "budget": {"critical": {}}}
 
 
 @pytest.mark.parametrize(
@@ -58,6 +60,9 @@ def report(*findings: dict[str, Any], state: str = "") -> dict[str, Any]:
         (Truth(never=("CMP007",)), report(finding("CMP007")), False, ("CMP007",)),
         (Truth(never=("CMP007",)), report(finding("CMP007", "low")), True, ()),
         (Truth(never=("CMP007",)), report(finding("COM002"), finding("CMP007", "medium")), False, ("CMP007", "COM002")),
+        # of a job that nobody could judge silence proves nothing
+        (Truth(never=("CMP007",)), report(state="inconclusive"), False, ()),
+        (Truth(never=("CMP007",)), report(state="failed"), False, ()),
         # what must be said, whatever its weight
         (Truth(also=("COM004",), noted=("COM004",)), report(finding("COM004", "low")), True, ()),
         (Truth(also=("COM004",), noted=("COM004",)), report(), False, ()),
@@ -95,6 +100,12 @@ def test_a_right_verdict_names_the_place(tmp_path: Path, line: str, says: str, w
     found["fixes"] = [{"title": "t", "where": where and {"file": str(source), "line": where}}]
     judgement = judge(Truth(roots=("DAT003",), line=line, says=says), report(found))
     assert judgement.right and judgement.right_place is right
+
+
+def test_a_verdict_beside_a_rule_that_crashed_is_not_right() -> None:
+    outcomes = [{"rule": "DAT003", "state": "clear"}, {"rule": "COM001", "state": "crashed"}]
+    judgement = judge(Truth(), {**report(), "outcomes": outcomes})
+    assert not judgement.right and judgement.why_not == "COM001 crashed"
 
 
 def test_a_truth_without_a_place_asks_for_none() -> None:
@@ -140,6 +151,33 @@ def test_recall_is_over_the_truth_and_precision_over_what_was_said() -> None:
     )
 
 
+def test_a_root_that_is_wrong_counts_once_though_the_verdict_was_right() -> None:
+    below = result("a", "healthy", "DAT001", right=True, false_alarms=("DAT001",))
+    assert RuleScore("DAT001", cases=0, hits=0, said=1, false=1) in summarise([below]).rules
+
+
+def test_a_rule_that_is_true_beside_the_root_is_recognised_where_it_was_told_of() -> None:
+    results = [
+        result("a", "DAT002", "DAT002", noted=("DSK002",), told=("DSK002",)),
+        result("b", "DAT002", "DAT002", noted=("DSK002",), right=False),
+    ]
+    assert RuleScore("DSK002", cases=2, hits=1, said=0, false=0) in summarise(results).rules
+
+
+def test_a_verdict_is_prompt_within_enough_steps_or_seconds() -> None:
+    seen = [(5.0, 80), (40.0, 30), (20.1, 31), (None, None)]
+    results = [result(str(n), "DAT003", "DAT003", first_s=s, first_steps=steps) for n, (s, steps) in enumerate(seen)]
+    summary = summarise(results)
+    assert (summary.timed, summary.prompt, summary.late) == (3, 2, ("2",))
+
+
+def test_faults_are_counted_apart_from_what_is_sound_or_just_below() -> None:
+    below = replace(result("c", "healthy", "healthy"), strength="just below")
+    results = [result("a", "DAT003", "DAT003"), result("b", "DAT003", "DAT004"), below]
+    summary = summarise(results)
+    assert (summary.found, summary.faulty, summary.right, summary.runs) == (1, 2, 2, 3)
+
+
 def test_what_was_not_run_counts_nowhere_but_as_not_run() -> None:
     summary = summarise([Result("a", "DAT002", "DAT002", "clear", skipped="no root"), result("b", "DAT003", "DAT003")])
     assert (summary.runs, summary.right, summary.skipped) == (1, 1, 1)
@@ -156,7 +194,7 @@ def test_repetitions_that_disagree_are_flips_and_disturbed_runs_are_counted() ->
         result("c", "CMP007", "CMP007", repetition=1, ranks=(0,), right=False),
     ]
     summary = summarise(results)
-    assert summary.flipped == ("a", "c")
+    assert summary.flipped == ("a", "c") and summary.repeated == 3
     assert (summary.scenarios, summary.runs, summary.right, summary.disturbed) == (3, 6, 4, 1)
 
 

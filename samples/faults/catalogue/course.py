@@ -38,41 +38,60 @@ def fault(
     )
 
 
-LONG = ("--width=48", "--steps=700")
+LATE = 204  # a level of some seconds comes before it, and one of ten after it
+LONG = ("--width=48", "--steps=500")
+LATE_TWO = 130  # of two ranks, whose steps are longer
+LONG_TWO = ("--width=48", "--steps=300")
+# Those with one and the same job for a fix stand one after the other: it runs once for all of them.
 SCENARIOS = (
     fault(
         "slower-from-some-step-on",
         "RUN003",
-        rhythm("--slow=20", "--slow-from=350", *LONG),
-        says="at step 35",
+        rhythm("--slow=20", f"--slow-from={LATE}", *LONG),
+        says="at step 20",
         fixed=rhythm(*LONG),
-        onset_step=350,
-    ),
-    fault(
-        "slower-from-some-step-on-on-all-ranks",
-        "RUN003",
-        rhythm("--slow=25", "--slow-from=250", "--width=48", "--steps=500", ranks=2),
-        fixed=rhythm("--width=48", "--steps=500", ranks=2),
-        onset_step=250,
+        onset_step=LATE,
     ),
     fault(
         "slower-from-some-step-on-a-little",
         "RUN003",
-        rhythm("--slow=9", "--slow-from=350", *LONG),
+        rhythm("--slow=9", f"--slow-from={LATE}", *LONG),
         strength="just above",
         fixed=rhythm(*LONG),
-        onset_step=350,
+        onset_step=LATE,
+    ),
+    fault(
+        "stalls-every-few-steps-a-little",
+        "RUN004",
+        rhythm("--stall=80", "--every=20", *LONG),
+        strength="just above",
+        fixed=rhythm(*LONG),
+    ),
+    fault(
+        "slower-from-some-step-on-on-all-ranks",
+        "RUN003",
+        rhythm("--slow=25", f"--slow-from={LATE_TWO}", *LONG_TWO, ranks=2),
+        fixed=rhythm(*LONG_TWO, ranks=2),
+        onset_step=LATE_TWO,
+    ),
+    fault(
+        "stalls-of-one-rank",
+        "RUN004",
+        rhythm("--stall=120", "--every=15", "--rank=1", *LONG_TWO, ranks=2),
+        rank=1,
+        says="very 15 steps",
+        fixed=rhythm(*LONG_TWO, ranks=2),
     ),
     fault(
         "slower-from-some-step-on-hardly",
         "RUN003",
-        rhythm("--slow=1.2", "--slow-from=350", *LONG),
+        rhythm("--slow=1.2", f"--slow-from={LATE}", *LONG),
         strength="just below",
     ),
     fault(
         "faster-from-some-step-on",
         "RUN003",
-        rhythm("--slow=15", "--slow-until=350", *LONG),
+        rhythm("--slow=15", f"--slow-until={LATE}", *LONG),
         strength="just below",
         note="as caches get warm: that is no fault",
     ),
@@ -83,21 +102,6 @@ SCENARIOS = (
         says="very 10 steps",
         fixed=rhythm("--stall=80", "--every=100", "--width=48", "--steps=300"),
         fast=True,
-    ),
-    fault(
-        "stalls-of-one-rank",
-        "RUN004",
-        rhythm("--stall=120", "--every=15", "--rank=1", "--width=48", "--steps=240", ranks=2),
-        rank=1,
-        says="very 15 steps",
-        fixed=rhythm("--width=48", "--steps=240", ranks=2),
-    ),
-    fault(
-        "stalls-every-few-steps-a-little",
-        "RUN004",
-        rhythm("--stall=80", "--every=20", "--width=48", "--steps=400"),
-        strength="just above",
-        fixed=rhythm("--width=48", "--steps=400"),
     ),
     fault(
         "stalls-every-few-steps-hardly",

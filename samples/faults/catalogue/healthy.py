@@ -27,30 +27,30 @@ SCENARIOS = (
         Job("faults/jobs/between_steps.py", ("--out={out}", "--steps=150", "--width=48"), ranks=2),
         fast=True,
     ),
-    healthy("healthy-resnet18", Job("faults/jobs/cifar.py", ("--model=resnet18", "--steps=160"))),
-    healthy("healthy-vgg19", Job("faults/jobs/cifar.py", ("--model=vgg19", "--steps=60", "--batch=8"))),
+    healthy("healthy-resnet18", Job("faults/jobs/cifar.py", ("--model=resnet18", "--steps=110"))),
+    healthy("healthy-vgg19", Job("faults/jobs/cifar.py", ("--model=vgg19", "--steps=30", "--batch=8"))),
     healthy("healthy-vit-spawned", Job("faults/jobs/vit_spawn.py", ("--steps=150",))),
     healthy(
         "healthy-stream-accumulating",
-        Job("faults/jobs/stream.py", ("--accumulate=4", "--width=48", "--steps=80", "--workers=1")),
+        Job("faults/jobs/stream.py", ("--accumulate=4", "--width=48", "--steps=50", "--workers=1")),
     ),
     healthy(
         "healthy-images-one-worker",
         Job(
             "train.py",
-            ("--data={images}", "--model=resnet50", "--image-size=64", "--batch-size=16", "--workers=1", "--steps=60"),
+            ("--data={images}", "--model=resnet50", "--image-size=64", "--batch-size=16", "--workers=1", "--steps=40"),
             environment=ONE_THREAD,
         ),
         Images(per_class=32),
     ),
     healthy(
         "healthy-compiled",
-        Job("faults/jobs/cifar.py", ("--model=squeezenet1_1", "--steps=300", "--batch=64", "--compile")),
+        Job("faults/jobs/cifar.py", ("--model=squeezenet1_1", "--steps=160", "--batch=64", "--compile")),
         Compiler(),
     ),
     healthy(
         "healthy-perceptron-accumulating",
-        Job("faults/jobs/wire.py", ("--hidden=1024", "--batch=32", "--accumulate=8", "--steps=80"), ranks=2),
+        Job("faults/jobs/wire.py", ("--hidden=1024", "--batch=32", "--accumulate=8", "--steps=50"), ranks=2),
         note="many parameters, but sent only after every eighth batch",
     ),
     healthy(
@@ -69,13 +69,13 @@ SCENARIOS = (
     ),
     healthy(
         "healthy-beside-a-neighbour",
-        Job("faults/jobs/loading.py", ("--steps=250", "--width=48")),
+        Job("faults/jobs/loading.py", ("--steps=200", "--width=48")),
         Burners(1),
         note="one thread, one neighbour, two cores: nobody waits for a core",
     ),
     healthy(
         "healthy-many-idle-workers",
-        Job("faults/jobs/loading.py", ("--steps=180", "--width=80", "--workers=6", "--persistent")),
+        Job("faults/jobs/loading.py", ("--steps=120", "--width=80", "--workers=6", "--persistent")),
         note="more workers than cores, but they have next to nothing to do",
     ),
 )

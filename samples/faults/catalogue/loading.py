@@ -56,9 +56,9 @@ IN_PROCESS = (
     fault(
         "in-process-one-rank",
         "DAT003",
-        job("--transform=2", "--steps=150"),
+        job("--transform=2", "--steps=110"),
         line=LOADER,
-        fixed=job("--transform=2", "--steps=150", "--workers=1", "--persistent"),
+        fixed=job("--transform=2", "--steps=110", "--workers=1", "--persistent"),
     ),
     fault(
         "in-process-a-little",
@@ -79,8 +79,8 @@ IN_PROCESS = (
     ),
 )
 
-IMAGES = ("--model=resnet18", "--image-size=64", "--batch-size=16", "--steps=80")
-SMALL_NET = ("--model=squeezenet1_1", "--image-size=48", "--batch-size=16", "--steps=110")
+IMAGES = ("--model=resnet18", "--image-size=64", "--batch-size=16", "--steps=50")
+SMALL_NET = ("--model=squeezenet1_1", "--image-size=48", "--batch-size=16", "--steps=75")
 FILES = (
     fault(
         "in-process-images",
@@ -104,9 +104,9 @@ WORKERS = (
     fault(
         "too-few-workers",
         "DAT004",
-        job("--transform=6", "--steps=120", "--workers=1", "--persistent"),
+        job("--transform=6", "--steps=90", "--workers=1", "--persistent"),
         line=LOADER,
-        fixed=job("--transform=6", "--steps=120", "--workers=2", "--persistent"),
+        fixed=job("--transform=6", "--steps=90", "--workers=2", "--persistent"),
     ),
     fault("cpus-exhausted", "DAT001", job("--transform=6", "--steps=70", "--workers=2", "--persistent", ranks=2)),
     fault(
@@ -139,10 +139,10 @@ WORKERS = (
     fault(
         "workers-for-nothing",
         "DAT007",
-        Job("faults/jobs/loading.py", ("--width=2", "--batch=96", "--steps=1600", "--workers=1", "--persistent")),
+        Job("faults/jobs/loading.py", ("--width=2", "--batch=96", "--steps=1000", "--workers=1", "--persistent")),
         strength="just above",
         line=LOADER,
-        fixed=Job("faults/jobs/loading.py", ("--width=2", "--batch=96", "--steps=1600")),
+        fixed=Job("faults/jobs/loading.py", ("--width=2", "--batch=96", "--steps=1000")),
     ),
     fault(
         "workers-for-small-tensors",
@@ -199,9 +199,9 @@ BEHIND_A_THREAD = (
     fault(
         "too-few-workers-behind-a-thread",
         "DAT004",
-        job("--transform=6", "--steps=120", "--workers=1", "--persistent", "--ahead"),
+        job("--transform=6", "--steps=90", "--workers=1", "--persistent", "--ahead"),
         line=LOADER,
-        fixed=job("--transform=6", "--steps=120", "--workers=2", "--persistent", "--ahead"),
+        fixed=job("--transform=6", "--steps=90", "--workers=2", "--persistent", "--ahead"),
         note="a thread of the script's own fetches from the loader; the loop waits at a queue",
     ),
     fault(

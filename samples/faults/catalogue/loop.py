@@ -66,10 +66,10 @@ SCENARIOS = (
     fault(
         "logging",
         "LOP002",
-        between("--write-log=60", "--steps=130"),
+        between("--write-log=60", "--steps=100"),
         line="file.",
         says="write_log",
-        fixed=between("--write-log=60", "--every=10", "--steps=130"),
+        fixed=between("--write-log=60", "--every=10", "--steps=100"),
         fast=True,
     ),
     fault(
@@ -98,10 +98,10 @@ SCENARIOS = (
     fault(
         "pause",
         "LOP004",
-        between("--pause=60", "--steps=130"),
+        between("--pause=60", "--steps=100"),
         line="time.sleep(",
         says="after_step",
-        fixed=between("--pause=60", "--every=10", "--steps=130"),
+        fixed=between("--pause=60", "--every=10", "--steps=100"),
         fast=True,
     ),
     fault(

@@ -42,6 +42,7 @@ def fault(
     )
 
 
+# Those with one and the same job for a fix stand one after the other: it runs once for all of them.
 SCENARIOS = (
     fault(
         "slow-data-on-one-rank",
@@ -51,11 +52,51 @@ SCENARIOS = (
         fast=True,
     ),
     fault(
+        "slow-computing-on-one-rank",
+        "CMP007",
+        straggler("--slow-compute=40", "--steps=100"),
+        fixed=straggler("--steps=100"),
+        fast=True,
+    ),
+    fault(
+        "quota-on-one-rank",
+        "CPU001",
+        straggler("--group={group}", "--steps=100"),
+        CpuQuota(0.35, everybody=False),
+        fixed=straggler("--steps=100"),
+        unlimited=True,
+        fast=True,
+    ),
+    fault(
         "slow-data-on-one-rank-a-little",
         "DAT008",
-        straggler("--slow-data=0.4", "--width=48", "--steps=150"),
+        straggler("--slow-data=0.4", "--width=48", "--steps=120"),
         strength="just above",
-        fixed=straggler("--width=48", "--steps=150"),
+        fixed=straggler("--width=48", "--steps=120"),
+    ),
+    fault(
+        "slow-computing-on-one-rank-a-little",
+        "CMP007",
+        straggler("--slow-compute=14", "--width=48", "--steps=120"),
+        strength="just above",
+        fixed=straggler("--width=48", "--steps=120"),
+    ),
+    fault(
+        "quota-on-all",
+        "CPU001",
+        straggler("--width=48", "--steps=120"),
+        CpuQuota(1.0),
+        rank=None,
+        unlimited=True,
+    ),
+    fault(
+        "quota-on-all-a-little",
+        "CPU001",
+        straggler("--width=48", "--steps=120"),
+        CpuQuota(1.7),
+        rank=None,
+        strength="just above",
+        unlimited=True,
     ),
     fault(
         "slow-data-on-one-rank-hardly",
@@ -69,20 +110,6 @@ SCENARIOS = (
         straggler("--slow-data=6", "--slow-rank=0", "--workers=1", "--steps=100"),
         rank=0,
         fixed=straggler("--workers=1", "--steps=100"),
-    ),
-    fault(
-        "slow-computing-on-one-rank",
-        "CMP007",
-        straggler("--slow-compute=40", "--steps=120"),
-        fixed=straggler("--steps=120"),
-        fast=True,
-    ),
-    fault(
-        "slow-computing-on-one-rank-a-little",
-        "CMP007",
-        straggler("--slow-compute=14", "--width=48", "--steps=150"),
-        strength="just above",
-        fixed=straggler("--width=48", "--steps=150"),
     ),
     fault(
         "slow-computing-on-one-rank-hardly",
@@ -104,37 +131,12 @@ SCENARIOS = (
         also=("RUN003",),
     ),
     fault(
-        "quota-on-one-rank",
-        "CPU001",
-        straggler("--group={group}", "--steps=100"),
-        CpuQuota(0.35, everybody=False),
-        fixed=straggler("--steps=100"),
-        fast=True,
-    ),
-    fault(
         "quota-on-one-rank-from-some-step-on",
         "CPU001",
         straggler("--group={group}", "--from-step=150", "--steps=320"),
         CpuQuota(0.4, everybody=False),
         onset_step=150,
         also=("RUN003",),
-    ),
-    fault(
-        "quota-on-all",
-        "CPU001",
-        straggler("--width=48", "--steps=90"),
-        CpuQuota(1.0),
-        rank=None,
-        unlimited=True,
-    ),
-    fault(
-        "quota-on-all-a-little",
-        "CPU001",
-        straggler("--width=48", "--steps=150"),
-        CpuQuota(1.7),
-        rank=None,
-        strength="just above",
-        unlimited=True,
     ),
     fault(
         "quota-that-suffices",

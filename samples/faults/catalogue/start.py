@@ -1,4 +1,7 @@
-"""Jobs that take long until they train. They take minutes by their nature, and no core meanwhile."""
+"""Jobs that take long until they train. They take minutes by their nature, and no core meanwhile.
+
+They train at times of their own, the last one for the first, when they are started one soon after the other.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ def fault(name: str, *arguments: str, strength: Strength) -> Scenario:
         job=Job("faults/jobs/starting.py", arguments),
         truth=truth,
         strength=strength,
+        waits=True,
         note="it is told and never the verdict: no step is faster without it",
     )
 

@@ -73,7 +73,7 @@ SCENARIOS = (
     Scenario(
         name="one-transform-in-the-training-process",
         family="input",
-        job=job("--costly=2", "--usual=0.5", "--steps=140"),
+        job=job("--costly=2", "--usual=0.5", "--steps=100"),
         truth=Truth(roots=("DAT003",), noted=("DAT011",)),
         strength="clear",
         note="one worker more costs a word; the transform stands under it",

@@ -127,8 +127,8 @@ def metric_words(name: str) -> str:
 
 
 def amount(value: float | str | None, unit: str, metric: str) -> str:
-    """A quantity beside its metric's words: a unit they end with is not said twice (`loader workers  4`)."""
-    said = unit not in ("", "share", "bytes") and metric_words(metric).endswith(unit)
+    """A quantity beside its metric's words: a word they end with is not said again as its unit (`loader workers  4`)."""
+    said = unit not in ("", "share", "bytes") and f" {metric_words(metric)}".endswith(f" {unit}")
     return quantity(value, "" if said else unit)
 
 

@@ -37,8 +37,6 @@ STAGE_TITLES = {
     "compute": "compute",
     "communication": "communication",
 }
-_UNIT_SUFFIXES = ("_s", "_bytes", "_pct", "_mhz", "_per_s")
-_WRITTEN_UNITS = ("", "share", "bytes")  # `fmt.quantity` writes these in a way of their own
 _LATEST_UNIX_S = 253_402_300_800  # the year 10000, where datetime ends
 _NOT_A_GAIN = 1.005  # a range that ends below reads "1.00×": saying so would be no prediction
 
@@ -81,15 +79,12 @@ def scope(affected: Affected) -> str:
 
 def metric(name: str) -> str:
     """`step.input_wait_s` as one would say it: `step input wait`; the value beside it carries the unit."""
-    for suffix in _UNIT_SUFFIXES:
-        name = name.removesuffix(suffix)
-    return name.replace(".", " ").replace("_", " ")
+    return fmt.metric_words(name)
 
 
 def amount(item: Evidence, value: float | str | None) -> str:
     """A value or threshold of this evidence with its unit, unless the metric's name ends with that word."""
-    said = item.unit not in _WRITTEN_UNITS and metric(item.metric).endswith(item.unit)
-    return fmt.quantity(value, "" if said else item.unit)
+    return fmt.amount(value, item.unit, item.metric)
 
 
 def evidence(item: Evidence) -> str:

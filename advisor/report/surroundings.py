@@ -74,9 +74,9 @@ def host(strip: HostStrip) -> list[tuple[str, str]]:
         ("held back by the CPU quota", _if(strip.throttled_pct, fmt.percent)),
         ("memory", memory),
         ("/dev/shm", shm),
-        ("disk reads", _if(strip.disk_read_mb_s, lambda x: f"{fmt.number(x)} MB/s")),
+        ("disk reads", _if(strip.disk_read_mb_s, lambda x: f"{fmt.number(round(x, 2))} MB/s")),
         ("disk busy", _if(strip.disk_busy_pct, fmt.percent)),
-        ("network", _if(strip.net_mb_s, lambda x: f"{fmt.number(x)} MB/s")),
+        ("network", _if(strip.net_mb_s, lambda x: f"{fmt.number(round(x, 2))} MB/s")),
     ]
     return [(label, value) for label, value in pairs if value]
 

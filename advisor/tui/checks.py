@@ -12,7 +12,7 @@ from textual.content import Content
 from advisor.core.format import DASH, bytes_, duration, number, share
 from advisor.core.loader_words import without_loaders
 from advisor.core.pace_words import with_pace_in_words
-from advisor.core.report import Report
+from advisor.core.report import OutcomeRow, Report
 from advisor.core.sample_cost import sample_table, without_samples
 from advisor.core.storage import storage_rows
 from advisor.core.told import without_told
@@ -21,6 +21,7 @@ from advisor.tui.panel import Panel
 from advisor.tui.severity import OUTCOME
 
 _ORDER = ("fired", "crashed", "not_measured", "clear")
+_OF_GPUS = ("gpu.", "copy.", "kernel.", "precision.capability", "precision.tf32")
 _FACTS_OF = 8  # ranks; they rarely differ
 _WORDS = {"not_measured": "not measured"}
 
@@ -31,7 +32,7 @@ def outcome_lines(report: Report, width: int) -> list[Content]:
     counts = {state: sum(o.state == state for o in report.outcomes) for state in _ORDER}
     said = " · ".join(f"{n} {_WORDS.get(state, state)}" for state, n in counts.items() if n)
     lines = [line((fit(said, width), "bold"))]
-    for state in ("fired", "crashed", "not_measured"):
+    for state in ("fired", "crashed"):
         for outcome in (o for o in report.outcomes if o.state == state):
             glyph, colour = OUTCOME[state]
             why = f"needs {', '.join(outcome.missing)}" if outcome.missing else ""
@@ -41,10 +42,24 @@ def outcome_lines(report: Report, width: int) -> list[Content]:
             lines += [line(muted(" " * len(head) + text)) for text in more]
     glyph, colour = OUTCOME["clear"]
     clear = [o.rule for o in report.outcomes if o.state == "clear"]
-    return [
-        *lines,
-        *(line((text, colour)) for text in prose(f"{glyph} clear: {' '.join(clear)}" if clear else "", width, 0, "  ")),
-    ]
+    said = f"{glyph} clear: {' '.join(clear)}" if clear else ""
+    lines += [line((text, colour)) for text in prose(said, width, 0, "  ")]
+    glyph, _ = OUTCOME["not_measured"]
+    unseen: dict[str, list[str]] = {}
+    reasons = {gap.metric: gap.reason for gap in report.gaps}
+    for outcome in (o for o in report.outcomes if o.state == "not_measured"):
+        unseen.setdefault(_why_unseen(outcome, reasons, gpus=bool(report.gpus)), []).append(outcome.rule)
+    for why, rules in unseen.items():
+        lines += [line(muted(text)) for text in prose(f"{glyph} {' '.join(rules)}: {why}", width, 0, "  ")]
+    return lines
+
+
+def _why_unseen(outcome: OutcomeRow, reasons: Mapping[str, str], *, gpus: bool) -> str:
+    """One line for all rules that one thing keeps from looking; names of metrics only where nothing says why they are missing."""
+    known = next((reasons[metric] for metric in outcome.missing if reasons.get(metric)), "")
+    if not known and not gpus and outcome.missing and all(metric.startswith(_OF_GPUS) for metric in outcome.missing):
+        known = "no GPU seen"
+    return known or f"needs {', '.join(outcome.missing) or 'what was not there'}"
 
 
 class OutcomesPanel(Panel):

@@ -19,6 +19,11 @@ def cores(value: float | None) -> str:
     return DASH if value is None else f"{value:.1f}"
 
 
+def mb_per_s(value: float | None) -> str:
+    """Below a hundredth nothing moves."""
+    return rate(None if value is None else round(value, 2), "MB/s")
+
+
 def _share(part: float | None, whole: float | None) -> float | None:
     share = fraction(part, whole)
     return None if share is None else 100 * share
@@ -52,11 +57,11 @@ def _rows(host: HostStrip) -> list[tuple[str, str, float | None, bool]]:
         ),
         (
             "disk",
-            f"{rate(host.disk_read_mb_s, 'MB/s')} read, {percent(host.disk_busy_pct)} busy",
+            f"{mb_per_s(host.disk_read_mb_s)} read, {percent(host.disk_busy_pct)} busy",
             fraction(host.disk_busy_pct, 100),
             (host.disk_busy_pct or 0) >= 90,
         ),
-        ("network", rate(host.net_mb_s, "MB/s"), None, False),
+        ("network", mb_per_s(host.net_mb_s), None, False),
     ]
 
 
@@ -110,7 +115,7 @@ class HostPanel(Panel):
             f"steal {percent(strip.steal_pct)}",
             f"throttled {percent(strip.throttled_pct)}",
             f"disk {percent(strip.disk_busy_pct)}",
-            f"net {rate(strip.net_mb_s, 'MB/s')}",
+            f"net {mb_per_s(strip.net_mb_s)}",
         ]
         mark = ("▶ ", "$primary") if node.shown else ("  ", "")
         return line(mark, name, " ", muted(ranks), " ", fit("  ".join(parts), max(width - 36, 0)).rstrip())

@@ -6,11 +6,11 @@ from collections import Counter
 
 from textual.content import Content
 
-from advisor.core.format import DASH, bytes_, duration, number, percent, rate
+from advisor.core.format import DASH, bytes_, duration, number, percent
 from advisor.core.report import GpuStrip, HostStrip, RankStrip, Report
 from advisor.tui.draw import fit, line, meter, muted
 from advisor.tui.gpus import fraction
-from advisor.tui.host import ALARM_PCT, cores
+from advisor.tui.host import ALARM_PCT, cores, mb_per_s
 from advisor.tui.panel import Panel
 from advisor.tui.phases import ENDED, place
 
@@ -70,11 +70,11 @@ def host_cells(host: HostStrip, width: int) -> list[Content]:
         cell("/dev/shm", bytes_(host.shm_used_bytes), shm, (shm or 0) >= 0.9),
         cell(
             "disk",
-            rate(host.disk_read_mb_s, "MB/s"),
+            mb_per_s(host.disk_read_mb_s),
             fraction(host.disk_busy_pct, 100),
             (host.disk_busy_pct or 0) >= 90,
         ),
-        cell("network", rate(host.net_mb_s, "MB/s")),
+        cell("network", mb_per_s(host.net_mb_s)),
     ]
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from rich.style import Style
 from rich.text import Text
 from textual import events
+from textual.binding import Binding, BindingType
 from textual.color import Color, ColorParseError
 from textual.widgets import DataTable
 
@@ -47,6 +48,11 @@ _BAR_AT_LEAST = 14
 
 class RankTable(DataTable[Text]):
     """Cells are updated one by one, so the cursor and the scroll position stay where the user left them."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [  # of a table of rows, not of its columns
+        Binding("home", "scroll_top", "first rank", show=False),
+        Binding("end", "scroll_bottom", "last rank", show=False),
+    ]
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, cursor_type="row", zebra_stripes=True, classes="report")

@@ -10,6 +10,8 @@ from rich.cells import cell_len
 from tui_doubles import SIZES, Lines, Reports, screen_text, settle, shown, until
 
 from advisor.core.errors import NotARun
+from advisor.core.metrics import ProbeGap
+from advisor.core.report import OutcomeRow
 from advisor.tui.banner import Banner
 from advisor.tui.panel import Panel
 from advisor.tui.tab_bar import VIEWS
@@ -163,6 +165,20 @@ async def test_what_was_not_measured_names_its_reason():
             "2.15.0",
         ):
             assert part in text
+
+
+async def test_rules_that_one_thing_keeps_from_looking_share_a_line_with_its_reason():
+    unseen = [OutcomeRow(f"COM{n:03d}", "not_measured", ("comm.wire_s", f"other{n}")) for n in range(3)]
+    unseen += [OutcomeRow(f"GPU{n:03d}", "not_measured", (f"gpu.value{n}",)) for n in range(3)]
+    gaps = (ProbeGap("comm.wire_s", "job", "one rank: nothing to communicate"),)
+    report = replace(samples.input_bound(), gpus=(), gaps=gaps, outcomes=(OutcomeRow("DAT001", "clear"), *unseen))
+    async with shown(Reports(report), (100, 45)) as (app, pilot):
+        await pilot.press("5")
+        await settle(app, pilot)
+        text = screen_text(app)
+        assert "– COM000 COM001 COM002: one rank: nothing to communicate" in text
+        assert "– GPU000 GPU001 GPU002: no GPU seen" in text
+        assert text.index("clear: DAT001") < text.index("COM000")
 
 
 @pytest.mark.parametrize("size", SIZES)

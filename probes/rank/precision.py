@@ -176,11 +176,14 @@ class Precision:
     def _holds_numbers(self, given: Any) -> bool:
         """A tensor, and no stand-in for one that something traces with: asking that for its sizes would settle them, or leave marks."""
         torch = self._torch
-        if not isinstance(given, torch.Tensor):
+        wrapped = getattr(torch._C._functorch, "is_functorch_wrapped_tensor", None)
+        if not isinstance(given, torch.Tensor) or (wrapped is not None and wrapped(given)):
             return False
-        with torch._C.DisableTorchFunction():
-            known = all(type(n) is int for n in given.shape)
-        return known and not torch._C._functorch.is_functorch_wrapped_tensor(given)
+        try:
+            with torch._C.DisableTorchFunction():
+                return all(type(n) is int for n in given.shape)
+        except RuntimeError:
+            return False  # nested tensors have no shape; asked for in each forward, so that no error is counted
 
     def _saw(self, kind: str, layer: Any, given: Any) -> None:
         values, torch = self._values(), self._torch

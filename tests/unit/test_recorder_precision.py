@@ -269,3 +269,22 @@ def test_what_is_compiled_is_counted_however_it_is_asked_for(fullgraph: bool) ->
     torch.compile(lambda x: x + 1, backend="eager", fullgraph=fullgraph)(torch.ones(2))
     assert compiled_frames() > before
     dynamo.reset()
+
+
+def test_what_has_no_shape_is_passed_over_in_silence(seen: Seen) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ragged = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)])
+    seen.refresh()
+    for given in (ragged, torch.ones(2, 3)):
+        nn.Linear(3, 2)(given)
+    assert seen.values["linear"]["weight_shape"] == [2, 3]
+
+
+def test_gradients_by_sample_are_passed_over_in_silence(seen: Seen) -> None:
+    layer = nn.Conv2d(3, 4, 3)
+    seen.refresh()
+    torch.func.vmap(lambda x: torch.func.functional_call(layer, dict(layer.named_parameters()), (x[None],)))(
+        torch.ones(5, 3, 8, 8)
+    )
+    assert "conv" not in seen.values

@@ -1,7 +1,7 @@
 """Checkpoints stop the training.
 
-What it does: finds loops in which `torch.save`, `torch.distributed.checkpoint.save` or safetensors' `save_file`, with the fsync that follows
-it, takes a noticeable share of the time.
+What it does: finds loops in which `torch.save`, `torch.distributed.checkpoint.save` or safetensors' `save_file`, with the fsync
+that follows it, takes a noticeable share of the time.
 
 Why it is slow: training stands still while tensors are copied, pickled and written; with fsync, until the disk has them.
 

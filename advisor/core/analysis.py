@@ -380,6 +380,8 @@ class Analysis:
     nodes: tuple[NodeStrip, ...] = ()  # of a job on several hosts; empty where one host is all there was
     # the ranks whose host the values of cores, memory and disks are of; empty: that of all ranks
     host_ranks: tuple[int, ...] = ()
+    # the values by name and scope, filled at the first question
+    _scopes: dict[str, dict[str, float]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def ranks_of_host(self) -> int:
@@ -409,11 +411,18 @@ class Analysis:
 
     def by_rank(self, name: str) -> dict[int, float]:
         """The value of every rank that has it."""
-        found = {int(scope[5:]): v for (n, scope), v in self.values.items() if n == name and scope.startswith("rank:")}
+        found = {int(s[5:]): v for s, v in self._by_name().get(name, {}).items() if s.startswith("rank:")}
         return dict(sorted(found.items()))
 
     def has(self, name: str) -> bool:
-        return (name, JOB) in self.values or any(n == name for n, _ in self.values)
+        return name in self._by_name()
+
+    def _by_name(self) -> Mapping[str, Mapping[str, float]]:
+        """Sorted once: of a thousand ranks a hundred thousand values are not gone through at each of three hundred questions."""
+        if not self._scopes:
+            for (name, scope), value in self.values.items():
+                self._scopes.setdefault(name, {})[scope] = value
+        return self._scopes
 
     def training_loader(self, rank: int) -> LoaderFacts | None:
         return training_loader(self.loaders, rank)

@@ -200,7 +200,7 @@ def _no_bottleneck(analysis: Analysis, outcomes: list[Outcome]) -> Verdict:
         who = f"rank{'s' if len(view.unseen) > 1 else ''} {', '.join(map(str, view.unseen[:8]))}"
         why = f"whether the GPU of {who} is sound is not known: {view.why_unseen}"
         return Verdict("inconclusive", None, "The GPUs could not be watched", f"{text}; {why}.")
-    untimed = _untimed_collectives(analysis)
+    untimed = _waited_for_others(analysis) or _untimed_collectives(analysis)
     if untimed:
         return Verdict(
             "inconclusive", None, "How long the ranks wait for each other is not known", f"{text}; {untimed}."
@@ -211,6 +211,15 @@ def _no_bottleneck(analysis: Analysis, outcomes: list[Outcome]) -> Verdict:
         "Compute takes the time",
         f"{text}; not measured: {', '.join(blind) or 'nothing'}.{input_is_unknown(analysis)}",
     )
+
+
+def _waited_for_others(a: Analysis) -> str:
+    """As below, of an exchange that was timed, where nobody knows what it waits for: ranks that are not in the recording, or the wire."""
+    waited, step = min(a.by_rank("comm.exposed_s").values(), default=0.0), a.value("step.time_s")
+    if a.has("comm.wire_s") or waited < _COLLECTIVES_SHARE * step:
+        return ""
+    why = a.missing.get("comm.wire_s", "for the wire or for another rank, was not measured")
+    return f"{100 * waited / step:.0f} % of the step is waiting in exchanges with other ranks; {why}"
 
 
 def _untimed_collectives(a: Analysis) -> str:

@@ -126,6 +126,7 @@ def path_is_sound(a: Analysis) -> bool | None:
     if carried is None or path is None:
         return None
     messages = a.get("comm.buckets") or max(a.by_rank("collectives.calls").values(), default=1.0)
+    messages *= a.get("comm.exchanges") or 1.0
     wire = a.value("comm.wire_s")
     gigabytes = carried * max(wire, a.get("comm.span_s") or wire)  # as the rate was made
     return exchange_s(a) <= max(messages, 1.0) * path.latency_s + gigabytes / path.gb_per_s

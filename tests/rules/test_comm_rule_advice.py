@@ -278,3 +278,11 @@ def test_a_hang_names_its_collective_and_who_has_come_to_it() -> None:
 def test_collectives_that_differ_are_told_apart() -> None:
     finding = hang(replace(STUCK, differing="rank 0: all_reduce; rank 1: broadcast"))
     assert "rank 1: broadcast" in finding.fixes[0].title
+
+
+def test_each_exchange_of_a_step_has_messages_of_its_own() -> None:
+    """12 ms are too long for two messages over the loopback, and not for three times two."""
+    own = {n: rank(0.9) for n in (0, 1)}
+    values = {"comm.bus_gb_per_s": 0.1, "comm.buckets": 2.0, "comm.wire_s": 0.012}
+    once, often = (wrapped(own, values={**values, "comm.exchanges": n}) for n in (1.0, 3.0))
+    assert path_is_sound(once) is False and path_is_sound(often) is True

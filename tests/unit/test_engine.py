@@ -213,6 +213,15 @@ def test_a_deep_window_tells_how_long_collectives_hold_the_gpu(overlap: float, s
     assert sharded(**{"kernel.nccl_s": 0.4, "kernel.nccl_overlap_share": overlap}).state == state
 
 
+@pytest.mark.parametrize(("waited", "state"), [(0.14, "healthy"), (0.16, "inconclusive")])
+def test_waiting_for_ranks_out_of_sight_is_no_compute(waited: float, state: str) -> None:
+    calm = {"collectives.calls": 0.0, "comm.exposed_s": waited}
+    verdict = sharded(**calm)
+    assert verdict.state == state
+    assert state == "healthy" or "16 % of the step is waiting in exchanges" in verdict.summary
+    assert sharded(**calm, **{"comm.wire_s": waited}).state == "healthy", "COM001 has looked at it"
+
+
 NOTHING: dict[str, Any] = {"model": None, "steady": 0, "values": {}}
 
 

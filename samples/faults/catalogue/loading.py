@@ -162,7 +162,7 @@ WORKERS = (
             "--steps=220",
             "--workers=2",
             "--persistent",
-            "--prefetch=8",
+            "--any-order",
         ),
     ),
     fault(

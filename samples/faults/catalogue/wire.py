@@ -80,7 +80,7 @@ SCENARIOS = (
         fixtures=(SlowLoopback("6gbit"),),
         truth=Truth(roots=("COM003",), also=("COM001",), line="DistributedDataParallel("),
         strength="clear",
-        remedy=Remedy(job=wire("--batch=512", "--layers=8", "--steps=50", "--bucket-mb=1")),
+        remedy=Remedy(job=wire("--batch=512", "--layers=8", "--steps=50", "--bucket-mb=2")),
         note="the exchange would fit beside the backward pass, and begins only after it",
     ),
     Scenario(
@@ -90,7 +90,7 @@ SCENARIOS = (
         fixtures=(SlowLoopback("6gbit"),),
         truth=Truth(roots=("COM003",), also=("COM001",), says="DistributedDataParallel"),
         strength="clear",
-        remedy=Remedy(job=wire("--batch=512", "--layers=8", "--steps=50", "--bucket-mb=1")),
+        remedy=Remedy(job=wire("--batch=512", "--layers=8", "--steps=50", "--bucket-mb=2")),
         note="as in tutorials: all_reduce for each parameter after backward()",
     ),
     Scenario(

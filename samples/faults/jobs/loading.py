@@ -83,7 +83,7 @@ def parse() -> argparse.Namespace:
     add("--pictures", type=int, default=100_000)
     add("--workers", type=int, default=0)
     add("--persistent", action="store_true")
-    add("--prefetch", type=int)
+    add("--any-order", action="store_true", help="take whichever batch is ready")
     add("--ahead", action="store_true", help="a thread of its own runs through the loader")
     add("--files", help="folder of pictures to read")
     add("--transform", type=float, default=0.0, metavar="MS", help="CPU time of a picture's preprocessing")
@@ -107,7 +107,7 @@ def main() -> None:
         shuffle=sampler is None,
         num_workers=options.workers,
         persistent_workers=options.persistent,
-        prefetch_factor=options.prefetch,
+        **({"in_order": False} if options.any_order else {}),  # since torch 2.6
     )
     model = models.small_cnn(options.width)
     if dist.is_initialized():

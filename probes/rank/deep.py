@@ -1,8 +1,8 @@
 """A deep window: two steps under torch's own profiler, so that kernels and operators can be told. Only where it was asked for.
 
 What is wanted lies in a small file of the ring folder, read when the process becomes a rank. The window begins and ends at the begin of a
-step, in the training thread. It gives way to whatever would meet it: another profiler, a fork, the end of the job. Nothing escapes from
-here: what goes wrong is stated in the facts. CUDA graphs are left alone: CUPTI crashes with them below CUDA 12.6 (pytorch#75504,
+step, in the training thread. It gives way to whatever would meet it: another profiler, a fork, the end of the job. Nothing of ours escapes
+from here: what goes wrong is stated in the facts. CUDA graphs are left alone: CUPTI crashes with them below CUDA 12.6 (pytorch#75504,
 pytorch#150957).
 """
 
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from .layout import FLAG_DEEP
 from .standins import put
+from .wall import let_pass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,6 +99,7 @@ class Window:
             self._failed(step, str(aside), again=False)
         except Exception as error:
             self._failed(step, "%s: %s" % (type(error).__name__, str(error)[:300]), again=False)
+            let_pass()
 
     def _wanted(self) -> bool:
         request = _read(self._folder)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .facts import call_frames
 from .parts import own as attributes
+from .wall import let_pass
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -183,6 +184,7 @@ def _length(dataset: Any) -> int | None:
     try:
         length = len(dataset)
     except Exception:
+        let_pass()
         length = None
     if perf_counter_ns() - began > _SLOW_NS:
         _slow_lengths.add(name)

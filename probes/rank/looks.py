@@ -19,6 +19,7 @@ from . import parts
 from .layout import KIND_LOOK, KIND_PART
 from .loaders import batch_bytes
 from .standins import FixedSteps, Indices, Steps, install, walks_one_by_one
+from .wall import let_pass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -115,6 +116,7 @@ class Look:
             self.open = True
         except Exception:
             self._restore()
+            let_pass()
         self.self_ns += perf_counter_ns() - began
         self._read_clocks()
 
@@ -132,7 +134,8 @@ class Look:
             try:
                 self._undo.pop()()
             except Exception:
-                pass  # the job has put something else there meanwhile; the others must still be brought back
+                self._restore()  # the others must still be brought back
+                let_pass()
         for entry in self.handed:
             _agree(*entry)
         self.handed.clear()
@@ -203,7 +206,7 @@ class Look:
         try:
             self._find_size(values)
         except Exception:
-            pass  # no size then: it stays -1, which is "unknown"
+            let_pass()  # else no size: it stays -1, which is "unknown"
 
     def _find_size(self, values: Any) -> None:
         for value in list(values)[:10]:

@@ -14,6 +14,8 @@ import types
 import zlib
 from typing import TYPE_CHECKING, Any
 
+from .wall import let_pass
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -49,13 +51,15 @@ class Names:
             key = (_key(item), kind)
             found = self._known.get(key)
         except Exception:
-            return 0  # asked for in the middle of the job's own code: nothing may escape from here
+            let_pass()
+            return 0  # asked for in the middle of the job's own code: nothing of ours may escape from here
         if found is None:
             if len(self._known) >= PARTS_MAX:
                 return 0
             try:
                 found = self._tell(kind, *described(item, kind))
             except Exception:
+                let_pass()
                 found = 0
             self._known[key] = found
         return found

@@ -146,9 +146,11 @@ def timed_fetch(original: Callable[..., Any], clock: WorkerLog | InProcess, fail
     def fetch(self: Any, index: Any) -> Any:
         # in a worker, a dataset may iterate over a loader of its own: that is part of the batch around it
         nested, clock.busy = clock.busy, True
-        look = None if nested else quietly(clock.look, self.dataset, index, getattr(self, "auto_collation", False))
-        began = None if nested else quietly(clock.begin)
+        look = None
         try:
+            if not nested:
+                look = quietly(clock.look, self.dataset, index, getattr(self, "auto_collation", False))
+            began = None if nested else quietly(clock.begin)
             if look is None:
                 batch = original(self, index)
             else:

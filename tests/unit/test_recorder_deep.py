@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -276,3 +277,22 @@ def test_what_the_job_puts_in_their_place_meanwhile_stays(rank) -> None:
     play(rank, 20)
     assert rank.facts.told[-1]["state"] == "done"
     assert module._enable_profiler is own and module._prepare_profiler() == "prepared"
+
+
+class Late(Exception):
+    pass
+
+
+def late(number, frame):
+    raise Late
+
+
+def test_what_a_signal_handler_of_the_jobs_raises_meanwhile_is_the_jobs(rank, monkeypatch) -> None:
+    monkeypatch.setattr(Profile, "start", lambda self: signal.raise_signal(signal.SIGUSR1))
+    before = signal.signal(signal.SIGUSR1, late)
+    try:
+        with pytest.raises(Late):
+            play(rank, 20)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert not rank.window.on and rank.facts.told[-1]["state"] == "refused"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import signal
 import weakref
 from pathlib import Path
 
@@ -310,3 +311,23 @@ def test_transforms_of_the_users_inside_known_ones_stay_unasked():
     told = describe_dataset(Pictures(transform=chain))
     assert told["transforms"] == ["RandomApply", "RandomCrop"]
     assert told["transform_settings"][0] is None and "8" in told["transform_settings"][1]
+
+
+def test_what_a_signal_handler_of_the_jobs_raises_meanwhile_is_the_jobs():
+    class Late(Exception):
+        pass
+
+    def late(number, frame):
+        raise Late
+
+    class Pausing(Pictures):
+        def __len__(self):
+            signal.raise_signal(signal.SIGUSR1)
+            return 1
+
+    before = signal.signal(signal.SIGUSR1, late)
+    try:
+        with pytest.raises(Late):
+            describe_dataset(Pausing())
+    finally:
+        signal.signal(signal.SIGUSR1, before)

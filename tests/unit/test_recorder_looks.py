@@ -6,6 +6,7 @@ import copy
 import json
 import pickle
 import random
+import signal
 import traceback
 import weakref
 from collections.abc import Callable
@@ -440,3 +441,32 @@ def test_what_a_stream_lets_go_of_is_gone(tmp_path: Path) -> None:
 
     look_into(tmp_path, Shards(Chain(Short())), fetcher=_IterableDatasetFetcher)
     assert gone == [None] * 4
+
+
+class Late(Exception):
+    pass
+
+
+def late(number: int, frame: Any) -> None:
+    raise Late
+
+
+class Pausing(torch.Tensor):  # type: ignore[misc, name-defined]
+    @property
+    def shape(self) -> Any:
+        signal.raise_signal(signal.SIGUSR1)
+        return super().shape
+
+
+def test_what_a_signal_handler_of_the_jobs_raises_amid_a_look_is_the_jobs(tmp_path: Path) -> None:
+    class Pictures(Numbers):
+        def __getitem__(self, index: int) -> Any:
+            self.transform(torch.zeros(3, 40, 60).as_subclass(Pausing))
+            return index
+
+    before = signal.signal(signal.SIGUSR1, late)
+    try:
+        with pytest.raises(Late):
+            look_into(tmp_path, Pictures(Chain(Short())))
+    finally:
+        signal.signal(signal.SIGUSR1, before)

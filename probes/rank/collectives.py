@@ -121,9 +121,10 @@ def _wrap(recorder: Recorder, collectives: Collectives, original: Any, kind: int
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if is_compiling() or not recorder.active or get_ident() in inside:
             return original(*args, **kwargs)
-        # no frame lies below where autograd's own thread calls this as the hook itself
-        call = quietly(recorder, collectives.begin, kind, (*args, *kwargs.values()), sys._getframe().f_back)
+        call = None
         try:
+            # no frame lies below where autograd's own thread calls this as the hook itself
+            call = quietly(recorder, collectives.begin, kind, (*args, *kwargs.values()), sys._getframe().f_back)
             result = original(*args, **kwargs)
         except BaseException as error:
             quietly(recorder, collectives.end, call, None)
@@ -143,8 +144,9 @@ def _wrap_wait(recorder: Recorder, collectives: Collectives, original: Any) -> A
     def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not recorder.active or get_ident() in inside:
             return original(self, *args, **kwargs)
-        call = quietly(recorder, collectives.begin, _WAIT, (), None)
+        call = None
         try:
+            call = quietly(recorder, collectives.begin, _WAIT, (), None)
             result = original(self, *args, **kwargs)
         except BaseException as error:
             quietly(recorder, collectives.end, call, None)
@@ -257,10 +259,10 @@ class Collectives:
     def end(self, call: Call | None, result: Any) -> None:
         self.inside.discard(get_ident())
         account = self._recorder.account
-        if call is None or account is None or account.ring is None:
+        if account is None or account.ring is None:
             return
         account.ring.words[_SINCE] = 0
-        if call.phase == 0:
+        if call is None or call.phase == 0:
             return  # before the first step there is none to count it to
         took = perf_counter_ns() - call.began
         if call.kind == _WAIT:

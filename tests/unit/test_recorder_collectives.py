@@ -453,3 +453,19 @@ def test_beyond_the_limit_nobody_looks_for_the_caller(job, monkeypatch):
     for _ in range(3):
         job.dist.all_reduce(Tensor(1))
     assert len(asked) == 1 and job.end_step(1)["calls"] == 4
+
+
+@pytest.mark.parametrize("call", [lambda job: job.dist.all_reduce(Tensor(1)), lambda job: job.dist.Work().wait()])
+def test_who_is_interrupted_at_the_begin_of_a_call_is_not_in_it_for_ever(job, monkeypatch, call):
+    clock = iter([KeyboardInterrupt])
+
+    def interrupted():
+        for error in clock:
+            raise error
+        return 1
+
+    monkeypatch.setattr(module, "perf_counter_ns", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        call(job)
+    job.dist.all_reduce(Tensor(1))
+    assert job.header()[4] == 0 and job.end_step(1)["calls"] == 1

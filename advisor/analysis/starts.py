@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from advisor.core.recording import Recording, Table
+from advisor.core.report import Segment
 
 if TYPE_CHECKING:
     from advisor.analysis.steady import RankSteps
@@ -39,6 +40,22 @@ def with_one_start(recording: Recording, everything: Mapping[int, RankSteps]) ->
         for tables in (recording.gpu_steps, recording.comm, recording.collectives)
     )
     return replace(recording, gpu_steps=gpu_steps, comm=comm, collectives=collectives)
+
+
+def start_segments(everything: Mapping[int, RankSteps], origin_ns: int) -> list[Segment]:
+    """The starts of the first rank; none where nobody was started again."""
+    starts = {rank: _starts(steps) for rank, steps in everything.items()}
+    rank = min(starts, default=-1)
+    if all(len(own) == 1 for own in starts.values()):
+        return []
+    counts, found = _chosen(starts).get(rank), []
+    for number, steps in enumerate(starts[rank]):
+        label = f"start {number + 1} of {len(starts[rank])}" + (
+            ": typical steps are of this one" if number == counts else ""
+        )
+        begin_s, end_s = ((int(t) - origin_ns) / 1e9 for t in (steps.start_ns[0], steps.end_ns[-1]))
+        found.append(Segment("start", begin_s, end_s, int(steps.step[0]), int(steps.step[-1]), label))
+    return found
 
 
 def _starts(steps: RankSteps) -> list[RankSteps]:

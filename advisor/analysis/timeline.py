@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from advisor.analysis.beginnings import ColdEpoch, cold_epoch, run_ahead_rows
+from advisor.analysis.starts import start_segments
 from advisor.analysis.steady import RankSteps, deep_steps, warm_up_rows
 from advisor.core.analysis import Stall
 from advisor.core.format import duration
@@ -65,6 +66,7 @@ def segments(recording: Recording, steps: Mapping[int, RankSteps], stalls: tuple
     cold = cold_epoch(steps)
     begun = own.keep(own.step < cold.next_step) if cold is not None else own  # a cold epoch is no warm-up
     found = [*_warm_up(begun, origin), *_epochs(own, origin, cold), *_epoch_starts(own, origin)]
+    found += start_segments(steps, origin)
     found += _spans(recording, rank, origin)
     found += _deep_windows(recording, rank, origin)
     found += [Segment("stall", s.t_s - s.stalled_s, s.t_s, label="no rank moved") for s in stalls if not s.others_moved]

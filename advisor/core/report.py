@@ -97,10 +97,20 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A stretch of the run: warm-up, an epoch or its begin, an evaluation, a checkpoint, a change. Seconds since the job's start."""
+    """A stretch of the run: a start of its ranks where they were started again, warm-up, an epoch or its begin, an evaluation, a
+    checkpoint, a change. Seconds since the job's start."""
 
     kind: Literal[
-        "warm-up", "run-ahead", "epoch", "epoch start", "evaluation", "checkpoint", "deep window", "change", "stall"
+        "start",
+        "warm-up",
+        "run-ahead",
+        "epoch",
+        "epoch start",
+        "evaluation",
+        "checkpoint",
+        "deep window",
+        "change",
+        "stall",
     ]
     start_s: float
     end_s: float

@@ -17,7 +17,7 @@ from advisor.tui.panel import Panel
 from advisor.tui.phases import place
 
 _SEGMENT_MARKS = {
-    "warm-up": "w", "run-ahead": "w", "epoch": "e", "epoch start": "s", "evaluation": "v", "checkpoint": "k",
+    "start": "b", "warm-up": "w", "run-ahead": "w", "epoch": "e", "epoch start": "s", "evaluation": "v", "checkpoint": "k",
     "deep window": "d", "change": "!", "stall": "!",
 }  # fmt: skip
 

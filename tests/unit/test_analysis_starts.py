@@ -73,3 +73,12 @@ def test_the_streams_times_are_of_the_same_start() -> None:
 def test_two_starts_can_be_compared() -> None:
     run = load("two", one_after_another(job(200), job(60, forward=80)), place=0)
     assert run.blocks is not None and run.blocks.step_s == pytest.approx(0.155)
+
+
+def test_the_course_of_the_run_shows_its_starts_and_which_one_counts() -> None:
+    shown = [s for s in analyse(one_after_another(job(200), job(60))).segments if s.kind == "start"]
+    assert [(s.first_step, s.last_step) for s in shown] == [(0, 199), (0, 59)]
+    assert shown[1].start_s == pytest.approx(602.0)
+    assert [s.label.partition(":")[0] for s in shown] == ["start 1 of 2", "start 2 of 2"]
+    assert ["typical" in s.label for s in shown] == [False, True]
+    assert not [s for s in analyse(job(60)).segments if s.kind == "start"]

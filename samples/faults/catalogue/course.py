@@ -106,7 +106,7 @@ SCENARIOS = (
     fault(
         "stalls-every-few-steps-hardly",
         "RUN004",
-        rhythm("--stall=40", "--every=70", "--width=48", "--steps=500"),
+        rhythm("--stall=40", "--every=70", "--width=48", "--steps=430"),
         strength="just below",
     ),
     fault(

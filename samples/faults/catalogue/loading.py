@@ -52,7 +52,7 @@ def fault(
 
 
 IN_PROCESS = (
-    fault("in-process", "DAT003", job("--transform=3", "--steps=90", ranks=2), line=LOADER, fast=True),
+    fault("in-process", "DAT003", job("--transform=3", "--steps=70", ranks=2), line=LOADER, fast=True),
     fault(
         "in-process-one-rank",
         "DAT003",
@@ -69,7 +69,7 @@ IN_PROCESS = (
         fixed=job("--transform=0.25", "--steps=250", "--workers=1", "--persistent"),
         note="about a tenth of the step",
     ),
-    fault("in-process-next-to-nothing", "DAT003", job("--transform=0.05", "--steps=250"), strength="just below"),
+    fault("in-process-next-to-nothing", "DAT003", job("--transform=0.05", "--steps=200"), strength="just below"),
     fault(
         "in-process-stream",
         "DAT003",
@@ -108,7 +108,7 @@ WORKERS = (
         line=LOADER,
         fixed=job("--transform=6", "--steps=90", "--workers=2", "--persistent"),
     ),
-    fault("cpus-exhausted", "DAT001", job("--transform=6", "--steps=70", "--workers=2", "--persistent", ranks=2)),
+    fault("cpus-exhausted", "DAT001", job("--transform=6", "--steps=55", "--workers=2", "--persistent", ranks=2)),
     fault(
         "sixteen-workers-on-few-cores",
         "DAT001",
@@ -139,17 +139,17 @@ WORKERS = (
     fault(
         "workers-for-nothing",
         "DAT007",
-        Job("faults/jobs/loading.py", ("--width=2", "--batch=96", "--steps=1000", "--workers=1", "--persistent")),
+        Job("faults/jobs/loading.py", ("--width=2", "--batch=96", "--steps=750", "--workers=1", "--persistent")),
         strength="just above",
         line=LOADER,
-        fixed=Job("faults/jobs/loading.py", ("--width=2", "--batch=96", "--steps=1000")),
+        fixed=Job("faults/jobs/loading.py", ("--width=2", "--batch=96", "--steps=750")),
     ),
     fault(
         "workers-for-small-tensors",
         "DAT007",
-        Job("faults/jobs/loading.py", ("--width=2", "--batch=8", "--steps=4000", "--workers=2", "--persistent")),
+        Job("faults/jobs/loading.py", ("--width=2", "--batch=8", "--steps=3000", "--workers=2", "--persistent")),
         line=LOADER,
-        fixed=Job("faults/jobs/loading.py", ("--width=2", "--batch=8", "--steps=4000")),
+        fixed=Job("faults/jobs/loading.py", ("--width=2", "--batch=8", "--steps=3000")),
     ),
     fault(
         "panoramas-among-snapshots",

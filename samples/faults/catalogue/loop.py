@@ -37,7 +37,7 @@ def fault(
 
 
 STEPS = ("--width=48", "--steps=150")
-ALONE = ("--width=48", "--steps=360")  # of one rank, whose steps are shorter
+ALONE = ("--width=48", "--steps=280")  # of one rank, whose steps are shorter
 SCENARIOS = (
     fault(
         "checkpoints",

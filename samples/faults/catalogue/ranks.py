@@ -126,16 +126,16 @@ SCENARIOS = (
     fault(
         "slow-computing-from-some-step-on",
         "CMP007",
-        straggler("--slow-compute=40", "--from-step=120", "--steps=320"),
+        straggler("--slow-compute=40", "--from-step=120", "--steps=270"),
         onset_step=120,
         also=("RUN003",),
     ),
     fault(
         "quota-on-one-rank-from-some-step-on",
         "CPU001",
-        straggler("--group={group}", "--from-step=150", "--steps=320"),
+        straggler("--group={group}", "--from-step=130", "--steps=280"),
         CpuQuota(0.4, everybody=False),
-        onset_step=150,
+        onset_step=130,
         also=("RUN003",),
     ),
     fault(

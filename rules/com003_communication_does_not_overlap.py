@@ -16,7 +16,8 @@ Estimate: with k equal buckets the exchange of the last one is left over, so a k
 worst, as the largest gradient may be the last, and on CPUs an exchange takes time from the computing beside it.
 
 False alarms: an exchange that takes longer than the backward pass stays exposed whatever the buckets (COM001, COM010). A model smaller than
-DDP's default bucket has one bucket by nature: the wire, if it costs much, is then the cause.
+DDP's default bucket has one bucket by nature: the wire, if it costs much, is then the cause. Where the ranks' threads fill the cores, what
+an exchange takes of them is taken from computing, hidden or not.
 """
 
 from __future__ import annotations
@@ -58,6 +59,11 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         return NotMeasured(RULE.id, ("comm.largest_bucket",))
     if wrapped is not None and (bucket or 0.0) < t["bucket"]:
         return Clear(RULE.id)
+    best, worst = (_with_left(a, left_s) for left_s in (whole / _BUCKETS, _WORST * wire))
+    if severity((step - best) / step) is None:
+        return Clear(
+            RULE.id
+        )  # the cores that would carry the exchange beside the backward pass are what it computes on
     chosen = wrapped is None or float(wrapped.get("bucket_cap_bytes") or 0) > DEFAULT_BUCKET_BYTES
     model, consequences = model_of(a), ("COM001", "COM010")
     exposed = Evidence(
@@ -80,11 +86,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         seconds_per_step=wire,
         evidence=(exposed, room, *_bucket_evidence(a, bucket, t)),
         fixes=(_fix(a),),
-        saving=model.saving(
-            _with_left(a, whole / _BUCKETS),
-            _with_left(a, _WORST * wire),
-            f"{_BUCKETS} buckets, of which the last is left over",
-        ),
+        saving=model.saving(best, worst, f"{_BUCKETS} buckets, of which the last is left over"),
         explains=consequences if chosen else (),
         causes=() if chosen else consequences[:1],
     )

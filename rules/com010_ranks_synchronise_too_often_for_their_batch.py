@@ -11,7 +11,8 @@ what each link carried.
 Fix: a larger batch per rank, or gradients accumulated over several batches under `model.no_sync()`; learning rate and warm-up go with the
 batch. Fewer ranks, where the batch cannot grow.
 
-Estimate: over k batches the exchange is paid once. Time per sample, with the k that brings the exchange below half of the computing.
+Estimate: over k batches the exchange is paid once, and so are the update and the waiting for each other. Time per sample, with the k that
+brings the exchange below half of the computing. Where the ranks' threads fill the cores, backward gets back what the exchange took of them.
 
 False alarms: a wire that carries less than the path between the ranks should is its own trouble (COM001 comes first then), and so is an
 exchange that could hide behind the backward pass (COM003).

@@ -166,8 +166,8 @@ def markdown(results: Sequence[Result]) -> str:
     parts = [
         "# Seeded faults: what the advisor says about them",
         "Made by `python -m samples.faults --markdown`; run it again instead of editing this.",
-        f"{_dates(results)}: {_several(r.machine or 'unknown machine' for r in results)}.",
-        f"Advisor: {_several(r.advisor or 'unknown state' for r in results)}.",
+        f"{days(r.date for r in results)}: {several(r.machine or 'unknown machine' for r in results)}.",
+        f"Advisor: {several(r.advisor or 'unknown state' for r in results)}.",
         *headline(s),
         "## Scenarios",
         "First verdict: from the job's start, or the fault's where that came later, until the right verdict was there. "
@@ -193,7 +193,7 @@ def markdown(results: Sequence[Result]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _several(found: Iterable[str]) -> str:
+def several(found: Iterable[str]) -> str:
     """A table of several files, or one that was continued, has rows of several states and machines, and says so."""
     counts = Counter(found)
     if len(counts) < 2:
@@ -201,8 +201,8 @@ def _several(found: Iterable[str]) -> str:
     return "several: " + ", ".join(f"{each} ({count} runs)" for each, count in counts.most_common())
 
 
-def _dates(results: Sequence[Result]) -> str:
-    dates = sorted({r.date for r in results if r.date})
+def days(found: Iterable[str]) -> str:
+    dates = sorted(date for date in set(found) if date)
     return " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else "unknown date"
 
 

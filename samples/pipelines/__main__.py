@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import fnmatch
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from samples.faults.results import machine
+from samples.faults.results import advisor_state, machine
 from samples.faults.runner import Interrupted, open_bench
 from samples.pipelines.catalogue import PIPELINES, Pipeline
 from samples.pipelines.measure import Row, measure
@@ -57,7 +58,8 @@ def main(
     try:
         with open_bench(folder) as bench:
             for pipeline in chosen:
-                row = rows[pipeline.name] = measure(pipeline, bench, tries=tries)
+                row = measure(pipeline, bench, tries=tries)
+                row = rows[pipeline.name] = replace(row, advisor=advisor_state(), date=machine()["date"])
                 click.echo(f"{' · '.join(cells(row))}{row.skipped and ': ' + row.skipped}")
                 if json_file:
                     write_json(json_file, list(rows.values()))

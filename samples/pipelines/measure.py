@@ -30,6 +30,8 @@ class Row:
     measured: float = 0.0
     disturbed: bool = False
     skipped: str = ""
+    advisor: str = ""  # which state of it
+    date: str = ""
 
     @property
     def ratio(self) -> float | None:

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from samples.faults.results import days, several
 from samples.faults.score import NOISE
 from samples.pipelines.measure import Row
 
@@ -18,7 +19,7 @@ _HEAD = ("pipeline", "what is fed", "verdict", "workers", "samples/s", "predicte
 def markdown(rows: Sequence[Row], machine: Mapping[str, Any]) -> str:
     known = ", ".join(
         (
-            f"{machine['date']}: {machine['cores']} cores",
+            f"{days(row.date for row in rows)}: {machine['cores']} cores",
             f"{machine['memory_gib']} GiB",
             f"Python {machine['python']}",
             f"torch {machine['torch']}",
@@ -30,7 +31,7 @@ def markdown(rows: Sequence[Row], machine: Mapping[str, Any]) -> str:
         "",
         "Made by `python -m samples.pipelines --markdown`; run it again instead of editing this.",
         "",
-        f"{known}.",
+        f"{known}. Advisor: {several(row.advisor or 'unknown state' for row in rows)}.",
         "",
         *headline(rows),
         "",

@@ -52,6 +52,13 @@ def test_the_table_tells_advice_from_other_points_and_why_a_row_is_missing() -> 
     assert "| b | noise | DAT004 | 1 → 3 (curve) |" in shown and "- c: root is needed" in shown
 
 
+def test_rows_of_several_days_say_so_whatever_day_the_table_is_made_on() -> None:
+    old, new = replace(GOOD, date="2025-12-30", advisor="abc"), replace(HIGH, date="2025-12-31", advisor="def")
+    assert "2025-12-30 to 2025-12-31: 2 cores" in markdown([new, old], MACHINE)
+    assert "Advisor: several: def (1 runs), abc (1 runs)." in markdown([new, old], MACHINE)
+    assert "2025-12-30: 2 cores" in markdown([old], MACHINE) and "Advisor: abc." in markdown([old], MACHINE)
+
+
 def test_rows_survive_their_file(tmp_path: Path) -> None:
     write_json(tmp_path / "rows.json", [GOOD, NONE])
     assert read_json(tmp_path / "rows.json") == [GOOD, NONE] and read_json(tmp_path / "no.json") == []

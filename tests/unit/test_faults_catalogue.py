@@ -32,6 +32,21 @@ def test_there_are_enough_scenarios_with_names_of_their_own() -> None:
     assert 8 <= sum(scenario.fast for scenario in SCENARIOS) <= 15
 
 
+# Rules that are tried clearly above, just above and just below what is worth a word.
+AT_ALL_STRENGTHS = "CMP007 COM001 CPU001 CPU006 DAT002 DAT003 DAT006 DAT008 DAT010 DAT011 DSK001 DSK002 LOP001 LOP002 LOP003 LOP004 LOP005 RUN003 RUN004"
+
+
+@pytest.mark.parametrize("rule", AT_ALL_STRENGTHS.split())
+def test_a_rule_keeps_its_three_strengths(rule: str) -> None:
+    about = [s for s in SCENARIOS if rule in (*s.truth.roots[:1], *s.truth.noted, *s.truth.never)]
+    assert {s.strength for s in about} == {"clear", "just above", "just below"}
+
+
+def test_two_of_three_faults_run_with_their_fix_as_well() -> None:
+    faults = [s for s in SCENARIOS if s.strength in ("clear", "just above")]
+    assert sum(s.remedy is not None for s in faults) >= 2 / 3 * len(faults)
+
+
 @each
 def test_a_scenario_names_rules_that_exist(scenario: Scenario) -> None:
     truth = scenario.truth

@@ -11,7 +11,8 @@ Fix: raise or remove the limit (`docker --cpus`, Kubernetes `limits.cpu`, the cg
 counts to the quota.
 
 Estimate: a throttled rank brought to the median of those that are not, and the steps that a pause made longer than usual with it; where
-all are throttled, their time held back given back, down to what their CPU work takes on all cores of the host.
+all are throttled, their time held back given back, down to what their CPU work takes on all cores of the host. At best the threads that
+carry their collectives get back as much.
 
 False alarms: a quota that is never reached throttles nothing and is not reported.
 """

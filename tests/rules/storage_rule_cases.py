@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from rule_cases import dat002
@@ -17,7 +18,7 @@ def _reads(values: dict[str, float | None], job: dict[str, Any]) -> Analysis:
     """Both ranks of a second's step wait `wait` for what two workers each are blocked on for 0.8 of a second."""
     found = dat002(**{"storage": DATA, **job})
     plain = {(name, "job"): value for name, value in values.items() if value is not None}
-    return Analysis(**{**{name: getattr(found, name) for name in found.__slots__}, "values": {**found.values, **plain}})
+    return replace(found, values={**found.values, **plain})
 
 
 def dat010(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from probes.host.cgroup import CgroupReader, CgroupState
+from probes.host.cgroup_paths import membership_for, parse_membership
 from probes.host.disk import DiskProbe
 from probes.host.memory import PRESSURE, parse_pressure_some
 from probes.host.procfs import CLOCK_TICKS, parse_cpu_list, read_text
@@ -30,8 +31,7 @@ class Moment:
     thermal_events: int | None
     pressure_s: dict[str, float]
     disk_bytes: dict[str, float]
-    # by pid, CPU seconds of processes that run only when nobody else wants to, as far as the fields of `cpu_s` count them as busy
-    yielding_s: dict[int, float] = field(default_factory=dict)
+    yielding_s: dict[int, float] = field(default_factory=dict)  # by pid, CPU seconds of processes that give way to us
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,6 @@ class Stretch:
 
     before: Moment
     after: Moment
-    niced: bool = False  # we run at low priority ourselves: who is as nice as we are takes from us
 
     @property
     def seconds(self) -> float:
@@ -52,13 +51,12 @@ class Stretch:
 
     @property
     def others_cores(self) -> float | None:
-        """Cores that others kept busy. Who runs at lower priority than we do takes nothing from us and does not count."""
+        """Cores that others kept busy. Who gives way to us takes nothing from us and does not count."""
         grown = self._grown()
         if grown is None:
             return None
-        busy = grown[_USER] + grown[_SYSTEM] + grown[_IRQ] + grown[_SOFTIRQ]
-        busy += grown[_NICE] if self.niced else -self._yielded_s()
-        return max(0.0, busy / self.seconds - self.own_cores)
+        busy = grown[_USER] + grown[_NICE] + grown[_SYSTEM] + grown[_IRQ] + grown[_SOFTIRQ]
+        return max(0.0, (busy - self._yielded_s()) / self.seconds - self.own_cores)
 
     @property
     def steal_share(self) -> float | None:
@@ -127,7 +125,7 @@ class Watch:
         )
 
     def since(self, before: Moment) -> Stretch:
-        return Stretch(before, self.now(), self.niced)
+        return Stretch(before, self.now())
 
     def limits(self) -> CgroupState | None:
         self._reader.begin_tick(time.monotonic_ns())
@@ -163,8 +161,12 @@ def cpu_times(text: str, cores: Collection[int]) -> tuple[float, ...] | None:
 
 
 def yielding_s(root: Path = Path("/")) -> dict[int, float]:
-    """Of niced processes their time in the kernel, which /proc/stat counts as anybody's; of SCHED_IDLE ones all of it."""
-    found = {}
+    """Of niced and SCHED_IDLE processes, as far as that makes them give way to us: it weighs only within one group of the scheduler.
+
+    Groups are control groups and, where the kernel groups by session (autogroup), sessions: a niced job in another one takes half.
+    """
+    found: dict[int, float] = {}
+    ours = _scheduled_in(root / "proc/self")
     for path in root.glob("proc/[0-9]*/stat"):
         try:
             text = path.read_bytes()
@@ -173,9 +175,18 @@ def yielding_s(root: Path = Path("/")) -> dict[int, float]:
             niced, idle = int(fields[16]) > 0, int(fields[38]) == _SCHED_IDLE
         except (OSError, ValueError, IndexError):
             continue  # it has just ended
-        if niced or idle:
-            found[int(path.parent.name)] = system_s + (0.0 if niced else user_s)
+        if (niced or idle) and _scheduled_in(path.parent) == ours:
+            found[int(path.parent.name)] = user_s + system_s
     return found
+
+
+def _scheduled_in(process: Path) -> tuple[str | None, str]:
+    """(control group for CPUs, group of the session): only who has both in common is weighed against each other by niceness."""
+    group = membership_for("cpu", parse_membership(read_text(process / "cgroup") or ""))
+    path = group.path if group else None
+    by_session = path in (None, "/") and read_text(process.parent / "sys/kernel/sched_autogroup_enabled") == "1"
+    session = (read_text(process / "autogroup") or "").partition(" ")[0] if by_session else ""
+    return path, session
 
 
 def taken_from_us(others_cores: float, affinity_cores: int, allowed_cores: float) -> float:

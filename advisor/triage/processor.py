@@ -88,7 +88,7 @@ def _quota(watch: Watch) -> Item:
 def load(stretches: Sequence[Stretch], watch: Watch, idle: Stretch) -> Iterator[Item]:
     """What others, the hypervisor and limits took while everything else was measured."""
     yield _others(stretches, watch)
-    whole = Stretch(stretches[0].before, stretches[-1].after, watch.niced)
+    whole = Stretch(stretches[0].before, stretches[-1].after)
     steal = whole.steal_share
     if steal is None:
         yield TriageGap("cpu.steal_share", "/proc/stat does not show it", "some containers hide it: ask on the host")

@@ -14,7 +14,7 @@ from probe_trees import V1_MOUNTS, V2_MOUNTS, write_tree
 from advisor.core.triage import Band, Check, TriageGap
 from advisor.instances import by_name as by_name_of
 from advisor.instances.metadata import Named
-from advisor.triage import links, memory, processor
+from advisor.triage import links, load, memory, processor
 from advisor.triage.found import Found, Item, Setting, judged
 from advisor.triage.instance import gpu_count, instance
 from advisor.triage.load import Moment, Stretch, Watch, cpu_times, mean_others, taken_from_us, yielding_s
@@ -119,13 +119,13 @@ def moment(at_s: float, own: float = 0.0, cpu: tuple[float, ...] | None = None, 
     return Moment(at_s, own, cpu, **given)
 
 
-def stretch(seconds: float = 10.0, own: float = 0.0, *, niced: bool = False, **fields: float) -> Stretch:
+def stretch(seconds: float = 10.0, own: float = 0.0, **fields: float) -> Stretch:
     """On four cores; fields in seconds as /proc/stat counts them."""
     names = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
     busy = sum(fields.values())
     after = tuple(fields.get(name, 0.0) for name in names)
     after = (*after[:3], max(0.0, 4 * seconds - busy), *after[4:])
-    return Stretch(moment(0.0, cpu=(0.0,) * 8), moment(seconds, own, after), niced)
+    return Stretch(moment(0.0, cpu=(0.0,) * 8), moment(seconds, own, after))
 
 
 def test_others_are_what_is_busy_and_not_ours() -> None:
@@ -134,9 +134,36 @@ def test_others_are_what_is_busy_and_not_ours() -> None:
     assert Stretch(moment(0.0), moment(1.0)).others_cores is None
 
 
-def test_who_gives_way_takes_nothing_unless_we_give_way_too() -> None:
-    assert stretch(nice=20.0).others_cores == 0.0
-    assert stretch(nice=20.0, niced=True).others_cores == pytest.approx(2.0)
+def test_who_gives_way_takes_nothing() -> None:
+    beside = stretch(nice=20.0)
+    assert beside.others_cores == pytest.approx(2.0)
+    assert replace(beside, after=replace(beside.after, yielding_s={9: 20.0})).others_cores == 0.0
+
+
+def test_who_is_niced_ourselves_has_nobody_who_gives_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load, "yielding_s", lambda root: {9: 1.0})
+    for nice, expected in ((0, {9: 1.0}), (5, {})):
+        monkeypatch.setattr(os, "getpriority", lambda which, who, nice=nice: nice)
+        assert host(tmp_path, {}).now().yielding_s == expected
+
+
+@pytest.mark.parametrize(
+    ("by_session", "ours", "yielding"),
+    [("1", "/", {8}), ("0", "/", {8, 9}), (None, "/", {8, 9}), ("1", "/job", {10}), ("1", None, set())],
+)
+def test_who_is_weighed_in_another_group_gives_no_way(
+    tmp_path: Path, by_session: str | None, ours: str | None, yielding: set[int]
+) -> None:
+    """A niced job of another session, or container, has as much of a core as we have."""
+    where = {8: ("/", 1), 9: ("/", 2), 10: ("/job", 2)}
+    fields = " ".join(["S", *["0"] * 10, "500", "100", "0", "0", "20", "19", *["0"] * 34])
+    files = {f"proc/{pid}/stat": f"{pid} (x) {fields}\n" for pid in where}
+    files |= {f"proc/{pid}/cgroup": f"1:cpu:{path}\n" for pid, (path, _) in where.items()}
+    files |= {f"proc/{pid}/autogroup": f"/autogroup-{session} nice 0\n" for pid, (_, session) in where.items()}
+    files["proc/self/autogroup"] = "/autogroup-1 nice 0\n"
+    files |= {"proc/self/cgroup": f"1:cpu:{ours}\n"} if ours else {}
+    files |= {"proc/sys/kernel/sched_autogroup_enabled": f"{by_session}\n"} if by_session else {}
+    assert set(yielding_s(write_tree(tmp_path, files))) == yielding
 
 
 def test_who_runs_only_when_nobody_else_wants_to_is_told_by_its_process(tmp_path: Path) -> None:
@@ -148,7 +175,7 @@ def test_who_runs_only_when_nobody_else_wants_to_is_told_by_its_process(tmp_path
     tasks = {7: (0, 0), 8: (19, 0), 9: (0, 5), 10: (19, 5)}
     root = write_tree(tmp_path, {f"proc/{pid}/stat": line(pid, *of) for pid, of in tasks.items()})
     tick = 1 / os.sysconf("SC_CLK_TCK")
-    assert yielding_s(root) == pytest.approx({8: 100 * tick, 9: 600 * tick, 10: 100 * tick})
+    assert yielding_s(root) == pytest.approx({8: 600 * tick, 9: 600 * tick, 10: 600 * tick})
     before, after = moment(0.0, cpu=(0.0,) * 8), moment(10.0, 0.0, (20.0, *(0.0,) * 7))
     given_way = replace(after, yielding_s={9: 15.0})
     assert Stretch(before, after).others_cores == pytest.approx(2.0)

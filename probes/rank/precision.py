@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from types import FrameType
 
 ARMINGS_MAX = 8
+_ARMED_STEPS = 2  # facts may be written after a step's last layer: a whole one must follow
+NEVER = 1 << 62
 _ENTERED_MAX = 8  # an autocast that is switched off is no answer at once: an inner one may be on
 _KINDS_MAX = 16
 _MODULES_MAX = 20_000
@@ -58,7 +60,10 @@ def compiled_frames() -> int:
 
 
 class Precision:
-    """What one rank's model was seen to compute with. Everything lands in `values`, to be written with the facts."""
+    """What one rank's model was seen to compute with. Everything lands in `values`, to be written with the facts.
+
+    `until`: the step that begins with torch's classes as they were, whatever was met by then.
+    """
 
     def __init__(self, torch: Any, values: Callable[[], dict[str, Any]], failed: Callable[[], None]) -> None:
         self._torch = torch
@@ -96,9 +101,11 @@ class Precision:
         if self._armings < ARMINGS_MAX:
             self._armings += 1
             self._armed_at = step
+            self.until = step + _ARMED_STEPS
             self._arm(compiled=bool(compiled), values=values)
 
     def disarm(self) -> None:
+        self.until = NEVER
         while self._undo:
             self._undo.pop()()
 

@@ -275,9 +275,11 @@ class Recorder:
     def _due(self) -> None:
         """A step begins for which something was planned."""
         step = self.account.step
+        if step >= self.precision.until:
+            self.precision.disarm()
         if step >= self.refresh_at:
             self._refresh_facts()
-        self.due_at = self.refresh_at
+        self.due_at = min(self.refresh_at, self.precision.until)
         if self.deep is not None:
             if step >= self.deep.next_step:
                 self.deep.at_step(self.account)
@@ -298,6 +300,7 @@ class Recorder:
         values["save_sites"] = list(self.saves.values())
         values["visible_optimizer"] = self.account.optimizers > 0
         self.precision.refresh(step)
+        self.due_at = min(self.due_at, self.precision.until)
         self.facts.write()
 
     def _loader_facts(self) -> list[dict[str, Any]]:

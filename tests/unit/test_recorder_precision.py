@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import warnings
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +24,7 @@ from probes.rank.precision import (  # noqa: E402
     fast_paths,
     layout_of,
 )
+from probes.rank.recorder import Recorder  # noqa: E402
 
 AUTOCAST = torch.amp.autocast_mode.autocast
 OWN = (AUTOCAST.__enter__, nn.Conv2d.forward, nn.Linear.forward)
@@ -288,3 +291,22 @@ def test_gradients_by_sample_are_passed_over_in_silence(seen: Seen) -> None:
         torch.ones(5, 3, 8, 8)
     )
     assert "conv" not in seen.values
+
+
+def test_classes_are_as_they_were_two_steps_later_whatever_was_met(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("probes.rank.precision.compiled_frames", lambda: 0)
+    recorder = Recorder(torch, str(tmp_path))
+    account = recorder.own_account()
+    assert account is not None
+    account.ring = SimpleNamespace()
+    stood_in = []
+    for account.step in range(40):
+        if account.step >= recorder.due_at:
+            recorder._due()
+        stood_in.append(nn.Linear.forward is not OWN[2])
+    recorder.precision.forget()
+    recorder.active = False
+    assert [step for step, there in enumerate(stood_in) if there] == [1, 2, 3, 4, 5, 8, 9, 16, 17, 32, 33]
+    assert not list(tmp_path.glob("error-*"))

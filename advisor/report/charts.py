@@ -32,7 +32,7 @@ def budget_bar(row: Mapping[str, float], *, names: Sequence[str], longest_s: flo
     whole = sum(row.values())
     for name in names:
         seconds = row.get(name, 0.0)
-        if seconds <= 0 or longest_s <= 0:
+        if not 0 < seconds / longest_s <= 1:
             continue
         width = 100 * seconds / longest_s
         text = f"{phrases.phase(name)}: {fmt.duration(seconds)}, {fmt.share(seconds / whole)}"
@@ -47,7 +47,7 @@ def budget_bar(row: Mapping[str, float], *, names: Sequence[str], longest_s: flo
 
 def capacity_scale(capacities: Iterable[Capacity], measured: float | None) -> float:
     """Samples/s at the right edge: everything if it fits, else a few times the slowest stage."""
-    rates = [c.samples_per_s for c in capacities if c.samples_per_s is not None and c.samples_per_s > 0]
+    rates = [c.samples_per_s for c in capacities if c.samples_per_s is not None and 0 < c.samples_per_s < math.inf]
     if not rates:
         return 1.0
     tops = [c.hi or c.samples_per_s or 0.0 for c in capacities]
@@ -170,11 +170,15 @@ def _pieces(points: Iterable[tuple[float, float | None]]) -> list[list[tuple[flo
 
 
 def _rect(x: float, width: float, css: str, text: str, height: int = BAR_HEIGHT) -> Markup:
+    if not math.isfinite(x + width):
+        return Markup("")
     shape = '<rect class="{}" x="{:.2f}%" y="0" width="{:.2f}%" height="{}"><title>{}</title></rect>'
     return Markup(shape).format(css, x, max(width, 0.15), height, inert.one_line(text))
 
 
 def _line(x1: float, x2: float, y1: float, y2: float, css: str) -> Markup:
+    if not math.isfinite(x1 + x2):
+        return Markup("")
     return Markup('<line class="{}" x1="{:.2f}%" x2="{:.2f}%" y1="{:.1f}" y2="{:.1f}"/>').format(css, x1, x2, y1, y2)
 
 

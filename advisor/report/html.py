@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -39,6 +40,7 @@ EXPENDABLE = (
 PAIRS_SHOWN = 60
 ROWS_SHOWN = 60
 WINDOWS_SHOWN = 8  # one a node is usual
+_AXIS_LEAST, _AXIS_MOST = 1e-12, 1e18
 
 
 def render(report: Report) -> str:
@@ -130,7 +132,7 @@ def _budget(report: Report) -> dict[str, Any] | None:
     rows = [("critical path", budget.critical)] if budget.critical else []
     rows += [(phrases.rank_word(report, rank), budget.per_rank[rank]) for rank in shown]
     longest_s = max((sum(row.values()) for _, row in rows), default=0.0)
-    if longest_s <= 0:
+    if not _drawable([longest_s]):
         return None
     names = phrases.phases_present(budget)
     bars = [
@@ -148,7 +150,7 @@ def _capacities(report: Report) -> dict[str, Any] | None:
     scale = charts.capacity_scale(report.capacities, measured)
     rows = []
     for capacity in report.capacities[:ROWS_SHOWN]:
-        known = capacity.samples_per_s is not None
+        known = _finite(capacity.samples_per_s) is not None
         bar = (
             charts.capacity_bar(capacity, scale=scale, measured=measured, slowest=capacity is slowest)
             if known
@@ -158,10 +160,19 @@ def _capacities(report: Report) -> dict[str, Any] | None:
     return {"rows": rows, "measured": measured, "cut": any((c.samples_per_s or 0) > scale for c in report.capacities)}
 
 
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _drawable(values: list[float]) -> bool:
+    """A damaged file may hold what no axis can show."""
+    return all(map(math.isfinite, values)) and _AXIS_LEAST < max(values) < _AXIS_MOST
+
+
 def _workers(report: Report) -> dict[str, Any] | None:
     """The forecast over worker counts."""
     curve = report.worker_curve
-    if curve is None or max(point.samples_per_s[1] for point in curve.points) <= 0:
+    if curve is None or not _drawable([rate for point in curve.points for rate in point.samples_per_s]):
         return None
     top = charts.round_top(max(point.samples_per_s[1] for point in curve.points))
     svg = charts.worker_chart(curve, top=top, title="Samples a second by the number of loader workers")
@@ -171,15 +182,17 @@ def _workers(report: Report) -> dict[str, Any] | None:
 
 def _timeline(report: Report) -> dict[str, Any] | None:
     """Throughput over the run, or step time where samples could not be counted."""
-    rates = [(p.t_s, p.samples_per_s) for p in report.timeline]
+    rates = [(p.t_s, _finite(p.samples_per_s)) for p in report.timeline]
     unit, points = "samples/s", rates
     if not any(value is not None for _, value in rates):
-        unit, points = "s", [(p.t_s, p.step_s) for p in report.timeline]
+        unit, points = "s", [(p.t_s, _finite(p.step_s)) for p in report.timeline]
     known = [value for _, value in points if value is not None]
-    if len(known) < 2 or max(known) <= 0:
+    if len(known) < 2 or not _drawable(known):
         return None
     ends = [report.job.duration_s, *(t for t, _ in points), *(s.end_s for s in report.segments[:ROWS_SHOWN])]
     end_s = max(*ends, 0.001)
+    if not _drawable([end_s, *(abs(t) + _AXIS_LEAST for t, _ in points)]):
+        return None
     top = charts.round_top(max(known))
     title = "Throughput over the run" if unit == "samples/s" else "Step time over the run"
     svg = charts.plot(points, report.segments[:ROWS_SHOWN], end_s=end_s, top=top, title=title)

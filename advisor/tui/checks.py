@@ -143,6 +143,13 @@ def _flat(values: Mapping[str, Any], prefix: str = "", depth: int = 3) -> list[t
     return rows
 
 
+def _moment(unix_s: float) -> str:
+    try:
+        return datetime.fromtimestamp(unix_s).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
+    except (OverflowError, ValueError, OSError):  # of a clock that was never set, or of a damaged file
+        return DASH
+
+
 def _value(key: str, value: Any) -> str:
     """A fact in words; what facts hold is whatever the job's process said of itself."""
     if value is None or value in ((), []):
@@ -156,7 +163,7 @@ def _value(key: str, value: Any) -> str:
     elif isinstance(value, int | float) and key.endswith("_bytes"):
         text = bytes_(value)
     elif isinstance(value, float) and key == "started":
-        text = datetime.fromtimestamp(value).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
+        text = _moment(value)
     else:
         text = number(value) if isinstance(value, float) else str(value)
     return text

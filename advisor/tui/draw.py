@@ -94,8 +94,10 @@ def interval(bounds: tuple[float, float, float], scale: float, width: int, colou
     """A bar up to `value` whose end is blurred over the interval; `»` where it leaves the scale."""
     if width <= 0 or scale <= 0:
         return Content("")
+    if not all(map(math.isfinite, (*bounds, scale))):
+        return Content.styled("┄" * width, MUTED)
     _, value, _ = bounds
-    cells = [min(max(round(x / scale * width), 0), width) for x in bounds]
+    cells = [round(min(max(x / scale, 0.0), 1.0) * width) for x in bounds]
     start, end, reach = sorted(cells)
     end = max(end, 1)
     start = min(start, end - 1)
@@ -109,7 +111,7 @@ def stacked(budget: Mapping[str, float], width: int, scale: float | None = None)
     """One bar of phases, each beginning with its letter and, where there is room, its share."""
     phases = in_order(dict(budget))
     total = sum(seconds for _, seconds in phases)
-    if width <= 0 or total <= 0:
+    if width <= 0 or total <= 0 or not math.isfinite(total):
         return Content.styled("┄" * max(width, 0), MUTED)
     drawn = width if not scale else min(max(round(total / scale * width), 1), width)
     parts: list[Part] = []
@@ -166,5 +168,6 @@ def _resample(values: Sequence[float | None], width: int) -> list[float | None]:
     columns: list[float | None] = []
     for i in range(width):
         part = [v for v in known[i * len(known) // width : (i + 1) * len(known) // width] if v is not None]
-        columns.append(sum(part) / len(part) if part else None)
+        mean = sum(part) / len(part) if part else math.inf
+        columns.append(mean if math.isfinite(mean) else None)
     return columns

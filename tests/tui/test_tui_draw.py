@@ -104,3 +104,12 @@ def test_prose_that_does_not_fit_ends_in_an_ellipsis():
     assert all(cell_len(line) <= 11 for line in prose("日本語のとても長い名前 and words", 11))
     assert prose("one two three", 9, indent="  ") == ["one two", "  three"]
     assert prose("one two", 12, most=2) == ["one two"]
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf, 1e308, 5e-324])
+def test_numbers_that_no_scale_holds_are_dots_or_bars_but_no_error(number):
+    assert interval((1.0, 2.0, number), 4.0, 20, "$primary").cell_length == 20
+    assert interval((1.0, 2.0, 3.0), number, 20, "$primary").cell_length in (0, 20)
+    assert stacked({"forward": number, "backward": 1.0}, 20).cell_length == 20
+    (row,) = chart([1.0, number, number, 2.0] * 10, 10, 1)
+    assert row.cell_length == 10

@@ -15,7 +15,7 @@ from advisor.merge.inbox import INBOX_NAME, Unreadable, sent_recordings
 from advisor.merge.merging import merge
 from advisor.store.bundle import SUFFIX, is_bundle, unpack_bundle
 from advisor.store.reader import read_recording
-from advisor.store.runs import list_runs, path_of, resolve_run
+from advisor.store.runs import list_runs, not_read, path_of, resolve_run
 from advisor.store.schema import FILE_NAME
 
 _RECENT_FRAMES = 30  # five minutes of each node are enough for a screen that is drawn anew every few seconds
@@ -38,7 +38,7 @@ def resolve_job(argument: str, base: Path) -> Path:
         if path.is_dir() and not (path / FILE_NAME).is_file() and runs_in(path):
             return path
     except OSError as error:
-        raise NotARun(f"{argument} cannot be read: {error.strerror or error}") from error
+        raise not_read(argument, error) from error
     return resolve_run(argument, base)
 
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from advisor.core.errors import NotARun
+from advisor.core.format import shorten_path
 from advisor.store.failure import RecordingStopped, failure_reason
 from advisor.store.schema import FILE_NAME
 
@@ -51,7 +52,7 @@ def resolve_run(argument: str, base: Path) -> Path:
         if path.is_file() or (path / FILE_NAME).is_file():
             return path
     except OSError as error:
-        raise NotARun(f"{argument} cannot be read: {error.strerror or error}") from error
+        raise not_read(argument, error) from error
     runs = list_runs(base)
     if not runs:
         raise NotARun(f"{argument} is no run, and {base} holds none", "record one: rn50-advisor run -- COMMAND")
@@ -67,6 +68,10 @@ def resolve_run(argument: str, base: Path) -> Path:
     raise NotARun(
         f"{argument} is no run: neither a path nor the name of one in {base}", f"the newest is {runs[0].name}"
     )
+
+
+def not_read(argument: str, error: OSError) -> NotARun:
+    return NotARun(f"{shorten_path(argument, 200)} cannot be read: {error.strerror or error}")
 
 
 def path_of(argument: str) -> Path:

@@ -90,6 +90,8 @@ def walks_one_by_one(dataset: Any) -> bool:
     Asked as the fetcher asks at once itself: a wrapper may pass such questions on to the data set that it wraps.
     """
     torch = sys.modules["torch"]
+    if isinstance(dataset, torch.utils.data.IterableDataset):
+        return True
     for _ in range(4):  # a Subset of a Subset
         together = getattr(dataset, "__getitems__", None)
         if not together:

@@ -470,3 +470,12 @@ def test_what_a_signal_handler_of_the_jobs_raises_amid_a_look_is_the_jobs(tmp_pa
             look_into(tmp_path, Pictures(Chain(Short())))
     finally:
         signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_stream_is_not_asked_for_what_its_fetcher_would_not_ask(tmp_path: Path) -> None:
+    class Shy(Stream):
+        def __getattr__(self, name: str) -> Any:
+            raise AssertionError(name)
+
+    batch, look, _ = look_into(tmp_path, Shy(Chain(Short())), fetcher=_IterableDatasetFetcher)
+    assert batch.tolist() == [0, 1, 2, 3] and look["covered"] == 1

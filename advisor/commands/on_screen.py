@@ -7,7 +7,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from advisor.run.launcher import JobEnd
     from advisor.run.options import RunOptions
     from advisor.run.screen import Supervised
-    from advisor.tui.app import AdvisorApp
 
 STARTED_WITHIN_S = 10.0
 # A job that is done this fast (`train.py --help`) wants its output on the terminal, not a screen that flashes by.
@@ -38,38 +37,77 @@ def run_on_screen(
     from advisor.run.screen import Supervised
 
     columns, rows = shutil.get_terminal_size()
-    job = Supervised.start(argv, run_folder=folder, options=settings, name=name, size=(rows, columns))
-    end = _brief(job)
-    if end is not None:
-        _copy_output(job.output)
-        return end
-    answer = _show(job, folder, name or command_line(argv, 60), diagnosis)
-    if answer == "detached":
-        return None
-    if answer is None and job.running():
-        warn("the screen is gone, the job goes on; Ctrl-C interrupts it")
-    end = _wait(job)
+    with _Signals() as signals:
+        job = Supervised.start(argv, run_folder=folder, options=settings, name=name, size=(rows, columns))
+        signals.reach(job)
+        end = _brief(job, signals)
+        if end is not None:
+            _copy_output(job.output)
+            return end
+        answer = _show(job, folder, name or command_line(argv, 60), diagnosis, signals)
+        if answer == "detached":
+            return None
+        if answer is None and job.running():
+            warn("the screen is gone, the job goes on; Ctrl-C interrupts it")
+        end = _wait(job)
     if end.exit_code != 0:
         _copy_output(job.output, last_lines=LAST_LINES)
     return end
 
 
-def _brief(job: Supervised) -> JobEnd | None:
-    """Waits until the job has started, and a moment longer."""
-    give_up = time.monotonic() + STARTED_WITHIN_S
-    while time.monotonic() < give_up:
+class _Signals:
+    """Ctrl-C and `kill` mean the job, which is in a session of its own: neither arrives there unless we pass it on."""
+
+    def __init__(self) -> None:
+        self._job: Supervised | None = None
+        self._early: list[int] = []
+        self.told = False
+        self.leave: Callable[[], object] = lambda: None  # what else a termination ends
+
+    def __enter__(self) -> _Signals:
+        self._before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        for number, handler in self._before.items():
+            if handler != signal.SIG_IGN:
+                signal.signal(number, self._arrived)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def reach(self, job: Supervised) -> None:
+        self._job = job
+        for number in self._early:
+            self._arrived(number, None)
+
+    def _arrived(self, number: int, frame: FrameType | None) -> None:
+        self.told = True
+        if self._job is None:
+            self._early.append(number)
+        elif number == signal.SIGINT:
+            self._job.interrupt()
+        else:
+            self._job.terminate()
+            self.leave()
+
+
+def _brief(job: Supervised, signals: _Signals) -> JobEnd | None:
+    """Waits until the job has started, and a moment longer; to its end, where it was told to stop meanwhile."""
+    until = time.monotonic() + STARTED_WITHIN_S
+    started = False
+    while time.monotonic() < until and not signals.told:
         with contextlib.suppress(TimeoutError):
             return job.wait(0.05)
-        if job.job_pid is not None:
+        if job.job_pid is not None and not started:
             import advisor.tui.app  # noqa: F401 - takes half a second, which the wait is good for
 
-            with contextlib.suppress(TimeoutError):
-                return job.wait(BRIEF_S)
-            break
-    return None
+            started, until = True, time.monotonic() + BRIEF_S
+    return _wait(job) if signals.told else None
 
 
-def _show(job: Supervised, folder: Path, title: str, diagnosis: Callable[[Recording], Report]) -> str | None:
+def _show(
+    job: Supervised, folder: Path, title: str, diagnosis: Callable[[Recording], Report], signals: _Signals
+) -> str | None:
     """Why the screen was left; None where it failed."""
     from advisor.run.output import OutputTail
     from advisor.tui.app import AdvisorApp
@@ -79,38 +117,20 @@ def _show(job: Supervised, folder: Path, title: str, diagnosis: Callable[[Record
     try:
         source = LiveSource(folder, diagnosis=diagnosis)
         app = AdvisorApp(source, output=output, controls=job, title=title, save=saver(folder))
-        with _terminating(job, app):
-            return app.run()
+        signals.leave = lambda: app.exit("stopped")
+        return "stopped" if signals.told else app.run()
     except Exception as error:  # noqa: BLE001 - a broken screen must not take the job with it
         warn(f"the screen failed: {type(error).__name__}: {error}")
         return None
     finally:
+        signals.leave = lambda: None
         output.close()
-
-
-@contextlib.contextmanager
-def _terminating(job: Supervised, app: AdvisorApp) -> Iterator[None]:
-    """Who terminates us wants the job to end, as without us."""
-
-    def terminate(number: int, frame: FrameType | None) -> None:
-        job.terminate()
-        app.exit("stopped")
-
-    before = signal.signal(signal.SIGTERM, terminate)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _wait(job: Supervised) -> JobEnd:
     while True:
-        try:
+        with contextlib.suppress(TimeoutError):
             return job.wait(_LOOK_S)
-        except TimeoutError:
-            continue
-        except KeyboardInterrupt:
-            job.interrupt()
 
 
 def _copy_output(output: Path, last_lines: int = 0) -> None:

@@ -11,6 +11,7 @@ from importlib import import_module
 import click
 
 import advisor
+from advisor.commands.glyphs import use_plain_glyphs
 from advisor.core.errors import AdvisorError, UsageError
 
 PROGRAM = "rn50-advisor"
@@ -39,8 +40,8 @@ EXIT_CODES = """\b
 Exit codes: `run` ends exactly as the job does. Otherwise 0, or
    1  something failed            70  a bug in rn50-advisor
    2  not a readable run          78  a bad configuration
-   3  compare, bench: slower      127  the job's command was not found
-      than --max-regression
+   3  compare, bench: slower     126  the job's command cannot be executed
+      than --max-regression      127  the job's command was not found
       allows; fleet: an outlier;
       triage: fix a setting
    4  compare: not comparable;
@@ -82,9 +83,7 @@ def cli() -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """The console script; always ends in SystemExit, or in the signal that the job died of."""
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(AttributeError, ValueError, OSError):
-            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    use_plain_glyphs()
     sys.exit(_outcome(sys.argv[1:] if argv is None else list(argv)))
 
 
@@ -134,7 +133,7 @@ def _told(error: BaseException) -> tuple[str, str, int]:
 
 def _give_up_stdout() -> None:
     """The interpreter flushes once more at exit, and would complain on its own then."""
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # the last: there is none
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from advisor.commands import options, showing
-from advisor.core.errors import AdvisorError, Regressed, UsageError
+from advisor.core.errors import AdvisorError, NotARun, Regressed, UsageError
 from advisor.report import FORMATS
 
 if TYPE_CHECKING:
@@ -129,14 +129,14 @@ def bench(
     from advisor.bench import machine as machines
     from advisor.bench.launch import Bench
     from advisor.config import load_config
-    from advisor.core.benchmark import Options, parse_benchmark
+    from advisor.core.benchmark import Options
     from advisor.report import format_of
     from advisor.store.runs import new_run_folder
 
     for output in outputs:
         format_of(str(output))  # complain now, not after an hour
     showing.make_room(*outputs)
-    earlier = parse_benchmark(against.read_text(encoding="utf-8")) if against else None
+    earlier = _earlier(against) if against else None
     settings = load_config(config)
     folder = new_run_folder(run_dir, "bench", time.time()).resolve()
     asked = Options(model, image_size, classes, seconds or (QUICK_S if quick else USUAL_S), 0)
@@ -176,6 +176,16 @@ def bench(
         showing.write(made, output, format_of(str(output)), _SHOWN)
     showing.show(made, format_, None, _SHOWN)
     _judge(made, max_regression)
+
+
+def _earlier(file: Path) -> Benchmark:
+    """Raises NotARun for anything else."""
+    from advisor.core.benchmark import parse_benchmark
+
+    try:
+        return parse_benchmark(file.read_text(encoding="utf-8", errors="replace"))
+    except NotARun as error:
+        raise NotARun(f"{file}: {error.message}", error.hint) from error
 
 
 class _Interrupted(Exception):

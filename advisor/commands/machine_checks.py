@@ -163,6 +163,7 @@ def py_spy(python: str) -> Check:
             done = _run([program, "dump", "--nonblocking", "--json", "--pid", str(target.pid)])
         finally:
             target.stdin.close()
+            target.kill()  # it is ours, and whatever was named with --python may not end by itself
             target.wait(CHILD_TIMEOUT_S)
     if done.returncode == 0:
         return Check(name, "ok", f"reads stacks ({program})")
@@ -245,10 +246,11 @@ def shared_memory() -> Check:
 
 def terminal() -> Check:
     name = "terminal"
-    if not has_terminal():
+    kind = os.environ.get("TERM", "")
+    if kind != "dumb" and not has_terminal():
         return Check(name, "ok", "none here: `run` prints a summary, `watch` needs one")
     columns, rows = shutil.get_terminal_size()
-    kind, encoding = os.environ.get("TERM", ""), (sys.stdout.encoding or "").lower().replace("-", "")
+    encoding = (sys.stdout.encoding or "").lower().replace("-", "")
     found = f"{kind or 'TERM not set'}, {columns}×{rows}, {encoding}"
     if kind in ("", "dumb"):
         return Check(name, "warn", found, "set TERM, e.g. xterm-256color, for the screen of `run` and `watch`")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import select
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from advisor.commands import options
-from advisor.commands.conclusion import conclude, warn
 from advisor.commands.terminal import has_terminal
 from advisor.core.errors import AdvisorError, ConfigError, UsageError
 from advisor.report import format_of
@@ -24,6 +23,9 @@ if TYPE_CHECKING:
     from advisor.core.report import Report
     from advisor.run.launcher import JobEnd
     from advisor.run.options import RunOptions
+
+
+_SAID = 1000  # characters of a message or a hint
 
 
 def check_report_files(context: click.Context, parameter: click.Parameter, files: tuple[str, ...]) -> tuple[str, ...]:
@@ -110,6 +112,9 @@ def run(
     """
     if not command:
         raise UsageError("no command to run", "rn50-advisor run -- python train.py")
+    if sys.platform != "linux":
+        raise AdvisorError(f"run needs Linux, this is {sys.platform}", "report, watch and compare work here too")
+    from advisor.commands.conclusion import conclude, warn
     from advisor.run.launcher import exit_like
     from advisor.run.options import RunOptions
 
@@ -156,6 +161,7 @@ def _plainly(
 def _behind_screen(
     command: tuple[str, ...], folder: Path, settings: RunOptions, name: str, diagnosis: Callable[[Recording], Report]
 ) -> JobEnd | None:
+    from advisor.commands.conclusion import warn
     from advisor.commands.on_screen import run_on_screen
 
     end = run_on_screen(command, folder=folder, settings=settings, name=name, diagnosis=diagnosis)
@@ -201,11 +207,12 @@ def check_config(config: Path | None) -> None:
 
             load_config(config)
         except AdvisorError as error:
-            failure = {"message": error.message, "hint": error.hint}
+            failure = {"message": error.message[:_SAID], "hint": error.hint[:_SAID]}
         except Exception as error:  # noqa: BLE001 - a child must not return into its parent's stack
-            failure = {"message": f"{config or 'pyproject.toml'}: {type(error).__name__}: {error}", "hint": ""}
+            message = f"{config or 'pyproject.toml'}: {type(error).__name__}: {error}"
+            failure = {"message": message[:_SAID], "hint": ""}
         finally:
-            os.write(writer, json.dumps(failure).encode()[: select.PIPE_BUF])
+            os.write(writer, json.dumps(failure).encode())
             os._exit(0)
     os.close(writer)
     with os.fdopen(reader, "rb") as answers:
@@ -217,6 +224,7 @@ def check_config(config: Path | None) -> None:
 
 def _folder(run_dir: Path, name: str) -> Path:
     """A folder for the run. Where none can be made the job runs all the same, unrecorded: that is the launcher's to say."""
+    from advisor.commands.conclusion import warn
     from advisor.store.runs import new_run_folder
 
     try:

@@ -70,4 +70,15 @@ def show(made: Any, format_: str, output: Path | None, package: str) -> None:
 
         lines.paint(import_module(f"{package}.text").document(made), sys.stdout)
     else:
-        sys.stdout.write(import_module(package).render(made, format_))
+        _write_utf8(import_module(package).render(made, format_))
+
+
+def _write_utf8(text: str) -> None:
+    """Whatever the locale: these are files, and HTML says so of itself."""
+    if sys.stdout is None:
+        from advisor.report.lines import closed_stdout
+
+        raise closed_stdout()
+    sys.stdout.flush()
+    sys.stdout.buffer.write(text.encode("utf-8", "replace"))
+    sys.stdout.flush()

@@ -34,7 +34,7 @@ def watch(run: str, speed: float | None, run_dir: Path) -> None:
     rn50-advisor watch 20250131-120000-resnet50 --speed 8
     """
     if not has_terminal():
-        raise UsageError("watch needs a terminal", f"without one: rn50-advisor report {run}")
+        raise UsageError("watch needs a terminal that can draw", f"without one: rn50-advisor report {run}")
     from advisor.merge.reading import read_job, resolve_job
 
     path = resolve_job(run, run_dir)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import mmap
 import os
-import resource
 from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
-CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+# Reports are read on systems that have neither, and take parsers from here.
+try:
+    import resource
+except ModuleNotFoundError:
+    resource = None  # type: ignore[assignment]
+
+CLOCK_TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+PAGE_BYTES = mmap.PAGESIZE
 RECORD_BYTES = 8192  # holds any one-record file of a process; /proc/<pid>/status is the longest at about 1.5 kB
 
 

@@ -82,6 +82,61 @@ def test_a_locale_without_unicode_is_no_reason_to_fail(home: Path) -> None:
     assert done.stdout.isascii()
 
 
+def test_files_are_utf_8_whatever_the_locale(home: Path) -> None:
+    done = advisor(
+        "report", "--format", "md", cwd=home, env={"LC_ALL": "C", "PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "0"}
+    )
+    assert done.stdout == advisor("report", "--format", "md", cwd=home, env={"PYTHONUTF8": "1"}).stdout
+
+
+@pytest.mark.parametrize("format", ["text", "json"])
+def test_without_a_standard_output_there_is_one_line_and_a_file_can_be_written_all_the_same(
+    format: str, home: Path, tmp_path: Path
+) -> None:
+    shell = f"'{sys.executable}' -m advisor.cli report --format {format}"
+    for more, code in ((">&-", 1), (f"-o {tmp_path / 'r'} >&-", 0)):
+        done = subprocess.run(
+            ["bash", "-c", f"{shell} {more}"],
+            cwd=home,
+            env=environment(),
+            capture_output=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        assert done.returncode == code, done.stderr
+        assert len(done.stderr.splitlines()) == code
+    assert (tmp_path / "r").stat().st_size > 0
+
+
+FOREIGN = """
+import os, signal, sys
+for name in ("fcntl", "resource", "termios", "pwd", "grp", "tty", "pty"):
+    sys.modules[name] = None
+for module, names in ((signal, ("SIGHUP", "SIGQUIT", "SIGALRM", "SIGCHLD", "SIGSTOP", "SIGCONT", "SIGTSTP")),
+                      (os, ("statvfs", "sched_getaffinity", "waitid", "pread", "fork", "WEXITED", "O_CLOEXEC", "sysconf", "getuid"))):
+    for name in names:
+        delattr(module, name)
+from advisor.cli import main
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments", [["report"], ["report", "--format", "html"], ["compare", "first", "first"], ["explain", "DAT003"]]
+)
+def test_what_is_read_on_other_systems_needs_nothing_of_linux(arguments: list[str], home: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FOREIGN, *arguments],
+        cwd=home,
+        env=environment(),
+        capture_output=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout and not done.stderr
+
+
 def test_a_bundle_gives_the_same_report_as_the_run(home: Path, tmp_path: Path) -> None:
     bundle = tmp_path / "slow.tar.gz"
     done = advisor("bundle", "first", "-o", bundle, cwd=home)

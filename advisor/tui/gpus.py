@@ -42,7 +42,14 @@ class GpusPanel(Panel):
             return [line(muted("not measured: no GPU seen")), *why_not(report, ("gpu",), width)]
         named = len({gpu.name for gpu in report.gpus}) > 1
         troubles = [_trouble(gpu, width) for gpu in report.gpus if gpu.trouble]
-        return [*(self._row(gpu, width, named) for gpu in report.gpus), *troubles]
+        lines: list[Content] = []
+        host = ""
+        for gpu in report.gpus:
+            if (its := gpu.place.rpartition(",")[0]) != host:
+                host = its
+                lines.append(line(muted(fit(host, width).rstrip())))
+            lines.append(self._row(gpu, width, named))
+        return [*lines, *troubles]
 
     def _row(self, gpu: GpuStrip, width: int, named: bool) -> Content:
         """The bars take what the numbers leave; names only where GPUs differ and there is room."""

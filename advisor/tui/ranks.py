@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 from textual.color import Color, ColorParseError
 from textual.widgets import DataTable
 
-from advisor.core.format import DASH, duration, number, share
+from advisor.core.format import DASH, duration, number, share, shorten_path
 from advisor.core.report import RankStrip, Report
 from advisor.tui.draw import fit, stacked
 from advisor.tui.phases import ENDED, place
@@ -137,7 +137,9 @@ class RankTable(DataTable[Text]):
         styles: dict[str, str | Style] = {"rank": "bold", "late": self._style("bold $text-warning") if late else ""}
         cells = {"": self._mark(strip)}
         for name, width in columns:
-            if name in told:
+            if name == "host":  # hosts of a cluster differ at their end
+                cells[name] = Text(fit(shorten_path(told[name], width), width))
+            elif name in told:
                 cells[name] = Text(fit(told[name], width, name in _RIGHT), styles.get(name, ""))
         if bar >= _BAR_AT_LEAST:
             cells["budget"] = self._bar(phases, bar, scale) if phases else Text(DASH)

@@ -8,7 +8,7 @@ import pytest
 import sample_reports as samples
 from tui_doubles import Reports, screen_text, settle, shown, until
 
-from advisor.core.report import HostStrip, NodeStrip, Report
+from advisor.core.report import GpuStrip, HostStrip, NodeStrip, Report
 
 
 def on_two_hosts() -> Report:
@@ -46,10 +46,20 @@ async def test_five_hundred_ranks_on_eight_hosts_are_usable_in_eighty_columns() 
         await settle(app, pilot)
         text = screen_text(app)
         row = next(line for line in text.split("\n") if line.split()[:1] == ["300"])
-        assert "97 %" in row and "gpu-node" in row and "123,456" in row
+        assert "97 %" in row and "node-4" in row and "123,456" in row
         assert all(name in text for name in ("host", "now", "step time", "late"))
         await pilot.press("end")
         await until(pilot, lambda: any(line.split()[:1] == ["511"] for line in screen_text(app).split("\n")))
+
+
+async def test_gpus_of_several_hosts_stand_under_their_host() -> None:
+    gpus = tuple(GpuStrip(n, "NVIDIA H100", util_pct=50.0, place=f"node{n // 4}, {n % 4}") for n in range(8))
+    async with shown(Reports(replace(on_two_hosts(), gpus=gpus)), (80, 30)) as (app, pilot):
+        await pilot.press("4")
+        await settle(app, pilot)
+        lines = [line.strip() for line in screen_text(app).split("\n")]
+    first, second = lines.index("node0"), lines.index("node1")
+    assert second - first == 5 and lines[first + 1].startswith("0 ") and lines[second + 1].startswith("4 ")
 
 
 async def test_every_host_has_a_line_and_a_lost_one_says_since_when() -> None:

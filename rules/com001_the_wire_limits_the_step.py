@@ -11,7 +11,8 @@ Fix: fewer bytes (bf16 or fp16 compression hook), fewer exchanges (gradient accu
 larger batch per rank), a faster path (NVLink, InfiniBand; fewer nodes).
 
 Estimate: half the bytes take half the wire time; accumulation over two batches halves it too. The exposed wire time is the ceiling. Where
-backward hides a part of the exchange, half of the whole comes off what is exposed.
+backward hides a part of the exchange, half of the whole comes off what is exposed. A loop that accumulates already, but exchanges after
+each of its batches, need only do so after the last.
 
 Synchronised batch norm holds the ranks by collectives of its own. Where these are most of it, they are named, and what helps against
 them (from 32 samples per rank on COM006 says that they are not needed).
@@ -23,9 +24,21 @@ from __future__ import annotations
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix, Saving
-from rules.exchange import compresses, gradients_s, largest_model, norms_s, wrapped_at
+from rules.exchange import (
+    compresses,
+    exchange_s,
+    exchanges_of,
+    gradients_s,
+    largest_model,
+    norms_s,
+    taken_from_computing,
+    wrapped_at,
+)
 from rules.reading import model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
+
+# Of the exposed time of one exchange among several in a step, what is left where it is the only one.
+_ONCE = (0.8, 1.5)
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
@@ -50,7 +63,12 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 
 def _saving(a: Analysis) -> Saving:
     """Half the bytes of the gradients; batch norm's collectives stay as they are."""
-    model, norms, wire = model_of(a), norms_s(a), gradients_s(a)
+    model, norms, wire, times = model_of(a), norms_s(a), gradients_s(a), exchanges_of(a)
+    if times > 1:
+        best, worst = (model.step_if({}, wire_s=norms + min(wire, share * wire / times)) for share in _ONCE)
+        # what the backward pass hides is not free where the cores that compute send the bytes too
+        beside_s = taken_from_computing(a) * (exchange_s(a) - wire) * (1 - 1 / times)
+        return model.saving(best - beside_s, worst, f"one exchange in a step instead of {times}")
     half = max(0.0, wire - 0.5 * (a.get("comm.span_s") or wire))
     return model.saving(
         model.step_if({}, wire_s=norms + min(0.4 * wire, half)),
@@ -116,8 +134,15 @@ def _fixes(a: Analysis) -> tuple[Fix, ...]:
             "halve the bytes: exchange in bfloat16", "tensor.bfloat16() into the collective", None, "small change"
         )
     rarely = Fix("exchange less often: accumulate gradients under model.no_sync()", "", None, "small change")
+    if exchanges_of(a) > 1:
+        once = "with model.no_sync(): loss.backward()  # in all but the last of these batches"
+        rarely = Fix(
+            f"exchange once a step, not after each of its {exchanges_of(a)} batches", once, None, "small change"
+        )
     faster = Fix("a larger batch per rank, or a faster path between the ranks", "", None, "outside the code")
-    return (rarely, faster) if compresses(a) else (halve, rarely, faster)
+    if compresses(a):
+        return rarely, faster
+    return (rarely, halve, faster) if exchanges_of(a) > 1 else (halve, rarely, faster)
 
 
 RULE = rule(

@@ -14,8 +14,8 @@ batch. Fewer ranks, where the batch cannot grow.
 Estimate: over k batches the exchange is paid once, and so are the update and the waiting for each other. Time per sample, with the k that
 brings the exchange below half of the computing. Where the ranks' threads fill the cores, backward gets back what the exchange took of them.
 
-False alarms: a wire that carries less than the path between the ranks should is its own trouble (COM001 comes first then), and so is an
-exchange that could hide behind the backward pass (COM003).
+False alarms: a wire that carries less than the path between the ranks should is its own trouble (COM001 comes first then), so is a loop
+that exchanges several times in a step already (COM001 says so), and an exchange that could hide behind the backward pass (COM003).
 """
 
 from __future__ import annotations
@@ -24,7 +24,16 @@ import math
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix
-from rules.exchange import computing_s, exchange_s, gradients_s, norms_s, path_is_sound, path_of, taken_from_computing
+from rules.exchange import (
+    computing_s,
+    exchange_s,
+    exchanges_of,
+    gradients_s,
+    norms_s,
+    path_is_sound,
+    path_of,
+    taken_from_computing,
+)
 from rules.reading import model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
@@ -38,7 +47,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     compute, level = computing_s(a, "forward", "backward", "optimizer"), severity(wire / step)
     if wire < t["wire"] * step or whole < t["compute"] * compute or level is None:
         return Clear(RULE.id)
-    model, sound = model_of(a), path_is_sound(a)
+    model, sound, once = model_of(a), path_is_sound(a), exchanges_of(a) == 1
     times = min(_MOST, max(2, math.ceil(whole / max(_ENOUGH * compute, 1e-9) - 1e-6)))
     best, plain = _over(a, times), step - wire * (1 - 1 / times)
     return Finding(
@@ -72,8 +81,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             step - _WORST * (step - plain),
             f"one exchange and one update for {times} batches, in time for each of them",
         ),
-        explains=("COM001",) if sound else (),
-        causes=() if sound else ("COM001",),
+        explains=("COM001",) if sound and once else (),
+        causes=() if sound and once else ("COM001",),
     )
 
 

@@ -57,6 +57,11 @@ def gradients_s(a: Analysis) -> float:
     return a.value("comm.wire_s") - norms_s(a)
 
 
+def exchanges_of(a: Analysis) -> int:
+    """How often DDP exchanges the gradients in a step."""
+    return round(a.get("comm.exchanges") or 1.0)
+
+
 def exchange_s(a: Analysis) -> float:
     """The whole exchange of a step's gradients, what the backward pass hides of it included."""
     exposed = gradients_s(a)
@@ -126,7 +131,7 @@ def path_is_sound(a: Analysis) -> bool | None:
     if carried is None or path is None:
         return None
     messages = a.get("comm.buckets") or max(a.by_rank("collectives.calls").values(), default=1.0)
-    messages *= a.get("comm.exchanges") or 1.0
+    messages *= exchanges_of(a)
     wire = a.value("comm.wire_s")
     gigabytes = carried * max(wire, a.get("comm.span_s") or wire)  # as the rate was made
     return exchange_s(a) <= max(messages, 1.0) * path.latency_s + gigabytes / path.gb_per_s

@@ -288,3 +288,28 @@ def test_each_exchange_of_a_step_has_messages_of_its_own() -> None:
     values = {"comm.bus_gb_per_s": 0.1, "comm.buckets": 2.0, "comm.wire_s": 0.012}
     once, often = (wrapped(own, values={**values, "comm.exchanges": n}) for n in (1.0, 3.0))
     assert path_is_sound(once) is False and path_is_sound(often) is True
+
+
+def test_a_loop_that_accumulates_shall_exchange_once_a_step() -> None:
+    own = {n: rank(0.6) for n in (0, 1)}
+    values = {"comm.wire_s": 0.4, "comm.megabytes": 400.0, "comm.buckets": 4.0}
+    often, once = (found("COM001", wrapped(own, values={**values, "comm.exchanges": n})) for n in (4.0, 1.0))
+    assert "once a step, not after each of its 4 batches" in often.fixes[0].title
+    assert often.saving is not None and once.saving is not None
+    # a quarter of 0.4 s is left, a little less or half as much again
+    assert often.saving.speedup == pytest.approx((1 / 0.75, 1 / 0.68))
+    assert "halve the bytes" in once.fixes[0].title
+    assert once.saving.speedup == pytest.approx((1 / 0.84, 1 / 0.76))
+    hiding = wrapped(own, values={**values, "comm.exchanges": 4.0, "comm.span_s": 0.5})
+    assert hiding.model is not None
+    # on two cores, of which the exchange takes half of one while it runs beside the backward pass: for a tenth of a second
+    busy = replace(hiding, model=replace(hiding.model, job_cpu_s=1.7, allowed_cores=2.0))
+    told = found("COM001", busy).saving
+    assert told is not None and told.speedup == pytest.approx((1 / 0.75, 1 / (0.68 - 0.5 * 0.1 * 0.75)))
+
+
+def test_one_that_exchanges_after_each_batch_is_told_of_that_first() -> None:
+    own = {n: rank(0.4, backward=0.2) for n in (0, 1)}
+    values = {"comm.wire_s": 0.6, "comm.buckets": 2.0, "comm.bus_gb_per_s": 1.2, "comm.megabytes": 400.0}
+    assert causes(wrapped(own, values=dict(values))) == {"COM010": None, "COM001": "COM010"}
+    assert causes(wrapped(own, values={**values, "comm.exchanges": 4.0})) == {"COM001": None, "COM010": "COM001"}

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from advisor.core.analysis import Analysis
 from advisor.core.config import Config
-from advisor.core.findings import SEVERITIES, Clear, Crashed, Finding, NotMeasured, Outcome
-from advisor.core.format import duration, speedup_range
+from advisor.core.findings import SEVERITIES, Clear, Crashed, Evidence, Finding, NotMeasured, Outcome
+from advisor.core.format import duration, quantity, share, speedup_range
 from advisor.core.report import INPUT_OR_FORWARD, OutcomeRow, Verdict
 from advisor.unseen import input_is_unknown, unseen_input
 from rules.rule import Rule
@@ -17,6 +18,7 @@ from rules.rule import Rule
 # Below this share of the step, forward, backward and optimizer are not "what takes the time", and the job is not called healthy.
 _COMPUTE_SHARE = 0.5
 _WORTH_FIXING = SEVERITIES[:3]
+_GOES_ON = re.compile(r"(?:of|a step|since|beyond|by|to make)\b")  # how a note begins that goes on from its value
 # Collectives that nobody timed: so many in a step leave open what takes the time, unless a deep window saw them take less than this share.
 _CALLS_A_STEP = 1.0
 _COLLECTIVES_SHARE = 0.15  # where COM001 begins
@@ -138,7 +140,7 @@ def verdict(analysis: Analysis, findings: tuple[Finding, ...], outcomes: list[Ou
 
 
 def _summary(finding: Finding) -> str:
-    notes = "; ".join(e.note for e in finding.evidence[:2] if e.note)
+    notes = "; ".join(_told(e) for e in finding.evidence[:2] if e.note)
     parts = [notes[:1].upper() + notes[1:]] if notes else []
     if finding.fixes:
         fix = finding.fixes[0]
@@ -147,6 +149,18 @@ def _summary(finding: Finding) -> str:
     if finding.saving is not None and not finding.fatal:
         parts.append(f"Predicted: {speedup_range(finding.saving.speedup)}")
     return ". ".join(parts) + "." if parts else ""
+
+
+def _told(e: Evidence) -> str:
+    """A note as a sentence has it: a table shows its value beside it, and many a note goes on from there."""
+    goes_on = _GOES_ON.match(e.note)
+    if e.value is None or isinstance(e.value, str):
+        return f"{e.value} {e.note}" if goes_on and e.value else e.note
+    a_switch = e.unit == "" and e.value in (0.0, 1.0)
+    if not goes_on and (a_switch or any(character.isdigit() for character in e.note)):
+        return e.note
+    said = share(e.value) if e.unit in ("", "share") and 0.0 <= e.value <= 1.0 else quantity(e.value, e.unit)
+    return f"{said} {e.note}" if goes_on else f"{said}: {e.note}"
 
 
 def _failed_job(analysis: Analysis) -> Verdict | None:
@@ -187,14 +201,14 @@ def _no_bottleneck(analysis: Analysis, outcomes: list[Outcome]) -> Verdict:
         return unseen
     critical = analysis.budget.critical
     computing = ("forward", INPUT_OR_FORWARD, "backward", "optimizer")
-    share = sum(critical.get(phase, 0.0) for phase in computing) / step
+    computed = sum(critical.get(phase, 0.0) for phase in computing) / step
     blind = sorted(o.rule for o in outcomes if isinstance(o, (NotMeasured, Crashed)))
-    if share < _COMPUTE_SHARE:
-        text = f"only {100 * share:.0f} % of the step is compute, and no rule that could look explains the rest"
+    if computed < _COMPUTE_SHARE:
+        text = f"only {100 * computed:.0f} % of the step is compute, and no rule that could look explains the rest"
         return Verdict(
             "inconclusive", None, "No cause was found", f"{text}; not measured: {', '.join(blind) or 'nothing'}."
         )
-    text = f"{100 * share:.0f} % of a {1000 * step:.3g} ms step is forward, backward and optimizer; nothing worth fixing was found"
+    text = f"{100 * computed:.0f} % of a {1000 * step:.3g} ms step is forward, backward and optimizer; nothing worth fixing was found"
     view = analysis.gpu_view
     if view.unseen:
         who = f"rank{'s' if len(view.unseen) > 1 else ''} {', '.join(map(str, view.unseen[:8]))}"

@@ -43,7 +43,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 share,
                 "",
                 t["gain"],
-                f"more samples/s is all that doubling the batch to {samples:.0f} gave",
+                f"{100 * share:.0f} % more samples/s is all that doubling the batch to {samples:.0f} gave",
             ),
             Evidence("gpu.peak_share", peak, "", t["memory"], "of the GPU's memory, what tensors took at most"),
         ),

@@ -58,7 +58,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 runnable,
                 "threads",
                 t["threads"] * allowed,
-                f"run or could run at a time, workers and training threads together, on {allowed:g} allowed cores",
+                f"{runnable:.1f} workers and training threads run or could run at a time, on {allowed:g} allowed cores",
             ),
             Evidence("fetch.delay_share", in_fetch, "", t["delay"], "of making a batch is waiting for a core"),
             Evidence(

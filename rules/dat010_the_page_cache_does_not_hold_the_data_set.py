@@ -59,7 +59,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 again,
                 "share",
                 t["again"],
-                f"read from storage again, of {later:.1f} later epochs",
+                f"of {later:.1f} later epochs is read from storage again",
             ),
             *_room(a, epoch),
         ),

@@ -165,6 +165,22 @@ def test_the_root_that_costs_most_is_the_bottleneck() -> None:
     assert verdict.summary == "A 40 % share. Fix: num_workers=4 (train.py:42). Predicted: 1.2–1.4×."
 
 
+@pytest.mark.parametrize(
+    ("evidence", "said"),
+    [
+        (Evidence("cpu.steal_share", 0.2, "", 0.05, "of the host's CPU time"), "20 % of the host's CPU time."),
+        (Evidence("step.samples", 8.0, "samples", None, "of one rank in a step"), "8 samples of one rank in a step."),
+        (Evidence("comm.megabytes", 100.0, "MB", None, "gradients per step"), "100 MB: gradients per step."),
+        (Evidence("backend", "gloo", "", None, "of the process group"), "Gloo of the process group."),
+        (Evidence("step.gap_s", 0.4, "s", 0.1, "40 % of the step"), "40 % of the step."),  # it has its number
+        (Evidence("layout.channels_first", 1.0, "", None, "input and weights"), "Input and weights."),  # a switch
+        (Evidence("phase", "backward", "", None, "most of it there"), "Most of it there."),
+    ],
+)
+def test_a_note_that_goes_on_from_its_value_is_told_with_it(evidence: Evidence, said: str) -> None:
+    assert judged(finding("LOP004", 0.4, evidence=(evidence,))).verdict.summary == said
+
+
 def test_a_finding_of_low_severity_is_listed_and_is_no_verdict() -> None:
     judgement = judged(finding("LOP001", 0.03, severity="low"))
     assert judgement.verdict.state == "healthy"

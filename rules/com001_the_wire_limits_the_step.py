@@ -91,7 +91,9 @@ def _evidence(a: Analysis, t: Thresholds) -> tuple[Evidence, ...]:
         note = f"{100 * norms / step:.0f} % of the step of it in collectives of synchronised batch norm"
         found.append(Evidence("collectives.norm_s", norms, "s", None, note))
     if size:
-        note = "gradients per step" + (f"; {rate:.2g} GB/s over each link" if rate else "")
+        # a rate over the time of other collectives would be nobody's
+        carried = f"; {rate:.2g} GB/s over each link" if rate and norms < gradients_s(a) else ""
+        note = f"gradients per step{carried}"
         found.append(Evidence("comm.megabytes", size, "MB", None, note))
     return tuple(found)
 

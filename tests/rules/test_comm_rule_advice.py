@@ -93,6 +93,9 @@ def test_small_batches_that_need_synchronised_batch_norm_are_told_of_that_and_no
     finding = found("COM001", analysis)
     assert "batch norm" in finding.title and "GroupNorm" in finding.fixes[0].title
     assert not any("bf16" in fix.change or "no_sync" in fix.title for fix in finding.fixes)
+    sizes = {("comm.megabytes", "job"): 100.0, ("comm.bus_gb_per_s", "job"): 0.001}
+    rows = found("COM001", replace(analysis, values={**analysis.values, **sizes})).evidence
+    assert not any("GB/s" in row.note for row in rows), "a rate over the time of other collectives is nobody's"
     assert finding.saving is not None and finding.saving.speedup == pytest.approx((1 / 0.85, 1 / 0.7))
 
 

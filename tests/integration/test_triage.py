@@ -1,4 +1,4 @@
-"""A triage for real: under a quota, with little shared memory; and the program for GPUs on a machine without any."""
+"""A triage for real: under a quota, with little shared memory, on a throttled disk, as a command; and the program for GPUs without any."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from cli_process import environment
 
-from samples.faults.fixtures import CpuQuota, SmallSharedMemory
+from advisor.core.triage import parse_triage
+from samples.faults.fixtures import CpuQuota, SlowDisk, SmallSharedMemory
 from samples.faults.scenario import CannotBeMade
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,6 +60,50 @@ def test_shared_memory_of_a_container_is_seen(tmp_path: Path) -> None:
             pytest.skip(f"SMALL SHARED MEMORY IS NOT TESTED HERE: {error}")
         raise
     assert (check["value"], check["state"], check["remedy"]) == (64 << 20, "bad", "fix")
+
+
+@pytest.mark.parametrize("behind", [False, True])
+def test_a_throttled_disk_is_seen_by_its_limit_and_by_its_rate(tmp_path: Path, behind: bool) -> None:
+    """`behind`: what is limited lies below the disk that the data is on, as the limit of a provider does."""
+    try:
+        with SlowDisk(4_000_000, 100, behind=behind).hold(tmp_path) as conditions:
+            data = conditions.values["disk"]
+            place, amounts = f"disk.place_of(Path({data!r}))", "disk.Amounts(4 << 20, 100, 1.5, 8 << 20)"
+            trial = f"disk.Trial({place}, {amounts}, watch, idle)"
+            code = f"[*disk._limit({place}), *disk._reads(Path({data!r}), {trial})]"
+            told = found(code, tmp_path, under=conditions.prefix)
+    except CannotBeMade as reason:
+        pytest.skip(f"A THROTTLED DISK IS NOT TESTED HERE: {reason}")
+    small, limit = told["disk.small_reads_per_s"], told.get("disk.limit_mb_per_s")
+    assert small["state"] == "bad" and small["remedy"] == "fix" and ("control group" in small["why"]) == (not behind)
+    assert behind or (limit is not None and (limit["value"], limit["state"]) == (4.0, "bad"))
+
+
+# Everything is made short: which verdict it comes to is this machine's affair.
+SHORT = """
+import sys
+from advisor.triage import decode, disk, memory, runner
+runner.IDLE_S, decode.QUICK_S, memory._SECONDS = 0.2, 0.2, 0.1
+disk.QUICK = disk.Amounts(4 << 20, 8, 1.0, 8 << 20)
+from advisor.cli import main
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.torch
+def test_the_command_measures_a_machine_and_leaves_nothing(tmp_path: Path, images: Path) -> None:
+    scratch, output = tmp_path / "scratch", tmp_path / "runs" / "triage.json"
+    scratch.mkdir()
+    command = [sys.executable, "-c", SHORT, "triage", "--python", sys.executable, "--scratch", str(scratch)]
+    command += ["--data", os.path.relpath(images / "train", ROOT), "-o", str(output)]
+    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, timeout=300, check=False)
+    triage = parse_triage(output.read_text())
+    assert done.returncode == {"keep": 0, "fix": 3, "hand-back": 4}[triage.verdict.state], done.stderr
+    assert list(scratch.iterdir()) == []
+    for name in ("decode.images_per_core_s", "decode.data_images_per_core_s", "memory.copy_gb_per_s"):
+        check = triage.get(name)
+        assert check is not None and isinstance(check.value, float) and check.value > 0, triage.gaps
+    assert b"decoding pictures" in done.stderr
 
 
 @pytest.mark.torch

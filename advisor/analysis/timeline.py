@@ -100,7 +100,9 @@ def _epochs(own: RankSteps, origin: int, cold: ColdEpoch | None) -> list[Segment
     if starts.size < 2:
         return []
     ends = np.append(starts[1:], own.step.size)
-    labels = [f"epoch {number}" for number in range(starts.size)]
+    # a live screen sees the latest rows only, a row of several steps may begin several epochs, and each start counts its own
+    counted = own.step[0] == 0 and bool((own.count[starts] == 1).all() and (np.diff(own.step) > 0).all())
+    labels = [f"epoch {number}" if counted else "epoch" for number in range(starts.size)]
     if cold is not None:
         waits = f"{duration(cold.wait_s)} of waiting for input a step, later {duration(cold.later_wait_s)}"
         labels[0] += f", cold: {waits}"

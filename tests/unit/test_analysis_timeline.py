@@ -77,6 +77,18 @@ def test_epochs_reach_from_one_first_fetch_to_the_next() -> None:
     assert epochs[1].start_s == pytest.approx(epochs[0].end_s)
 
 
+def test_epochs_that_were_not_counted_from_the_first_have_no_number() -> None:
+    made = recording({0: epoch_starts(plan(400), 5)})
+    rows = made.steps[0]
+    later, folds = replace(made, steps={0: rows[200:]}), replace(made, steps={0: folded(rows, 20, 350)})
+    for known in (later, folds):
+        assert {e.label for e in named(known, "epoch")} == {"epoch"}
+    again = rows.copy()
+    again["t_start_ns"] += 60 * SECOND
+    again["t_end_ns"] += 60 * SECOND
+    assert {e.label for e in named(replace(made, steps={0: np.concatenate([rows, again])}), "epoch")} == {"epoch"}
+
+
 def test_a_single_epoch_is_no_segment() -> None:
     assert named(recording({0: epoch_starts(plan(30), 100)}), "epoch") == []
 

@@ -101,8 +101,8 @@ def _blocked_s(steps: RankSteps) -> float | None:
     if not clocked.any():
         return None
     c = steps.columns
-    busy = c["forward_cpu"][clocked].sum() + c["run_delay"][clocked].sum()
-    return max(0.0, float(c["forward"][clocked].sum() - busy) / int(clocked.sum()))
+    # the delay of a clocked step may be that of all since the one before
+    return max(0.0, float((c["forward"] - c["forward_cpu"])[clocked].mean()) - steps.per_step("run_delay"))
 
 
 @dataclass(frozen=True, slots=True)

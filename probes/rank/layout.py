@@ -88,7 +88,7 @@ STEP_FIELDS = (
     "backward_cpu_ns",
     "optimizer_cpu_ns",
     "gap_cpu_ns",
-    "run_delay_ns",  # of the training thread: runnable without a core, since the clocked step before
+    "run_delay_ns",  # of the training thread: runnable without a core, since it was read last: in a clocked step, or with notes
     "gc_ns",  # garbage collections, inside whatever phase they hit
     "loader_start_ns",  # making training iterators and their workers; part of input_wait
     # loading inside the training process (num_workers=0), part of input_wait, timed in clocked steps

@@ -120,7 +120,7 @@ def _loader(torch: Any, recorder: Recorder) -> list[Any]:
                 words[SINCE] = now
                 words[STEP] = tape.step = tape.step + 1
                 if len(marks) > tape.limit:
-                    recorder.read_tape()
+                    recorder.read_tape(self)
             elif recorder.active:
                 token = recorder.fetch_begin(self)
         except Exception:
@@ -143,7 +143,9 @@ def _loader(torch: Any, recorder: Recorder) -> list[Any]:
                     samples = tape.samples = count_samples(batch, tape.batch_size)
                     tape.elements = count_elements(batch, tensor)
                 note((BATCH, now, samples))
-                tape.words[PHASE] = FORWARD
+                words = tape.words
+                words[PHASE] = FORWARD
+                words[SINCE] = now
             else:
                 recorder.fetch_end(token, batch)
         except Exception:
@@ -232,8 +234,11 @@ def _backward(torch: Any, recorder: Recorder) -> list[Any]:
             if tape.on:
                 if not tape.inside_backward:
                     account = recorder.account
-                    note((BACKWARD, perf_counter_ns(), 0))
-                    tape.words[PHASE] = IN_BACKWARD
+                    now = perf_counter_ns()
+                    note((BACKWARD, now, 0))
+                    words = tape.words
+                    words[PHASE] = IN_BACKWARD
+                    words[SINCE] = now
                     tape.inside_backward = True
             elif recorder.active:
                 account = recorder.backward_begin()
@@ -245,8 +250,11 @@ def _backward(torch: Any, recorder: Recorder) -> list[Any]:
             if account is not None:
                 try:
                     if tape.on:
-                        note((BACKWARD_END, perf_counter_ns(), 0))
-                        tape.words[PHASE] = CLIP
+                        now = perf_counter_ns()
+                        note((BACKWARD_END, now, 0))
+                        words = tape.words
+                        words[PHASE] = CLIP
+                        words[SINCE] = now
                         tape.inside_backward = False
                     else:
                         recorder.backward_end(account)
@@ -281,8 +289,11 @@ def _optimizer(torch: Any, recorder: Recorder) -> list[Any]:
             return
         try:
             if tape.on:
-                note((OPTIMIZER, perf_counter_ns(), id(optimizer)))
-                tape.words[PHASE] = IN_OPTIMIZER
+                now = perf_counter_ns()
+                note((OPTIMIZER, now, id(optimizer)))
+                words = tape.words
+                words[PHASE] = IN_OPTIMIZER
+                words[SINCE] = now
             elif recorder.active:
                 recorder.optimizer_begin(optimizer)
         except Exception:
@@ -293,8 +304,11 @@ def _optimizer(torch: Any, recorder: Recorder) -> list[Any]:
             return
         try:
             if tape.on and len(marks) < tape.limit:
-                note((OPTIMIZER_END, perf_counter_ns(), id(optimizer)))
-                tape.words[PHASE] = GAP
+                now = perf_counter_ns()
+                note((OPTIMIZER_END, now, id(optimizer)))
+                words = tape.words
+                words[PHASE] = GAP
+                words[SINCE] = now
             elif recorder.active:
                 recorder.optimizer_end(optimizer)
         except Exception:

@@ -53,10 +53,10 @@ TURNS_WITHOUT_LOADER = 2
 FIRST_IS_GONE_AFTER = 20
 # A CPU clock is a system call: 0.6 us in a tight loop, 10-30 us where training has emptied the caches, ten of them a step. They are read
 # once in this time.
-CLOCKED_EVERY_NS = 100_000_000
+CLOCKED_EVERY_NS = 500_000_000
 CLOCKED_EVERY_MAX = 64
 # Fields that are zero in a step that `take_usual_step` takes, between those that are not.
-BEFORE_GC_NS = (0,) * (STEP_FIELDS.index("gc_ns") - STEP_FIELDS.index("gap_ns") - 1)
+BEFORE_DELAY_NS = (0,) * (STEP_FIELDS.index("run_delay_ns") - STEP_FIELDS.index("gap_ns") - 1)
 BEFORE_SAMPLES = (0,) * (STEP_FIELDS.index("samples") - STEP_FIELDS.index("gc_ns") - 1)
 LONG_GC_NS = 5_000_000  # collections beyond this get a line of their own on the timeline
 
@@ -113,7 +113,7 @@ class Account:
             None  # (loader, wall, cpu of input_wait before) of an iterator just made by a loader of unknown purpose
         )
         self._self_at_step = 0
-        self._delay_at_step = 0
+        self._delay_read = self._delay_ns = 0
         self.clocked = True
         self.clocked_at = 0  # the step that was clocked last
         # marks come late, from a tape: the clocks but for wall time, and the live header, are not theirs
@@ -169,10 +169,11 @@ class Account:
         cpu = self.cpu_clock()
         self.cpu[owner] += cpu - self.cpu_since
         self.cpu_since = cpu
-        system = self.system_clock()
-        if owner in (FORWARD, BACKWARD):
-            self.system_ns += system - self.system_since
-        self.system_since = system
+        if owner in (FORWARD, BACKWARD) or self.phase in (FORWARD, BACKWARD):
+            system = self.system_clock()
+            if owner in (FORWARD, BACKWARD):
+                self.system_ns += system - self.system_since
+            self.system_since = system
 
     def _follow_evaluation(self, phase: int, now: int) -> None:
         if phase == EVALUATION:
@@ -393,7 +394,8 @@ class Account:
                 step - backward_end,
                 step_end - step,
                 fetch - step_end,
-                *BEFORE_GC_NS,
+                *BEFORE_DELAY_NS,
+                self._take_delay(),
                 self.gc_ns,
                 *BEFORE_SAMPLES,
                 samples,
@@ -455,7 +457,8 @@ class Account:
 
     def _write(self, now: int) -> None:
         wall, cpu, fetching = self.wall, self.cpu, self.fetching
-        delay = self.run_delay() if self.clocked else self._delay_at_step
+        if self.clocked:
+            self.read_delay()
         labelled_cpu = cpu[EVALUATION] + cpu[CHECKPOINT]
         self.ring.write(
             KIND_STEP,
@@ -477,7 +480,7 @@ class Account:
                 cpu[BACKWARD],
                 cpu[OPTIMIZER] + cpu[CLIP],
                 cpu[GAP] + cpu[START] + labelled_cpu,
-                delay - self._delay_at_step,
+                self._take_delay(),
                 self.gc_ns,
                 self.loader_start_ns,
                 fetching.batches,
@@ -492,17 +495,26 @@ class Account:
                 self.system_ns,
             ),
         )
-        self._delay_at_step = delay
         self._self_at_step = self.self_ns
         if fetching.batches:
             fetching.clear()
         self.ring.cost(self.self_ns, self.errors)
 
+    def read_delay(self) -> None:
+        """The run-queue delay since the last reading goes to the step that is written next."""
+        delay = self.run_delay()
+        self._delay_ns += delay - self._delay_read
+        self._delay_read = delay
+
+    def _take_delay(self) -> int:
+        taken, self._delay_ns = self._delay_ns, 0
+        return taken
+
     def become_rank(self, ring: Ring, run_delay: Callable[[], int]) -> None:
         """From now on marks and steps are written."""
         self.ring = ring
         self.run_delay = run_delay
-        self._delay_at_step = run_delay()
+        self._delay_read = run_delay()
         ring.phase(self.phase, self.step, self.since)
 
     def leave(self) -> None:

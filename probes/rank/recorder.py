@@ -28,7 +28,7 @@ from .precision import Precision, fast_paths
 from .ring import Ring
 from .samples import count_samples
 from .syncs import Syncs
-from .tape import COLLECTED, MARKS_MAX, NOTED_NS, Tape
+from .tape import COLLECTED, MARKS_MAX, NOTED_NS, USUAL, Tape
 from .wall import let_pass
 from .workers import InProcess, WorkerLog
 
@@ -243,13 +243,18 @@ class Recorder:
         self.gpu = None
         self.facts.values["unpatched"] = [*self.facts.values.get("unpatched", ()), "gpu times: %s" % error]
 
-    def read_tape(self) -> None:
-        """As much was noted as should be, and a fetch was noted last."""
+    def read_tape(self, iterator: Any) -> None:
+        """As much was noted as should be, and this iterator's fetch was noted last."""
         account = self.account
         self.tape.read_into(account)
         if account.begin_step():
+            began = perf_counter_ns()
+            if self.stamps.any:
+                self._read_stamps(account, account.step - 2, account.last_step_ns)
             if account.step >= self.due_at:
                 self._due()
+            self._watch_fetch(account, iterator)
+            account.self_ns += perf_counter_ns() - began
             self._note_or_mark(account)
 
     def _note_or_mark(self, account: Account) -> None:
@@ -264,9 +269,9 @@ class Recorder:
             return
         if self.deep is not None and self.deep.on:  # its steps begin and end on time
             return
-        steps = min(
-            account.steps_to_clock(), NOTED_NS // max(account.last_step_ns, 1), self.stamps.steps_to_read(account.step)
-        )
+        # a step of several backward passes may be stamped in each: they are looked at one by one
+        stamped = self.stamps.steps_to_read(account.step) - (account.fewest_marks != len(USUAL))
+        steps = min(account.steps_to_clock(), max(1, NOTED_NS // max(account.last_step_ns, 1)), stamped)
         if self.deep is not None:
             steps = min(steps, self.deep.next_step - account.step)  # it begins at a step's begin, not at a tape's
         if steps > 0 and account.fewest_marks > 0:
@@ -331,10 +336,15 @@ class Recorder:
         if account.phase == INPUT:  # a data set that iterates over a loader of its own: part of the fetch that runs
             return None
         token = self.begin_fetch(account, loader, iterator._num_yielded == 0, began)
-        fetcher = getattr(iterator, "_dataset_fetcher", None) if account.clocked and token[1] else None
+        if token[1]:
+            self._watch_fetch(account, iterator)
+        return token
+
+    def _watch_fetch(self, account: Account, iterator: Any) -> None:
+        """In a clocked step, of a loader without workers."""
+        fetcher = getattr(iterator, "_dataset_fetcher", None) if account.clocked else None
         if fetcher is not None and self.in_process is not None:
             self.in_process.watch(fetcher)
-        return token
 
     def begin_fetch(self, account: Account, loader: int, first: bool, began: int) -> tuple[Account, bool, int]:
         """A source of batches is asked for the next one, for the first one of an epoch where `first` is true."""
@@ -393,16 +403,18 @@ class Recorder:
             self._gpu_mark("forward")
         if self.stamps.any and account.backwards:
             since = account.wall[FORWARD] + account.wall[BACKWARD] + account.wall[OPTIMIZER]
-            last = account.step if account.backward_seen else account.step - 1
-            try:
-                self.stamps.read(account.ring, last, since, self.gpu is not None)
-            except Exception:
-                self.stamps.any = (
-                    False  # a wrapper without DDP's logger (its Python reducer): the phases go on without stamps
-                )
-                self.facts.values["unpatched"] = [*self.facts.values.get("unpatched", ()), "ddp: no stamps"]
+            self._read_stamps(account, account.step if account.backward_seen else account.step - 1, since)
         account.self_ns += perf_counter_ns() - began
         return account
+
+    def _read_stamps(self, account: Account, step: int, step_ns: int) -> None:
+        try:
+            self.stamps.read(account.ring, step, step_ns, self.gpu is not None)
+        except Exception:
+            self.stamps.any = (
+                False  # a wrapper without DDP's logger (its Python reducer): the phases go on without stamps
+            )
+            self.facts.values["unpatched"] = [*self.facts.values.get("unpatched", ()), "ddp: no stamps"]
 
     def backward_end(self, account: Account) -> None:
         began = perf_counter_ns()

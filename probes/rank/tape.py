@@ -1,8 +1,9 @@
-"""Marks of short steps, kept until there are enough of them to be read in one go.
+"""Marks of whole steps, kept until there are enough of them to be read in one go.
 
-After the compute of a step the caches hold the job's data, not our code: each of its six marks then costs 5-10 us, while in a tight loop
-all six take 8. So in short steps a mark only notes what happened and when, and the account reads the notes of several steps together.
-Only the training thread writes here. What is noted and not yet read when the process is killed is lost: `NOTED_NS` of training at most.
+After the compute of a step the caches hold the job's data, not our code: each of its six marks then costs 5-25 us, while in a tight loop
+all six take 8. So a mark only notes what happened and when, and the account reads the notes of a step, or of several short ones, together.
+Only the training thread writes here. What is noted and not yet read when the process is killed is lost: `NOTED_NS` of training at most,
+or the step that runs.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ WIDTH = 3  # what, when (ns), argument: samples, id of the optimizer, begin of a
 USUAL = (BATCH, BACKWARD, BACKWARD_END, OPTIMIZER, OPTIMIZER_END, FETCH)
 _USUAL_LENGTH = WIDTH * len(USUAL)
 _OPTIMIZER_AT = WIDTH * USUAL.index(OPTIMIZER_END) + 2
-NOTED_NS = 20_000_000
+NOTED_NS = 200_000_000
+# In steps from this length on the run-queue delay is read with the notes: so much waiting at once is told from what else delays a step.
+DELAY_FROM_NS = 20_000_000
 # What noting one mark takes after compute of 1 ms. Timing each one would cost as much again.
 MARK_NS = 1_500
 # A loop that has ended with its tape open goes on collecting garbage, and that for hours: beyond this it is not noted.
@@ -88,6 +91,8 @@ class Tape:
         self.on = False
         noted = self.marks[:]
         self.marks.clear()
+        if account.last_step_ns >= DELAY_FROM_NS:
+            account.read_delay()
         clock, account.clock = account.clock, self._time
         account.replaying = True
         try:

@@ -24,6 +24,7 @@ from probes.rank.layout import (
     KIND_STEP,
     STEP_FIELDS,
 )
+from probes.rank.tape import NOTED_NS
 
 pytestmark = pytest.mark.torch
 
@@ -150,9 +151,12 @@ def test_a_workers_exception_reaches_the_job_with_its_traceback(tmp_path: Path) 
 def test_what_a_killed_rank_wrote_is_there(tmp_path: Path) -> None:
     assert run("variants.py", "killed", folder=tmp_path).returncode == -signal.SIGKILL
     [reader] = rings(tmp_path)
-    assert len(steps(reader)) == 10
+    found = [step for _, step in steps(reader)]
     position = reader.position()
     assert not position.ended and position.phase == "gap" and position.step == 10
+    assert [step["step"] for step in found] == list(range(len(found)))
+    longest_ns = max(step["t_end_ns"] - step["t_start_ns"] for step in found)
+    assert position.since_ns - found[-1]["t_end_ns"] <= NOTED_NS + 2 * longest_ns, "only what was noted last is missing"
 
 
 def test_a_rank_killed_in_short_steps_is_known_to_its_last_mark(tmp_path: Path) -> None:

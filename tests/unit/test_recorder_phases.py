@@ -361,7 +361,7 @@ def test_what_follows_the_last_step_is_written_when_the_process_leaves(loop):
 
 def test_cpu_clocks_are_read_in_every_long_step_and_in_some_short_ones(loop):
     for _ in range(8):
-        loop.step(gap=100)
+        loop.step(gap=500)
     assert all(loop.paper.clocked)
     short = Loop()
     for _ in range(200):
@@ -369,7 +369,7 @@ def test_cpu_clocks_are_read_in_every_long_step_and_in_some_short_ones(loop):
         short.forward(0.2)
         short.backward(0.2)
         short.optimize(0.2)
-    assert sum(short.paper.clocked) in (4, 5)  # one in a tenth of a second, every 64th at the least
+    assert sum(short.paper.clocked) in (4, 5)  # one in half a second, every 64th at the least
     for step, clocked in zip(short.paper.steps, short.paper.clocked, strict=True):
         assert step["forward_cpu_ns"] == (step["forward_ns"] if clocked else 0)
 

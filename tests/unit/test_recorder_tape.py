@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+from types import SimpleNamespace
 
 import pytest
 from test_recorder_phases import MS, Paper
@@ -14,10 +16,12 @@ from probes.rank.tape import (
     BACKWARD_END,
     BATCH,
     COLLECTED,
+    DELAY_FROM_NS,
     FETCH,
     MARK_NS,
     OPTIMIZER,
     OPTIMIZER_END,
+    USUAL,
     Tape,
 )
 
@@ -148,6 +152,23 @@ def test_reading_the_tape_ends_noting_and_charges_its_cost() -> None:
     assert account.clock() == rank.now and not account.replaying
 
 
+@pytest.mark.parametrize(("length_ns", "told"), [(DELAY_FROM_NS, [7, 0]), (DELAY_FROM_NS - 1, [0, 0])])
+def test_waiting_for_a_core_is_read_with_the_notes_of_long_steps(length_ns, told) -> None:
+    rank = Rank(taped=False)
+    rank.play(loop(random.Random(0), 5, odd=0.0))
+    account, tape = rank.account, rank.tape
+    account.fewest_marks, account.last_step_ns = len(USUAL), length_ns
+    waited = iter((7, 7))
+    account.run_delay = lambda: next(waited)
+    for _ in range(2):
+        tape.start(account, 1, None)
+        rank.now += MS
+        tape.marks.extend(word for what in USUAL for word in (what, rank.now, ADAM if what >= OPTIMIZER else 4))
+        tape.read_into(account)
+        account.last_step_ns = length_ns
+    assert [step["run_delay_ns"] for step in rank.paper.steps[-2:]] == told
+
+
 def test_a_usual_step_is_none_where_its_optimizer_is_another() -> None:
     rank = Rank(taped=False)
     rank.play(loop(random.Random(0), 5, odd=0.0))
@@ -178,3 +199,19 @@ def test_a_mark_that_came_after_the_last_reading_is_no_part_of_the_next() -> Non
     rank.tape.marks.extend((BACKWARD, 1, 0))  # noted by a mark that a signal handler cut in two
     rank.tape.start(rank.account, 2, None)
     assert rank.tape.marks == []
+
+
+@pytest.mark.parametrize("clocked", [True, False])
+def test_a_clocked_step_has_its_fetch_timed_where_a_tape_ended_with_it(tmp_path, monkeypatch, clocked) -> None:
+    torch = pytest.importorskip("torch")
+    from probes.rank.recorder import Recorder
+
+    monkeypatch.setattr(os, "register_at_fork", lambda **_: None)
+    recorder = Recorder(torch, str(tmp_path))
+    account = recorder.own_account()
+    account.ring = SimpleNamespace(phase=lambda *_: None, write=lambda *_: None, cost=lambda *_: None)
+    account.clocked, account.begin_step = clocked, lambda: True
+    loader = torch.utils.data.DataLoader([1, 2])
+    iterator = iter(loader)
+    recorder.read_tape(iterator)
+    assert ("fetch" in vars(iterator._dataset_fetcher)) == clocked

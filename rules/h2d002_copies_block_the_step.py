@@ -13,6 +13,7 @@ Fix: `non_blocking=True`; and, where the copy itself is long, a stream of its ow
 Estimate: what the GPU idles between steps because the host was held, and the copy where a stream of its own hides it.
 
 False alarms: copies from pageable memory block whatever they are told: that is H2D001's. Copies on a stream of their own are not counted.
+Where other waits hold the host as long in each step (CMP004), the idle time between steps is theirs, and this is listed under them.
 """
 
 from __future__ import annotations
@@ -70,6 +71,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             step - _LEAST * (step - after),
             "the host runs ahead of the copy; at best a stream of its own hides it",
         ),
+        # of the same idle time other waits hold the host as long: with the copies alone let go, those would keep it
+        causes=("CMP004",) if copies[rank] <= hidden[rank] <= (a.get("sync.blocked_s", rank) or 0.0) else (),
     )
 
 

@@ -209,3 +209,11 @@ def test_cmp005_pays_the_exchange_of_gradients_once_for_the_larger_batch() -> No
     assert best is not None and plain is not None
     # twice the batch: half of the exchange for as many samples
     assert best.seconds_per_step[1] == pytest.approx(plain.seconds_per_step[1] + 0.1)
+
+
+@pytest.mark.parametrize(("share", "cause"), [(0.05, "CMP004"), (0.3, None)])
+def test_idle_time_between_steps_is_promised_once(share: float, cause: str | None) -> None:
+    held, waiting = jobs.h2d002(share=share, gap=0.2), jobs.cmp004(gap=0.2)
+    both = replace(held, values={**held.values, **waiting.values}, habits=waiting.habits)
+    causes = {f.rule: f.explained_by for f in judge(both, all_rules(), Config()).findings}
+    assert (causes["CMP004"], causes["H2D002"]) == (None, cause)

@@ -83,9 +83,13 @@ def compare(
 
 
 def _names(paths: list[Path]) -> list[str]:
-    """The folder's name, or more of the path where two are alike."""
+    """The folder's or bundle's name, or more of the path where two are alike."""
+    from advisor.store.bundle import SUFFIX
+    from advisor.store.schema import FILE_NAME
+
     paths = [path.resolve() for path in paths]
-    names = [path.stem if path.is_file() else path.name for path in paths]
+    paths = [path.parent if path.name == FILE_NAME else path for path in paths]
+    names = [path.name.removesuffix(SUFFIX) for path in paths]
     return [
         name
         if names.count(name) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from noisy_runs import noisy_run
 from report_samples import HOSTILE
 from test_report_hostile import DANGEROUS
 
+from advisor.commands.compare import _names
 from advisor.compare import compare
 from advisor.core.comparison import Comparison, FactChange, FindingChange
 from advisor.report import FORMATS
@@ -83,3 +85,16 @@ def test_markdown_tables_have_as_many_cells_in_each_row() -> None:
     for block in re.findall(r"(?:^\|.*\|$\n?)+", render(hostile(), "md"), re.M):
         rows = block.strip().splitlines()
         assert len({len(re.split(r"(?<!\\)\|", row)) for row in rows}) == 1, rows[:3]
+
+
+@pytest.mark.parametrize(
+    ("paths", "names"),
+    [
+        (("runs/before", "kept/after.tar.gz"), ["before", "after"]),
+        (("runs/before/run.sqlite", "runs/after"), ["before", "after"]),
+        (("one/run", "two/run"), ["one/run", "two/run"]),
+        (("runs/same", "runs/same"), ["same (1)", "same (2)"]),
+    ],
+)
+def test_runs_are_called_by_their_folder_or_bundle(paths: tuple[str, ...], names: list[str]) -> None:
+    assert _names([Path(path) for path in paths]) == names

@@ -70,6 +70,21 @@ def test_cores_are_what_counters_grew_by_while_training() -> None:
 
 
 @pytest.mark.parametrize(
+    ("told", "cores"),
+    [
+        ({100: [0, 1], 101: [2, 3]}, 4.0),  # each rank bound to its own
+        ({100: [0, 1], 101: [0, 1]}, 2.0),
+        ({100: [0, 1], 101: None}, None),  # one of them did not tell
+        ({}, None),
+    ],
+)
+def test_the_cores_that_ranks_are_bound_to(told: dict[int, list[int] | None], cores: float | None) -> None:
+    facts = {pid: {"cpus_allowed": cpus} for pid, cpus in told.items()}
+    made = recording({0: plan(90), 1: plan(90)}, samples=CORES, facts=facts)
+    assert analyse(made).get("cpu.affinity_cores") == cores
+
+
+@pytest.mark.parametrize(
     ("gone", "missing"),
     [
         ("cpu.steal_s", {"cpu.steal_share"}),

@@ -152,6 +152,17 @@ def test_what_the_host_shows_is_said() -> None:
     assert "a disk was busy 97 % of the time" in text and "GPU 0 was busy 35 % of the time" in text
 
 
+def test_neighbours_on_the_rest_of_a_large_host_exhaust_no_quota() -> None:
+    samples = {
+        ("cpu.allowed_cores", "job"): series((0, 4.0), (4, 4.0)),
+        ("cpu.cores", "host"): series((0, 64.0), (4, 64.0)),
+        ("cpu.busy_s", "host"): steady_counter(42.0),
+        ("job.cpu_s", "job"): steady_counter(2.0),
+    }
+    text = verdict_of(recording_with(unfed(looks(20, *IN_QUEUE)), samples)).summary
+    assert "2.0 of 4 allowed cores were busy, 2.0 by this job" in text and "exhausted" not in text
+
+
 def recording_with(made: Recording, samples: dict[Any, Any]) -> Recording:
     return replace(made, samples=samples)
 

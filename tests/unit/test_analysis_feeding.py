@@ -179,3 +179,15 @@ def test_ranks_count_together() -> None:
     both = recording({0: plan(), 1: plan()}, batches={0: batches(rows()), 1: batches(rows())}, facts=loaders)
     curve = diagnose(both).worker_curve
     assert curve is not None and curve.points[2].samples_per_s[0] == pytest.approx(160.0, rel=0.01)
+
+
+@pytest.mark.parametrize(("cores", "others"), [(64.0, 0.0), (16.0, 2.0)])
+def test_only_neighbours_on_cores_that_the_job_could_have_are_in_the_forecasts_way(cores: float, others: float) -> None:
+    samples = {
+        ("cpu.allowed_cores", "job"): series((0, 4.0)),
+        ("cpu.cores", "host"): series((0, cores)),
+        ("job.cpu_s", "job"): steady_counter(2.0),
+        ("cpu.busy_s", "host"): steady_counter(16.0),
+    }
+    model = analyse(fed(rows(), samples=samples)).workers
+    assert model is not None and model.other_cores == pytest.approx(others)

@@ -55,9 +55,10 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         else f"ranks {numbers(ranks)}"
     )
     first = ranks[0]
+    limit = f"{quota[first]:g} core{'' if quota[first] == 1 else 's'}"
     return Finding(
         rule=RULE.id,
-        title=f"A CPU quota of {quota[first]:g} cores throttles {who}",
+        title=f"A CPU quota of {limit} throttles {who}",
         severity=level,
         confidence=confidence(a),
         seconds_per_step=lost,
@@ -81,7 +82,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         ),
         fixes=(
             Fix("raise or remove the CPU limit of the container or control group", "", None, "outside the code"),
-            Fix(f"until then: OMP_NUM_THREADS and worker counts that fit {quota[first]:g} cores", "", None, "one line"),
+            Fix(f"until then: OMP_NUM_THREADS and worker counts that fit {limit}", "", None, "one line"),
         ),
         saving=model.saving(model.at_best(best), worst, "the quota lifted"),
     )

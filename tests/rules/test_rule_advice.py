@@ -628,3 +628,10 @@ def test_a_job_that_crowds_the_cores_it_is_bound_to_blames_no_neighbours_elsewhe
     # it uses half of its cores and yet waits for one: somebody else is on them
     shared = replace(bound, values={**bound.values, ("cpu.job_cores", "job"): 2.0})
     assert found("CPU003", shared).evidence[1].value == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(("quota", "said"), [(1.0, "of 1 core throttles"), (0.35, "of 0.35 cores throttles")])
+def test_cpu001_counts_its_cores(quota: float, said: str) -> None:
+    held = jobs.cpu001()
+    finding = found("CPU001", replace(held, values={**held.values, ("quota.cores", "rank:1"): quota}))
+    assert said in finding.title and said.removesuffix(" throttles").removeprefix("of ") in finding.fixes[1].title

@@ -21,4 +21,7 @@ class Numbers:
 
     def put(self, item: Any, number: int) -> None:
         key, known = id(item), self._known
-        known[key] = weakref.ref(item, lambda _: known.pop(key, None)), number
+        try:
+            known[key] = weakref.ref(item, lambda _: known.pop(key, None)), number
+        except TypeError:
+            pass  # a list, say: nobody would tell when it is gone

@@ -40,6 +40,8 @@ _HANDLES = (
     "redis",
     "pymongo",
 )
+# They make the loader that they are given anew, for their share of its samples.
+_REMAKERS = ("accelerate.data_loader.", "lightning.fabric.utilities.data._re", "lightning_fabric.utilities.data._re")
 _slow_lengths: set[str] = set()  # classes whose `__len__` took long: it is called once, not for each loader
 
 
@@ -74,6 +76,11 @@ def describe_loader(loader: Any) -> dict[str, Any]:
     facts["generator"] = getattr(loader, "generator", None) is not None
     facts["dataset"] = describe_dataset(getattr(loader, "dataset", None))
     return facts
+
+
+def is_remade(described: dict[str, Any]) -> bool:
+    """Whether a library made it in place of one that it was given."""
+    return str(described.get("through", "")).startswith(_REMAKERS)
 
 
 def describe_dataset(dataset: Any, depth: int = 0) -> dict[str, Any]:

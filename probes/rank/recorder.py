@@ -21,7 +21,7 @@ from .gpu import GpuTimes
 from .holdings import describe_holdings, held_at_end
 from .identity import Numbers
 from .layout import ERRORS_MAX, RANK_SLOTS, ROLE_RANK
-from .loaders import batch_bytes, describe_loader
+from .loaders import batch_bytes, describe_loader, is_remade
 from .phases import BACKWARD, CHECKPOINT, FORWARD, INPUT, OPTIMIZER, TRAINING, Account
 from .pictures import LOOK_AT, describe_pictures
 from .precision import Precision, fast_paths
@@ -78,6 +78,7 @@ class Recorder:
         self.facts = about.Facts(self.folder)
         self.loaders: dict[int, dict[str, Any]] = {}  # id -> what describes it
         self.loader_ids = Numbers()
+        self.fed_by = Numbers()  # of data sets: the loader made last for them
         self.batch_bytes: dict[int, int] = {}  # of each loader's first batch
         self.loaders_made: dict[int, int] = {}  # how often each was made
         # steps from which on a batch's pictures are looked at, until it is known what they are
@@ -453,11 +454,17 @@ class Recorder:
     def loader_made(self, loader: Any) -> None:
         """A loader made anew at the same line for the same data (for each evaluation, say) is the one known already."""
         described = describe_loader(loader)
+        if is_remade(described):  # the line to change is where the job, or its trainer, made the one before it
+            given = self.loaders.get(self.fed_by.get(loader.dataset), {})
+            described.update({name: given[name] for name in ("file", "line", "through") if name in given})
+            if given and "through" not in given:
+                del described["through"]
         number = next((n for n, known in self.loaders.items() if known == described), len(self.loaders))
         self.loader_ids.put(loader, number)
         self.loaders_made[number] = self.loaders_made.get(number, 0) + 1
         if len(self.loaders) < LOADERS_MAX:
             self.loaders.setdefault(number, described)
+        self.fed_by.put(loader.dataset, number)
 
     def iterator_made(self, iterator: Any, loader: Any, began: int) -> None:
         number = self.loader_ids.get(loader)

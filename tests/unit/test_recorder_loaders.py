@@ -331,3 +331,19 @@ def test_what_a_signal_handler_of_the_jobs_raises_meanwhile_is_the_jobs():
             describe_dataset(Pausing())
     finally:
         signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_loader_that_a_library_makes_anew_keeps_the_line_of_the_one_it_was_given(tmp_path):
+    recorder = Recorder(torch, str(tmp_path))
+    text = "made = DataLoader(given.dataset, batch_size=7); tell(made)"
+    code = compile(text, "/env/site-packages/accelerate/data_loader.py", "exec")
+    for data, kept in ((Pictures(), True), ([1, 2], False)):  # nothing tells when a list is gone
+        given = DataLoader(data)
+        recorder.loader_made(given)
+        names = {"__name__": "accelerate.data_loader", "DataLoader": DataLoader, "tell": recorder.loader_made}
+        names["given"] = given
+        exec(code, names)
+        first, anew = (recorder.loaders[recorder.loader_ids.get(loader)] for loader in (given, names["made"]))
+        assert (anew["batch_size"], first["batch_size"]) == (7, 1)
+        assert (anew["line"] == first["line"]) is kept and ("through" in anew) is not kept
+    assert recorder.errors == 0

@@ -230,6 +230,8 @@ def _comm_values(
         return
     if accounts.wire_s is None or not accounts.late_share:
         why = "no DistributedDataParallel stamps its collectives here, and none that holds a rank is called from Python"
+        if accounts.exposed:
+            why = "the exchanges of all ranks were not timed in the same steps: the wire cannot be told from waiting"
         missing["comm.wire_s"] = missing["comm.skew_s"] = why
         return
     values["comm.skew_s", JOB] = accounts.skew_s

@@ -327,3 +327,10 @@ def test_where_the_forward_tells_nothing_the_usual_backward_does() -> None:
     own = [step(forward=float(noise.uniform(20, 60)), backward=float(noise.uniform(49, 51))) for _ in range(200)]
     analysis = analyse(recording({0: own, 1: own}, wire_ms=5, stamp_every=5))
     assert analysis.budget.per_rank[0]["comm_exposed"] == pytest.approx(0.005, abs=0.0005)
+
+
+def test_stamps_of_one_rank_alone_tell_no_wire_from_waiting() -> None:
+    made = recording({0: plan(), 1: plan(30, forward=80)}, wire_ms=5)
+    analysis = analyse(replace(made, comm={0: made.comm[0]}))
+    assert not analysis.has("comm.wire_s") and "not timed in the same steps" in analysis.missing["comm.wire_s"]
+    assert analysis.by_rank("comm.exposed_s") == {0: pytest.approx(0.055)}

@@ -98,8 +98,7 @@ def _over(a: Analysis, times: int) -> float:
     for rank, own in model.own.items():
         changes[rank, "optimizer"] = own["optimizer"] * once
         changes[rank, "backward"] = own["backward"] - min(own["backward"], beside_s) * (1.0 - once)
-    after = model.step_if(changes, wire_s=norms_s(a) + gradients_s(a) * once, jitter_s=model.jitter_s * math.sqrt(once))
-    return model.at_best(after)
+    return model.step_if(changes, wire_s=norms_s(a) + gradients_s(a) * once, jitter_s=model.jitter_s * math.sqrt(once))
 
 
 def _batch(a: Analysis) -> tuple[Evidence, ...]:

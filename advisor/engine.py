@@ -159,7 +159,8 @@ def _told(e: Evidence) -> str:
     a_switch = e.unit == "" and e.value in (0.0, 1.0)
     if not goes_on and (a_switch or any(character.isdigit() for character in e.note)):
         return e.note
-    said = share(e.value) if e.unit in ("", "share") and 0.0 <= e.value <= 1.0 else quantity(e.value, e.unit)
+    unit = e.unit.removesuffix("s") if e.value == 1.0 and e.unit.isalpha() and len(e.unit) > len("GPU") else e.unit
+    said = share(e.value) if unit in ("", "share") and 0.0 <= e.value <= 1.0 else quantity(e.value, unit)
     return f"{said} {e.note}" if goes_on else f"{said}: {e.note}"
 
 

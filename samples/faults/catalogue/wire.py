@@ -36,6 +36,16 @@ SCENARIOS = (
         remedy=Remedy(job=wire("--hidden=256", "--steps=45", "--accumulate=2", "--compress")),
     ),
     Scenario(
+        name="slow-wire-after-each-batch",
+        family="wire",
+        job=wire("--hidden=256", "--steps=40", "--accumulate=4", "--exchange-each"),
+        fixtures=(SlowLoopback("1gbit"),),
+        truth=Truth(roots=("COM001",)),
+        strength="clear",
+        remedy=Remedy(job=wire("--hidden=256", "--steps=40", "--accumulate=4")),
+        note="gradients are accumulated, and exchanged all the same after each batch",
+    ),
+    Scenario(
         name="slow-wire-resnet18",
         family="wire",
         job=Job(

@@ -30,6 +30,7 @@ def parse() -> argparse.Namespace:
     add("--hidden", type=int, default=512)
     add("--layers", type=int, default=2)
     add("--accumulate", type=int, default=1)
+    add("--exchange-each", action="store_true", help="after each batch, not only after the last of a step")
     add("--compress", action="store_true", help="send bfloat16")
     add("--find-unused", action="store_true")
     add("--bucket-mb", type=int, help="of DistributedDataParallel's buckets; its own default otherwise")
@@ -66,7 +67,7 @@ def main() -> None:
         for x, y in data:
             batches += 1
             last = batches % options.accumulate == 0
-            with contextlib.nullcontext() if last else model.no_sync():
+            with contextlib.nullcontext() if last or options.exchange_each else model.no_sync():
                 (nn.functional.cross_entropy(model(x), y) / options.accumulate).backward()
             if options.by_hand:
                 average_gradients(net)

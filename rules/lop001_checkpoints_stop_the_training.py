@@ -17,7 +17,8 @@ False alarms: the one checkpoint at the end of a short run.
 from __future__ import annotations
 
 from advisor.core.analysis import Analysis
-from advisor.core.findings import Clear, Evidence, Finding, Fix, Where
+from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, Where
+from rules.gaps import on_ranks, ranks_that_spend
 from rules.reading import model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
@@ -33,10 +34,12 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     phase = "gap.checkpoint"
     best = model.step_if({(rank, phase): 0.0 for rank in model.own})
     worst = model.step_if({(rank, phase): 0.5 * model.own[rank][phase] for rank in model.own})
+    whose = ranks_that_spend(a, "gap.checkpoint")
     return Finding(
         rule=RULE.id,
-        title="Training stands still for checkpoints",
+        title="Training stands still for checkpoints" + on_ranks(whose),
         severity=level,
+        scope=Affected(ranks=whose),
         confidence=confidence(a),
         seconds_per_step=spent,
         evidence=(

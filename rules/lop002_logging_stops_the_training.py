@@ -17,8 +17,8 @@ False alarms: evaluation and checkpoints are labelled and not counted here.
 from __future__ import annotations
 
 from advisor.core.analysis import Analysis
-from advisor.core.findings import Clear, Finding, Fix
-from rules.gaps import gap_evidence, gap_saving, hottest
+from advisor.core.findings import Affected, Clear, Finding, Fix
+from rules.gaps import gap_evidence, gap_saving, hottest, on_ranks, ranks_that_spend
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 
@@ -28,10 +28,12 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     if spent < t["gap"] * step or a.value("gap.io_share") < t["output"] or level is None:
         return Clear(RULE.id)
     line, where = hottest(a, output=True)
+    whose = ranks_that_spend(a, "gap")
     return Finding(
         rule=RULE.id,
-        title="Logging between the steps stops the training",
+        title="Logging between the steps stops the training" + on_ranks(whose),
         severity=level,
+        scope=Affected(ranks=whose),
         confidence=confidence(a),
         seconds_per_step=spent,
         evidence=gap_evidence(a, spent, t["gap"], line),

@@ -16,7 +16,8 @@ False alarms: a short trial run that evaluates once at its end.
 from __future__ import annotations
 
 from advisor.core.analysis import Analysis
-from advisor.core.findings import Clear, Evidence, Finding, Fix
+from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
+from rules.gaps import on_ranks, ranks_that_spend
 from rules.reading import model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
@@ -44,10 +45,12 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     if loader is not None:
         note = f"the evaluation loader, {loader.file}:{loader.line}"
         evidence.append(Evidence("loader.workers", float(loader.num_workers), "workers", None, note))
+    whose = ranks_that_spend(a, "gap.evaluation")
     return Finding(
         rule=RULE.id,
-        title="Evaluation takes a large share of the run",
+        title="Evaluation takes a large share of the run" + on_ranks(whose),
         severity=level,
+        scope=Affected(ranks=whose),
         confidence=confidence(a),
         seconds_per_step=spent,
         evidence=tuple(evidence),

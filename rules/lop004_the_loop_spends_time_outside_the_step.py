@@ -17,9 +17,12 @@ False alarms: the metrics of a very short step; below 5 % nothing is said.
 from __future__ import annotations
 
 from advisor.core.analysis import Analysis
-from advisor.core.findings import Clear, Finding, Fix
-from rules.gaps import gap_evidence, gap_saving, hottest
+from advisor.core.findings import Affected, Clear, Finding, Fix
+from rules.gaps import gap_evidence, gap_saving, hottest, on_ranks, ranks_that_spend
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
+
+
+_SCRIPT = "<module>"  # what Python calls code that stands in no function
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
@@ -29,14 +32,16 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         return Clear(RULE.id)
     line, where = hottest(a, output=False)
     fix = (
-        f"move {line.function} out of the loop, or do it every N steps"
+        f"move {'this line' if line.function == _SCRIPT else line.function} out of the loop, or do it every N steps"
         if line
         else "profile what the loop does after optimizer.step()"
     )
+    whose = ranks_that_spend(a, "gap")
     return Finding(
         rule=RULE.id,
-        title="The loop spends time between the steps",
+        title="The loop spends time between the steps" + on_ranks(whose),
         severity=level,
+        scope=Affected(ranks=whose),
         confidence=confidence(a, cap=0.95 if line else 0.7),
         seconds_per_step=spent,
         evidence=gap_evidence(a, spent, t["gap"], line),

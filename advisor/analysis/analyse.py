@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from advisor.analysis.budget import Account
+from advisor.analysis.buffers import accounted_steps
 from advisor.analysis.collectives import network_values
 from advisor.analysis.data_mount import data_mount
 from advisor.analysis.deep import deep_windows
@@ -39,7 +40,7 @@ from advisor.analysis.shifts import change_segments, speed_changes
 from advisor.analysis.stalls import slowest_steps, stalls
 from advisor.analysis.starting import start_values
 from advisor.analysis.starts import with_one_start
-from advisor.analysis.steady import RankSteps, all_steps, steady_steps, tails
+from advisor.analysis.steady import RankSteps, steady_steps, tails
 from advisor.analysis.timeline import segments, timeline
 from advisor.analysis.unfed import feed
 from advisor.core.analysis import JOB, Analysis, Death, Failure, HotLine
@@ -58,7 +59,7 @@ from advisor.core.worker_model import Forecast, WorkerModel, forecast
 
 def analyse(recording: Recording) -> Analysis:
     """Pure: the same recording always gives the same analysis."""
-    everything = all_steps(recording)
+    everything = accounted_steps(recording)
     recording = with_one_start(recording, everything)
     steady = steady_steps(everything)
     values: Values = {}

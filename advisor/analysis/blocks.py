@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.analysis.budget import account
+from advisor.analysis.buffers import accounted_steps
 from advisor.analysis.phases import OWN_PHASES, split_of
 from advisor.analysis.pulses import periodic_stalls
 from advisor.analysis.starts import with_one_start
-from advisor.analysis.steady import RankSteps, all_steps, steady_steps
+from advisor.analysis.steady import RankSteps, steady_steps
 from advisor.core.recording import Recording
 
 Array = NDArray[np.float64]
@@ -41,7 +42,7 @@ class StepBlocks:
 
 def step_blocks(recording: Recording) -> StepBlocks | None:
     """None where no step is steady."""
-    everything = all_steps(recording)
+    everything = accounted_steps(recording)
     recording = with_one_start(recording, everything)
     steady = steady_steps(everything)
     if not steady:

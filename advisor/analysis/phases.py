@@ -19,6 +19,7 @@ from advisor.core.recording import Recording, Table
 Array = NDArray[np.float64]
 
 OWN_PHASES = ("input_wait", "forward", "backward", "optimizer", "gap.evaluation", "gap.checkpoint", "gap")
+WAITS_FOR_BUFFERS = "waits_for_buffers"  # a column of the steps, where it is known: seconds at the begin of the forward
 _ON_STREAM = ("input_wait", "forward", "backward", "optimizer", "gap")
 _READ_SHARE = 0.5  # of the latest steps, for the stream's times to replace the host's
 # A step of which no event was kept is split as the others are, unless it is this much longer than the usual: what made it so, the host saw.
@@ -150,8 +151,10 @@ def split(steps: RankSteps, gpu: Table | None, comm: Table | None, called: Table
     if found is not None:
         exposed, stamped = found
         phases = {**phases, "backward": phases["backward"] - exposed}
-    waited = None if _read(steps, gpu) else held(steps, called)
-    if waited is not None:
+    waited = dict((None if _read(steps, gpu) else held(steps, called)) or {})
+    if exposed is not None and WAITS_FOR_BUFFERS in steps.columns:
+        waited["forward"] = waited.get("forward", 0.0) + steps.columns[WAITS_FOR_BUFFERS]
+    if waited:
         taken = {phase: np.minimum(seconds, phases[phase]) for phase, seconds in waited.items()}
         phases = {**phases, **{phase: phases[phase] - seconds for phase, seconds in taken.items()}}
         total = np.sum(np.stack(list(taken.values())), axis=0)

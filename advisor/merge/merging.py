@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from advisor.analysis.budget import account
-from advisor.analysis.steady import all_steps, steady_steps
+from advisor.analysis.buffers import accounted_steps
+from advisor.analysis.steady import steady_steps
 from advisor.core.format import counted, duration
 from advisor.core.metrics import ProbeGap
 from advisor.core.recording import Clock, Event, Meta, Node, Recording, Series, Source
@@ -230,7 +231,7 @@ def _with_host(merged: Recording, nodes: Sequence[Node]) -> Recording:
 
 def _critical(merged: Recording, nodes: Sequence[Node]) -> int:
     """The number of the node with the rank that comes last most often; where none does, with the longest own work."""
-    steady = steady_steps(all_steps(merged))
+    steady = steady_steps(accounted_steps(merged))
     if not steady:
         return 0
     accounts = account(steady, merged.gpu_steps, merged.comm, merged.collectives)

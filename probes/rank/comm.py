@@ -48,6 +48,7 @@ class DdpStamps:
         options = {key: data[key] for key in _OPTIONS if key in data}
         options["file"], options["line"] = call_site()
         options["device"] = _device(model)
+        options["synced_buffers"] = len(getattr(model, "modules_buffers", ())) if data.get("broadcast_buffers") else 0
         options["bucket_bytes"] = _sizes(data.get("bucket_sizes"))
         current = self._model() if self._model is not None else None
         if current is None or _size(model) > _size(current):

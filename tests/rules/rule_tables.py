@@ -226,6 +226,7 @@ TABLES: dict[str, Table] = {
         lines={"share": ({"spent": 0.03}, {"spent": 0.0299})},
         false_alarms={"a small share of the time": {"spent": 0.01}},
         severities=(*waits("spent"), ({"spent": 0.04}, "low")),
+        ranks=(0,),
         where=Where(SCRIPT, 88),
         best=({"spent": 0.2, "other": 0.9}, 1 / 0.9),
     ),

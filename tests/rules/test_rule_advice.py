@@ -252,6 +252,9 @@ def test_lop001_counts_the_checkpoints_and_lop003_the_evaluations() -> None:
 
 def test_lop004_without_stack_samples_is_less_sure() -> None:
     assert "smooth_weights" in found("LOP004").fixes[0].title
+    loose = jobs.lop004()
+    lines = tuple(replace(line, function="<module>") for line in loose.hot_lines)
+    assert found("LOP004", replace(loose, hot_lines=lines)).fixes[0].title.startswith("move this line out")
     blind = found("LOP004", output=None, seen=False)
     assert blind.fixes[0].where is None and blind.confidence < found("LOP004").confidence
 
@@ -635,3 +638,14 @@ def test_cpu001_counts_its_cores(quota: float, said: str) -> None:
     held = jobs.cpu001()
     finding = found("CPU001", replace(held, values={**held.values, ("quota.cores", "rank:1"): quota}))
     assert said in finding.title and said.removesuffix(" throttles").removeprefix("of ") in finding.fixes[1].title
+
+
+@pytest.mark.parametrize(
+    ("others", "ranks", "title"), [(0.05, (0,), "on rank 0"), (0.07, (), "steps"), (0.2, (), "steps")]
+)
+def test_time_between_steps_is_that_of_the_ranks_that_spend_it(
+    others: float, ranks: tuple[int, ...], title: str
+) -> None:
+    given = jobs.job({0: rank(gap=0.2), 1: rank(gap=others), 2: rank(gap=others)}, values={"gap.io_share": 0.1})
+    finding = found("LOP004", given)
+    assert finding.scope.ranks == ranks and finding.title.endswith(title)

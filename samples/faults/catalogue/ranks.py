@@ -82,6 +82,21 @@ SCENARIOS = (
         fixed=straggler("--width=48", "--steps=120"),
     ),
     fault(
+        "slow-data-on-one-rank-of-a-resnet",
+        "DAT008",
+        straggler("--slow-data=5", "--resnet", "--steps=80"),
+        fixed=straggler("--resnet", "--steps=80"),
+        note="the other rank waits in its forward: batch norm's buffers are sent there",
+    ),
+    fault(
+        "work-of-rank-0-between-steps",
+        "LOP004",
+        straggler("--slow-between=80", "--slow-rank=0", "--resnet", "--steps=80"),
+        rank=0,
+        fixed=straggler("--resnet", "--steps=80"),
+        note="the other rank waits in its forward: batch norm's buffers are sent there",
+    ),
+    fault(
         "quota-on-all",
         "CPU001",
         straggler("--width=48", "--steps=120"),

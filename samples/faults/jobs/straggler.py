@@ -1,4 +1,4 @@
-"""Trains a small net on two ranks, of which the second is held up: by its data, by extra work, or by its control group."""
+"""Trains a net on two ranks, of which one is held up: by its data, by extra work in or between the steps, or by its control group."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
+from torchvision.models import resnet18
 
 
 class Pictures(Dataset):
@@ -46,6 +47,8 @@ def parse() -> argparse.Namespace:
     add("--workers", type=int, default=0)
     add("--slow-data", type=float, default=0.0, metavar="MS", help="a sample of the slow rank")
     add("--slow-compute", type=float, default=0.0, metavar="MS", help="a step of the slow rank")
+    add("--slow-between", type=float, default=0.0, metavar="MS", help="after each update of the slow rank")
+    add("--resnet", action="store_true", help="with batch norm, whose buffers each forward waits for")
     add("--larger", type=int, default=0, help="samples more in each batch of the slow rank")
     add("--group", type=Path, help="the slow rank moves into this control group")
     add("--from-step", type=int, default=0)
@@ -62,7 +65,8 @@ def main() -> None:
     pictures = Pictures(options.slow_data if slow else 0.0)
     batch = options.batch + (options.larger if slow else 0)
     data = DataLoader(pictures, batch_size=batch, num_workers=options.workers)
-    model = DistributedDataParallel(models.small_cnn(options.width))
+    net = resnet18(num_classes=10) if options.resnet else models.small_cnn(options.width)
+    model = DistributedDataParallel(net)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for step, (x, y) in zip(range(options.steps), data, strict=False):
         if slow and options.group and step == options.from_step:
@@ -73,6 +77,8 @@ def main() -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+        if slow and options.slow_between:
+            extra_work(options.slow_between)
     dist.barrier()
     dist.destroy_process_group()
 

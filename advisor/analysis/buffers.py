@@ -1,0 +1,74 @@
+"""Ranks that wait for one another at the begin of a forward pass, where nobody times it.
+
+Before each forward pass that follows an exchange of gradients DistributedDataParallel sends the buffers of rank 0 (batch norm's running
+statistics) to all others. They cannot go on before rank 0 has come; over gloo it cannot go on before they have. All leave the exchange of
+the step before together, so what one rank's way to its forward is longer than another's is what the other waits for there. (ResNet18 on two
+ranks of a CPU: with 147 ms of rank 0's own work after each update rank 1's forward took 190 ms for 41 of its own; with rank 1's, rank 0's
+took as long.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.analysis.phases import WAITS_FOR_BUFFERS, phases_of
+from advisor.analysis.steady import RankSteps, all_steps, common_rows
+from advisor.core.recording import Recording
+
+Array = NDArray[np.float64]
+
+_SENDER = 0  # as DistributedDataParallel chooses it, but for ranks that have joined early
+_AFTER_BACKWARD = ("optimizer", "gap.evaluation", "gap.checkpoint", "gap")
+
+
+def accounted_steps(recording: Recording) -> dict[int, RankSteps]:
+    """Every rank's real steps, with a column of the seconds for which its forward waited for another rank's buffers."""
+    everything = all_steps(recording)
+    if len(everything) < 2 or _SENDER not in everything:
+        return everything
+    groups = [backend for rank in everything if (backend := _sent_over(recording, rank)) is not None]
+    rows = common_rows(everything)
+    if len(groups) < len(everything) or rows[_SENDER].size < 2:
+        return everything
+    waits = _waits(everything, recording, rows, mutual=any("gloo" in backend for backend in groups))
+    return {rank: _with_column(steps, rows[rank], waits[rank]) for rank, steps in everything.items()}
+
+
+def _sent_over(recording: Recording, rank: int) -> str | None:
+    """The backend over which the buffers of the rank's models go; None where none do, or nobody knows."""
+    pids = [p.pid for p in recording.processes if p.role == "rank" and p.rank == rank]
+    models: list[Mapping[str, Any]] = [m for pid in pids for m in recording.facts.get(pid, {}).get("ddp") or ()]
+    return next((str(m.get("backend_name")) for m in models if m.get("synced_buffers")), None)
+
+
+def _waits(
+    everything: Mapping[int, RankSteps], recording: Recording, rows: Mapping[int, NDArray[np.int64]], *, mutual: bool
+) -> dict[int, Array]:
+    """Per common row, in seconds; no more than a forward lasted."""
+    way: dict[int, Array] = {}
+    forward: dict[int, Array] = {}
+    for rank, steps in everything.items():
+        phases = {name: s[rows[rank]] for name, s in phases_of(steps, recording.gpu_steps.get(rank)).items()}
+        batches = np.maximum(steps.columns["micro_batches"][rows[rank]], 1.0)  # the first of them waits
+        after = np.sum([phases[name] for name in _AFTER_BACKWARD], axis=0)
+        way[rank] = np.roll(after, 1) + phases["input_wait"] / batches
+        forward[rank] = phases["forward"] / batches
+    others = np.max(np.stack([own for rank, own in way.items() if rank != _SENDER]), axis=0)
+    found = {}
+    for rank, own in way.items():
+        until = way[_SENDER] if rank != _SENDER else others if mutual else own
+        found[rank] = np.clip(until - own, 0.0, forward[rank])
+        found[rank][0] = 0.0  # what came before the first step is not known
+    return found
+
+
+def _with_column(steps: RankSteps, rows: NDArray[np.int64], waits: Array) -> RankSteps:
+    """Rows of several steps have what the single ones have in the mean."""
+    column = np.where(steps.count > 1, float(waits.mean()) * steps.count, 0.0)
+    column[rows] = waits
+    return replace(steps, columns={**steps.columns, WAITS_FOR_BUFFERS: column})

@@ -21,7 +21,6 @@ from advisor.core.findings import Affected, Clear, Finding, Fix
 from rules.gaps import gap_evidence, gap_saving, hottest, on_ranks, ranks_that_spend
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
-
 _SCRIPT = "<module>"  # what Python calls code that stands in no function
 
 

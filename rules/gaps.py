@@ -51,4 +51,5 @@ def gap_saving(a: Analysis, basis: str) -> Saving:
     model = model_of(a)
     best = model.step_if({(rank, "gap"): 0.0 for rank in model.own})
     worst = model.step_if({(rank, "gap"): 0.25 * model.own[rank]["gap"] for rank in model.own})
-    return model.saving(best, worst, basis)
+    waited = bool(ranks_that_spend(a, "gap"))  # the other ranks wait then
+    return model.saving(model.at_best(best) if waited else best, worst, basis)

@@ -649,3 +649,8 @@ def test_time_between_steps_is_that_of_the_ranks_that_spend_it(
     given = jobs.job({0: rank(gap=0.2), 1: rank(gap=others), 2: rank(gap=others)}, values={"gap.io_share": 0.1})
     finding = found("LOP004", given)
     assert finding.scope.ranks == ranks and finding.title.endswith(title)
+    model, saving = given.model, finding.saving
+    assert model is not None and saving is not None
+    after_s = model.step_if({(number, "gap"): 0.0 for number in model.own})
+    best_s = model.at_best(after_s) if ranks else after_s
+    assert saving.speedup[1] == pytest.approx(model.step_s / best_s)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from advisor.core.analysis import Analysis
 from advisor.core.config import Config
 from advisor.core.findings import SEVERITIES, Clear, Crashed, Evidence, Finding, NotMeasured, Outcome
-from advisor.core.format import duration, quantity, share, speedup_range
+from advisor.core.format import duration, quantity, rule_ids, share, speedup_range
 from advisor.core.report import INPUT_OR_FORWARD, OutcomeRow, Verdict
 from advisor.unseen import input_is_unknown, unseen_input
 from rules.rule import Rule
@@ -203,12 +203,10 @@ def _no_bottleneck(analysis: Analysis, outcomes: list[Outcome]) -> Verdict:
     critical = analysis.budget.critical
     computing = ("forward", INPUT_OR_FORWARD, "backward", "optimizer")
     computed = sum(critical.get(phase, 0.0) for phase in computing) / step
-    blind = sorted(o.rule for o in outcomes if isinstance(o, (NotMeasured, Crashed)))
+    blind = rule_ids(o.rule for o in outcomes if isinstance(o, (NotMeasured, Crashed))) or "nothing"
     if computed < _COMPUTE_SHARE:
         text = f"only {100 * computed:.0f} % of the step is compute, and no rule that could look explains the rest"
-        return Verdict(
-            "inconclusive", None, "No cause was found", f"{text}; not measured: {', '.join(blind) or 'nothing'}."
-        )
+        return Verdict("inconclusive", None, "No cause was found", f"{text}; not measured: {blind}.")
     text = f"{100 * computed:.0f} % of a {1000 * step:.3g} ms step is forward, backward and optimizer; nothing worth fixing was found"
     view = analysis.gpu_view
     if view.unseen:
@@ -224,7 +222,7 @@ def _no_bottleneck(analysis: Analysis, outcomes: list[Outcome]) -> Verdict:
         "healthy",
         None,
         "Compute takes the time",
-        f"{text}; not measured: {', '.join(blind) or 'nothing'}.{input_is_unknown(analysis)}",
+        f"{text}; not measured: {blind}.{input_is_unknown(analysis)}",
     )
 
 

@@ -149,6 +149,19 @@ def numbers(values: Iterable[int], most: int = 12) -> str:
     return ", ".join(spoken[:most]) + (", …" if len(spoken) > most else "")
 
 
+def rule_ids(ids: Iterable[str]) -> str:
+    """`COM005, GPU001–003`: runs of consecutive numbers behind the same letters."""
+    runs: list[list[str]] = []
+    for name in sorted(set(ids)):
+        last = runs[-1][-1] if runs else ""
+        numbered = last[:3] == name[:3] and last[3:].isdecimal() and name[3:].isdecimal()
+        if numbered and int(name[3:]) == int(last[3:]) + 1:
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+    return ", ".join(run[0] if len(run) == 1 else f"{run[0]}–{run[-1][3:]}" for run in runs)
+
+
 def shorten(text: str, width: int) -> str:
     """At most `width` characters, the cut marked."""
     return text if len(text) <= width else text[: max(width - 1, 0)].rstrip() + "…" if width > 0 else ""

@@ -168,3 +168,16 @@ def test_cuts_are_marked():
 def test_evidence_says_its_unit_once(metric, value, unit, words, text):
     assert fmt.metric_words(metric) == words
     assert fmt.amount(value, unit, metric) == text
+
+
+@pytest.mark.parametrize(
+    ("ids", "text"),
+    [
+        (("GPU003", "GPU001", "GPU002", "COM005"), "COM005, GPU001–003"),
+        (("CMP008", "CMP009", "COM010", "COM009"), "CMP008–009, COM009–010"),
+        (("DAT009", "DSK010", "MINE", "MINF"), "DAT009, DSK010, MINE, MINF"),
+        ((), ""),
+    ],
+)
+def test_ids_of_rules_are_told_in_runs(ids: tuple[str, ...], text: str) -> None:
+    assert fmt.rule_ids(ids) == text

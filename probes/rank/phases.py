@@ -52,8 +52,10 @@ TURNS_WITHOUT_LOADER = 2
 # So many steps of other optimizers, and the first one is gone: one loop after another, each with an optimizer of its own.
 FIRST_IS_GONE_AFTER = 20
 # A CPU clock is a system call: 0.6 us in a tight loop, 10-30 us where training has emptied the caches, ten of them a step. They are read
-# once in this time.
+# once in this time, and more often in the first steps: a short run is to be understood, too.
 CLOCKED_EVERY_NS = 500_000_000
+CLOCKED_FIRST_NS = 100_000_000
+FIRST_STEPS = 30
 CLOCKED_EVERY_MAX = 64
 # Fields that are zero in a step that `take_usual_step` takes, between those that are not.
 BEFORE_DELAY_NS = (0,) * (STEP_FIELDS.index("run_delay_ns") - STEP_FIELDS.index("gap_ns") - 1)
@@ -430,7 +432,8 @@ class Account:
 
     def steps_to_clock(self) -> int:
         """Steps before the next one in which CPU clocks are read; 0 or less: this one."""
-        every = min(CLOCKED_EVERY_MAX, CLOCKED_EVERY_NS // max(self.last_step_ns, 1))
+        often = CLOCKED_FIRST_NS if self.step < FIRST_STEPS else CLOCKED_EVERY_NS
+        every = min(CLOCKED_EVERY_MAX, often // max(self.last_step_ns, 1))
         return self.clocked_at + every - self.step if every > 1 else 0
 
     def _optimizer_invisible(self) -> bool:

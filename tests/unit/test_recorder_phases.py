@@ -19,7 +19,14 @@ from probes.rank.layout import (
     SPAN_LABELS,
     STEP_FIELDS,
 )
-from probes.rank.phases import EVALUATING, FIRST_IS_GONE_AFTER, INVISIBLE_OPTIMIZER_AFTER, TRAINING, Account
+from probes.rank.phases import (
+    EVALUATING,
+    FIRST_IS_GONE_AFTER,
+    FIRST_STEPS,
+    INVISIBLE_OPTIMIZER_AFTER,
+    TRAINING,
+    Account,
+)
 
 MS = 1_000_000
 TRAIN, OTHER, EVAL = 0, 1, 2  # loader ids
@@ -363,6 +370,13 @@ def test_cpu_clocks_are_read_in_every_long_step_and_in_some_short_ones(loop):
     for _ in range(8):
         loop.step(gap=500)
     assert all(loop.paper.clocked)
+    middling = Loop()
+    for _ in range(60):
+        middling.step(gap=0)
+    length_ms = sum(PLAIN.values())
+    early, later = middling.paper.clocked[:FIRST_STEPS], middling.paper.clocked[FIRST_STEPS + 5 :]
+    assert sum(early) == pytest.approx(FIRST_STEPS * length_ms / 100, abs=1)
+    assert sum(later) == pytest.approx(len(later) * length_ms / 500, abs=1)
     short = Loop()
     for _ in range(200):
         short.fetch(ms=0.2)

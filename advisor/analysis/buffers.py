@@ -1,10 +1,10 @@
 """Ranks that wait for one another at the begin of a forward pass, where nobody times it.
 
 Before each forward pass that follows an exchange of gradients DistributedDataParallel sends the buffers of rank 0 (batch norm's running
-statistics) to all others. They cannot go on before rank 0 has come; over gloo it cannot go on before they have. All leave the exchange of
-the step before together, so what one rank's way to its forward is longer than another's is what the other waits for there. (ResNet18 on two
-ranks of a CPU: with 147 ms of rank 0's own work after each update rank 1's forward took 190 ms for 41 of its own; with rank 1's, rank 0's
-took as long.)
+statistics) to all others. They cannot go on before rank 0 has come; over gloo, which hands on from rank to rank, who sends waits for who
+takes. All leave the exchange of the step before together, so a rank waits there no longer than another's way to its forward is longer, and
+no longer than its forward is beyond the shortest one. (ResNet18 on two ranks of a CPU: with 147 ms of rank 0's own work after each update
+rank 1's forward took 190 ms for 41 of its own; with rank 1's, rank 0's took as long.)
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ def _sent_over(recording: Recording, rank: int) -> str | None:
 def _waits(
     everything: Mapping[int, RankSteps], recording: Recording, rows: Mapping[int, NDArray[np.int64]], *, mutual: bool
 ) -> dict[int, Array]:
-    """Per common row, in seconds; no more than a forward lasted."""
+    """Per common row, in seconds."""
     way: dict[int, Array] = {}
     forward: dict[int, Array] = {}
     for rank, steps in everything.items():
         phases = {name: s[rows[rank]] for name, s in phases_of(steps, recording.gpu_steps.get(rank)).items()}
-        batches = np.maximum(steps.columns["micro_batches"][rows[rank]], 1.0)  # the first of them waits
+        batches = np.maximum(steps.columns["micro_batches"][rows[rank]], 1.0)  # before the first of them
         after = np.sum([phases[name] for name in _AFTER_BACKWARD], axis=0)
         way[rank] = np.roll(after, 1) + phases["input_wait"] / batches
-        forward[rank] = phases["forward"] / batches
-    others = np.max(np.stack([own for rank, own in way.items() if rank != _SENDER]), axis=0)
+        forward[rank] = phases["forward"]
+    longest = np.max(np.stack(list(way.values())), axis=0) if mutual else way[_SENDER]
+    shortest = np.min(np.stack(list(forward.values())), axis=0)
     found = {}
     for rank, own in way.items():
-        until = way[_SENDER] if rank != _SENDER else others if mutual else own
-        found[rank] = np.clip(until - own, 0.0, forward[rank])
+        found[rank] = np.clip(np.minimum(longest - own, forward[rank] - shortest), 0.0, None)
         found[rank][0] = 0.0  # what came before the first step is not known
     return found
 

@@ -15,7 +15,7 @@ from rule_tables import TABLES
 from advisor.core.analysis import Analysis, Coincidence, Death, Failure
 from advisor.core.config import Config
 from advisor.core.findings import Affected, Clear, Finding, NotMeasured
-from advisor.engine import run_rule
+from advisor.engine import judge, run_rule
 from rules import reading
 from rules.registry import all_rules
 
@@ -266,6 +266,17 @@ def test_run001_names_the_culprit_and_who_waits() -> None:
     assert {e.metric: e.value for e in finding.evidence}["rank 0"] == "waits for others"
     over = found("RUN001", ended=True)
     assert not over.fatal and "hung" in over.title
+
+
+@pytest.mark.parametrize(("died_s", "fatal"), [(15.0, False), (39.9, False), (40.0, True), (64.0, True), (66.0, False)])
+def test_run001_is_what_a_job_died_of_that_was_ended_while_it_hung(died_s: float, fatal: bool) -> None:
+    """It stood still from the 10th to the 50th second."""
+    for first in (0, 1):  # a victim's watchdog, or the culprit
+        deaths = (death(first, t_s=died_s, signal=6, first=True),)
+        hung = jobs.unjudged(stalls=jobs.run001(ended=True).stalls, deaths=deaths)
+        assert found("RUN001", hung).fatal == fatal
+        judgement = judge(hung, [RULES["RUN001"], RULES["RUN002"]], Config())
+        assert judgement.verdict.state == "failed" and judgement.verdict.rule == ("RUN001" if fatal else "RUN002")
 
 
 def test_run001_takes_the_last_stall_that_is_long_enough() -> None:

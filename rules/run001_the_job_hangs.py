@@ -23,11 +23,11 @@ from __future__ import annotations
 from advisor.core.analysis import Analysis, Stall, StalledRank
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Where
 from advisor.core.format import numbers
+from rules.endings import HANGS_AFTER_S, died_of_it
 from rules.rule import Threshold, Thresholds, rule
 
 # Phases in which a rank that sleeps in the script's own line is no loader that fills up, no evaluation and no checkpoint.
 _OF_A_STEP = ("forward", "backward", "clip", "optimizer", "gap")
-_SOON_AFTER_S = 15.0  # after the last look at what hangs; looks come every few seconds
 _OF_HANGS = ("watchdog", "watchdog stuck", "late rank", "mismatched collectives")
 
 
@@ -44,7 +44,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
 def _hang(a: Analysis, stall: Stall, t: Thresholds) -> Finding:
     culprit = _culprit(stall)
     named = culprit.culprit
-    died_of_it = _until_death(a, stall, _limit_s(stall, t))
+    killed = died_of_it(a, stall, _limit_s(stall, t))
     over = "hung" if stall.ended else "hangs"
     stands = "waits in another collective than the others" if culprit.waiting_in_collective else "stands"
     title = (
@@ -65,16 +65,9 @@ def _hang(a: Analysis, stall: Stall, t: Thresholds) -> Finding:
         scope=Affected(ranks=(culprit.rank,) if named else (), since_step=culprit.step),
         evidence=_evidence(a, stall, _limit_s(stall, t)),
         fixes=(_fix(culprit, stall),),
-        fatal=not stall.ended or died_of_it,
-        explains=("RUN002",) if died_of_it else (),
+        fatal=not stall.ended or killed,
+        explains=("RUN002",) if killed else (),
     )
-
-
-def _until_death(a: Analysis, stall: Stall, limit_s: float) -> bool:
-    """It hung until somebody or a watchdog put an end to it. A rank that died at its beginning is what the others hang for."""
-    first_s = min((death.t_s for death in a.deaths if death.role == "rank"), default=0.0)
-    began_s = stall.t_s - stall.stalled_s
-    return not stall.resumed and began_s + limit_s <= first_s <= stall.t_s + _SOON_AFTER_S
 
 
 def _halt(a: Analysis, stall: Stall, t: Thresholds) -> Finding:
@@ -197,7 +190,7 @@ RULE = rule(
     "the job hangs",
     check,
     thresholds={
-        "seconds": Threshold(30.0, "shorter pauses have many harmless causes"),
+        "seconds": Threshold(HANGS_AFTER_S, "shorter pauses have many harmless causes"),
         "times_p99": Threshold(10.0, "ten times the slowest usual step"),
         "checkpoint_seconds": Threshold(600.0, "large models write for minutes"),
         "compile_seconds": Threshold(600.0, "large models compile for minutes, and again when shapes change"),

@@ -23,6 +23,7 @@ import signal
 
 from advisor.core.analysis import Analysis, Death, Failure
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
+from rules.endings import died_of_it
 from rules.rule import Thresholds, rule
 
 _ORDER_UNKNOWN = 0.5  # confidence, where ranks of several hosts died within what their clocks are known to
@@ -61,6 +62,7 @@ def _death(a: Analysis, ranks: list[Death]) -> Finding:
             *_order(first, rivals),
         ),
         fixes=(_remedy(a, why, _advice(first, a.world_size)),),
+        explains=() if any(died_of_it(a, stall) for stall in a.stalls) else ("RUN001",),
         fatal=True,
     )
 
@@ -185,6 +187,6 @@ RULE = rule(
     __name__,
     "a rank died",
     check,
-    explains=("RUN001", "COM002", "CMP007", "DAT008"),
+    explains=("COM002", "CMP007", "DAT008"),
     steady_steps=0,
 )

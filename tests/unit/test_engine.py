@@ -145,7 +145,7 @@ def test_what_is_fatal_comes_first_and_is_the_verdict() -> None:
 
 
 def test_a_death_explains_the_hang_it_caused() -> None:
-    died = finding("RUN002", 0.0, 1, fatal=True)
+    died = finding("RUN002", 0.0, 1, fatal=True, explains=("RUN001",))
     judgement = judged(finding("RUN001", 0.0, 1, fatal=True), died)
     assert judgement.verdict.rule == "RUN002"
     assert [f.explained_by for f in judgement.findings] == [None, "RUN002"]

@@ -56,7 +56,7 @@ FIRST_IS_GONE_AFTER = 20
 CLOCKED_EVERY_NS = 500_000_000
 CLOCKED_FIRST_NS = 100_000_000
 FIRST_STEPS = 30
-CLOCKED_EVERY_MAX = 64
+CLOCKED_EVERY_MAX = 128
 # Fields that are zero in a step that `take_usual_step` takes, between those that are not.
 BEFORE_DELAY_NS = (0,) * (STEP_FIELDS.index("run_delay_ns") - STEP_FIELDS.index("gap_ns") - 1)
 BEFORE_SAMPLES = (0,) * (STEP_FIELDS.index("samples") - STEP_FIELDS.index("gc_ns") - 1)

@@ -132,7 +132,7 @@ def test_short_steps_are_noted_and_read_together_without_losing_one(tmp_path: Pa
     assert [n for n, (_, step) in enumerate(found) if step["evaluation_ns"]] == [101, 202, 303, 404]
     assert sum(bool(step["gc_ns"]) for _, step in found) >= 10
     assert sum(bool(flags & FLAG_EPOCH_START) for flags, _ in found) == 5
-    assert 5 < sum(bool(flags & FLAG_CLOCKED) for flags, _ in found) < 200, "most steps went over the tape"
+    assert 4 <= sum(bool(flags & FLAG_CLOCKED) for flags, _ in found) < 200, "most steps went over the tape"
 
 
 def test_a_workers_exception_reaches_the_job_with_its_traceback(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.analysis.phases import OWN_PHASES, exchanges, split
+from advisor.analysis.phases import OWN_PHASES, WAITS_FOR_BUFFERS, exchanges, split
 from advisor.analysis.steady import RankSteps, common_rows
 from advisor.core.recording import Table
 from advisor.core.report import Budget
@@ -71,7 +71,11 @@ def account(
     together = len(steady) > 1 and len(exposed) == len(steady) and min(rows.size for rows in common.values()) > 1
     if not together:
         return _apart(means, exposed_mean, step_s, lengths, stamps)
-    made = _together(common, phases, exposed, stamps, (means, exposed_mean, step_s, lengths))
+    at_exchange = {
+        rank: np.maximum(0.0, values - steady[rank].columns.get(WAITS_FOR_BUFFERS, 0.0))
+        for rank, values in exposed.items()
+    }
+    made = _together(common, phases, (exposed, at_exchange), stamps, (means, exposed_mean, step_s, lengths))
     times = min(exchanges(steps, comm.get(rank)) for rank, steps in steady.items())
     return replace(made, span_s=_span_s(steady, comm, times), exchanges=times)
 
@@ -129,11 +133,13 @@ def _apart(
 def _together(
     common: Mapping[int, NDArray[np.int64]],
     phases: Mapping[int, Mapping[str, Array]],
-    exposed: Mapping[int, Array],
+    waits: tuple[Mapping[int, Array], Mapping[int, Array]],
     stamps: Mapping[int, NDArray[np.bool_]],
     totals: tuple[dict[int, dict[str, float]], dict[int, float], float, dict[int, float]],
 ) -> Account:
+    """`waits`: by rank, all that it waits for others and the wire, and what of that it waits in the exchange of gradients."""
     means, exposed_mean, step_s, lengths = totals
+    exposed, at_exchange = waits
     ranks = sorted(common)
     turn = {rank: _turn(phases[rank], common[rank]) for rank in ranks}
     whole = np.stack([sum(turn[rank].values()) for rank in ranks])  # ranks x steps
@@ -147,7 +153,8 @@ def _together(
     late = {rank: float(((last == i) & clear)[1:].mean()) for i, rank in enumerate(ranks)}
     # the wire: what the step still waits for after the last rank's last gradient. Of one collective the shortest is the wire
     both = np.all(np.stack([stamps[rank][common[rank]] for rank in ranks]), axis=0)
-    wires = left.min(axis=0)[both] if both.any() else left.min(axis=0)
+    shortest = np.stack([at_exchange[rank][common[rank]] for rank in ranks]).min(axis=0)
+    wires = shortest[both] if both.any() else shortest
     wire = float(wires.mean())
     critical = _path(turn, left, last)
     most = ranks[int(np.bincount(last).argmax())]

@@ -76,3 +76,10 @@ def test_a_rank_that_computes_longer_waits_for_nobody() -> None:
     analysis = seen({0: plan(40), 1: plan(40, forward=90)})
     assert forward_ms(analysis, 1) == pytest.approx(90)
     assert analysis.by_rank("comm.late_share")[1] > 0.9
+
+
+def test_who_waits_at_the_forward_and_is_waited_for_at_the_exchange_makes_no_wire() -> None:
+    """Caches that went cold while it waited make rank 1's backward longer: rank 0 waits for that at the exchange."""
+    cold = plan(40, forward=USUAL_MS + LATE_MS, backward=50 + 20)
+    analysis = seen({0: plan(40, gap=LATE_MS), 1: cold})
+    assert analysis.value("comm.wire_s") == pytest.approx(0, abs=0.002)

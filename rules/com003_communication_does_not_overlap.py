@@ -61,9 +61,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         return Clear(RULE.id)
     best, worst = (_with_left(a, left_s) for left_s in (whole / _BUCKETS, _WORST * wire))
     if severity((step - best) / step) is None:
-        return Clear(
-            RULE.id
-        )  # the cores that would carry the exchange beside the backward pass are what it computes on
+        # the cores that would carry the exchange beside the backward pass are what it computes on
+        return Clear(RULE.id)
     chosen = wrapped is None or float(wrapped.get("bucket_cap_bytes") or 0) > DEFAULT_BUCKET_BYTES
     model, consequences = model_of(a), ("COM001", "COM010")
     exposed = Evidence(

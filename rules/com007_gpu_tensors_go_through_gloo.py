@@ -22,10 +22,8 @@ from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
 from rules.reading import model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
-_REMAINS = (
-    0.05,
-    0.30,
-)  # of the wire time; gloo over loopback was seen at 1 GB/s, PCIe of the third generation carries 12
+# Of the wire time; gloo over loopback was seen at 1 GB/s, PCIe of the third generation carries 12.
+_REMAINS = (0.05, 0.30)
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:

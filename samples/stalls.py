@@ -86,9 +86,8 @@ class Setup:
 
 
 SMALL, LARGE = Images(per_class=40), Images(per_class=16, scale=3.0)
-HUGE = Images(
-    per_class=16, scale=6.0, classes=4
-)  # from a camera: to decode one costs twice what a small crop costs the net
+# from a camera: to decode one costs twice what a small crop costs the net
+HUGE = Images(per_class=16, scale=6.0, classes=4)
 SETUPS = (
     Setup(name="500x375, in memory", images=SMALL, arguments=("--image-size=64", "--batch-size=16"), steps=60),
     Setup(

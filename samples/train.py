@@ -330,9 +330,8 @@ def train(args: argparse.Namespace, world: World) -> None:
     )
     for epoch in range(trainer.step // plan.steps_per_epoch, plan.epochs):
         sampler.set_epoch(epoch)
-        torch.manual_seed(
-            ((args.seed * 10_007) + epoch) * world.size + world.rank
-        )  # augmentation differs by rank and epoch
+        # augmentation differs by rank and epoch
+        torch.manual_seed(((args.seed * 10_007) + epoch) * world.size + world.rank)
         trainer.train_epoch(train_loader, epoch)
         names = ["last.pt"]
         if not args.no_eval and ((epoch + 1) % args.eval_every == 0 or epoch + 1 == plan.epochs):

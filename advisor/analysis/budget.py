@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.analysis.phases import OWN_PHASES, WAITS_FOR_BUFFERS, exchanges, split
+from advisor.analysis.phases import AFTER_BACKWARD, OWN_PHASES, WAITS_FOR_BUFFERS, exchanges, split
 from advisor.analysis.steady import RankSteps, common_rows
 from advisor.core.recording import Table
 from advisor.core.report import Budget
@@ -22,7 +22,6 @@ from advisor.core.stats import relative_error
 
 Array = NDArray[np.float64]
 
-_AFTER_BACKWARD = ("optimizer", "gap.evaluation", "gap.checkpoint", "gap")
 # A rank is clearly the last when its turn exceeds every other's by this share of the step: below it, chance decides.
 _CLEAR_MARGIN = 0.02
 
@@ -196,6 +195,6 @@ def _turn(phases: Mapping[str, Array], rows: NDArray[np.int64]) -> dict[str, Arr
     What came after the last backward stands in for what came before the first step, so that nothing is lost at the edges.
     """
     return {
-        phase: np.roll(phases[phase][rows], 1) if phase in _AFTER_BACKWARD else phases[phase][rows]
+        phase: np.roll(phases[phase][rows], 1) if phase in AFTER_BACKWARD else phases[phase][rows]
         for phase in OWN_PHASES
     }

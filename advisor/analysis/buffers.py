@@ -16,14 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.analysis.phases import WAITS_FOR_BUFFERS, phases_of
+from advisor.analysis.phases import AFTER_BACKWARD, WAITS_FOR_BUFFERS, phases_of
 from advisor.analysis.steady import RankSteps, all_steps, common_rows
 from advisor.core.recording import Recording
 
 Array = NDArray[np.float64]
 
 _SENDER = 0  # as DistributedDataParallel chooses it, but for ranks that have joined early
-_AFTER_BACKWARD = ("optimizer", "gap.evaluation", "gap.checkpoint", "gap")
 
 
 def accounted_steps(recording: Recording) -> dict[int, RankSteps]:
@@ -55,7 +54,7 @@ def _waits(
     for rank, steps in everything.items():
         phases = {name: s[rows[rank]] for name, s in phases_of(steps, recording.gpu_steps.get(rank)).items()}
         batches = np.maximum(steps.columns["micro_batches"][rows[rank]], 1.0)  # before the first of them
-        after = np.sum([phases[name] for name in _AFTER_BACKWARD], axis=0)
+        after = np.sum([phases[name] for name in AFTER_BACKWARD], axis=0)
         way[rank] = np.roll(after, 1) + phases["input_wait"] / batches
         forward[rank] = phases["forward"]
     longest = np.max(np.stack(list(way.values())), axis=0) if mutual else way[_SENDER]

@@ -157,9 +157,8 @@ _RANK = re.compile(r"^\s*\[(?:rank|default)(\d+)\]:|\[[Rr]ank (\d+)\]|\bRank (\d
 _ROOT = re.compile(r"Root Cause \(first observed failure\)")
 _ROOT_RANK = re.compile(r"^\s*rank\s*: (\d+) \(")
 _ROOT_WITHIN = 6  # lines
-_SPAWNED = re.compile(
-    r"-- Process (\d+) terminated with the following error"
-)  # multiprocessing.spawn raises it in the parent
+# multiprocessing.spawn raises it in the parent
+_SPAWNED = re.compile(r"-- Process (\d+) terminated with the following error")
 _ENQUEUED = re.compile(r"\bRank (\d+)\].*last enqueued (?:NCCL )?work: (-?\d+)")
 
 

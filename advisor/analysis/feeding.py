@@ -23,10 +23,8 @@ _KEPT = 160  # batches of a run that are played through, as many as the model pl
 # A batch from a worker to the loop where no run has shown it. Measured on two cores, from tiny batches on: 1.6 to 2.2 ms, beside other
 # work; the best is what a pipe and two wake-ups take on cores that idle.
 _HAND_OVER_S = (0.0003, 0.0022)
-_HAND_OVER_BYTES_PER_S = (
-    20e9,
-    4e9,
-)  # and its bytes: their pages are mapped, touched for the first time, and given back
+# And its bytes: their pages are mapped, touched for the first time, and given back.
+_HAND_OVER_BYTES_PER_S = (20e9, 4e9)
 # In a worker a batch goes into new pages of shared memory, and caches are cold after each sleep. Measured: 0.3 ms more for 0.1 MB, 0.5 and
 # 1.8 for 0.2 MB, 3.3 for 0.8 MB, 3.0 for 3.1 MB.
 _MOVED_S = (0.0002, 0.0008)

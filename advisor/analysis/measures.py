@@ -142,9 +142,8 @@ def _step_values(steady: Mapping[int, RankSteps], accounts: Account, values: Val
             values["step.epoch_start_s", scope] = min(_epoch_start_s(steps), own["input_wait"])
             values["step.input_wait_s", scope] = own["input_wait"] - values["step.epoch_start_s", scope]
             values["step.gap_s", scope] = own["gap"]
-        forward = (
-            own["forward"] if steps.fed else 0.0
-        )  # it may be a fetch; a rank that computes slower shows it in the rest
+        # it may be a fetch; a rank that computes slower shows it in the rest
+        forward = own["forward"] if steps.fed else 0.0
         values["step.compute_s", scope] = forward + own["backward"] + own["optimizer"]
         values["step.evaluation_s", scope] = own["gap.evaluation"]
         values["step.checkpoint_s", scope] = own["gap.checkpoint"]

@@ -18,7 +18,8 @@ from advisor.core.recording import Recording, Table
 
 Array = NDArray[np.float64]
 
-OWN_PHASES = ("input_wait", "forward", "backward", "optimizer", "gap.evaluation", "gap.checkpoint", "gap")
+AFTER_BACKWARD = ("optimizer", "gap.evaluation", "gap.checkpoint", "gap")
+OWN_PHASES = ("input_wait", "forward", "backward", *AFTER_BACKWARD)
 WAITS_FOR_BUFFERS = "waits_for_buffers"  # a column of the steps, where it is known: seconds at the begin of the forward
 _ON_STREAM = ("input_wait", "forward", "backward", "optimizer", "gap")
 _READ_SHARE = 0.5  # of the latest steps, for the stream's times to replace the host's

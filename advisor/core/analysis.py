@@ -348,9 +348,8 @@ class Analysis:
     workers: WorkerModel | None = None  # None: nobody saw a batch being made
     forecast: Forecast | None = None  # of the step, by workers per rank
     budget: Budget = field(default_factory=Budget)
-    excess: Mapping[int, Mapping[str, float]] = field(
-        default_factory=dict
-    )  # by rank and phase: own beyond the others' median
+    # by rank and phase: own beyond the others' median
+    excess: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     loaders: tuple[LoaderFacts, ...] = ()
     feed: Feed | None = None  # None: torch's loaders feed every rank
     habits: Habits = field(default_factory=Habits)

@@ -79,9 +79,8 @@ class Meta:
     launch_error: str | None = None
     recording_stopped_ns: int | None = None
     recording_stopped_reason: str | None = None
-    environment: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # host, kernel, cores, gpus, chosen environment variables
+    # host, kernel, cores, gpus, chosen environment variables
+    environment: Mapping[str, Any] = field(default_factory=dict)
     agent: Mapping[str, float] = field(default_factory=dict)  # cpu_s, wall_s, lost_records, startup_s
 
 
@@ -89,9 +88,8 @@ class Meta:
 class Recording:
     meta: Meta
     processes: tuple[Process, ...] = ()
-    facts: Mapping[int, Mapping[str, Any]] = field(
-        default_factory=dict
-    )  # by pid: what the recorder saw of loaders, DDP, versions
+    # by pid: what the recorder saw of loaders, DDP, versions
+    facts: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     # by rank; columns: STEP_FIELDS, flags, count (steps folded into the row, 1 for a raw step; times are their sums)
     steps: Mapping[int, Table] = field(default_factory=dict)
     gpu_steps: Mapping[int, Table] = field(default_factory=dict)
@@ -107,9 +105,8 @@ class Recording:
     events: tuple[Event, ...] = ()
     gaps: tuple[ProbeGap, ...] = ()
     sources: tuple[Source, ...] = ()
-    positions: Mapping[int, tuple[str, int, int]] = field(
-        default_factory=dict
-    )  # by rank: phase, step, since_ns, as last seen
+    # by rank: phase, step, since_ns, as last seen
+    positions: Mapping[int, tuple[str, int, int]] = field(default_factory=dict)
     # of a job on several hosts, merged: one for each of them; empty where one host is all there was
     nodes: tuple[Node, ...] = ()
 

@@ -37,9 +37,8 @@ _STACKS_END_WITHIN_S = 0.5
 _TRACE_READ_WITHIN_S = 4.0
 _LEAVING_S = 0.5  # helpers of the job (resource trackers) end a moment after it
 _NEWS_TAKES_NS = 1_000_000_000
-_NEWS_MAX = (
-    300  # a disk that does not answer shall not fill the memory that the job needs: beyond that, samples are dropped
-)
+# A disk that does not answer shall not fill the memory that the job needs: beyond that, samples are dropped.
+_NEWS_MAX = 300
 _EACH_CORE = "cpu:"
 _WAIT_WORTH_SHARE = 0.05  # of the step: a shorter wait for input is nothing to mend
 

@@ -43,13 +43,11 @@ class Follower:
     first_seen_ns: int
     steps: int = 0
     step_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))
-    outside_ns: deque[int] = field(
-        default_factory=lambda: deque(maxlen=_RECENT_STEPS)
-    )  # gap and clip of the same steps
+    # gap and clip of the same steps
+    outside_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))
     wait_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))  # for input, in the same steps
-    usual_ns: deque[int] = field(
-        default_factory=lambda: deque(maxlen=_RECENT_STEPS)
-    )  # without the first ones, and without evaluation and checkpoints
+    # without the first ones, and without evaluation and checkpoints
+    usual_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))
     held: dict[int, list[Row]] = field(default_factory=dict)
     held_rows: int = 0
 

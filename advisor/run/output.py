@@ -16,9 +16,8 @@ _BEHIND_BYTES = 8 << 20  # further behind, the beginning is skipped: it would sc
 # Control sequences: CSI … final byte, OSC … terminator, and the short ones. An unfinished one waits for the rest.
 _SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-Z\\^-~])")
 _UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|\][^\x07\x1b]{0,4096}\x1b?|[ -/]*)?$")
-_SPECIAL = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f]"
-)  # all control characters but tab and newline, those of eight bits too
+# all control characters but tab and newline, those of eight bits too
+_SPECIAL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _RESET = "\x1b[0m"
 _STYLES_MAX = 6
 

@@ -16,9 +16,8 @@ from pathlib import Path
 
 SHARED_MEMORY = Path("/dev/shm")
 PREFIX = "rn50-advisor-"
-ROOM_BYTES = (
-    64 << 20
-)  # 8 ranks and 256 workers take 12 MiB; the rest is the job's own (loader workers hand batches over in /dev/shm)
+# 8 ranks and 256 workers take 12 MiB; the rest is the job's own (loader workers hand batches over in /dev/shm)
+ROOM_BYTES = 64 << 20
 _LOCK = "owner.lock"
 # A folder whose maker has not locked it yet is left alone for this long.
 _GRACE_S = 60.0
@@ -140,9 +139,8 @@ def _uses(pid: int, folder: str) -> bool:
     except FileNotFoundError:
         return False
     except OSError:
-        return _is_ours(
-            pid, folder
-        )  # alive, and nobody may look: then it counts, unless somebody else took over the pid
+        # alive, and nobody may look: then it counts, unless somebody else took over the pid
+        return _is_ours(pid, folder)
 
 
 def _is_ours(pid: int, folder: str) -> bool:

@@ -53,9 +53,8 @@ def give_lock_back(folder: Path, lock: int) -> None:
 
 def create_database(file: Path, meta: Mapping[str, Any]) -> sqlite3.Connection:
     """An empty run with its meta, open for writing; nothing is left behind where that fails."""
-    os.close(
-        os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    )  # -wal and -shm take over its mode
+    # -wal and -shm take over its mode
+    os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     db = sqlite3.connect(file, isolation_level=None, check_same_thread=False, timeout=5)
     try:
         db.execute("PRAGMA synchronous = NORMAL")

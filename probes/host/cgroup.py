@@ -230,9 +230,8 @@ class CgroupProbe:
         self._root = root
         self._reader = CgroupReader(root)
         self._continued = Continued()
-        self._first_s: dict[
-            tuple[int, str | None], float
-        ] = {}  # what each quota above a process had held back when it was first seen
+        # what each quota above a process had held back when it was first seen
+        self._first_s: dict[tuple[int, str | None], float] = {}
         self._gaps = GapsOnce()
 
     def sample(self, now_ns: int, targets: Sequence[Target]) -> Reading:

@@ -19,10 +19,8 @@ from probes.host.procfs import read_text
 from probes.host.target import Target
 
 LOOKED_INTO = 2  # processes a tick: workers of one job do the same, and a look costs 0.4 ms
-ENOUGH_FILES, SLOW_PERIOD_NS = (
-    20,
-    5_000_000_000,
-)  # with so many seen, a look now and then tells whether anything changed
+# With so many seen, a look now and then tells whether anything changed.
+ENOUGH_FILES, SLOW_PERIOD_NS = 20, 5_000_000_000
 FILES_MAX = 2000  # different files; then the question is answered
 DISKS_MAX = 16
 MOUNTS_PERIOD_NS = 30_000_000_000

@@ -100,10 +100,8 @@ class DeathWatch:
             fd = os.pidfd_open(pid)
         except ProcessLookupError:
             self._gone.append(Death(pid, time.monotonic_ns(), None, None))
-        except (
-            OSError,
-            AttributeError,
-        ):  # before Linux 5.3, refused by a sandbox, no descriptor left, a Python built without it
+        except (OSError, AttributeError):
+            # before Linux 5.3, refused by a sandbox, no descriptor left, a Python built without it
             self._watch_by_polling(pid)
         else:
             self._pid_of[fd] = pid

@@ -185,6 +185,5 @@ class DiskProbe:
         if _NO_DISK.match(name) or whole_disk(name, self._root) != name:
             return False
         size = read_text(self._root / "sys/class/block" / name / "size")
-        return (
-            active if size is None else size != "0"
-        )  # a loop device without a file, an empty drive, an unused nbd: size 0
+        # a loop device without a file, an empty drive, an unused nbd: size 0
+        return active if size is None else size != "0"

@@ -203,9 +203,8 @@ class ProcessTree:
         )
         self._members[pid] = member
         if pid in self._adopted and member.parent_pid not in self._members:
-            self._dead_cpu_s -= self._with_children(
-                member
-            )  # a counter that leaps would tell of cores that were never busy at once
+            # a counter that leaps would tell of cores that were never busy at once
+            self._dead_cpu_s -= self._with_children(member)
         self._note(pid, stat)
         self._root_seen |= pid == self.root_pid
         return member

@@ -19,9 +19,8 @@ WORKER_SLOTS = 128
 FIXED = struct.Struct("<8sIIIiiiiiiiqq")
 # Header, live part: where the process is right now. sequence (records written so far), phase, step, phase entered at, self-cost ns, errors
 LIVE_OFFSET = 128
-LIVE = struct.Struct(
-    "<QqqqqqQ"
-)  # head, phase, step, since_ns, self_ns, errors, ended (0 running, 1 left by its own exit)
+# head, phase, step, since_ns, self_ns, errors, ended (0 running, 1 left by its own exit)
+LIVE = struct.Struct("<QqqqqqQ")
 
 # Beside it, of a rank: the collective that it began last from Python. Calls begun on its group (this one included), kind, group, ranks of
 # the group, and since when it is inside (0: it has left).

@@ -264,9 +264,8 @@ class Recorder:
             return
         if self.syncs.open:  # one step, not those of a whole tape
             return
-        if (
-            account.optimizers == 0 and account.last_loader < 0
-        ):  # neither of the marks at which a tape is found to be full
+        # neither of the marks at which a tape is found to be full
+        if account.optimizers == 0 and account.last_loader < 0:
             return
         if self.deep is not None and self.deep.on:  # its steps begin and end on time
             return
@@ -412,9 +411,8 @@ class Recorder:
         try:
             self.stamps.read(account.ring, step, step_ns, self.gpu is not None)
         except Exception:
-            self.stamps.any = (
-                False  # a wrapper without DDP's logger (its Python reducer): the phases go on without stamps
-            )
+            # a wrapper without DDP's logger (its Python reducer): the phases go on without stamps
+            self.stamps.any = False
             self.facts.values["unpatched"] = [*self.facts.values.get("unpatched", ()), "ddp: no stamps"]
 
     def backward_end(self, account: Account) -> None:

@@ -149,11 +149,13 @@ def test_a_workers_exception_reaches_the_job_with_its_traceback(tmp_path: Path) 
 
 
 def test_what_a_killed_rank_wrote_is_there(tmp_path: Path) -> None:
-    assert run("variants.py", "killed", folder=tmp_path).returncode == -signal.SIGKILL
+    killed = run("variants.py", "killed", folder=tmp_path)
+    assert killed.returncode == -signal.SIGKILL
     [reader] = rings(tmp_path)
     found = [step for _, step in steps(reader)]
     position = reader.position()
     assert not position.ended and position.phase == "gap" and position.step == 10
+    assert position.since_ns > int(killed.stdout), "the header tells of the last mark, also of one that is only noted"
     assert [step["step"] for step in found] == list(range(len(found)))
     longest_ns = max(step["t_end_ns"] - step["t_start_ns"] for step in found)
     assert position.since_ns - found[-1]["t_end_ns"] <= NOTED_NS + 2 * longest_ns, "only what was noted last is missing"

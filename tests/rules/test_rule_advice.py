@@ -598,9 +598,8 @@ def test_a_hang_of_ranks_that_nobody_saw_is_not_ruled_out() -> None:
 
 
 def test_of_a_host_that_is_half_idle_more_is_stolen_from_whoever_runs() -> None:
-    half_idle = jobs.cpu002(
-        0.1, cores=8.0, job_cores=3.1
-    )  # the job keeps 3.1 of 8 cores busy, somebody else half a one
+    # the job keeps 3.1 of 8 cores busy, somebody else half a one
+    half_idle = jobs.cpu002(0.1, cores=8.0, job_cores=3.1)
     known = replace(half_idle, values={**half_idle.values, ("cpu.host_cores", "job"): 8.0})
     assert best_step_s(found("CPU002", known)) == pytest.approx(1 - 0.8 / (0.8 + 3.6))
     assert best_step_s(found("CPU002", half_idle)) == pytest.approx(0.9)

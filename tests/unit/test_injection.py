@@ -131,9 +131,8 @@ def test_a_sitecustomize_that_ends_the_process_ends_it(ring: Path, tmp_path: Pat
     theirs = written(tmp_path / "theirs" / "sitecustomize.py", SAYS + "raise SystemExit(5)\n").parent
     alone, watched = (python(folder, "-c", "print('never')", PYTHONPATH=str(theirs)) for folder in (None, ring))
     assert (watched.returncode, watched.stdout) == (alone.returncode, alone.stdout)
-    assert (
-        watched.stderr.splitlines()[-2:] == alone.stderr.splitlines()[-2:]
-    )  # Python shows a traceback, with our frames
+    # Python shows a traceback, with our frames
+    assert watched.stderr.splitlines()[-2:] == alone.stderr.splitlines()[-2:]
 
 
 def test_the_users_own_is_the_module_that_is_loaded(ring: Path, tmp_path: Path) -> None:

@@ -52,9 +52,8 @@ def test_a_real_process_shows_where_it_stands(tmp_path: Path) -> None:
     frame = user_frame(main.frames)
     assert frame == Frame("stuck_here", str(script), 5)
     assert [f.function for f in main.frames] == ["stuck_here", "<module>"]
-    known = (
-        {child.pid} if sys.version_info >= (3, 11) else {child.pid, None}
-    )  # older Pythons do not keep it where py-spy looks
+    # older Pythons do not keep it where py-spy looks
+    known = {child.pid} if sys.version_info >= (3, 11) else {child.pid, None}
     assert main.thread_id in known
     (uploader,) = (stack for stack in found if stack.name == "uploader")
     assert not uploader.main

@@ -123,9 +123,8 @@ def test_a_signal_leaves_no_half_file_and_no_process(tmp_path: Path, signum: sig
     _, errors = child.communicate(timeout=60)
     assert child.returncode == code
     assert "Traceback" not in errors
-    _, alive = psutil.wait_procs(
-        processes_of_group(child.pid), timeout=10
-    )  # multiprocessing's own tracker is just ending
+    # multiprocessing's own tracker is just ending
+    _, alive = psutil.wait_procs(processes_of_group(child.pid), timeout=10)
     assert not alive
     written = list(tmp_path.rglob("*.jpg"))
     assert 0 < len(written) < 300

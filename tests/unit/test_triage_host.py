@@ -211,9 +211,8 @@ def test_a_machine_that_others_use_is_to_be_freed_and_not_handed_back(tmp_path: 
     watch = v1(tmp_path, -1)
     burnt = loaded(watch, stretch(user=20.0))["cpu.others_cores"]
     assert isinstance(burnt, Found) and burnt.remedy == "fix" and burnt.check.state == "bad"
-    assert (
-        check_of(loaded(watch, stretch(user=4.0))["cpu.others_cores"]).state == "ok"
-    )  # on the line: a tenth of four cores
+    # on the line: a tenth of four cores
+    assert check_of(loaded(watch, stretch(user=4.0))["cpu.others_cores"]).state == "ok"
     assert check_of(loaded(watch, stretch(user=4.1))["cpu.others_cores"]).state == "bad"
 
 

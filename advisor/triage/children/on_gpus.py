@@ -59,18 +59,23 @@ def settle(device: Any) -> None:
 
 def seconds_of(call: Callable[[], Any], device: Any, seconds: float) -> float:
     """Of one call, over as many as fill the time; the device is waited for at both ends alone."""
+    calls = max(1, min(10_000, round(seconds / _probed_s(call, device))))
+    began = time.perf_counter()
+    for _ in range(calls):
+        call()
+    settle(device)
+    return (time.perf_counter() - began) / calls
+
+
+def _probed_s(call: Callable[[], Any], device: Any) -> float:
+    """Of one call after a few, above zero: tells how many fill a time."""
     for _ in range(_PROBE_CALLS):
         call()
     settle(device)
     began = time.perf_counter()
     call()
     settle(device)
-    calls = max(1, min(10_000, round(seconds / max(time.perf_counter() - began, 1e-6))))
-    began = time.perf_counter()
-    for _ in range(calls):
-        call()
-    settle(device)
-    return (time.perf_counter() - began) / calls
+    return max(time.perf_counter() - began, 1e-6)
 
 
 def attempt(name: str, device: Any, measure: Callable[[], None]) -> None:
@@ -209,13 +214,7 @@ def reduce_on(rank: int, world: int, asked: Dict[str, Any]) -> None:
 
 def timed_together(call: Callable[[], Any], distributed: Any, device: Any, seconds: float) -> float:
     """Of one call; rank 0 says how many, or some would wait for ever for the others."""
-    for _ in range(_PROBE_CALLS):
-        call()
-    settle(device)
-    began = time.perf_counter()
-    call()
-    settle(device)
-    calls = torch.tensor([max(1.0, min(1000.0, seconds / max(time.perf_counter() - began, 1e-6)))], device=device)
+    calls = torch.tensor([max(1.0, min(1000.0, seconds / _probed_s(call, device)))], device=device)
     distributed.broadcast(calls, 0)
     many = int(calls.item())
     settle(device)

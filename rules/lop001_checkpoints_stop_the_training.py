@@ -9,7 +9,7 @@ Evidence: time in checkpoints per step; how often and where they are written.
 
 Fix: write less often; write to a fast local disk and copy from there; `torch.distributed.checkpoint.async_save`; no fsync per file.
 
-Estimate: writing half as often halves it; asynchronous saving leaves little more than the copy.
+Estimate: writing half as often halves it; asynchronous saving leaves little more than the copy, and caches that stay warm.
 
 False alarms: the one checkpoint at the end of a short run.
 """
@@ -64,7 +64,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             Fix("write checkpoints less often, to a fast local disk", "", where, "one line"),
             Fix("save in the background: torch.distributed.checkpoint.async_save", "", where, "small change"),
         ),
-        saving=model.saving(best, worst, "checkpoints half as often, or in the background"),
+        saving=model.saving(model.at_best(best), worst, "checkpoints half as often, or in the background"),
     )
 
 

@@ -9,7 +9,7 @@ Evidence: time between steps; share of the stack samples taken there that stood 
 
 Fix: log every N steps, buffer, or hand the record to a background thread.
 
-Estimate: every tenth step leaves a tenth of it.
+Estimate: every tenth step leaves a tenth of it; in the background nothing, and caches that stay warm.
 
 False alarms: evaluation and checkpoints are labelled and not counted here.
 """

@@ -9,7 +9,7 @@ Evidence: time between steps; the line of user code that stack samples found the
 
 Fix: that line: move it out of the loop, do it every N steps, or in the background.
 
-Estimate: the time between steps, less what any loop needs.
+Estimate: the time between steps, less what any loop needs; at best with caches that stay warm.
 
 False alarms: the metrics of a very short step; below 5 % nothing is said.
 """

@@ -10,8 +10,8 @@ part of the other; the phase that grew most; readings of the host before and aft
 
 Fix: what coincides with the change, or what the program begins to do at that step.
 
-Estimate: steps as short as before the change; at least half of that. While it lasts of what a step takes now, as the severity; a change
-that is over costs the run as a whole.
+Estimate: steps as short as before the change, at best with caches that stay warm; at least half of that. While it lasts of what a step
+takes now, as the severity; a change that is over costs the run as a whole.
 
 False alarms: evaluations, checkpoints and first batches of epochs are left out; warm caches make jobs faster, not slower. On a shared
 machine forward and backward of all ranks grow together now and then, by up to a third for half a minute, and nothing shows why: such a
@@ -115,9 +115,8 @@ def _saving(model: StepModel, change: SpeedChange) -> Saving:
     now_s, lost_s = model.step_s, change.lost_share * model.step_s
     if change.until_s is None:
         now_s, lost_s = change.after_s, change.after_s - change.before_s
-    return replace(model, step_s=now_s).saving(
-        now_s - lost_s, now_s - 0.5 * lost_s, "steps as short as before the change"
-    )
+    now = replace(model, step_s=now_s)
+    return now.saving(now.at_best(now_s - lost_s), now_s - 0.5 * lost_s, "steps as short as before the change")
 
 
 def _on_rank(change: SpeedChange) -> str:

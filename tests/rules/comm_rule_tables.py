@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from rule_cases import SCRIPT, job, rank
-from rule_table import Table
+from rule_table import Table, warm
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Where
@@ -139,7 +139,7 @@ COMM_TABLES: dict[str, Table] = {
             "plain batch norm": {"calls": 0.0, "spent": 0.0},
         },
         severities=(({"spent": 0.30}, "critical"), ({"spent": 0.15}, "high"), ({"spent": 0.05}, "medium")),
-        best=({"spent": 0.2}, 1 / 0.8),
+        best=({"spent": 0.2}, warm(1 / 0.8)),
     ),
     "COM007": Table(
         com007,

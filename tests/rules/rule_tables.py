@@ -228,7 +228,7 @@ TABLES: dict[str, Table] = {
         severities=(*waits("spent"), ({"spent": 0.04}, "low")),
         ranks=(0,),
         where=Where(SCRIPT, 88),
-        best=({"spent": 0.2, "other": 0.9}, 1 / 0.9),
+        best=({"spent": 0.2, "other": 0.9}, warm(1 / 0.9)),
     ),
     "LOP002": Table(
         jobs.lop002,
@@ -236,14 +236,14 @@ TABLES: dict[str, Table] = {
         false_alarms={"the loop computes there": {"output": 0.2}},
         severities=waits("spent"),
         where=Where(SCRIPT, 71),
-        best=({"spent": 0.2}, 1 / 0.8),
+        best=({"spent": 0.2}, warm(1 / 0.8)),
     ),
     "LOP003": Table(
         jobs.lop003,
         lines={"share": ({"spent": 0.10}, {"spent": 0.0999}), "evaluations": ({"times": 2}, {"times": 1})},
         false_alarms={"a short trial that evaluates once at its end": {"times": 1, "spent": 0.4}},
         severities=(({"spent": 0.30}, "critical"), ({"spent": 0.15}, "high"), ({"spent": 0.12}, "medium")),
-        best=({"spent": 0.3}, 1 / 0.73),
+        best=({"spent": 0.3}, warm(1 / 0.73)),
     ),
     "LOP004": Table(
         jobs.lop004,
@@ -251,7 +251,7 @@ TABLES: dict[str, Table] = {
         false_alarms={"metrics of a very short step": {"spent": 0.03}, "output, which is LOP002's": {"output": 0.9}},
         severities=waits("spent"),
         where=Where(SCRIPT, 93),
-        best=({"spent": 0.2}, 1 / 0.8),
+        best=({"spent": 0.2}, warm(1 / 0.8)),
         also_fires={"no stack samples could be had": {"output": None, "seen": False}},
     ),
     "LOP005": Table(
@@ -356,7 +356,7 @@ TABLES: dict[str, Table] = {
             ({"until": 300.0, "lost": 0.06}, "medium"),
         ),
         ranks=(1,),
-        best=({"lost": 0.01}, 1.4),
+        best=({"lost": 0.01}, warm(1.4)),
         step_s=1.4,
         also_fires={"all ranks slow down alike while a neighbour came": {"after": 1.2, "alike": True, "seen": (BUSY,)}},
     ),

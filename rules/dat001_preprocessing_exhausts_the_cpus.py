@@ -14,8 +14,8 @@ decode on the GPU (DALI); or store decoded data (FFCV); or get more cores per GP
 Estimate: the step without these waits is the ceiling; halving the CPU work of a sample halves what is left of them. Neither beats the
 job's remaining CPU work over the allowed cores.
 
-False alarms: a CPU quota looks like idle cores (CPU001 looks there); one worker at 100 % with idle cores beside it is DAT004; compute
-threads that crowd each other are CPU005, neighbours CPU003.
+False alarms: a CPU quota looks like idle cores (CPU001 looks there); workers at 100 % are DAT004 while cores idle beside them, or more of
+them would shorten the step even at worst on what neighbours leave; compute threads that crowd each other are CPU005, neighbours CPU003.
 """
 
 from __future__ import annotations
@@ -31,17 +31,16 @@ from rules.reading import (
     common,
     cpu_of_workers_s,
     delay_of_own_making,
-    idle_cores,
     input_evidence,
     lost_to_input,
     mean,
     model_of,
-    spare_cores,
     training_loader,
     where_of,
     without_delay,
 )
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
+from rules.staffing import STAFFED, cores_idle, workers_missing
 
 # A line is named where at least so many stacks say so, and this share of them: then the fix begins there.
 _LEAST_STACKS = 6
@@ -57,7 +56,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     crowd = common(crowding) if crowding else 0.0
     crowded = crowd >= t["crowding"] * step
     level = severity((wait + crowd if crowded else wait) / step)
-    exhausted = idle_cores(a) < spare_cores(a, cores=t["spare_cores"], share=t["spare_share"])
+    exhausted = not cores_idle(a, t) and not workers_missing(a, t)
     if (
         min(workers.values()) < 1
         or not (crowded or wait >= t["input_wait"] * step)
@@ -154,7 +153,6 @@ RULE = rule(
             "a tenth of the step, as for neighbours (CPU003); sound jobs without workers show 2 to 5 %, one showed 10 %",
         ),
         "workers_share": Threshold(0.20, "of the job's CPU time: less, and it is others than the workers who crowd"),
-        "spare_cores": Threshold(0.5, "half a core: less cannot carry another worker"),
-        "spare_share": Threshold(0.15, "a saturated host still shows up to 15 % idle, in short gaps between batches"),
+        **STAFFED,
     },
 )

@@ -1,6 +1,6 @@
 """Too few workers for the cores at hand.
 
-What it does: finds training that waits for input while every loader worker is busy and allowed cores idle.
+What it does: finds training that waits for input while every loader worker is busy and there are cores for more of them.
 
 Why it is slow: the workers make fewer samples per second than the step consumes, although there are cores for more of them.
 
@@ -12,6 +12,9 @@ most as many as the idle cores carry.
 Estimate: the same forecast at N. A loader with N workers is played through batch by batch, with the batch times of this run, handing over,
 and the cores shared with training.
 
+There are cores where some idle; or where the forecast shortens the step even at worst, with neighbours keeping the cores that they have and
+all of the job waiting in line for the rest. Else the CPUs are exhausted (DAT001).
+
 Workers that sleep through their batches (an object store answers) need less of a core than those that compute, and may outnumber the cores.
 
 False alarms: one slow mount blocks any number of workers (DAT002); a lock or the GIL inside the dataset.
@@ -19,14 +22,11 @@ False alarms: one slow mount blocks any number of workers (DAT002); a lock or th
 
 from __future__ import annotations
 
-import math
-
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix, Where
 from advisor.core.format import counted
 from rules.reading import (
     common,
-    core_share,
     forecast_of,
     idle_cores,
     input_evidence,
@@ -36,12 +36,12 @@ from rules.reading import (
     model_of,
     room_beside_cores,
     room_fix,
-    spare_cores,
     training_loader,
     where_of,
     workers_for,
 )
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
+from rules.staffing import STAFFED, room_on_idle_cores, workers_missing
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
@@ -49,18 +49,11 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     step, wait, busy = a.value("step.time_s"), common(waits), mean(a.by_rank("loader.busy_share"))
     idle = idle_cores(a)
     level = severity(wait / step)
-    if (
-        min(now.values()) < 1
-        or wait < t["input_wait"] * step
-        or busy < t["busy"]
-        or idle < core_share(a) * spare_cores(a, cores=t["spare_cores"], share=t["spare_share"])
-        or level is None
-    ):
+    if wait < t["input_wait"] * step or level is None or not workers_missing(a, t):
         return Clear(RULE.id)
     rank = max(waits, key=lambda r: waits[r])
     present = int(now.get(rank, mean(now)))
-    room = present + max(1, math.floor(idle / a.ranks_of_host / core_share(a)))
-    workers = max(present + 1, min(workers_for(a)[0], room))
+    workers = max(present + 1, min(workers_for(a)[0], room_on_idle_cores(a, present)))
     workers = max(present, min([workers, *(count for _, count in room_beside_cores(a))]))
     loader, model = training_loader(a, waits), model_of(a)
     then = max(workers, present + 1)  # with room made for it, where there is none
@@ -110,8 +103,6 @@ RULE = rule(
     explains=("COM002",),
     thresholds={
         "input_wait": Threshold(0.05, "severity 'medium' begins at 5 % of the step"),
-        "busy": Threshold(0.85, "a worker that waits for indices more than this is not the limit"),
-        "spare_cores": Threshold(0.5, "half a core: less cannot carry another worker that computes all the time"),
-        "spare_share": Threshold(0.15, "a saturated host still shows up to 15 % idle, in short gaps between batches"),
+        **STAFFED,
     },
 )

@@ -78,10 +78,7 @@ def busy_evidence(a: Analysis) -> Evidence:
 
 
 def spare_cores(a: Analysis, *, cores: float, share: float) -> float:
-    """What must idle for another worker to have a place: so many cores, on larger hosts this share of the allowed ones.
-
-    DAT001 and DAT004 divide the ground between them here: below it the CPUs are exhausted, from it on workers are missing.
-    """
+    """What must idle for another worker to have a place: so many cores, on larger hosts this share of the allowed ones."""
     return max(cores, share * a.value("cpu.allowed_cores"))
 
 

@@ -163,9 +163,11 @@ def dat001(
     wall: float = 4.0,
     crowd: float = 0.0,
     others: float = 0.0,
+    working: float = 0.0,
     **more: Any,
 ) -> Analysis:
-    shares = {"fetch.cpu_share": _each(cpu), "fetch.delay_share": _each(delay), "cpu.host_busy_cores": busy}
+    shares: dict[str, Any] = {"loader.busy_share": _each(working)} if working else {}
+    shares |= {"fetch.cpu_share": _each(cpu), "fetch.delay_share": _each(delay), "cpu.host_busy_cores": busy}
     shares |= {"cpu.allowed_cores": allowed, "cpu.other_cores": others, "step.run_delay_s": _each(crowd)}
     return _fed(wait, workers, wall, shares, job_cores=min(busy, 12.0), **more)
 

@@ -11,6 +11,8 @@ Fix: `persistent_workers=True`, with the DataLoader made once, before the loop o
 
 Estimate: of the time at the begin of an epoch the first batch stays, for the queue is empty then. At worst it takes as long as in new
 workers and each worker is waited for once more, at best as long as any other batch. The order of samples is made anew in either case.
+What the first steps of an epoch compute longer goes by half or altogether: forked workers make each page that is written to a copy. At
+best all steps are shorter besides, for who waits starts with cold caches.
 
 False alarms: a single epoch. A sampler that prepares its order in the training process is no work of the workers and left out. An
 IterableDataset begins anew in workers that live on, too: for it only their start and end are counted.
@@ -35,6 +37,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     if loader is None or loader.num_workers < 1 or loader.persistent_workers:
         return Clear(RULE.id)
     best, worst = (_after(a, loader, first_like_new=new) for new in (False, True))
+    best = model.at_best(best)
     worst += _UNSURE * (step - worst)
     lost = step - 0.5 * (best + worst)
     level = severity(lost / step)

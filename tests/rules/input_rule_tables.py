@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import input_rule_cases as jobs
 from rule_cases import SCRIPT, death
-from rule_table import Table
+from rule_table import Table, warm
 
 from advisor.core.findings import Where
 
@@ -62,7 +62,7 @@ INPUT_TABLES: dict[str, Table] = {
             ({"start": 0.15, "first": 0.3, "wall": 0.3}, "medium"),
         ),
         where=LINE,
-        best=({}, 1 / 0.82),
+        best=({}, warm(1 / 0.82)),
         also_fires={"new workers open their files again": {"first": 1.8}},
     ),
     "DAT007": Table(

@@ -43,6 +43,22 @@ def test_workers_that_start_slow_down_what_the_first_step_computes() -> None:
     )
 
 
+def test_steps_after_the_first_may_still_be_slower_for_what_starting_workers_left() -> None:
+    usual, slower = plan(1)[0], (40.0, 8.0, 4.0, 2.0)
+    own = [
+        {**row, "forward": usual["forward"] + slower[n % 12] if n % 12 < len(slower) else usual["forward"]}
+        for n, row in enumerate(epoch_starts(plan(48), 12, input_wait=410))
+    ]
+    found = analyse(recording({0: own}, facts={100: {"loaders": [TRAIN]}}))
+    assert found.value("epoch.start_compute_s", 0) == pytest.approx(0.054)
+
+
+def test_an_epoch_of_few_steps_is_measured_against_its_second_half() -> None:
+    own = epoch_starts(plan(40), 4, input_wait=410, forward=plan(1)[0]["forward"] + 40)
+    found = analyse(recording({0: own}, facts={100: {"loaders": [TRAIN]}}))
+    assert found.value("epoch.start_compute_s", 0) == pytest.approx(0.04)
+
+
 def test_a_single_epoch_has_begun_once_and_tells_nothing() -> None:
     analysis = began(every=1000)
     assert analysis.value("epoch.starts", 0) == 0.0

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.core.step_model import StepModel
+from advisor.core.step_model import WARMER, StepModel
 
 Array = NDArray[np.float64]
 
@@ -27,6 +27,7 @@ _ROUNDS = 3  # in which step times and the cores' load settle on each other
 _SHARED_MEMORY = (1.0, 0.7)  # of the kernel's part, at best and at worst
 _COLD_S = 0.0006  # of a batch, at best
 _COLD_SHARE = 0.5
+_TOUCHED = (1.0, 0.5)  # of `faults_s`: at worst half of it is the heap's own coming and going
 _PLAYED = 160  # batches: more would tell the same, and a live screen plays them every second
 _PLAYED_FROM = 0.3  # of them: before it, empty queues fill
 _HEADROOM = 1.15  # the loader should be a little faster than the step
@@ -195,6 +196,10 @@ class _Side:
             in_line = self._in_line(times, worker, trainer)
             worker, trainer = (0.5 * (now + line * work) for now, line in zip((worker, trainer), in_line, strict=True))
             times = self._times(worker, trainer, work)
+        if self.kind and self.feed.workers == 0:
+            # what made batches on the same core pushed the model's data out of its caches: computing took 0.97 times as long without
+            warm = 1.0 - WARMER * np.clip(1.0 - times / self.model.step.step_s, 0.0, 1.0)
+            times = self._times(worker, trainer * warm, work)
         return np.concatenate([[self._in_process()], times])
 
     def _times(self, worker: Array, trainer: Array, work: Array) -> Array:
@@ -229,9 +234,8 @@ class _Side:
         step, changes = self.model.step, {}
         for rank, phases in step.own.items():
             feed = self.feeds.get(rank, self.feed)
-            if self.kind:
-                relief = _relief(feed, phases)
-                changes.update({(rank, phase): seconds * relief[phase] for phase, seconds in phases.items()})
+            relief = _relief(feed, phases, kind=self.kind)
+            changes.update({(rank, phase): seconds * relief[phase] for phase, seconds in phases.items()})
             changes[rank, "input_wait"] = feed.begin_s + feed.batches * feed.in_place_s[0 if self.kind else 1]
         after_s = step.step_if(changes)
         return step.at_best(after_s) if self.kind and after_s < step.step_s else after_s
@@ -263,12 +267,13 @@ class _Side:
         return made, 1.0 + share * (trained - 1.0)
 
 
-def _relief(feed: Feed, phases: Mapping[str, float]) -> dict[str, float]:
-    """By phase, what is left of a rank's own time when it stands in no line and nothing comes in shared memory."""
+def _relief(feed: Feed, phases: Mapping[str, float], *, kind: bool) -> dict[str, float]:
+    """By phase, what is left of a rank's own time when nothing comes in shared memory and, if `kind`, it stands in no line."""
     busy = sum(phases.values()) - phases["input_wait"]
-    line = max(0.5, 1.0 - feed.delay_s / busy) if busy > 0 else 1.0
+    line = max(0.5, 1.0 - feed.delay_s / busy) if kind and busy > 0 else 1.0
     computing = phases.get("forward", 0.0) + phases.get("backward", 0.0)
-    touched = max(0.5, 1.0 - feed.faults_s / computing) if computing > 0 else 1.0
+    faults_s = _TOUCHED[0 if kind else 1] * feed.faults_s
+    touched = max(0.5, 1.0 - faults_s / computing) if computing > 0 else 1.0
     return {phase: line * (touched if phase in ("forward", "backward") else 1.0) for phase in phases}
 
 

@@ -13,6 +13,7 @@ from advisor.analysis.analyse import analyse
 from advisor.core.recording import Recording
 from advisor.core.worker_model import CROWDING, Feed
 from advisor.diagnose import diagnose
+from probes.rank.layout import FLAG_CLOCKED
 
 TRAIN = {"id": 0, "training": True, "file": "/job/train.py", "line": 42, "num_workers": 2, "batch_size": 8}
 MADE = {"wall": 80, "cpu": 60, "delay": 10, "wait": 20, "system": 5}
@@ -191,3 +192,19 @@ def test_only_neighbours_on_cores_that_the_job_could_have_are_in_the_forecasts_w
     }
     model = analyse(fed(rows(), samples=samples)).workers
     assert model is not None and model.other_cores == pytest.approx(others)
+
+
+@pytest.mark.parametrize(
+    ("kernel_ms", "comes_with_workers_ms"),
+    [
+        pytest.param(3, 3, id="all of it, as long as making takes as much"),
+        pytest.param(40, 5.2, id="no more than in the making, and what handing over takes"),
+    ],
+)
+def test_of_the_kernels_time_in_a_step_what_workers_bring_is_theirs(
+    kernel_ms: float, comes_with_workers_ms: float
+) -> None:
+    own = plan(compute_system=kernel_ms, flags=FLAG_CLOCKED)
+    assert feed(fed(rows(), own=own)).faults_s == pytest.approx(comes_with_workers_ms / 1000)
+    twice = [{**row, "micro_batches": 2} for row in plan(compute_system=40, flags=FLAG_CLOCKED)]
+    assert feed(fed(rows(), own=twice)).faults_s == pytest.approx(0.0104), "of each batch"

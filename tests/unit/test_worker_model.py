@@ -42,7 +42,8 @@ def test_equal_batches_come_as_fast_as_workers_take_turns(workers: int, step_s: 
 def test_without_workers_making_and_training_take_turns() -> None:
     assert played().step_s(0) == pytest.approx((0.26 - 0.0006, 0.26)), "at best with warm caches"
     shared = played(replace(FEED, kernel_s=0.1, faults_s=0.02))
-    assert shared.step_s(0)[1] == pytest.approx(0.26 - 0.07), "most of the kernel's part was for shared memory"
+    worst = 0.26 - 0.07 - 0.01
+    assert shared.step_s(0)[1] == pytest.approx(worst), "most of the kernel's part was for shared memory"
     best = 0.16 - 0.1 - 0.0006 + 0.1 - 0.02
     assert shared.step_s(0)[0] == pytest.approx(best * (1 - 0.15 * (1 - best / 0.16)))
 
@@ -64,7 +65,15 @@ def test_a_slow_batch_is_waited_for_even_where_the_mean_rate_suffices() -> None:
 def test_handing_over_takes_the_training_threads_time() -> None:
     given = replace(FEED, workers=0, hand_over_s=(0.001, 0.02))
     step = StepModel(0.26, {0: {**OWN, "input_wait": 0.16}})
-    assert played(given, step).step_s(2) == pytest.approx((0.101, 0.12))
+    best, worst = played(given, step).step_s(2)
+    assert worst == pytest.approx(0.12)
+    warm = 1 - 0.15 * (1 - 0.101 / 0.26)
+    assert best == pytest.approx(0.1 * warm + 0.001), "nothing else goes through the training thread's caches"
+
+
+def test_caches_that_no_batch_is_made_in_make_no_worker_faster() -> None:
+    step = StepModel(0.26, {0: {**OWN, "input_wait": 0.16}})
+    assert played(replace(FEED, workers=0), step).step_s(1) == pytest.approx((0.16, 0.16)), "one makes 6 a second"
 
 
 def test_what_only_workers_bring_counts_where_there_were_none() -> None:

@@ -13,7 +13,8 @@ Fix: a higher memory limit where the host has the memory; fewer bytes (images st
 on local NVMe.
 
 Estimate: the time for which loaders are blocked shrinks with what is read again. With cache share x, an epoch of D samples takes
-Dx/C + D(1-x)/S, C and S being samples/s from memory and from storage; between half of the rest held and all of it.
+Dx/C + D(1-x)/S, C and S being samples/s from memory and from storage; between half of the rest held and all of it. Where the first epoch
+was told apart, that is said of later epochs: at worst the run is over after as many of them as were seen, and the first one weighs in.
 
 False alarms: the first epoch, which has to read everything. Reads through O_DIRECT or FUSE may never enter the cache.
 """
@@ -24,7 +25,7 @@ from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix, NotMeasured
 from rules.reading import common, input_evidence, model_of, training_loader, where_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
-from rules.storing import NEEDS, STARVED, only_memory_is_short, saving_of_reads, starved, step_with_reads
+from rules.storing import NEEDS, STARVED, only_memory_is_short, starved, step_with_reads
 
 _ROOM_TO_SPARE = 1.15  # processes grow, and the kernel drops pages before a limit is reached
 _LATER = ("storage.reread_share", "storage.later_epochs", "storage.epoch_mb", "storage.later_read_share")
@@ -72,11 +73,20 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 "larger change",
             ),
         ),
-        saving=saving_of_reads(
-            a, first, 0.5 * (1.0 + first), "half of what is read again held in memory, or all of it"
-        ),
+        saving=model.saving(*_after(a, first), "half of what is read again held in memory, or all of it"),
         explains=("DAT002", "DSK001", "DSK002") if only_memory_is_short(a) else (),
     )
+
+
+def _after(a: Analysis, first: float) -> tuple[float, float]:
+    """(best, worst) step time with all that is read again held in memory, or half of it, or for no longer than this run."""
+    best, half = (step_with_reads(a, keep) for keep in (first, 0.5 * (1.0 + first)))
+    cold_steps, cold_s = a.get("epoch.cold_steps"), a.get("epoch.cold_step_s")
+    if not cold_steps or not cold_s:
+        return best, half
+    step, later = model_of(a).step_s, a.value("storage.later_epochs")
+    whole_run = (cold_s + later * step) / (cold_s + later * best)
+    return best, max(half, step / whole_run)
 
 
 def _room(a: Analysis, epoch_mb: float) -> tuple[Evidence, ...]:

@@ -1,19 +1,22 @@
-"""When the right verdict was there for the first time: the finished recording, judged as it was at earlier moments."""
+"""When the right verdict was there for the first time: the finished recording, judged as it was at earlier moments; and the job's speed."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.core.recording import Recording
+from advisor.core.recording import Recording, Table
+from advisor.core.stats import weighted_quantile
 from advisor.diagnose import diagnose
 from advisor.store.replay import cut
 from probes.rank.layout import FLAG_TAIL
-from samples.faults.scenario import Truth
+from samples.faults.scenario import Truth, Untouched
 from samples.faults.score import judge
 
 EVERY_S = 1.0
+_FEW = 5  # steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +72,27 @@ def samples_per_s(recording: Recording, onset_step: int = 0) -> float | None:
     """
     total = 0.0
     for rows in recording.steps.values():
-        steps = rows[(rows["flags"] & FLAG_TAIL) == 0]
-        late = steps[int(np.ceil(0.2 * len(steps))) :]
-        late = late[late["step"] >= onset_step]
-        if len(late) < 5:
+        late = _late(rows, onset_step)
+        if len(late) < _FEW:
             return None
         work = late["samples"].sum() or late["count"].sum()
         total += float(work) / float(late["t_end_ns"][-1] - late["t_start_ns"][0]) * 1e9
     return total or None
+
+
+def pace_s(recording: Recording, phases: Sequence[Untouched], onset_step: int = 0) -> float | None:
+    """What these phases take in the usual step of those that `samples_per_s` counts, as a mean over the ranks."""
+    found = []
+    for rows in recording.steps.values():
+        late = _late(rows, onset_step)
+        if len(late) < _FEW:
+            return None
+        spent = sum((late[f"{phase}_ns"] for phase in phases), np.zeros(len(late), np.int64))
+        found.append(weighted_quantile(spent / late["count"], late["count"].astype(np.float64), 0.5) / 1e9)
+    return float(np.mean(found)) or None if found else None
+
+
+def _late(rows: Table, onset_step: int) -> Table:
+    steps = rows[(rows["flags"] & FLAG_TAIL) == 0]
+    late = steps[int(np.ceil(0.2 * len(steps))) :]
+    return late[late["step"] >= onset_step]

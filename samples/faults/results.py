@@ -116,7 +116,8 @@ def cells(r: Result, *, flips: bool = False) -> tuple[str, ...]:
     right = " ".join(["yes" if r.right else "NO", *(f"({mark})" for mark in marks if mark)])
     first = "" if r.first_s is None else f"{r.first_s:.0f} s, {r.first_steps} steps"
     predicted = "–".join(f"{end:.2f}" for end in r.predicted) + "×" if r.predicted else ""
-    notes = ("missed" if r.held is False else "", "(shared)" if r.shared else "")
+    by_the_clock = f"({r.timed:.2f}× by the clock)" if r.timed is not None and r.timed != r.measured else ""
+    notes = ("missed" if r.held is False else "", by_the_clock, "(shared)" if r.shared else "")
     measured = " ".join([f"{r.measured:.2f}×", *filter(None, notes)]) if r.measured else ""
     return r.scenario, r.strength, r.truth, said, right, ", ".join(r.false_alarms), first, predicted, measured, _run(r)
 
@@ -153,7 +154,8 @@ def headline(s: Summary) -> list[str]:
     if s.predictions:
         lines.append(
             f"{s.inside} of {s.predictions} measured speed-ups inside the predicted interval, give or take {NOISE:.0%} "
-            f"({s.strictly_inside} strictly); the median interval is {s.median_width or 0:.0%} wide."
+            f"({s.strictly_inside} strictly; {s.inside_by_the_clock} by the clock alone); "
+            f"the median interval is {s.median_width or 0:.0%} wide."
         )
     if s.repeated:
         flips = f": {', '.join(s.flipped)}" if s.flipped else ""
@@ -174,6 +176,8 @@ def markdown(results: Sequence[Result]) -> str:
         "Measured: samples/s with the advised fix over samples/s without; both jobs run with a heap that malloc leaves alone "
         "(`MALLOC_TRIM_THRESHOLD_`, `MALLOC_MMAP_THRESHOLD_`), for its chance moves a step by more than many a fault. "
         "Of a fault that comes late both count from its step on, otherwise after the first fifth. "
+        "Where a fix leaves forward or backward as they are, the two runs are compared at the same pace of the machine: times what these "
+        "phases took with the fix over what they took without; what the clock alone says stands beside it. "
         "Shared: the run with the fix is that of another scenario, as listed below. Flips: another repetition says something else.",
         _grid(HEADINGS, [cells(r, flips=r.scenario in s.flipped) for r in results]),
         *_shared_runs(results),

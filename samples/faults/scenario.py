@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 
 Strength = Literal["clear", "just above", "just below", "none"]
 Ending = Literal["finishes", "fails", "hangs"]
+Untouched = Literal["forward", "backward"]
 
 
 class CannotBeMade(Exception):
@@ -69,10 +70,14 @@ class Truth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """The advised change applied: another job, other circumstances, or both (None: as before)."""
+    """The advised change applied: another job, other circumstances, or both (None: as before).
+
+    `untouched`: phases in which the job does the same with it and without: they tell how fast the machine was in either run.
+    """
 
     job: Job | None = None
     fixtures: tuple[Fixture, ...] | None = None
+    untouched: tuple[Untouched, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from recordings import plan, recording
 
-from samples.faults.first_verdict import first_right_verdict, onset_ns, samples_per_s, steps_until
+from samples.faults.first_verdict import first_right_verdict, onset_ns, pace_s, samples_per_s, steps_until
 from samples.faults.scenario import Truth
 
 SLOW_RANK = Truth(roots=("CMP007",), ranks=(1,))
@@ -60,3 +60,14 @@ def test_speed_under_a_late_fault_is_that_of_the_steps_from_it_on() -> None:
 
 def test_too_few_steps_have_no_speed() -> None:
     assert samples_per_s(recording({0: plan(5)})) is None
+
+
+def test_pace_is_that_of_the_usual_step_and_of_the_phases_asked_for() -> None:
+    stalled = plan(60, forward=20, backward=40)
+    stalled[30] = {**stalled[30], "forward": 500}
+    made = recording({0: stalled, 1: plan(60, forward=30, backward=60)}, ddp=False)
+    assert pace_s(made, ("forward",)) == pytest.approx(0.025)
+    assert pace_s(made, ("forward", "backward")) == pytest.approx(0.075)
+    late = recording({0: [*plan(60, forward=20), *plan(60, forward=30)]})
+    assert pace_s(late, ("forward",), 60) == pytest.approx(0.03)
+    assert pace_s(late, ("forward",), 118) is None and pace_s(recording({}), ("forward",)) is None

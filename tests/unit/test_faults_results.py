@@ -106,6 +106,8 @@ def test_another_file_is_refused(tmp_path: Path, content: str) -> None:
         (GOOD, ["in-process", "DAT003 rank 0, 1", "yes", "5 s, 12 steps", "1.30–1.60×", "1.50×"]),
         (WRONG, ["NO"]),
         (replace(GOOD, measured=2.5), ["2.50× missed"]),
+        (replace(GOOD, timed=1.9), ["1.50× (1.90× by the clock)"]),
+        (replace(GOOD, timed=1.5), ["1.50×"]),
         (replace(GOOD, disturbed=True), ["yes (disturbed)"]),
         (replace(GOOD, right_place=False), ["yes (wrong place)"]),
         (replace(GOOD, broken="it fell over"), ["yes (broken)"]),

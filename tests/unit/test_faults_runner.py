@@ -9,14 +9,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from recordings import recording
+from recordings import plan, recording
 
 from samples.faults import runner
 from samples.faults.fixtures import Burners, CpuQuota
 from samples.faults.neighbours import Neighbours
 from samples.faults.observe import Observation, command
-from samples.faults.runner import SHARED_WITHIN_S, Bench, Interrupted, cured, disturbed, held, signals_as_exceptions
-from samples.faults.scenario import CannotBeMade, Conditions, Fixture, Job, Scenario, Truth
+from samples.faults.runner import (
+    SHARED_WITHIN_S,
+    Bench,
+    Interrupted,
+    cured,
+    disturbed,
+    held,
+    signals_as_exceptions,
+    slower_by,
+)
+from samples.faults.scenario import CannotBeMade, Conditions, Fixture, Job, Scenario, Truth, Untouched
 
 
 def observation(*said: str, cores: float = 0.0, stolen: float = 0.0) -> Observation:
@@ -152,3 +161,10 @@ def test_a_run_with_the_fix_is_shared_by_those_that_would_run_the_same_at_once(
     clock[0] += after_s
     second, owner = cured(scenario("b"), *again, bench, repetition=repetition)
     assert owner == ("a" if shared else "b") and (second is first) is shared
+
+
+@pytest.mark.parametrize(("untouched", "by"), [((), 1.0), (("forward",), 0.9), (("backward",), 1.1)])
+def test_runs_are_compared_by_what_the_fix_leaves_as_it_is(untouched: tuple[Untouched, ...], by: float) -> None:
+    both = [recording({0: plan(60, forward=f, backward=b)}) for f, b in ((30, 60), (27, 66))]
+    assert slower_by(both, untouched, 0) == pytest.approx(by)
+    assert slower_by([both[0], recording({})], untouched, 0) == 1.0, "a run without steps tells nothing"

@@ -204,3 +204,13 @@ def test_speed_ups_inside_the_interval_are_counted_strictly_and_with_noise() -> 
     summary = summarise(results)
     assert (summary.predictions, summary.strictly_inside, summary.inside) == (3, 1, 2)
     assert summary.median_width == pytest.approx(0.4 / 3.0)
+
+
+def test_what_the_clock_alone_says_of_a_prediction_is_counted_beside_it() -> None:
+    results = [
+        result("a", "LOP004", "LOP004", predicted=(1.1, 1.2), measured=1.15, timed=1.3),
+        result("b", "LOP004", "LOP004", predicted=(1.1, 1.2), measured=1.15),
+    ]
+    assert [r.held_by_the_clock for r in results] == [False, True]
+    summary = summarise(results)
+    assert (summary.inside, summary.inside_by_the_clock) == (2, 1)

@@ -31,7 +31,8 @@ def fault(
         job=job,
         truth=Truth(never=(rule,)) if strength == "just below" else roots,
         strength=strength,
-        remedy=Remedy(job=fixed) if fixed else None,
+        # the faults lie before the backward pass, which holds waiting where there are several ranks
+        remedy=Remedy(job=fixed, untouched=() if job.ranks else ("backward",)) if fixed else None,
         onset_step=onset_step,
         fast=fast,
         note=note,

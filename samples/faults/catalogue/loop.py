@@ -30,7 +30,8 @@ def fault(
         if strength == "just below"
         else Truth(roots=(rule,), line=line, says=says, also=also),
         strength=strength,
-        remedy=Remedy(job=fixed) if fixed else None,
+        # the backward pass of several ranks holds waiting for each other
+        remedy=Remedy(job=fixed, untouched=("forward",) if job.ranks else ("forward", "backward")) if fixed else None,
         fast=fast,
         note=note,
     )

@@ -11,18 +11,21 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
+EPSILON = 1e-5
+
 
 class SyncBatchNormFunction(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-        count = x.numel() // x.size(1) * dist.get_world_size()
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, ranks: int) -> Tensor:
+        count = x.numel() // x.size(1) * ranks
         sums = torch.stack([x.sum((0, 2, 3)), (x * x).sum((0, 2, 3))])
-        dist.all_reduce(sums)
+        if ranks > 1:
+            dist.all_reduce(sums)
         mean = sums[0] / count
-        scale = torch.rsqrt(sums[1] / count - mean * mean + eps)
+        scale = torch.rsqrt(sums[1] / count - mean * mean + EPSILON)
         normal = (x - spread(mean)) * spread(scale)
         ctx.save_for_backward(normal, weight, scale)
-        ctx.count = count
+        ctx.count, ctx.ranks = count, ranks
         return normal * spread(weight) + spread(bias)
 
     @staticmethod
@@ -30,7 +33,8 @@ class SyncBatchNormFunction(torch.autograd.Function):
         normal, weight, scale = ctx.saved_tensors
         sums = torch.stack([grad.sum((0, 2, 3)), (grad * normal).sum((0, 2, 3))])
         own = sums.clone()
-        dist.all_reduce(sums)
+        if ctx.ranks > 1:
+            dist.all_reduce(sums)
         shared = grad - spread(sums[0] / ctx.count) - normal * spread(sums[1] / ctx.count)
         return shared * spread(weight * scale), own[1], own[0], None
 
@@ -43,11 +47,18 @@ class SyncBatchNorm(nn.BatchNorm2d):
     """Torch's takes tensors on GPUs only. Running statistics are left out: nothing here evaluates."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return SyncBatchNormFunction.apply(x, self.weight, self.bias, self.eps)
+        return SyncBatchNormFunction.apply(x, self.weight, self.bias, dist.get_world_size())
+
+
+class OwnBatchNorm(nn.BatchNorm2d):
+    """The same arithmetic without the exchange: torch's own layer, in C++, would be faster by more than that."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return SyncBatchNormFunction.apply(x, self.weight, self.bias, 1)
 
 
 def network(layers: int, width: int, plain: bool) -> nn.Module:
-    norm = nn.BatchNorm2d if plain else SyncBatchNorm
+    norm = OwnBatchNorm if plain else SyncBatchNorm
     inner: list[nn.Module] = [nn.Conv2d(3, width, 3, padding=1)]
     for _ in range(layers):
         inner += [norm(width), nn.ReLU(), nn.Conv2d(width, width, 3, padding=1)]

@@ -12,6 +12,7 @@ worker counts: the fewest workers that come near the best the cores of this rank
 
 Estimate: the same forecast at N. A loader with N workers is played through batch by batch, with the batch times of this run, handing over,
 and the cores shared with training (on a machine without idle cores workers cannot help, and the estimate says so).
+At best the step computes faster besides: no batch goes through the caches of its core any more.
 
 False alarms: tiny in-memory data, where workers cost more than they save (DAT007): nothing is said where a batch is made in less time than
 a worker takes to hand one over, nor below 5 % of the step.

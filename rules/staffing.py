@@ -6,15 +6,17 @@ import math
 from collections.abc import Mapping
 
 from advisor.core.analysis import Analysis
-from rules.reading import core_share, forecast_of, idle_cores, mean, spare_cores
+from rules.reading import core_share, idle_cores, mean, spare_cores
 from rules.rule import Threshold, Thresholds
 
 STAFFED: Mapping[str, Threshold] = {
     "busy": Threshold(0.85, "a worker that waits for indices more than this is not the limit"),
-    "spare_cores": Threshold(0.5, "half a core: less cannot carry another worker that computes all the time"),
+    "spare_cores": Threshold(
+        0.5, "half a core carries another worker that computes all the time; of less the forecast tells"
+    ),
     "spare_share": Threshold(0.15, "a saturated host still shows up to 15 % idle, in short gaps between batches"),
     "gain": Threshold(
-        1.15, "times as fast at worst: on full cores 1.00 to 1.09 were foreseen, with one worker too few 1.22 and more"
+        1.10, "times as fast at worst: on full cores 0.95 to 1.05 were foreseen, with one worker too few 1.18 and more"
     ),
 }
 
@@ -27,17 +29,19 @@ def cores_idle(a: Analysis, t: Thresholds) -> bool:
 def workers_missing(a: Analysis, t: Thresholds) -> bool:
     """Whether those there are have no rest, and more of them would find cores.
 
-    They do where enough idles; or where less of it carries a job that is so much faster, and the forecast sees it become so even at worst:
-    neighbours keep the cores they have, and all of the job stands in line for the rest, in each other's caches.
+    They do where enough idles. On few cores they do also where less idles, if it is more than the gaps of a full host and the forecast
+    makes the step so much shorter even at worst: neighbours keep the cores they have, and all of the job stands in line for the rest.
     """
     present, busy = a.by_rank("loader.workers"), a.by_rank("loader.busy_share")
     if not busy or mean(busy) < t["busy"] or min(present.values()) < 1:
         return False
-    if idle_cores(a) >= core_share(a) * _line(a, t):
+    idle = idle_cores(a) / core_share(a)
+    if idle >= _line(a, t):
         return True
-    job, idle = a.value("cpu.job_cores"), idle_cores(a)
-    _, worst_s = forecast_of(a).step_s(room_on_idle_cores(a, int(max(present.values()))))
-    return job + idle >= t["gain"] * job and a.value("step.time_s") >= t["gain"] * worst_s
+    if a.forecast is None or idle < t["spare_share"] * a.value("cpu.allowed_cores"):
+        return False
+    _, worst_s = a.forecast.step_s(room_on_idle_cores(a, int(max(present.values()))))
+    return a.value("step.time_s") >= t["gain"] * worst_s
 
 
 def room_on_idle_cores(a: Analysis, present: int) -> int:

@@ -637,6 +637,12 @@ def test_a_quota_that_is_used_up_leaves_no_core_for_more_workers() -> None:
     assert rows["cpu.job_cores"].value == 15.9 and "of 16 allowed" in rows["cpu.job_cores"].note
 
 
+def test_dat001_goes_by_idle_cores_where_no_forecast_is() -> None:
+    squeezed = jobs.dat001(allowed=2.0, workers=1, wall=0.95, busy=1.6, working=0.95)
+    assert run_rule(RULES["DAT001"], squeezed, Config()) == Clear("DAT001"), "another worker helps"
+    assert isinstance(run_rule(RULES["DAT001"], replace(squeezed, forecast=None), Config()), Finding)
+
+
 def test_stolen_cores_are_no_room_for_workers() -> None:
     analysis = jobs.dat004(idle=4.0, allowed=8.0)
     about = {"cpu.host_cores": 8.0, "cpu.steal_share": 0.45}

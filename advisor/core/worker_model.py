@@ -242,11 +242,12 @@ class _Side:
 
     def _crowded(self, times: Array, work: Array) -> Array:
         """What work costs with the cores as busy as they would be, over what it cost with them as busy as they were."""
-        if self.cores <= 1 or not self.model.step.job_cpu_s:
+        cores = self.model.step.allowed_cores or 0.0  # neighbours' too: they are busy, and so the caches
+        if cores <= 1 or not self.model.step.job_cpu_s:
             return np.ones(times.size)
         busy = work * self._job_cpu_s() / times + self.model.other_cores
-        slope = self.crowding / (self.cores - 1)
-        then, now = (1 + slope * (np.clip(x, 1.0, self.cores) - 1) for x in (busy, self.model.busy_cores))
+        slope = self.crowding / (cores - 1)
+        then, now = (1 + slope * (np.clip(x, 1.0, cores) - 1) for x in (busy, self.model.busy_cores))
         return np.asarray(then / now)
 
     def _in_line(self, times: Array, worker: Array, trainer: Array) -> tuple[Array, Array]:

@@ -109,6 +109,13 @@ def test_cores_that_others_use_are_missing_should_it_come_to_the_worst() -> None
     assert disturbed.worst_s[3] > quiet.worst_s[3] and disturbed.best_s[3] == pytest.approx(quiet.best_s[3])
 
 
+def test_neighbours_are_in_the_caches_too() -> None:
+    step = StepModel(0.16, {0: OWN}, job_cpu_s=0.16, allowed_cores=2.0)
+    beside = {"other_cores": 0.5, "busy_cores": 1.5}
+    free, crowded = (played(step=step, crowding=(0.0, cost), **beside) for cost in (0.0, 0.43))
+    assert crowded.worst_s[2] > 1.05 * free.worst_s[2]
+
+
 def test_reads_from_a_shared_device_may_be_as_fast_as_they_can_be() -> None:
     reading = replace(FEED, computing_s=(0.01,), waiting_s=(0.15,), reading_s=0.15)
     assert played(reading).step_s(3) == pytest.approx((0.1, 0.15))

@@ -9,7 +9,8 @@ Evidence: time between steps; the line of user code that stack samples found the
 
 Fix: that line: move it out of the loop, do it every N steps, or in the background.
 
-Estimate: the time between steps, less what any loop needs; at best with caches that stay warm.
+Estimate: the time between steps, less what any loop needs; at best with caches that stay warm, and ranks that wait for cores by turns
+where one of them kept the others waiting.
 
 False alarms: the metrics of a very short step; below 5 % nothing is said.
 """

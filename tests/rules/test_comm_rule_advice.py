@@ -122,15 +122,15 @@ def test_on_gpus_batch_norm_is_noted_without_a_number() -> None:
     assert finding.severity == "low" and finding.saving is None and finding.seconds_per_step == 0.0
 
 
-def test_without_synchronised_batch_norm_computing_waits_no_more_for_the_cores_of_its_threads() -> None:
+@pytest.mark.parametrize(("waits", "after_s"), [((0.0, 0.0), 0.5), ((0.05, 0.2), 0.45), ((0.2, 0.3), 0.425)])
+def test_without_synchronised_batch_norm_computing_waits_less_for_cores(
+    waits: tuple[float, float], after_s: float
+) -> None:
     given = com006(spent=0.5)
-    waiting = replace(
-        given, values={**given.values, ("step.run_delay_s", "rank:0"): 0.1, ("step.run_delay_s", "rank:1"): 0.2}
-    )
-    assert given.model is not None
-    for made, after_s in ((given, 0.5), (waiting, 0.4)):
-        saving = found("COM006", made).saving
-        assert saving is not None and saving.speedup == pytest.approx((1 / 0.75, 1 / given.model.at_best(after_s)))
+    delays = {("step.run_delay_s", f"rank:{number}"): delay for number, delay in enumerate(waits)}
+    saving = found("COM006", replace(given, values={**given.values, **delays})).saving
+    assert given.model is not None and saving is not None
+    assert saving.speedup == pytest.approx((1.5, 1 / given.model.at_best(after_s)))
 
 
 def test_the_edit_for_buckets_points_to_the_line_that_wraps() -> None:

@@ -681,3 +681,19 @@ def test_time_between_steps_is_that_of_the_ranks_that_spend_it(
     assert model is not None and saving is not None
     after_s = model.step_if({(number, "gap"): 0.0 for number in model.own})
     assert saving.speedup[1] == pytest.approx(model.step_s / model.at_best(after_s))
+
+
+@pytest.mark.parametrize(("others", "hosts", "computes_s"), [(0.0, 1, 0.6), (0.0, 2, 0.7), (0.2, 1, 0.7)])
+def test_ranks_wait_for_cores_by_turns_once_none_works_while_the_others_wait(
+    others: float, hosts: int, computes_s: float
+) -> None:
+    own = {0: rank(0.7, gap=0.2), 1: rank(0.7 + others, gap=others)}
+    values = {"gap.io_share": 0.1, "step.run_delay_s": {0: 0.0, 1: 0.2}}
+    given = jobs.job(own, values=values)
+    assert given.model is not None
+    model = replace(given.model, hosts=hosts)
+    saving = found("LOP004", replace(given, model=model)).saving
+    assert saving is not None
+    # rank 0 computes 0.5 s and rank 1 0.7 s, of which it waits 0.2 s for a core; a wire of nothing, and no less jitter than work
+    after_s = model.step_if({(n, "gap"): 0.0 for n in own}) * computes_s / 0.7
+    assert saving.speedup[1] == pytest.approx(model.step_s / model.at_best(after_s))

@@ -197,7 +197,8 @@ class _Side:
             worker, trainer = (0.5 * (now + line * work) for now, line in zip((worker, trainer), in_line, strict=True))
             times = self._times(worker, trainer, work)
         if self.kind and self.feed.workers == 0:
-            # what made batches on the same core pushed the model's data out of its caches: computing took 0.97 times as long without
+            # making batches on the same core pushes the model's data out of its caches: where it took a sixth of the step, computing took
+            # 0.90 to 1.06 times as long without, 0.97 on average
             warm = 1.0 - WARMER * np.clip(1.0 - times / self.model.step.step_s, 0.0, 1.0)
             times = self._times(worker, trainer * warm, work)
         return np.concatenate([[self._in_process()], times])

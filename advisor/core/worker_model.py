@@ -47,6 +47,9 @@ class Feed:
     ]  # from a batch's arrival until the next one is asked for, without standing in line for a core
     batches: float = 1.0  # of a step
     begin_s: float = 0.0  # begins of epochs, per step: no number of workers changes them
+    first_s: float = (
+        0.0  # per step: first batches of epochs, made where each was; with workers nothing lies ready for them
+    )
     delay_s: float = 0.0  # per step: the training thread stood in line for a core, on its way from batch to batch
     reading_s: float = 0.0  # mean of a batch, part of `waiting_s`: reads from what all workers share
     full_s: float = 0.0  # reads of a batch from what gives no more, by all workers together; 0: it may give more
@@ -219,7 +222,7 @@ class _Side:
             busy = sum(phases.values()) - phases["input_wait"]
             relief = max(0.5, 1.0 - feed.delay_s / busy) if busy > 0 else 1.0
             lighter = self.feed.batches * self.feed.alone_s - feed.batches * feed.alone_s
-            wait = feed.begin_s + np.maximum(0.0, waits - lighter / self.counts)
+            wait = feed.begin_s + feed.first_s + np.maximum(0.0, waits - lighter / self.counts)
             slowest = np.maximum(slowest, busy * relief * trainer + wait)
         now = step.slowest_s
         scale = np.minimum(1.0, slowest / now) if now > 0 else 1.0

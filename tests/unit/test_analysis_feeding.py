@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from recordings import batches, plan, recording, series, steady_counter, step
+from recordings import batches, epoch_starts, plan, recording, series, steady_counter, step
 
 from advisor.analysis.analyse import analyse
 from advisor.core.recording import Recording
@@ -73,6 +73,14 @@ def test_in_the_training_process_batches_are_those_of_the_steps_that_were_timed(
     assert found.workers == 0
     assert np.mean(found.computing_s) == pytest.approx(0.03) and np.mean(found.waiting_s) == pytest.approx(0.015)
     assert found.hand_over_s[0] < found.hand_over_s[1], "nobody has seen a batch handed over"
+
+
+def test_first_batches_of_epochs_are_counted_where_no_worker_makes_them_yet() -> None:
+    timed = {"fetches": 1, "fetch": 50, "fetch_cpu": 30, "fetch_delay": 5}
+    own = epoch_starts(plan(43, input_wait=60, **timed), 10)
+    found = feed(recording({0: own}, facts={100: {"loaders": [{**TRAIN, "num_workers": 0}]}}))
+    assert found.first_s == pytest.approx(4 * 0.045 / 40, rel=0.05), "45 ms at four begins"
+    assert feed(fed(rows(), own=epoch_starts(plan(43), 10))).first_s == 0.0, "there it is measured"
 
 
 def test_larger_batches_are_expected_to_take_longer_to_hand_over() -> None:

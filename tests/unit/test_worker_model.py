@@ -141,6 +141,13 @@ def test_begins_of_epochs_and_standing_in_line_are_not_the_workers_doing() -> No
     assert played(replace(FEED, delay_s=0.02), late).best_s[2] == pytest.approx(0.1), "of 120 ms, 20 in line"
 
 
+def test_first_batches_of_epochs_are_waited_for_once_workers_make_them() -> None:
+    step = StepModel(0.26, {0: {**OWN, "input_wait": 0.16}})
+    every, none = (played(replace(FEED, workers=0, first_s=first_s), step) for first_s in (0.01, 0.0))
+    assert every.worst_s[2] == pytest.approx(0.11) == pytest.approx(none.worst_s[2] + 0.01)
+    assert every.step_s(0) == none.step_s(0), "in the training process each batch is waited for"
+
+
 def test_the_rank_that_is_fed_slowest_sets_the_pace() -> None:
     step = StepModel(0.16, {0: {**OWN, "input_wait": 0.0}, 1: OWN})
     feeds = {0: replace(FEED, computing_s=(0.05,)), 1: FEED}

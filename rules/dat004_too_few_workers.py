@@ -17,7 +17,7 @@ all of the job waiting in line for the rest. Else the CPUs are exhausted (DAT001
 
 Workers that sleep through their batches (an object store answers) need less of a core than those that compute, and may outnumber the cores.
 
-False alarms: one slow mount blocks any number of workers (DAT002); a lock or the GIL inside the dataset.
+False alarms: one slow mount blocks any number of workers (DAT002); so does a lock of all of them, for which nothing is said here (DAT013).
 """
 
 from __future__ import annotations

@@ -45,7 +45,19 @@ _HOST_CAUSES = (
     "CMP007",
 )
 _CAUSES = {
-    "input_wait": ("DAT001", "DAT002", "DAT003", "DAT004", "DAT005", "DAT008", "DAT009", "DAT010", "DSK001", "DSK002"),
+    "input_wait": (
+        "DAT001",
+        "DAT002",
+        "DAT003",
+        "DAT004",
+        "DAT005",
+        "DAT008",
+        "DAT009",
+        "DAT010",
+        "DAT013",
+        "DSK001",
+        "DSK002",
+    ),
     "comm_exposed": ("COM001", "COM002", "COM009", "DAT008"),
     "gap": ("LOP002", "LOP004"),
 }

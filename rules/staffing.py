@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 
 from advisor.core.analysis import Analysis
+from advisor.core.worker_model import LOCK_TAKEN
 from rules.reading import core_share, idle_cores, mean, spare_cores
 from rules.rule import Threshold, Thresholds
 
@@ -32,6 +33,8 @@ def workers_missing(a: Analysis, t: Thresholds) -> bool:
     They do where enough idles. On few cores they do also where less idles, if it is more than the gaps of a full host and the forecast
     makes the step so much shorter even at worst: neighbours keep the cores they have, and all of the job stands in line for the rest.
     """
+    if (a.get("loader.lock_share") or 0.0) >= LOCK_TAKEN:
+        return False  # they wait for one another (DAT013)
     present, busy = a.by_rank("loader.workers"), a.by_rank("loader.busy_share")
     if not busy or mean(busy) < t["busy"] or min(present.values()) < 1:
         return False

@@ -25,6 +25,7 @@ from advisor.analysis.host import (
 from advisor.analysis.hosts import node_strips, shown_strip, with_places
 from advisor.analysis.labels import labelled
 from advisor.analysis.loading import loader_facts, ranks_by_pid
+from advisor.analysis.locking import shared_lock
 from advisor.analysis.measures import Around, Measured, Values, measure, throughput
 from advisor.analysis.memory import memory_trends, memory_values
 from advisor.analysis.moments import deaths, hot_lines
@@ -105,6 +106,7 @@ def analyse(recording: Recording) -> Analysis:
         feed=fed_by,
         habits=ways,
         sample=found.cost,
+        lock=shared_lock(recording, steady),
         hot_lines=lines,
         save_sites=_save_sites(recording),
         deaths=dead,

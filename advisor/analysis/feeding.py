@@ -15,7 +15,7 @@ from advisor.core.analysis import JOB, LoaderFacts, training_loader
 from advisor.core.cores import Cores
 from advisor.core.recording import Recording, Table
 from advisor.core.step_model import StepModel
-from advisor.core.worker_model import CROWDING, Feed, WorkerModel
+from advisor.core.worker_model import CROWDING, LOCK_TAKEN, Feed, WorkerModel
 
 Array = NDArray[np.float64]
 
@@ -109,6 +109,7 @@ def _feed(known: _Known, steps: RankSteps, made: Loading) -> Feed:
         delay_s=delay_s,
         reading_s=made.blocked_s if reads else 0.0,
         full_s=_full_s(known, made) if reads else 0.0,
+        locked_s=_locked_s(known, made),
         kernel_s=made.system_s or 0.0,
         faults_s=_faults_s(known, rank, made, batches),
         hand_over_s=_hand_over(loader) if handed is None else (0.8 * handed, 1.2 * handed),
@@ -122,6 +123,12 @@ def _full_s(known: _Known, made: Loading) -> float:
     """A batch's share of what the storage gives, where it gives no more: all ranks read from it."""
     ceiling, _ = storage_ceiling(known.of, made)
     return len(known.model.own) * made.samples / ceiling if ceiling else 0.0
+
+
+def _locked_s(known: _Known, made: Loading) -> float:
+    """What a batch takes while the workers take turns at a lock: they make no more than now, however many they are."""
+    taken = (known.of("loader.lock_share") or 0.0) >= LOCK_TAKEN
+    return made.wall_s / made.workers if taken and made.workers else 0.0
 
 
 def _first_s(known: _Known, steps: RankSteps, made: Loading) -> float:

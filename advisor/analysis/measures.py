@@ -24,6 +24,7 @@ from advisor.analysis.host import (
     quota_values,
 )
 from advisor.analysis.loading import Loading, loading_of
+from advisor.analysis.locking import lock_values
 from advisor.analysis.memory_shortage import shortage_values
 from advisor.analysis.pacing import pace_values
 from advisor.analysis.references import reference_values
@@ -83,6 +84,7 @@ def measure(around: Around, values: Values, missing: dict[str, str]) -> Measured
     values.update(delivery_values(recording, everything, steady, loaders, missing))
     _drop_unclocked(recording, values, missing)
     cost = sample_cost(recording, steady, loaders, values, missing)
+    values.update(lock_values(recording, steady, missing))
     _comm_values(recording, steady, accounts, values, missing)
     values.update(thread_values(window) | shortage_values(window))
     values.update(collecting_values(recording, steady, accounts) | copy_values(recording, steady, missing))

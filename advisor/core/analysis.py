@@ -28,7 +28,7 @@ from advisor.core.report import (
     TimelinePoint,
 )
 from advisor.core.roofline import ROOFLINE_VALUES
-from advisor.core.sample_cost import SAMPLE_VALUES, SampleCost
+from advisor.core.sample_cost import SAMPLE_VALUES, SampleCost, SharedLock
 from advisor.core.step_model import StepModel
 from advisor.core.storage import STORAGE_VALUES, DataMount
 from advisor.core.worker_model import Forecast, WorkerModel
@@ -95,6 +95,11 @@ VALUES: dict[str, tuple[str, str]] = {
     "net.gbit_per_s": ("Gbit/s", "nominal speed of the fastest network card"),
     "loader.workers": ("workers", "worker processes of the training loader"),
     "loader.busy_share": ("", "share of the time the workers were making batches"),
+    "loader.lock_share": (
+        "",
+        "of the looks at processes that made samples, those that found one waiting for a lock or server of all",
+    ),
+    "loader.lock_error": ("", "standard error of that share"),
     "loader.foreseen": ("workers", "the most workers per rank with which the step can be foretold"),
     "fetch.wall_s": ("s", "making one batch, in one worker or in the training process"),
     "fetch.cpu_share": ("", "CPU time over the time of making a batch"),
@@ -354,6 +359,7 @@ class Analysis:
     feed: Feed | None = None  # None: torch's loaders feed every rank
     habits: Habits = field(default_factory=Habits)
     sample: SampleCost | None = None  # None: no sample was looked into while it was made
+    lock: SharedLock | None = None  # None: no worker was found waiting for one
     hot_lines: tuple[HotLine, ...] = ()
     save_sites: tuple[Mapping[str, Any], ...] = ()
     deaths: tuple[Death, ...] = ()

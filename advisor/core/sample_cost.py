@@ -63,6 +63,14 @@ class SampleLine:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedLock:
+    """What workers wait for one after the other: a `lock`, or a `server` process; at a line of the user's, where it is known."""
+
+    kind: str
+    line: SampleLine | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SampleCost:
     """Of the training samples. None: not measured."""
 

@@ -32,6 +32,9 @@ _PLAYED = 160  # batches: more would tell the same, and a live screen plays them
 _PLAYED_FROM = 0.3  # of them: before it, empty queues fill
 _HEADROOM = 1.15  # the loader should be a little faster than the step
 _MOST = 64  # workers per rank: beyond it nobody has measured how they share a machine
+# Of the looks at workers: so many find one waiting for a lock only if the others leave it no rest. (Where four workers hold one for a fifth
+# of their time each, a tenth would.)
+LOCK_TAKEN = 0.3
 _KNEE = 0.97  # of the best rate: two runs of one job differ by more than the rest
 
 
@@ -47,12 +50,11 @@ class Feed:
     ]  # from a batch's arrival until the next one is asked for, without standing in line for a core
     batches: float = 1.0  # of a step
     begin_s: float = 0.0  # begins of epochs, per step: no number of workers changes them
-    first_s: float = (
-        0.0  # per step: first batches of epochs, made where each was; with workers nothing lies ready for them
-    )
+    first_s: float = 0.0  # per step: first batches of epochs, made where each was; with workers nothing lies ready for them
     delay_s: float = 0.0  # per step: the training thread stood in line for a core, on its way from batch to batch
     reading_s: float = 0.0  # mean of a batch, part of `waiting_s`: reads from what all workers share
     full_s: float = 0.0  # reads of a batch from what gives no more, by all workers together; 0: it may give more
+    locked_s: float = 0.0  # of a batch for which all workers take turns, at a lock that has no rest; 0: none is known
     kernel_s: float = 0.0  # mean of a batch, part of `computing_s`: in workers mostly taking shared memory
     faults_s: float = 0.0  # per step: forward and backward inside the kernel, mostly touching what came in it
     hand_over_s: tuple[float, float] = (0.0, 0.0)  # from a worker's batch to the loop having it, at best and at worst
@@ -129,7 +131,7 @@ class Forecast:
 
 def forecast(model: WorkerModel) -> Forecast | None:
     """Steps with any number of workers that is worth a look; None where no rank's batches were seen."""
-    feeds = {rank: feed for rank, feed in model.feeds.items() if feed.computing_s and rank in model.step.own}
+    feeds = _seen(model)
     if not feeds:
         return None
     most = _worth_a_look(model, feeds)
@@ -142,13 +144,8 @@ def forecast(model: WorkerModel) -> Forecast | None:
 
 
 def step_with_cheaper_batches(model: WorkerModel, remaining: float) -> tuple[float, float] | None:
-    """(best, worst) step time, with the workers there are, if a batch took `remaining` of its computing; None where none was seen.
-
-    Both jobs are played through, today's and the other: what the forecast gets wrong of today's cancels out.
-    """
-    feeds = {rank: feed for rank, feed in model.feeds.items() if feed.computing_s and rank in model.step.own}
-    if not feeds:
-        return None
+    """(best, worst) step time, with the workers there are, if a batch took `remaining` of its computing; None where none was seen."""
+    feeds = _seen(model)
     lighter = {
         rank: replace(feed, computing_s=tuple(s * remaining for s in feed.computing_s)) for rank, feed in feeds.items()
     }
@@ -156,10 +153,36 @@ def step_with_cheaper_batches(model: WorkerModel, remaining: float) -> tuple[flo
     saved_s /= model.step.hosts
     left_s = max(0.0, (model.step.job_cpu_s or 0.0) - saved_s)
     step = replace(model.step, job_cpu_s=None if model.step.job_cpu_s is None else left_s)
+    return _played_against(model, replace(model, step=step), lighter)
+
+
+def step_without_lock(model: WorkerModel, waiting: float) -> tuple[float, float] | None:
+    """(best, worst) step time, with the workers there are, if none waited for the lock of all; None where no batch was seen.
+
+    `waiting`: of the time of making a batch, what they wait for it.
+    """
+    free = {}
+    for rank, feed in _seen(model).items():
+        mean_s = float(np.mean(feed.waiting_s))
+        left = max(0.0, 1.0 - waiting * feed.alone_s / mean_s) if mean_s > 0 else 1.0
+        free[rank] = replace(feed, waiting_s=tuple(s * left for s in feed.waiting_s), locked_s=0.0)
+    return _played_against(model, model, free)
+
+
+def _seen(model: WorkerModel) -> dict[int, Feed]:
+    return {rank: feed for rank, feed in model.feeds.items() if feed.computing_s and rank in model.step.own}
+
+
+def _played_against(model: WorkerModel, changed: WorkerModel, feeds: Mapping[int, Feed]) -> tuple[float, float] | None:
+    """(best, worst) step time of the changed job. Today's is played too: what the forecast gets wrong of it cancels out."""
+    if not feeds:
+        return None
     times = []
     for kind in (True, False):
-        now = _Side(model, feeds, max(1, model.measured), kind=kind).step_times()[model.measured]
-        then = _Side(replace(model, step=step), lighter, max(1, model.measured), kind=kind).step_times()[model.measured]
+        now, then = (
+            _Side(job, fed, max(1, model.measured), kind=kind).step_times()[model.measured]
+            for job, fed in ((model, _seen(model)), (changed, feeds))
+        )
         times.append(model.step.step_s * min(1.0, float(then / now)))
     return min(times), max(times)
 
@@ -211,6 +234,7 @@ class _Side:
         waits = feed.batches * _waits(feed, self.counts, worker, trainer, self)
         # reads that are as quick as they can be are shared by any number of workers
         full_s = feed.full_s or (0.0 if self.kind else feed.reading_s / max(feed.workers, 1))
+        full_s = max(full_s, feed.locked_s)
         waits = np.maximum(waits, feed.batches * (full_s - float(np.mean(feed.rest_s)) * trainer))
         return self._step_s(waits, trainer, work)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import linecache
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,11 +12,16 @@ from typing import Any
 from advisor.core.metrics import ProbeGap
 from advisor.core.recording import Event
 from advisor.run.stackbudget import StackBudget
-from probes.host.stacks import ThreadStack, user_frame
+from probes.host.stacks import Frame, ThreadStack, user_frame
 
 _FETCHER = "/torch/utils/data/_utils/fetch.py"
 _COLLATES = ("collate_fn", "default_collate")
 _REFUSALS_MAX = 3
+# Who stands here waits for another process: for a lock that it holds, or for the one process that serves all. A lock of threads is
+# none of these: each worker has its own.
+_LOCKS = re.compile(r"/multiprocessing/synchronize\.py$|/(filelock|portalocker|fasteners)/")
+_SERVER = re.compile(r"/multiprocessing/managers\.py$")
+_LOCKING = re.compile(r"\b(acquire|flock|lockf)\(")  # calls into C, which leave no frame of their own
 
 Dump = Callable[[int], tuple[tuple[ThreadStack, ...] | ProbeGap, float]]
 
@@ -59,14 +66,25 @@ class MakingLooks:
 
 
 def line_in_making(stacks: Sequence[ThreadStack], thread: int | None) -> dict[str, Any] | None:
-    """The innermost line of the user's below the fetcher; None where no sample is being made."""
+    """The innermost line of the user's below the fetcher, and what it waits for that workers share; None where no sample is made."""
     stack = next((s for s in stacks if (s.thread_id == thread if thread is not None else s.main)), None)
     if stack is None:
         return None
     depth = next((n for n, frame in enumerate(stack.frames) if _FETCHER in frame.file), None)
     if depth is None or any(frame.function in _COLLATES for frame in stack.frames[:depth]):
         return None
-    user = user_frame(stack.frames[:depth])
-    if user is None:
-        return {"user": None}  # the data set is a library's, and so are its transforms
-    return {"user": {"function": user.function, "file": user.file, "line": user.line}}
+    frames = stack.frames[:depth]
+    user = user_frame(frames)
+    found = {"function": user.function, "file": user.file, "line": user.line} if user else None
+    # without a line of the user's the data set is a library's, and so are its transforms
+    return {"user": found, "awaits": _awaited(frames, user)}
+
+
+def _awaited(frames: Sequence[Frame], user: Frame | None) -> str | None:
+    """`lock` or `server`, where it stands in line for one that other processes use too; None where it is at work."""
+    inside = frames[: frames.index(user)] if user else frames
+    for word, files in (("server", _SERVER), ("lock", _LOCKS)):
+        if any(files.search(frame.file) for frame in inside):
+            return word
+    called = user is not None and not inside and _LOCKING.search(linecache.getline(user.file, user.line))
+    return "lock" if called else None

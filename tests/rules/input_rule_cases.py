@@ -8,7 +8,9 @@ from typing import Any
 from rule_cases import META, SCRIPT, dat001, job, loader, rank
 
 from advisor.core.analysis import JOB, Analysis, Death
-from advisor.core.sample_cost import SampleCost, SamplePart
+from advisor.core.sample_cost import SampleCost, SampleLine, SamplePart, SharedLock
+
+LOCK = SharedLock("lock", SampleLine("Frames.__getitem__", SCRIPT, 61, 9, 12))
 
 
 def _each(value: float) -> dict[int, float]:
@@ -119,6 +121,23 @@ def dat012(
     size = None if batch_mb is None else round(1e6 * batch_mb)
     loaders = (loader(0, workers, batch_bytes=size), loader(1, workers, batch_bytes=size))
     return job({0: rank(), 1: rank()}, **{"values": values, "loaders": loaders, "deaths": deaths, "meta": META, **more})
+
+
+def dat013(
+    wait: float = 0.4, share: float = 0.75, error: float = 0.05, *, workers: int = 2, wall: float = 2.0, **more: Any
+) -> Analysis:
+    """Four workers on two ranks, each of which sleeps through nine tenths of a batch; so many looks found one before the lock."""
+    values: dict[str, Any] = {
+        "loader.lock_share": share,
+        "loader.lock_error": error,
+        "fetch.cpu_share": _each(0.1),
+        "fetch.wall_s": _each(wall),
+        "loader.workers": _each(workers),
+        "loader.busy_share": _each(1.0),
+    }
+    own = {n: rank(input_wait=wait) for n in (0, 1)}
+    given = {"values": values, "loaders": (loader(0, workers), loader(1, workers)), "lock": LOCK}
+    return job(own, **{**given, **more})
 
 
 def sample(share: float = 0.6, *, name: str = "Blur", file: str = SCRIPT, kind: str = "transform") -> SampleCost:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import input_rule_cases as jobs
 from rule_cases import SCRIPT, death
-from rule_table import Table, warm
+from rule_table import Table, waits, warm
 
 from advisor.core.findings import Where
+from advisor.core.sample_cost import SharedLock
 
 LINE = Where(SCRIPT, 42)
 BUS = "RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error. Workers are out of shared memory."
@@ -115,6 +116,22 @@ INPUT_TABLES: dict[str, Table] = {
             "in the training process": {"workers": 0, "wall": 0.4},
             "with cores to spare": {"busy": 4.5, "workers": 2, "wall": 1.9},
         },
+    ),
+    "DAT013": Table(
+        jobs.dat013,
+        lines={
+            "input_wait": ({"wait": 0.05}, {"wait": 0.0499}),
+            "waiting": ({"share": 0.3}, {"share": 0.2999}),
+        },
+        false_alarms={
+            "nobody waits for batches": {"wait": 0.0},
+            "a lock that is held for a moment": {"share": 0.05},
+            "the training process waits for a lock of its own": {"workers": 0},
+        },
+        severities=waits("wait"),
+        where=Where(SCRIPT, 61),
+        best=({"wall": 2.0}, 1 / 0.6),
+        also_fires={"a server that all workers ask, behind a library's data set": {"lock": SharedLock("server")}},
     ),
     "DAT012": Table(
         jobs.dat012,

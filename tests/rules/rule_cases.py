@@ -208,6 +208,7 @@ def dat004(
     **more: Any,
 ) -> Analysis:
     values = {"loader.busy_share": _each(busy), "cpu.host_busy_cores": allowed - idle, "cpu.allowed_cores": allowed}
+    values |= more.pop("values_too", {})
     return _fed(wait, workers, wall, values, job_cores=min(4.0, allowed - idle), **more)
 
 

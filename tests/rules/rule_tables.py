@@ -111,6 +111,7 @@ TABLES: dict[str, Table] = {
             "workers that wait for indices": {"busy": 0.5},
             "part of a core idle, and one worker more among many hardly helps": {**EIGHT, "allowed": 2.0, "idle": 0.49},
             "no core left for another worker": {"idle": 0.2},
+            "workers that take turns at a lock": {"values_too": {"loader.lock_share": 0.3}},
             "the gaps of a full host, however much a core would help": {"allowed": 2.0, "idle": 0.29},
             "loading in the training process": {"workers": 0},
         },

@@ -1,4 +1,4 @@
-"""What DAT011 and DAT001 advise about a sample's making: the transform by name, its equivalent, the user's own line."""
+"""What DAT011, DAT001 and DAT013 advise about a sample's making: the transform, its equivalent, the user's own line, a lock."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 import input_rule_cases as jobs
 import pytest
-from rule_cases import SCRIPT, dat001
+from rule_cases import SCRIPT, dat001, without
 
 from advisor.core.analysis import Analysis
 from advisor.core.config import Config
-from advisor.core.findings import Finding, Where
-from advisor.core.sample_cost import SampleLine
+from advisor.core.findings import Finding, NotMeasured, Where
+from advisor.core.sample_cost import SampleLine, SharedLock
 from advisor.engine import run_rule
 from rules.registry import all_rules
 
@@ -68,3 +68,16 @@ def test_which_of_equally_fed_ranks_comes_last_is_chance(slower: float, chance: 
     made = jobs.dat011()
     walls = {("fetch.wall_s", "rank:1"): slower * made.value("fetch.wall_s", 0)}
     assert ("DAT008" in found("DAT011", replace(made, values={**made.values, **walls})).explains) is chance
+
+
+def test_workers_that_take_turns_are_told_where_they_stand_and_what_shares_without_a_lock() -> None:
+    finding = found("DAT013", jobs.dat013())
+    assert finding.title.startswith("2 loader workers take turns at a lock")
+    assert "9 of 12 looks at Frames.__getitem__ (train.py:61)" in finding.evidence[0].note
+    server = found("DAT013", jobs.dat013(lock=SharedLock("server")))
+    assert server.fixes[0].where == Where(SCRIPT, 42) and "memmap" in server.fixes[0].change
+
+
+def test_where_nobody_looked_at_the_workers_a_lock_is_not_measured() -> None:
+    unseen = run_rule(RULES["DAT013"], without(jobs.dat013(), "loader.lock_share"), Config())
+    assert unseen == NotMeasured("DAT013", ("loader.lock_share",))

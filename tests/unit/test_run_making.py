@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -45,7 +46,47 @@ def test_the_innermost_line_of_the_users_below_the_fetcher_is_told(
 ) -> None:
     told = line_in_making([thread(*frames)], None)
     user = {"function": found.function, "file": found.file, "line": found.line} if found else None
-    assert told == {"user": user}
+    assert told == {"user": user, "awaits": None}
+
+
+SEMAPHORE = Frame("__enter__", "/usr/lib/python3.11/multiprocessing/synchronize.py", 95)
+RECEIVE, CALL = (
+    Frame("recv", "/usr/lib/python3.11/multiprocessing/connection.py", 250),
+    Frame("_callmethod", "/usr/lib/python3.11/multiprocessing/managers.py", 822),
+)
+FILE_LOCK = Frame("acquire", f"{PACKAGES}/filelock/_api.py", 330)
+
+
+@pytest.mark.parametrize(
+    ("frames", "awaits"),
+    [
+        ((SEMAPHORE, GETITEM, FETCH), "lock"),
+        ((FILE_LOCK, FETCH), "lock"),
+        ((RECEIVE, CALL, BLUR, GETITEM, FETCH), "server"),
+        ((RECEIVE, GETITEM, FETCH), None),  # a pipe of their own
+        ((GETITEM, FETCH, SEMAPHORE), None),  # outside of the fetcher
+    ],
+)
+def test_who_waits_for_what_all_workers_share_is_told(frames: tuple[Frame, ...], awaits: str | None) -> None:
+    told = line_in_making([thread(*frames)], None)
+    assert told is not None and told["awaits"] == awaits
+
+
+@pytest.mark.parametrize(
+    ("line", "awaits"),
+    [
+        ("self.lock.acquire()", "lock"),
+        ("fcntl.flock(self.file, fcntl.LOCK_EX)", "lock"),
+        ("with self.lock:  # of threads", None),
+        ("self.acquired += 1", None),
+    ],
+)
+def test_locks_that_leave_no_frame_are_known_by_the_users_line(tmp_path: Path, line: str, awaits: str | None) -> None:
+    file = tmp_path / "data.py"
+    file.write_text(f"{line}\n")
+    own = Frame("__getitem__", str(file), 1)
+    assert (line_in_making([thread(own, FETCH)], None) or {})["awaits"] == awaits
+    assert (line_in_making([thread(ROLL, own, FETCH)], None) or {})["awaits"] is None, "it is inside the library"
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,27 @@ WORKERS = (
         line=LOADER,
         fixed=job("--transform=6", "--steps=90", "--workers=2", "--persistent"),
     ),
+    fault(
+        "workers-take-turns",
+        "DAT013",
+        job("--asleep=4", "--lock", "--steps=120", "--workers=4", "--persistent"),
+        line="with self.lock:",
+        fixed=job("--asleep=4", "--steps=120", "--workers=4", "--persistent"),
+    ),
+    fault(
+        "workers-take-turns-a-little",
+        "DAT013",
+        job("--asleep=2.8", "--lock", "--steps=140", "--workers=3", "--persistent"),
+        strength="just above",
+        line="with self.lock:",
+        fixed=job("--asleep=2.8", "--steps=140", "--workers=3", "--persistent"),
+    ),
+    fault(
+        "workers-take-short-turns",
+        "DAT013",
+        job("--asleep=1", "--lock", "--steps=140", "--workers=3", "--persistent"),
+        strength="just below",
+    ),
     fault("cpus-exhausted", "DAT001", job("--transform=6", "--steps=55", "--workers=2", "--persistent", ranks=2)),
     fault(
         "sixteen-workers-on-few-cores",

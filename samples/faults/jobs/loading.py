@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import multiprocessing
 import os
 import queue
 import threading
@@ -32,6 +34,8 @@ class Pictures(Dataset):
         self.transform_ms, self.large_ms, self.large_every = options.transform, options.large, options.large_every
         self.files = sorted(Path(options.files).iterdir()) if options.files else []
         self.length = len(self.files) or options.pictures
+        self.asleep_s = options.asleep / 1e3
+        self.lock = multiprocessing.Lock() if options.lock else contextlib.nullcontext()
         self.picture = np.random.default_rng(0).random((3, 32, 32), dtype=np.float32)
 
     def __len__(self) -> int:
@@ -41,6 +45,9 @@ class Pictures(Dataset):
         picture = self.picture
         if self.files:
             picture = picture * (self.files[index].read_bytes()[-1] / 255)
+        if self.asleep_s:
+            with self.lock:  # of a connection that all workers have in common
+                time.sleep(self.asleep_s)
         if self.transform_ms:
             picture = blur(picture, self.transform_ms)
         if self.large_ms and index % self.large_every == 0:
@@ -89,6 +96,8 @@ def parse() -> argparse.Namespace:
     add("--transform", type=float, default=0.0, metavar="MS", help="CPU time of a picture's preprocessing")
     add("--large", type=float, default=0.0, metavar="MS", help="CPU time on top for every --large-every'th picture")
     add("--large-every", type=int, default=64)
+    add("--asleep", type=float, default=0.0, metavar="MS", help="waiting for each picture, as for a server's answer")
+    add("--lock", action="store_true", help="one worker at a time")
     return parser.parse_args()
 
 

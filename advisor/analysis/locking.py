@@ -1,0 +1,54 @@
+"""Workers that wait for one another: at a lock of all of them, or for the one process that serves them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+
+from advisor.analysis.steady import RankSteps
+from advisor.core.analysis import JOB
+from advisor.core.recording import Event, Recording
+from advisor.core.sample_cost import SampleLine, SharedLock
+
+_LEAST = 6  # looks: of fewer, two that chanced upon a short wait are a third
+
+
+def lock_values(
+    recording: Recording, steady: Mapping[int, RankSteps], missing: dict[str, str]
+) -> dict[tuple[str, str], float]:
+    """The share of the looks that found a process waiting, and its standard error."""
+    looks, waiting = _looks(recording, steady)
+    if len(looks) < _LEAST:
+        missing["loader.lock_share"] = f"{len(looks)} stacks of sample makers were looked at"
+        return {}
+    share = len(waiting) / len(looks)
+    # by one more of each kind than was seen, or a few alike would be certain
+    told = (len(waiting) + 1) / (len(looks) + 2)
+    error = math.sqrt(told * (1 - told) / (len(looks) + 2))
+    return {("loader.lock_share", JOB): share, ("loader.lock_error", JOB): error}
+
+
+def shared_lock(recording: Recording, steady: Mapping[int, RankSteps]) -> SharedLock | None:
+    """What most of those who waited waited for, and where."""
+    looks, waiting = _looks(recording, steady)
+    if not waiting:
+        return None
+    kind = Counter(str(event.data["awaits"]) for event in waiting).most_common(1)[0][0]
+    lines = Counter(
+        (str(user.get("function")), str(user.get("file")), int(user.get("line") or 0))
+        for event in waiting
+        if isinstance(user := event.data.get("user"), Mapping)
+    )
+    if not lines:
+        return SharedLock(kind)
+    (function, file, line), seen = lines.most_common(1)[0]
+    return SharedLock(kind, SampleLine(function, file, line, seen, len(looks)))
+
+
+def _looks(recording: Recording, steady: Mapping[int, RankSteps]) -> tuple[list[Event], list[Event]]:
+    """All that tell, and of them those that found a process waiting, within the steady steps."""
+    begin = min((int(steps.start_ns.min()) for steps in steady.values()), default=0)
+    end = max((int(steps.end_ns.max()) for steps in steady.values()), default=0)
+    looks = [e for e in recording.events if e.kind == "making" and "awaits" in e.data and begin < e.t_ns < end]
+    return looks, [event for event in looks if event.data["awaits"]]

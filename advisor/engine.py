@@ -207,7 +207,10 @@ def _no_bottleneck(analysis: Analysis, outcomes: list[Outcome]) -> Verdict:
     if computed < _COMPUTE_SHARE:
         text = f"only {100 * computed:.0f} % of the step is compute, and no rule that could look explains the rest"
         return Verdict("inconclusive", None, "No cause was found", f"{text}; not measured: {blind}.")
-    text = f"{100 * computed:.0f} % of a {1000 * step:.3g} ms step is forward, backward and optimizer; nothing worth fixing was found"
+    parts = ", ".join(
+        f"{phase.replace('_', ' ')} {100 * critical[phase] / step:.0f} %" for phase in computing if critical.get(phase)
+    )
+    text = f"{100 * computed:.0f} % of a {duration(step)} step is compute ({parts}); nothing worth fixing was found"
     view = analysis.gpu_view
     if view.unseen:
         who = f"rank{'s' if len(view.unseen) > 1 else ''} {', '.join(map(str, view.unseen[:8]))}"

@@ -46,6 +46,12 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         note = f"the evaluation loader, {loader.file}:{loader.line}"
         evidence.append(Evidence("loader.workers", float(loader.num_workers), "workers", None, note))
     whose = ranks_that_spend(a, "gap.evaluation")
+    divided = Fix(
+        "divide it among the ranks",
+        "DistributedSampler(..., shuffle=False), counts added up by all_reduce",
+        None,
+        "small change",
+    )
     return Finding(
         rule=RULE.id,
         title="Evaluation takes a large share of the run" + on_ranks(whose),
@@ -55,6 +61,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         seconds_per_step=spent,
         evidence=tuple(evidence),
         fixes=(
+            *((divided,) if whose else ()),
             Fix("evaluate less often, or on a subset in between", "", None, "one line"),
             Fix("a larger batch and more workers for evaluation", "", None, "one line"),
         ),

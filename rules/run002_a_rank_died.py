@@ -121,7 +121,9 @@ def _untold(a: Analysis, first: Death) -> Failure | None:
 
 def _row(death: Death) -> Evidence:
     follows = _FOLLOWS if death.follows else ""
-    note = f"after {death.t_s:.1f} s, step {death.step}, in {death.phase or 'an unknown phase'}{follows}"
+    # who ends by itself marks its end, and stands in no phase any more
+    phase = "" if death.phase == "ended" else f", in {death.phase or 'an unknown phase'}"
+    note = f"after {death.t_s:.1f} s, step {death.step}{phase}{follows}"
     return Evidence(f"rank {death.rank}", _how(death), "", None, note)
 
 

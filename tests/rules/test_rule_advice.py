@@ -260,6 +260,22 @@ def test_lop001_counts_the_checkpoints_and_lop003_the_evaluations() -> None:
     assert f"{SCRIPT}:60" in rows["loader.workers"].note  # the loader that evaluates
 
 
+def test_lop003_advises_to_divide_what_one_rank_does_for_all() -> None:
+    assert "divide" not in found("LOP003").fixes[0].title
+    alone = replace(
+        jobs.lop003(), model=replace(jobs.lop003().model, own={0: rank(**{"gap.evaluation": 0.3}), 1: rank(0.7)})
+    )
+    fix = found("LOP003", alone).fixes[0]
+    assert "divide" in fix.title and "DistributedSampler" in fix.change
+
+
+@pytest.mark.parametrize(
+    ("phase", "words"), [("ended", "step 12"), ("forward", "step 12, in forward"), (None, "an unknown phase")]
+)
+def test_run002_tells_where_a_rank_stood_but_not_of_one_that_ended_itself(phase: str | None, words: str) -> None:
+    assert found("RUN002", deaths=(death(1, phase=phase),)).evidence[0].note.endswith(words)
+
+
 def test_lop004_without_stack_samples_is_less_sure() -> None:
     assert "smooth_weights" in found("LOP004").fixes[0].title
     loose = jobs.lop004()

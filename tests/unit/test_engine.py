@@ -349,3 +349,9 @@ def test_missing_values_and_steps_are_named_together() -> None:
     )
     never = replace(rule, needs=(), steady_steps=0)
     assert isinstance(run_rule(never, analysis(steady=0), Config()), Crashed)  # it was asked
+
+
+def test_a_healthy_verdict_says_which_part_of_the_step_computes() -> None:
+    own = {0: {"forward": 0.1, "backward": 0.2, "optimizer": 0.65, "gap": 0.05}}
+    why = judged(budget=Budget({**own[0]}, own)).verdict.summary
+    assert why.startswith("95 % of a 1.00 s step is compute (forward 10 %, backward 20 %, optimizer 65 %)")

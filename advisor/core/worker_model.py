@@ -45,12 +45,11 @@ class Feed:
     workers: int  # there are; 0: the training process loads
     computing_s: tuple[float, ...]
     waiting_s: tuple[float, ...]  # neither computing nor in line for a core: reads, sleeps, locks
-    rest_s: tuple[
-        float, ...
-    ]  # from a batch's arrival until the next one is asked for, without standing in line for a core
+    # from a batch's arrival until the next one is asked for, without standing in line for a core
+    rest_s: tuple[float, ...]
     batches: float = 1.0  # of a step
     begin_s: float = 0.0  # begins of epochs, per step: no number of workers changes them
-    first_s: float = 0.0  # per step: first batches of epochs, made where each was; with workers nothing lies ready for them
+    first_s: float = 0.0  # per step: first batches of epochs, made where each was; workers have none ready
     delay_s: float = 0.0  # per step: the training thread stood in line for a core, on its way from batch to batch
     reading_s: float = 0.0  # mean of a batch, part of `waiting_s`: reads from what all workers share
     full_s: float = 0.0  # reads of a batch from what gives no more, by all workers together; 0: it may give more

@@ -13,6 +13,7 @@ import threading
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from . import debugging
 from . import facts as about
 from .comm import DdpStamps
 from .cost import RunDelay
@@ -305,6 +306,7 @@ class Recorder:
         values["save_sites"] = list(self.saves.values())
         values["visible_optimizer"] = self.account.optimizers > 0
         self.precision.refresh(step)
+        debugging.look(self.torch, values, step, profiled_by_us=self.deep is not None and self.deep.on)
         self.due_at = min(self.due_at, self.precision.until)
         self.facts.write()
 

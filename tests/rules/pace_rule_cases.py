@@ -240,6 +240,18 @@ def com005(
     return replace(made, values={**made.values, **found})
 
 
+def cmp010(
+    on: Mapping[str, int] | None = None, *, looks: int = 10, rank_1: int = 10, cuda: bool = True, **more: Any
+) -> Analysis:
+    """So many of these looks at rank 0 found these aids on; at rank 1 anomaly detection, in `rank_1` of ten."""
+    told = {
+        "debugging": {"looks": looks, "on": {"anomaly detection": 10} if on is None else on},
+        "cuda": {"devices": 1} if cuda else None,
+    }
+    other = {"debugging": {"looks": 10, "on": {"anomaly detection": rank_1}}}
+    return job({0: rank(), 1: rank()}, **{"facts": {"0": told, "1": other}, **more})
+
+
 def sound_pace() -> dict[str, Any]:
     """Of two ranks with nothing to say of."""
     ranks = {

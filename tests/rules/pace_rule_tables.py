@@ -146,6 +146,22 @@ PACE_TABLES: dict[str, Table] = {
         severities=(({}, "low"),),
         also_fires={"TF32": {"benchmark": True, "half": 0.0, "tf32": 0.0}},
     ),
+    "CMP010": Table(
+        jobs.cmp010,
+        lines={"looks": ({"on": {"profiler": 9}, "rank_1": 0}, {"on": {"profiler": 8}, "rank_1": 0})},
+        false_alarms={
+            "nothing is on": {"on": {}, "rank_1": 0},
+            "a profiler with a schedule": {"on": {"profiler": 5}, "rank_1": 0},
+            "what only slows GPUs, where there is none": {
+                "on": {"CUDA_LAUNCH_BLOCKING": 10},
+                "rank_1": 0,
+                "cuda": False,
+            },
+            "an aid that nobody knows": {"on": {"another": 10}, "rank_1": 0},
+        },
+        severities=(({}, "medium"), ({"on": {"TORCH_DISTRIBUTED_DEBUG": 10}, "rank_1": 0}, "low")),
+        also_fires={"launches that wait": {"on": {"CUDA_LAUNCH_BLOCKING": 10}, "rank_1": 0}},
+    ),
     "H2D001": Table(
         jobs.h2d001,
         lines={

@@ -226,7 +226,9 @@ def test_a_healthy_job_gives_no_finding() -> None:
         "nccl.socket": 0.0,
     }
     on_gpus = replace(
-        jobs.job(own, values={**fine, **pace_jobs.sound_pace(), **SOUND_RANKS}), gpu_view=gpu_jobs.sound_view()
+        jobs.job(own, values={**fine, **pace_jobs.sound_pace(), **SOUND_RANKS}),
+        gpu_view=gpu_jobs.sound_view(),
+        facts={str(number): {"debugging": {"looks": 4, "on": {}}} for number in (0, 1)},
     )
     judgement = judged(replace(on_gpus, values={**on_gpus.values, **gpu_jobs.sound_values()}))
     assert {row.state for row in judgement.outcomes} == {"clear"}, [r for r in judgement.outcomes if r.state != "clear"]

@@ -22,6 +22,10 @@ _GOES_ON = re.compile(r"(?:of|a step|since|beyond|by|to make)\b")  # how a note 
 # Collectives that nobody timed: so many in a step leave open what takes the time, unless a deep window saw them take less than this share.
 _CALLS_A_STEP = 1.0
 _COLLECTIVES_SHARE = 0.15  # where COM001 begins
+# Of the step, what a training thread may sleep inside the model without a word: most sound jobs were seen to sleep up to a twentieth.
+_ASLEEP_SHARE = 0.15
+_SLEEPS = "The training thread sleeps, and nobody saw for what"
+_WAITING = "interpreter.waiting_share"
 # Of its consequence's seconds a cause must cost at least this much by its own estimate, which is rougher for some causes than for others.
 _CAUSE_SHARE = 0.25
 
@@ -216,17 +220,38 @@ def _no_bottleneck(analysis: Analysis, outcomes: list[Outcome]) -> Verdict:
         who = f"rank{'s' if len(view.unseen) > 1 else ''} {', '.join(map(str, view.unseen[:8]))}"
         why = f"whether the GPU of {who} is sound is not known: {view.why_unseen}"
         return Verdict("inconclusive", None, "The GPUs could not be watched", f"{text}; {why}.")
-    untimed = _waited_for_others(analysis) or _untimed_collectives(analysis)
-    if untimed:
-        return Verdict(
-            "inconclusive", None, "How long the ranks wait for each other is not known", f"{text}; {untimed}."
-        )
+    slept, beside = _asleep(analysis)
+    unknown = _unknown_waits(analysis, text) if computed - slept >= _COMPUTE_SHARE else (_SLEEPS, f"{text}.{beside}")
+    if unknown:
+        return Verdict("inconclusive", None, *unknown)
     return Verdict(
         "healthy",
         None,
         "Compute takes the time",
-        f"{text}; not measured: {blind}.{input_is_unknown(analysis)}",
+        f"{text}; not measured: {blind}.{beside}{input_is_unknown(analysis)}",
     )
+
+
+def _unknown_waits(a: Analysis, text: str) -> tuple[str, str] | None:
+    """Title and summary where ranks wait for each other, and nobody timed for how long."""
+    untimed = _waited_for_others(a) or _untimed_collectives(a)
+    return ("How long the ranks wait for each other is not known", f"{text}; {untimed}.") if untimed else None
+
+
+def _asleep(a: Analysis) -> tuple[float, str]:
+    """The share of the step in which the model neither computes nor stands in line for a core, and a sentence on it where it is much."""
+    asleep, step = a.by_rank("step.asleep_s"), a.value("step.time_s")
+    rank = max(asleep, key=lambda r: asleep[r], default=None)
+    if rank is None or asleep[rank] < _ASLEEP_SHARE * step:
+        return 0.0, ""
+    looked = a.get("interpreter.waiting_share", rank) is not None
+    for_what = (
+        "not for the interpreter" if looked else f"for what is not known: {a.missing.get(_WAITING, 'nobody looked')}"
+    )
+    words = (
+        f" In {100 * asleep[rank] / step:.0f} % of the step rank {rank}'s training thread sleeps in them, {for_what}."
+    )
+    return asleep[rank] / step, words
 
 
 def _waited_for_others(a: Analysis) -> str:

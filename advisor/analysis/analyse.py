@@ -23,6 +23,7 @@ from advisor.analysis.host import (
     shared_memory_values,
 )
 from advisor.analysis.hosts import node_strips, shown_strip, with_places
+from advisor.analysis.interpreter import holders
 from advisor.analysis.labels import labelled
 from advisor.analysis.loading import loader_facts, ranks_by_pid
 from advisor.analysis.locking import shared_lock
@@ -107,6 +108,7 @@ def analyse(recording: Recording) -> Analysis:
         habits=ways,
         sample=found.cost,
         lock=shared_lock(recording, steady),
+        holders=holders(recording, steady),
         hot_lines=lines,
         save_sites=_save_sites(recording),
         deaths=dead,

@@ -23,6 +23,7 @@ from advisor.analysis.host import (
     process_by_rank,
     quota_values,
 )
+from advisor.analysis.interpreter import asleep_values, interpreter_values
 from advisor.analysis.loading import Loading, loading_of
 from advisor.analysis.locking import lock_values
 from advisor.analysis.memory_shortage import shortage_values
@@ -86,6 +87,8 @@ def measure(around: Around, values: Values, missing: dict[str, str]) -> Measured
     cost = sample_cost(recording, steady, loaders, values, missing)
     values.update(lock_values(recording, steady, missing))
     _comm_values(recording, steady, accounts, values, missing)
+    values.update(asleep_values(recording, steady, accounts, missing))
+    values.update(interpreter_values(recording, steady, missing))
     values.update(thread_values(window) | shortage_values(window))
     values.update(collecting_values(recording, steady, accounts) | copy_values(recording, steady, missing))
     values.update(habit_values(recording, around.ways, missing) | batch_values(recording, steady, missing))

@@ -12,7 +12,7 @@ from advisor.core.gpus import GPU_VALUES, GpuView
 from advisor.core.kernels import KERNEL_VALUES
 from advisor.core.nccl import NcclFacts
 from advisor.core.out_of_memory import OutOfMemory
-from advisor.core.pace import PACE_VALUES, Habits
+from advisor.core.pace import PACE_VALUES, Habits, Holder
 from advisor.core.recording import Meta
 from advisor.core.report import (
     Budget,
@@ -139,6 +139,7 @@ VALUES: dict[str, tuple[str, str]] = {
     "cpu.allowed_cores": ("cores", "cores the job may use"),
     "cpu.job_cores": ("cores", "cores the job kept busy"),
     "cpu.host_cores": ("cores", "cores of the host"),
+    "cpu.given_cores": ("cores", "cores that whoever started the job may use, whatever the job binds itself to"),
     "cpu.affinity_cores": ("cores", "cores of the host that any of its ranks may run on, quotas aside"),
     "cpu.host_busy_cores": ("cores", "cores busy on the host, by anybody"),
     "cpu.other_cores": ("cores", "cores kept busy by processes that are not of this job"),
@@ -360,6 +361,7 @@ class Analysis:
     habits: Habits = field(default_factory=Habits)
     sample: SampleCost | None = None  # None: no sample was looked into while it was made
     lock: SharedLock | None = None  # None: no worker was found waiting for one
+    holders: tuple[Holder, ...] = ()  # of ranks whose training thread was found waiting for the interpreter
     hot_lines: tuple[HotLine, ...] = ()
     save_sites: tuple[Mapping[str, Any], ...] = ()
     deaths: tuple[Death, ...] = ()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from advisor.core.findings import Where
+
 # As advisor.core.analysis.VALUES; of a rank, those of a reference of the job.
 PACE_VALUES: dict[str, tuple[str, str]] = {
     "gpu.idle_input_s": ("s", "the GPU had nothing to do while the loop waited for its batch, in a step"),
@@ -17,6 +19,11 @@ PACE_VALUES: dict[str, tuple[str, str]] = {
     "copy.pageable_s": ("s", "the host's time in these copies at the least, in a step"),
     "copy.blocking_mb": ("MB", "of it, from pinned memory by calls that wait for the end of the copy"),
     "copy.blocking_s": ("s", "the host's time in these copies, in a step"),
+    "step.asleep_s": ("s", "of forward, backward and optimizer: neither computing nor waiting for a core or another rank"),
+    "interpreter.looks": ("looks", "at the training thread in its steps: whether it waits for Python's interpreter"),
+    "interpreter.waiting_share": ("", "of these looks, those that found it waiting while another thread had the interpreter"),
+    "interpreter.error": ("", "standard error of that share"),
+    "interpreter.lost_s": ("s", "of a step, by that share: the training thread waits for the interpreter"),
     "precision.half": ("", "1: layers compute in half precision, by autocast or by their weights"),
     "precision.tf32": ("", "1: what this model mostly computes, convolutions or matrix products, may use TF32"),
     "precision.capability": ("", "compute capability of the GPU"),
@@ -78,6 +85,18 @@ class HostCopy:
     phase: str
     blocked_s: float
     least_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The thread of a rank that had the interpreter most often when the training thread waited for it, and its line of the user's."""
+
+    rank: int
+    thread: str  # its name
+    function: str
+    where: Where | None  # None: it runs a library's code
+    times: int
+    looks: int  # at all threads at such a moment
 
 
 @dataclass(frozen=True, slots=True)

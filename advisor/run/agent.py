@@ -238,7 +238,7 @@ class Agent:
         self._writer.commit()
 
     def _watched(self) -> tuple[Watched, ...]:
-        facts = self._notes.facts if self._notes else {}
+        facts, ranks = self._notes.facts if self._notes else {}, self._followers.ranks()
         return tuple(
             Watched(
                 rank=f.rank or 0,
@@ -250,8 +250,9 @@ class Agent:
                 p99_ns=f.step_p99_ns(),
                 whole_p99_ns=f.step_p99_ns(whole=True),
                 thread=facts.get(f.pid, {}).get("main_thread"),
+                asleep_share=f.asleep_share(alone=len(ranks) == 1),
             )
-            for f in self._followers.ranks()
+            for f in ranks
         )
 
     def _look_deep(self) -> None:

@@ -17,15 +17,28 @@ from advisor.run.roster import Roster
 from advisor.store.writer import RunWriter
 from probes.host.deaths import Death
 from probes.host.target import Target
-from probes.rank.layout import ERRORS_MAX, FLAG_NO_LOADER, FLAG_TAIL, KIND_BATCH, KIND_STEP, STEP_FIELDS
+from probes.rank.layout import (
+    ERRORS_MAX,
+    FLAG_CLOCKED,
+    FLAG_NO_LOADER,
+    FLAG_TAIL,
+    KIND_BATCH,
+    KIND_STEP,
+    STEP_FIELDS,
+)
 
 _T_START, _T_END = STEP_FIELDS.index("t_start_ns"), STEP_FIELDS.index("t_end_ns")
 _GAP, _CLIP, _FORWARD = (STEP_FIELDS.index(name) for name in ("gap_ns", "clip_ns", "forward_ns"))
 _WAIT = STEP_FIELDS.index("input_wait_ns")
 _EVALUATION, _CHECKPOINT = STEP_FIELDS.index("evaluation_ns"), STEP_FIELDS.index("checkpoint_ns")
+_DELAY = STEP_FIELDS.index("run_delay_ns")
+_BACKWARD = tuple(STEP_FIELDS.index(name) for name in ("backward_ns", "backward_cpu_ns"))
+_COMPUTE = tuple(STEP_FIELDS.index(name) for name in ("forward_ns", "clip_ns", "optimizer_ns"))
+_COMPUTE_CPU = tuple(STEP_FIELDS.index(name) for name in ("forward_cpu_ns", "optimizer_cpu_ns"))
 _RECENT_STEPS = 256
 _FIRST_STEPS = 3  # they compile, tune and allocate: ten times their length is no measure of a hang
 _ENOUGH_STEPS = 10
+_ENOUGH_CLOCKED = 3  # two a second are clocked
 _HELD_ROWS_MAX = 20_000  # batches of workers whose rank has not shown itself yet
 _PASSING = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))  # it is our own shortage: the ring is tried again
 
@@ -48,6 +61,9 @@ class Follower:
     wait_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))  # for input, in the same steps
     # without the first ones, and without evaluation and checkpoints
     usual_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))
+    delay_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))  # waiting for a core
+    # of steps whose CPU clocks were read: forward and optimizer, and the backward, beyond their CPU time
+    off_cpu_ns: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))
     held: dict[int, list[Row]] = field(default_factory=dict)
     held_rows: int = 0
 
@@ -62,6 +78,17 @@ class Follower:
         """Share of recent steps that waited for input."""
         total = sum(self.step_ns)
         return sum(self.wait_ns) / total if total else 0.0
+
+    def asleep_share(self, *, alone: bool) -> float:
+        """Share of recent steps in which the model neither computed nor stood in line for a core; 0 while that is not known.
+
+        In the backward only of one that trains `alone`: others wait there for each other.
+        """
+        total, seen = sum(self.step_ns), len(self.off_cpu_ns)
+        if seen < _ENOUGH_CLOCKED or not total:
+            return 0.0
+        off_cpu = sum(compute + (backward if alone else 0) for compute, backward in self.off_cpu_ns) / seen
+        return max(0.0, off_cpu - sum(self.delay_ns) / len(self.delay_ns)) * len(self.step_ns) / total
 
     def step_p99_ns(self, *, whole: bool = False) -> int:
         """Of recent steps; `whole`: with the evaluations and checkpoints that lie in them."""
@@ -285,3 +312,7 @@ def _note_steps(follower: Follower, rows: list[Row]) -> None:
             unknown = payload[_FORWARD] if flags & FLAG_NO_LOADER else 0
             follower.outside_ns.append(payload[_GAP] + payload[_CLIP] + unknown)
             follower.wait_ns.append(payload[_WAIT])
+            follower.delay_ns.append(payload[_DELAY])
+            if flags & FLAG_CLOCKED:
+                compute = sum(payload[n] for n in _COMPUTE) - sum(payload[n] for n in _COMPUTE_CPU)
+                follower.off_cpu_ns.append((compute, payload[_BACKWARD[0]] - payload[_BACKWARD[1]]))

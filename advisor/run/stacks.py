@@ -14,6 +14,7 @@ from typing import Any
 
 from advisor.core.metrics import ProbeGap
 from advisor.core.recording import Event
+from advisor.run.interpreter import WORTH_SHARE, InterpreterLooks, Suspect
 from advisor.run.making import Maker, MakingLooks
 from advisor.run.options import RunOptions
 from advisor.run.rings import NotARing, Position, RingReader
@@ -54,6 +55,7 @@ class Watched:
     p99_ns: int
     thread: int | None = None
     whole_p99_ns: int = 0  # with the evaluations and checkpoints in them
+    asleep_share: float = 0.0  # of its steps, in which the model neither computed nor stood in line for a core
 
 
 class StackWatch:
@@ -79,6 +81,7 @@ class StackWatch:
         self._budget: StackBudget | None = None
         self._thread = threading.Thread(target=self._run, name="rn50-stacks", daemon=True)
         self._making: MakingLooks | None = None
+        self._interpreter: InterpreterLooks | None = None
         self.watched: tuple[Watched, ...] = ()
         self.makers: tuple[Maker, ...] = ()  # of batches that are waited for
         self.sampling = options.stacks
@@ -97,14 +100,19 @@ class StackWatch:
         self._budget = StackBudget(
             now_s=now_s, share=o.stack_share, period_s=o.stack_period_s, first=o.stack_first, dense_s=o.stack_dense_s
         )
-        makers = StackBudget(
-            now_s=now_s,
-            share=o.stack_share / 2,
-            period_s=o.stack_period_s,
-            first=o.stack_first // 3,  # the looks that workers take into samples tell most
-            dense_s=o.stack_dense_s,
+        # the looks that workers take into samples tell most; one name for who holds the interpreter is enough
+        makers, holders = (
+            StackBudget(
+                now_s=now_s,
+                share=o.stack_share / 2,
+                period_s=o.stack_period_s,
+                first=o.stack_first // part,
+                dense_s=o.stack_dense_s,
+            )
+            for part in (3, 6)
         )
         self._making = MakingLooks(makers, dump=self._timed_dump, post=self._post)
+        self._interpreter = InterpreterLooks(holders, dump=self._timed_dump, post=self._post, pause=self._stop.wait)
         try:
             seen_ns = time.perf_counter_ns()
             while not self._stop.wait(o.poll_s):
@@ -118,6 +126,7 @@ class StackWatch:
             reason = f"the watch for hangs broke off: {type(error).__name__}: {error}"
             self._post(ProbeGap("stacks", "job", reason, "please report this"))
         finally:
+            self._interpreter.close()
             for reader in self._readers.values():
                 reader.close()
 
@@ -138,6 +147,8 @@ class StackWatch:
             self._hunt(places)
             if self._making is not None:
                 self._making.look(self.makers)
+            if self._interpreter is not None:
+                self._interpreter.look([_suspect(rank) for rank, at in places if _sleeps(rank, at)])
         except Exception as error:  # noqa: BLE001 - the wall between samples and the watch for hangs
             self.sampling = False
             reason = f"stack samples broke off: {type(error).__name__}: {error}"
@@ -322,6 +333,14 @@ def _p99_ns(rank: Watched, at: Position) -> int:
 
 def _trains(rank: Watched, at: Position) -> bool:
     return rank.steps > 0 and not at.ended
+
+
+def _sleeps(rank: Watched, at: Position) -> bool:
+    return _trains(rank, at) and at.phase not in _LABELLED and rank.asleep_share >= WORTH_SHARE
+
+
+def _suspect(rank: Watched) -> Suspect:
+    return Suspect(rank.rank, rank.pid, rank.thread or rank.pid)
 
 
 def _outside(rank: Watched, at: Position) -> bool:

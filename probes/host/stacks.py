@@ -37,13 +37,17 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class ThreadStack:
-    """Frames innermost first. `active`: running or about to, not asleep in a system call. `thread_id` is the kernel's."""
+    """Frames innermost first. `active`: running or about to, not asleep in a system call. `thread_id` is the kernel's.
+
+    `owns_gil`: it held the interpreter's lock; between two owners nobody does.
+    """
 
     thread_id: int | None
     name: str
     main: bool
     active: bool
     frames: tuple[Frame, ...]
+    owns_gil: bool = False
 
 
 def is_user_file(file: str) -> bool:
@@ -68,7 +72,8 @@ def parse_dump(text: str) -> tuple[ThreadStack, ...]:
 def _thread(thread: dict[str, Any]) -> ThreadStack:
     name, tid = thread.get("thread_name") or "", thread.get("os_thread_id")
     frames = tuple(Frame(f["name"], f["filename"], f["line"]) for f in thread["frames"])
-    return ThreadStack(tid, name, tid == thread["pid"] or name == "MainThread", bool(thread["active"]), frames)
+    main = tid == thread["pid"] or name == "MainThread"
+    return ThreadStack(tid, name, main, bool(thread["active"]), frames, bool(thread.get("owns_gil")))
 
 
 def find_py_spy() -> str | None:

@@ -7,6 +7,8 @@ from typing import Any
 from rule_cases import SCRIPT, Phases, job, rank
 
 from advisor.core.analysis import Analysis, MemoryTrend
+from advisor.core.findings import Where
+from advisor.core.pace import Holder
 
 
 def cpu005(
@@ -53,6 +55,28 @@ def cpu006(
     known = {"gc": {"enabled": True, "collections": list(counts)}}
     given = {"values": {**values, **more.pop("values", {})}, "facts": {"0": known, "1": known}}
     return job(own_s or {n: rank() for n in numbers}, **{**given, **more})
+
+
+def lop006(
+    share: float = 0.2,
+    error: float = 0.01,
+    other: float = 0.5,
+    *,
+    asleep: float | None = None,
+    looked: bool = True,
+    seen: bool = True,
+    everywhere: bool = False,
+    **more: Any,
+) -> Analysis:
+    """Rank 1 waits for the interpreter for this share of its second; rank 0 needs `other` seconds by itself."""
+    held = (0, 1) if everywhere else (1,)
+    values: dict[str, Any] = {"step.asleep_s": {1: share if asleep is None else asleep}}
+    if looked:
+        values["interpreter.waiting_share"] = {0: 0.0, **dict.fromkeys(held, share)}
+        values["interpreter.error"] = dict.fromkeys((0, 1), error)
+        values["interpreter.lost_s"] = {0: 0.0, **dict.fromkeys(held, share)}
+    threads = (Holder(1, "sender", "send_metrics", Where(SCRIPT, 77), 4, 5),) if seen else ()
+    return job({0: rank(other), 1: rank()}, **{"values": values, "holders": threads, **more})
 
 
 def trend(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import host_rule_cases as jobs
 from host_rule_cases import trend
 from rule_cases import SCRIPT, death
-from rule_table import Table, warm
+from rule_table import Table, waits, warm
 
 from advisor.core.findings import Where
 
@@ -52,6 +52,24 @@ HOST_TABLES: dict[str, Table] = {
             ({"lost": 0.001, "pause": 0.2}, "low"),
         ),
         best=({"lost": 0.2}, 1 / 0.75),
+    ),
+    "LOP006": Table(
+        jobs.lop006,
+        lines={
+            "waiting": ({"share": 0.05}, {"share": 0.0499}),
+            "sure": ({"error": 0.0666}, {"error": 0.0667}),
+        },
+        false_alarms={
+            "a thread that prefetches has it for a twentieth of the time": {"share": 0.04},
+            "it sleeps, but not for the interpreter": {"share": 0.0, "asleep": 0.4},
+            "a look or two by chance": {"share": 0.07, "error": 0.03},
+            "another rank takes as long": {"other": 1.0},
+            "nobody looks where no time is unexplained": {"looked": False, "asleep": 0.02},
+        },
+        severities=waits("share"),
+        ranks=(1,),
+        where=Where(SCRIPT, 77),
+        best=({"share": 0.4, "other": 0.8}, warm(1 / 0.8)),
     ),
     "MEM001": Table(
         jobs.mem001,

@@ -13,7 +13,7 @@ from rule_table import warm
 
 from advisor.core.analysis import Analysis
 from advisor.core.config import Config
-from advisor.core.findings import Finding, Where
+from advisor.core.findings import Finding, NotMeasured, Where
 from advisor.engine import run_rule
 from rules.registry import all_rules
 
@@ -90,3 +90,40 @@ def test_mem002_takes_what_a_worker_holds_anew_for_one_creep() -> None:
         "memory growth",
         "memory.headroom_mb",
     ]
+
+
+def test_lop006_names_thread_function_and_line() -> None:
+    finding = found("LOP006")
+    assert finding.title == "Another thread holds the interpreter on rank 1"
+    assert "what send_metrics does to a process" in finding.fixes[0].title
+    assert any(
+        e.value == "4 of 5" and f"sender had it, in send_metrics at {SCRIPT}:77" in e.note for e in finding.evidence
+    )
+    blind = found("LOP006", seen=False)
+    assert blind.fixes[0].where is None and blind.confidence < finding.confidence
+
+
+def test_lop006_promises_less_at_worst_where_no_core_is_left_for_the_work() -> None:
+    """Two ranks train, and the thread of one wants a third core; at best neither stands in line any more."""
+    full, room = found("LOP006", other=0.8, cores=2.0).saving, found("LOP006", other=0.8, cores=3.0).saving
+    assert full is not None and room is not None
+    assert room.seconds_per_step[0] == pytest.approx(0.18)
+    assert full.seconds_per_step[0] == pytest.approx(0.18 - 0.1)
+    assert full.seconds_per_step[1] > room.seconds_per_step[1]
+
+
+def test_lop006_names_no_rank_where_all_wait() -> None:
+    assert found("LOP006", everywhere=True, other=1.0).scope.ranks == ()
+
+
+def test_lop006_is_not_measured_where_time_is_unexplained_and_nobody_could_look() -> None:
+    result = run_rule(RULES["LOP006"], host_jobs.lop006(looked=False), Config())
+    assert result == NotMeasured("LOP006", ("interpreter.waiting_share",))
+
+
+def test_lop006_promises_by_the_looks_and_their_error() -> None:
+    """Of one second, a fifth of it found waiting, give or take two hundredths; at best seven tenths of the rest are left."""
+    saving = found("LOP006").saving
+    assert saving is not None
+    least = 0.7 * 0.78
+    assert saving.seconds_per_step == pytest.approx((0.18, 1.0 - least * (1.0 - 0.15 * (1.0 - least))))

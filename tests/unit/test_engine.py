@@ -355,3 +355,27 @@ def test_a_healthy_verdict_says_which_part_of_the_step_computes() -> None:
     own = {0: {"forward": 0.1, "backward": 0.2, "optimizer": 0.65, "gap": 0.05}}
     why = judged(budget=Budget({**own[0]}, own)).verdict.summary
     assert why.startswith("95 % of a 1.00 s step is compute (forward 10 %, backward 20 %, optimizer 65 %)")
+
+
+SLEEPS = {("step.time_s", JOB): 1.0, ("step.asleep_s", "rank:0"): 0.3}
+
+
+@pytest.mark.parametrize(
+    ("more", "state", "says"),
+    [
+        ({("step.asleep_s", "rank:0"): 0.14}, "healthy", ""),
+        (
+            {},
+            "healthy",
+            "In 30 % of the step rank 0's training thread sleeps in them, for what is not known: not permitted.",
+        ),
+        ({("interpreter.waiting_share", "rank:0"): 0.0}, "healthy", "sleeps in them, not for the interpreter."),
+        ({("step.asleep_s", "rank:0"): 0.5}, "inconclusive", "sleeps in them, for what is not known: not permitted."),
+    ],
+)
+def test_compute_is_not_what_takes_the_time_in_which_its_thread_sleeps(
+    more: dict[tuple[str, str], float], state: str, says: str
+) -> None:
+    verdict = judged(values={**SLEEPS, **more}, missing={"interpreter.waiting_share": "not permitted"}).verdict
+    assert verdict.state == state
+    assert verdict.summary.endswith(says) and ("sleeps" in verdict.summary) == bool(says)

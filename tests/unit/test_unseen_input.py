@@ -32,9 +32,12 @@ def looks(count: int, *callees: tuple[str, str, int], text: str = "", line: int 
     return found
 
 
+AFTER = {"backward_cpu": 30, "optimizer_cpu": 10}
+
+
 def unfed(events: list[Any] | None = None, *, facts: dict[str, Any] | None = None, **phases: float) -> Recording:
     """100 ms steps of which 60 lie between optimizer and backward, computing unless `forward_cpu` says otherwise."""
-    own = {"input_wait": 0, "forward": 60, "backward": 30, "optimizer": 10, "forward_cpu": 60, **phases}
+    own = {"input_wait": 0, "forward": 60, "backward": 30, "optimizer": 10, "forward_cpu": 60, **AFTER, **phases}
     steps = plan(40, flags=FLAG_NO_LOADER | FLAG_CLOCKED, **own)
     return recording({0: steps}, events=tuple(events or ()), facts={100: facts or {}})
 
@@ -179,7 +182,7 @@ DALI = {
 
 def timed(input_ms: float) -> Analysis:
     """A library whose iterator the recorder knows."""
-    own = plan(40, input_wait=input_ms, flags=FLAG_CLOCKED, forward_cpu=30)
+    own = plan(40, input_wait=input_ms, flags=FLAG_CLOCKED, forward_cpu=30, backward_cpu=50, optimizer_cpu=10)
     return analyse(recording({0: own}, processes=(rank_process(0),), facts={100: {"loaders": [DALI]}}))
 
 

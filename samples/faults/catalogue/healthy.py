@@ -78,4 +78,9 @@ SCENARIOS = (
         Job("faults/jobs/loading.py", ("--steps=120", "--width=80", "--workers=6", "--persistent")),
         note="more workers than cores, but they have next to nothing to do",
     ),
+    healthy(
+        "healthy-beside-its-own-threads",
+        Job("faults/jobs/threads.py", ("--steps=1500", "--decode", "--asleep=3")),
+        note="one thread decodes a picture for each step, and lets go of the interpreter meanwhile; three sleep",
+    ),
 )

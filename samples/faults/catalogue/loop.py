@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from samples.faults.scenario import Job, Remedy, Scenario, Strength, Truth
+from samples.faults.scenario import Job, Remedy, Scenario, Strength, Truth, Untouched
 
 
 def between(*arguments: str, ranks: int = 2) -> Job:
     return Job("faults/jobs/between_steps.py", ("--out={out}", *arguments), ranks=ranks)
+
+
+def threads(*arguments: str, ranks: int = 0) -> Job:
+    return Job("faults/jobs/threads.py", arguments, ranks=ranks)
+
+
+def untouched_by(rule: str, job: Job) -> tuple[Untouched, ...]:
+    """Who waits for the interpreter does so everywhere; the backward pass of several ranks holds waiting for each other."""
+    if rule == "LOP006":
+        return ()
+    return ("forward",) if job.ranks else ("forward", "backward")
 
 
 def fault(
@@ -18,6 +29,7 @@ def fault(
     fixed: Job | None = None,
     line: str = "",
     says: str = "",
+    on_ranks: tuple[int, ...] | None = None,
     also: tuple[str, ...] = (),
     fast: bool = False,
     note: str = "",
@@ -28,10 +40,9 @@ def fault(
         job=job,
         truth=Truth(never=(rule,))
         if strength == "just below"
-        else Truth(roots=(rule,), line=line, says=says, also=also),
+        else Truth(roots=(rule,), ranks=on_ranks, line=line, says=says, also=also),
         strength=strength,
-        # the backward pass of several ranks holds waiting for each other
-        remedy=Remedy(job=fixed, untouched=("forward",) if job.ranks else ("forward", "backward")) if fixed else None,
+        remedy=Remedy(job=fixed, untouched=untouched_by(rule, job)) if fixed else None,
         fast=fast,
         note=note,
     )
@@ -114,4 +125,33 @@ SCENARIOS = (
         fixed=between("--pause=4", "--every=10", *ALONE, ranks=0),
     ),
     fault("pause-hardly", "LOP004", between("--pause=0.8", *STEPS), strength="just below"),
+    fault(
+        "thread-without-a-pause",
+        "LOP006",
+        threads("--busy=20", "--rest=20", "--steps=1000"),
+        line="json.",
+        says="send_metrics",
+        fixed=threads("--busy=20", "--rest=20", "--steps=1000", "--process"),
+    ),
+    fault(
+        "thread-with-long-pauses",
+        "LOP006",
+        threads("--busy=8", "--rest=32", "--steps=2200"),
+        strength="just above",
+        fixed=threads("--busy=8", "--rest=32", "--steps=2200", "--process"),
+    ),
+    fault(
+        "thread-that-hardly-works",
+        "LOP006",
+        threads("--busy=1", "--rest=49", "--steps=2000"),
+        strength="just below",
+    ),
+    fault(
+        "thread-on-one-rank",
+        "LOP006",
+        threads("--busy=20", "--rest=20", "--steps=600", "--rank=1", ranks=2),
+        says="send_metrics",
+        on_ranks=(1,),
+        fixed=threads("--busy=20", "--rest=20", "--steps=600", "--rank=1", "--process", ranks=2),
+    ),
 )

@@ -55,6 +55,7 @@ def cpu_values(window: Window) -> dict[str, float]:
     """The job's and the host's cores over the window; what was not sampled is absent."""
     found: dict[str, float | None] = {
         "cpu.allowed_cores": window.level("cpu.allowed_cores", "job"),
+        "cpu.given_cores": window.level("cpu.given_cores", "job"),
         "cpu.host_cores": window.level("cpu.cores", "host"),
         "cpu.affinity_cores": _affinity_cores(window.recording),
         "cpu.job_cores": window.rate("job.cpu_s", "job"),

@@ -77,6 +77,13 @@ SAMPLES: dict[str, Metric] = dict(
             "job",
             "cores this job may use: affinity and cgroup quota, the smaller",
         ),
+        _m(
+            "cpu.given_cores",
+            "cores",
+            "level",
+            "job",
+            "cores the advisor may use, and so the job could, had it not bound itself",
+        ),
         _m("cpu.freq_mhz", "MHz", "level", "host", "mean current clock of the cores"),
         _m("cgroup.quota_cores", "cores", "level", "pid", "the tightest CPU quota above this process; absent: none"),
         _m("cgroup.throttled_s", "s", "counter", "pid", "time the tasks of the quota's cgroup were held back"),

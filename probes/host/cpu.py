@@ -94,6 +94,9 @@ class CpuProbe:
                 samples.append(Sample("cpu.allowed_cores", "job", cores))
             elif (self._root / f"proc/{asked[0]}/status").exists():
                 self._gaps.add("cpu.allowed_cores", "job", "the kernel does not tell which CPUs the job may use")
+            given = allowed_cores(os.getpid(), self._root, self._reader)
+            if given is not None:
+                samples.append(Sample("cpu.given_cores", "job", given))
         return Reading(tuple(samples), self._gaps.take())
 
     def _read_times(self, now_ns: int, samples: list[Sample]) -> None:

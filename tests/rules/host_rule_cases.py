@@ -129,3 +129,28 @@ def com004(searched: float = 40.0, used: float = 0.0, *, other: float = 40.0, **
     values = {"ddp.searched": {0: searched, 1: other}, "ddp.with_unused": {0: 0.0, 1: used}}
     models = [{"find_unused_parameters": 1, "file": SCRIPT, "line": 51}] if searched else [{"file": SCRIPT, "line": 51}]
     return job({0: rank(), 1: rank()}, **{"values": values, "facts": {"0": {"ddp": models}}, **more})
+
+
+def cpu007(
+    delay: float = 0.3,
+    bound: float = 1.0,
+    free: float = 12.0,
+    *,
+    in_fetch: float = 0.0,
+    wait: float = 0.0,
+    allowed: float = 16.0,
+    given: float | None = None,
+    **more: Any,
+) -> Analysis:
+    """Ranks wait so long for the cores that they are bound to; their workers for `in_fetch` of making a batch."""
+    values: dict[str, Any] = {
+        "step.run_delay_s": {0: delay, 1: delay},
+        "cpu.affinity_cores": bound,
+        "cpu.allowed_cores": allowed,
+        "cpu.host_busy_cores": allowed - free,
+        "fetch.delay_share": {0: in_fetch, 1: in_fetch},
+    }
+    values |= {} if given is None else {"cpu.given_cores": given}
+    told = {str(number): {"cpus_allowed": list(range(int(bound)))} for number in (0, 1)}
+    own = {number: rank(input_wait=wait) for number in (0, 1)}
+    return job(own, **{"values": values, "facts": told, **more})

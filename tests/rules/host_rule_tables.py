@@ -34,6 +34,26 @@ HOST_TABLES: dict[str, Table] = {
         best=({"ranks": 1, "threads": 64, "delay": 0.2}, warm(1 / (0.5 * 0.8))),
         also_fires={"all delay is the job's own, though the cores are full": {"others": 0.0}},
     ),
+    "CPU007": Table(
+        jobs.cpu007,
+        lines={
+            "beyond": ({"bound": 15.0}, {"bound": 15.01}),
+            "free": ({"free": 0.5}, {"free": 0.49}),
+            "in_fetch": ({"delay": 0.0, "wait": 0.6, "in_fetch": 0.2}, {"delay": 0.0, "wait": 0.6, "in_fetch": 0.1999}),
+            "delay": ({"delay": 0.10}, {"delay": 0.0999}),
+        },
+        false_alarms={
+            "each has a core of its own": {"delay": 0.01},
+            "all cores are busy": {"free": 0.2},
+            "a container that has no more": {"allowed": 1.0, "free": 0.5},
+        },
+        severities=waits("delay"),
+        best=({"delay": 0.3}, warm(1 / 0.7)),
+        also_fires={
+            "workers on the core of their rank": {"delay": 0.02, "in_fetch": 0.8, "wait": 0.5},
+            "a job that binds itself": {"allowed": 1.0, "free": 0.0, "given": 16.0},
+        },
+    ),
     "CPU006": Table(
         jobs.cpu006,
         lines={

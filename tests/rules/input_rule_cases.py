@@ -140,6 +140,31 @@ def dat013(
     return job(own, **{**given, **more})
 
 
+def dat014(
+    start: float = 0.2,
+    epochs: float = 2.0,
+    *,
+    wall: float = 0.2,
+    workers: int = 2,
+    first: float = 0.0,
+    persistent: bool = True,
+    length: int | None = None,
+    **more: Any,
+) -> Analysis:
+    """An epoch of ten steps begins with `10 * start` seconds of waiting, in old workers, or in new ones whose first takes `first`."""
+    values: dict[str, Any] = {
+        "step.epoch_start_s": _each(start),
+        "epoch.starts": _each(epochs),
+        "epoch.start_s": _each(10 * start),
+        "epoch.first_batch_s": _each(first),
+        "fetch.wall_s": _each(wall),
+        "loader.workers": _each(workers),
+    }
+    loaders = tuple(loader(n, workers, persistent=persistent, dataset={"length": length}) for n in (0, 1))
+    own = {n: rank(input_wait=start) for n in (0, 1)}
+    return job(own, **{"values": values, "loaders": loaders, **more})
+
+
 def sample(share: float = 0.6, *, name: str = "Blur", file: str = SCRIPT, kind: str = "transform") -> SampleCost:
     """A sample of 0.38 s of CPU time, `share` of it in one transform, the rest in decoding."""
     parts = (

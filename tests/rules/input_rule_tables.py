@@ -133,6 +133,26 @@ INPUT_TABLES: dict[str, Table] = {
         best=({"wall": 2.0}, 1 / 0.6),
         also_fires={"a server that all workers ask, behind a library's data set": {"lock": SharedLock("server")}},
     ),
+    "DAT014": Table(
+        jobs.dat014,
+        lines={
+            "start": ({"start": 0.0701}, {"start": 0.0699}),  # making a batch is 0.02 of it
+            "epochs": ({"epochs": 1.0}, {"epochs": 0.99}),
+        },
+        false_alarms={
+            "workers that are started anew": {"persistent": False, "length": 80, "first": 1.5},
+            "a stream in new workers, which take the time": {"persistent": False, "first": 0.3},
+            "no more than making a batch": {"wall": 1.6},
+        },
+        severities=(({"start": 0.33}, "critical"), ({"start": 0.2}, "high"), ({"start": 0.1}, "medium")),
+        where=LINE,
+        best=({"start": 0.22}, warm(1 / 0.8)),
+        also_fires={
+            "a stream fills its buffer in new workers too": {"persistent": False, "first": 1.5},
+            "a sampler orders a large data set": {"length": 10**8},
+            "in the training process": {"workers": 0, "length": 10**8},
+        },
+    ),
     "DAT012": Table(
         jobs.dat012,
         lines={"full": ({"full": 0.9}, {"full": 0.8999})},

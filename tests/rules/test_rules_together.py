@@ -192,6 +192,7 @@ def test_a_healthy_job_gives_no_finding() -> None:
         "comm.wire_s": 0.02,
         "cpu.other_cores": 0.2,
         "cpu.steal_share": 0.0,
+        "cpu.affinity_cores": 16.0,
         "copy.float_pictures_mb": {0: 0.0, 1: 0.0},
         "step.run_delay_s": {0: 0.01, 1: 0.01},
         "loader.workers": {0: 4, 1: 4},

@@ -111,7 +111,9 @@ def test_allowed_cores_follow_the_affinity_of_a_real_process() -> None:
         assert child.stdout is not None
         child.stdout.readline()
         assert allowed_cores(child.pid) == 1
-        assert values(CpuProbe().sample(0, [Target(child.pid, "rank", 0)]))["cpu.allowed_cores", "job"] == 1
+        found = values(CpuProbe().sample(0, [Target(child.pid, "rank", 0)]))
+        assert found["cpu.allowed_cores", "job"] == 1
+        assert found["cpu.given_cores", "job"] == allowed_cores(os.getpid()), "whatever the job binds itself to"
         child.communicate()
     assert allowed_cores(child.pid) is None
 

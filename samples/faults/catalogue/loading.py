@@ -129,6 +129,32 @@ WORKERS = (
         job("--asleep=1", "--lock", "--steps=140", "--workers=3", "--persistent"),
         strength="just below",
     ),
+    fault(
+        "ranks-on-one-core",
+        "CPU007",
+        job("--bind=0", "--steps=90", ranks=2),
+        fixed=job("--steps=90", ranks=2),
+    ),
+    fault(
+        "worker-on-the-core-of-its-rank",
+        "CPU007",
+        job("--bind=1", "--transform=2", "--steps=110", "--workers=1", "--persistent"),
+        fixed=job("--transform=2", "--steps=110", "--workers=1", "--persistent"),
+    ),
+    fault("one-rank-on-one-core", "CPU007", job("--bind=1", "--steps=150"), strength="just below"),
+    fault(
+        "stream-that-fills-its-buffer",
+        "DAT014",
+        stream("--passes=12", "--steps=150", "--epochs=5", "--workers=1", "--persistent", "--shuffle=360"),
+        line=LOADER,
+        fixed=stream("--passes=12", "--steps=150", "--epochs=5", "--workers=1", "--persistent"),
+    ),
+    fault(
+        "stream-with-a-small-buffer",
+        "DAT014",
+        stream("--passes=12", "--steps=150", "--epochs=3", "--workers=1", "--persistent", "--shuffle=16"),
+        strength="just below",
+    ),
     fault("cpus-exhausted", "DAT001", job("--transform=6", "--steps=55", "--workers=2", "--persistent", ranks=2)),
     fault(
         "sixteen-workers-on-few-cores",

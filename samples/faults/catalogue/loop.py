@@ -51,6 +51,13 @@ def fault(
 STEPS = ("--width=48", "--steps=150")
 ALONE = ("--width=48", "--steps=280")  # of one rank, whose steps are shorter
 SCENARIOS = (
+    fault("anomaly-detection-left-on", "CMP010", between("--anomaly=150", *ALONE[:1], "--steps=150", ranks=0)),
+    fault(
+        "anomaly-detection-in-the-first-steps",
+        "CMP010",
+        between("--anomaly=30", *ALONE[:1], "--steps=150", ranks=0),
+        strength="just below",
+    ),
     fault(
         "checkpoints",
         "LOP001",

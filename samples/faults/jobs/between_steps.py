@@ -66,6 +66,7 @@ def parse() -> argparse.Namespace:
     add("--records", type=int, default=0, help="objects that the garbage collector looks through")
     add("--freeze", action="store_true", help="keep the garbage collector from them")
     add("--collect-every", type=int, default=0)
+    add("--anomaly", type=int, default=0, metavar="STEPS", help="look for NaN in so many steps, as after a bad run")
     add("--retain", type=int, default=0, metavar="KB", help="kept for ever, each step")
     return parser.parse_args()
 
@@ -101,6 +102,7 @@ def main() -> None:
     history, step = [], 0
     while step < options.steps:
         for x, y in data:
+            torch.autograd.set_detect_anomaly(step < options.anomaly)
             loss = nn.functional.cross_entropy(model(x), y)
             optimizer.zero_grad()
             loss.backward()

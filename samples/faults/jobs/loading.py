@@ -98,11 +98,14 @@ def parse() -> argparse.Namespace:
     add("--large-every", type=int, default=64)
     add("--asleep", type=float, default=0.0, metavar="MS", help="waiting for each picture, as for a server's answer")
     add("--lock", action="store_true", help="one worker at a time")
+    add("--bind", type=int, help="each rank to this core, as launchers do that count wrong")
     return parser.parse_args()
 
 
 def main() -> None:
     options = parse()
+    if options.bind is not None:
+        os.sched_setaffinity(0, {options.bind})
     torch.manual_seed(0)
     torch.set_num_threads(options.threads)
     if "RANK" in os.environ:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import random
 import zlib
 from collections.abc import Iterator
 
@@ -15,11 +16,11 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 
 class Records(IterableDataset):
-    """Unpacks each record, `passes` times over, as formats do that are packed more than once."""
+    """Unpacks each record, `passes` times over, as formats do that are packed more than once; yields them out of a full shuffle buffer."""
 
-    def __init__(self, count: int, passes: int) -> None:
+    def __init__(self, count: int, passes: int, shuffle: int = 0) -> None:
         rng = np.random.default_rng(0)
-        self.count, self.passes = count, passes
+        self.count, self.passes, self.shuffle = count, passes, shuffle
         self.packed = [self._pack(rng.integers(0, 255, (3, 64, 64), dtype=np.uint8) // 32) for _ in range(32)]
 
     @staticmethod
@@ -29,6 +30,15 @@ class Records(IterableDataset):
         return zlib.compress(buffer.getvalue(), 9)
 
     def __iter__(self) -> Iterator[tuple[np.ndarray, int]]:
+        waiting: list[tuple[np.ndarray, int]] = []
+        for record in self._unpacked():
+            waiting.append(record)
+            if len(waiting) > self.shuffle:
+                yield waiting.pop(random.randrange(len(waiting)))
+        random.shuffle(waiting)
+        yield from waiting
+
+    def _unpacked(self) -> Iterator[tuple[np.ndarray, int]]:
         info = get_worker_info()
         first, every = (info.id, info.num_workers) if info else (0, 1)
         for number in range(first, self.count, every):
@@ -49,6 +59,9 @@ def parse() -> argparse.Namespace:
     add("--batch", type=int, default=16)
     add("--accumulate", type=int, default=1)
     add("--workers", type=int, default=0)
+    add("--persistent", action="store_true")
+    add("--epochs", type=int, default=1, help="that the steps are spread over")
+    add("--shuffle", type=int, default=0, metavar="RECORDS", help="in the buffer before the first one comes out")
     add("--passes", type=int, default=1)
     add("--width", type=int, default=24)
     add("--threads", type=int, default=1)
@@ -59,11 +72,19 @@ def main() -> None:
     options = parse()
     torch.manual_seed(0)
     torch.set_num_threads(options.threads)
-    records = Records(options.steps * options.accumulate * options.batch, options.passes)
-    data = DataLoader(records, batch_size=options.batch, collate_fn=collate, num_workers=options.workers)
+    count = options.steps * options.accumulate * options.batch // options.epochs
+    records = Records(count, options.passes, options.shuffle)
+    data = DataLoader(
+        records,
+        batch_size=options.batch,
+        collate_fn=collate,
+        num_workers=options.workers,
+        persistent_workers=options.persistent,
+    )
     model = models.small_cnn(options.width)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    for number, batch in enumerate(data, start=1):
+    batches = (batch for _ in range(options.epochs) for batch in data)
+    for number, batch in enumerate(batches, start=1):
         loss = nn.functional.cross_entropy(model(batch["pictures"]), batch["labels"])
         (loss / options.accumulate).backward()
         if number % options.accumulate == 0:

@@ -1,0 +1,110 @@
+"""Epochs begin with a wait.
+
+What it does: finds training whose epochs begin with a wait much longer than a batch takes to make, although no worker has to be started.
+
+Why it is slow: a stream fills its shuffle buffer, opens its shards or seeks to its place before it yields a first sample; a sampler makes
+the order of a very large data set. Nothing is computed meanwhile, and with short epochs it happens often.
+
+Evidence: what the first fetch of an epoch takes beyond a usual one, spread over the steps, and how many epochs were seen; how long a batch
+takes to make.
+
+Fix: begin less often: one stream without end whose epochs are counted in steps; a smaller shuffle buffer, filled by several workers; an
+order that is made once, or in the background.
+
+Estimate: making one batch stays, for the queue is empty then; of the rest at worst half goes, at best all.
+
+False alarms: workers that are started anew: DAT006. A data set whose first epoch is read from a cold disk: a single epoch is not judged.
+"""
+
+from __future__ import annotations
+
+from advisor.core.analysis import Analysis, LoaderFacts
+from advisor.core.findings import Clear, Evidence, Finding, Fix
+from rules.reading import common, mean, model_of, training_loader, where_of
+from rules.rule import Threshold, Thresholds, confidence, rule, severity
+
+_HALF = 0.5
+
+
+def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+    spread, step, model = a.by_rank("step.epoch_start_s"), a.value("step.time_s"), model_of(a)
+    loader, epochs = training_loader(a, spread), max(a.by_rank("epoch.starts").values())
+    if loader is None or epochs < t["epochs"] or _starts_workers(loader):
+        return Clear(RULE.id)
+    avoidable = _avoidable(a, restarts=loader.num_workers > 0 and not loader.persistent_workers)
+    lost = common(avoidable)
+    level = severity(lost / step)
+    if lost < t["start"] * step or level is None:
+        return Clear(RULE.id)
+    best, worst = (_without(a, {rank: share * s for rank, s in avoidable.items()}) for share in (1.0, _HALF))
+    starts, walls = a.by_rank("epoch.start_s"), a.by_rank("fetch.wall_s")
+    each = f": {mean(starts):.2g} s at each of {epochs + 1:.0f} epochs" if starts else ""
+    evidence = [
+        Evidence(
+            "step.epoch_start_s",
+            lost,
+            "s",
+            t["start"] * step,
+            f"{100 * lost / step:.0f} % of the time goes to the begin of epochs{each}",
+        )
+    ]
+    if walls:
+        evidence.append(Evidence("fetch.wall_s", mean(walls), "s", None, "to make a batch at any other time"))
+    return Finding(
+        rule=RULE.id,
+        title="Each epoch begins with a wait for its first batch",
+        severity=level,
+        confidence=confidence(a, cap=0.9 if epochs > t["epochs"] else 0.75),
+        seconds_per_step=lost,
+        evidence=tuple(evidence),
+        fixes=(_fix(loader),),
+        saving=model.saving(
+            model.at_best(best), worst, "epochs that begin with no more than making a batch, or half of it"
+        ),
+    )
+
+
+def _starts_workers(loader: LoaderFacts) -> bool:
+    """Then it is these that take the time, but for a stream, whose own begin DAT006 leaves alone."""
+    return loader.num_workers > 0 and not loader.persistent_workers and not _is_stream(loader)
+
+
+def _is_stream(loader: LoaderFacts) -> bool:
+    return loader.dataset.get("length") is None
+
+
+def _avoidable(a: Analysis, *, restarts: bool) -> dict[int, float]:
+    """By rank, seconds of a step: what the begin of an epoch takes beyond a usual batch, or of new workers their first batch does."""
+    walls, firsts = a.by_rank("fetch.wall_s"), a.by_rank("epoch.first_batch_s")
+    found = {}
+    for rank, spread in a.by_rank("step.epoch_start_s").items():
+        start = a.get("epoch.start_s", rank) or spread
+        begins = firsts.get(rank, 0.0) if restarts else start
+        found[rank] = spread * min(1.0, max(0.0, begins - walls.get(rank, 0.0)) / start) if start > 0 else 0.0
+    return found
+
+
+def _without(a: Analysis, gone: dict[int, float]) -> float:
+    model = model_of(a)
+    return model.step_if({(r, "input_wait"): max(0.0, model.own[r]["input_wait"] - s) for r, s in gone.items()})
+
+
+def _fix(loader: LoaderFacts) -> Fix:
+    if _is_stream(loader):
+        change = "a smaller shuffle buffer, or one filled by several workers; a stream without end, its epochs counted in steps"
+        return Fix("let the stream begin less often, or with less", change, where_of(loader), "small change")
+    change = "make the order once, in the background, or of larger pieces (chunks, shards)"
+    return Fix("make the order of the samples cheaper", change, where_of(loader), "small change")
+
+
+RULE = rule(
+    __name__,
+    "epochs begin with a wait",
+    check,
+    needs=("step.time_s", "step.epoch_start_s", "epoch.starts"),
+    explains=("COM002", "RUN004"),
+    thresholds={
+        "start": Threshold(0.05, "severity 'medium' begins at 5 % of the time"),
+        "epochs": Threshold(1.0, "begun within the steady steps: with the first one, two epochs were seen"),
+    },
+)

@@ -35,7 +35,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     rank = max(kept, key=lambda r: kept[r])
     # not how often: a rank that a quota holds back in bursts is late in some steps only, but then it is it that costs the time
     costs = kept[rank] / skew if skew > 0 else 0.0
-    persistent = late[rank] >= t["late"] and costs >= t["costs"]
+    persistent = costs >= t["costs"] and (late[rank] >= t["late"] or bool(_held_up(a, rank, skew)))
     if persistent:
         skew -= luck_of_the_heap(a, rank)
     level = severity(skew / step)

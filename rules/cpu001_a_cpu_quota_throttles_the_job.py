@@ -136,6 +136,7 @@ RULE = rule(
         "LOP001",
         "LOP002",
         "LOP004",
+        "RUN004",
     ),
     thresholds={
         "held": Threshold(0.05, "a twentieth of the wall time"),

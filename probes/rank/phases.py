@@ -27,7 +27,7 @@ from .layout import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from .ring import Ring
 
@@ -115,7 +115,10 @@ class Account:
             None  # (loader, wall, cpu of input_wait before) of an iterator just made by a loader of unknown purpose
         )
         self._self_at_step = 0
-        self._delay_read = self._delay_ns = 0
+        self._delay_read = 0
+        self._delays: list[
+            tuple[int, int]
+        ] = []  # of the run-queue delay what goes to the step that ends then (0: the next one), ns
         self.clocked = True
         self.clocked_at = 0  # the step that was clocked last
         # marks come late, from a tape: the clocks but for wall time, and the live header, are not theirs
@@ -397,7 +400,7 @@ class Account:
                 step_end - step,
                 fetch - step_end,
                 *BEFORE_DELAY_NS,
-                self._take_delay(),
+                self._take_delay(fetch),
                 self.gc_ns,
                 *BEFORE_SAMPLES,
                 samples,
@@ -483,7 +486,7 @@ class Account:
                 cpu[BACKWARD],
                 cpu[OPTIMIZER] + cpu[CLIP],
                 cpu[GAP] + cpu[START] + labelled_cpu,
-                self._take_delay(),
+                self._take_delay(now),
                 self.gc_ns,
                 self.loader_start_ns,
                 fetching.batches,
@@ -503,14 +506,29 @@ class Account:
             fetching.clear()
         self.ring.cost(self.self_ns, self.errors)
 
-    def read_delay(self) -> None:
-        """The run-queue delay since the last reading goes to the step that is written next."""
-        delay = self.run_delay()
-        self._delay_ns += delay - self._delay_read
-        self._delay_read = delay
+    def read_delay(self, ends: Sequence[int] = ()) -> None:
+        """The run-queue delay since the last reading goes to the step that is written next.
 
-    def _take_delay(self) -> int:
-        taken, self._delay_ns = self._delay_ns, 0
+        Of several steps that end at these times (ns) it goes to those that took longer than the usual one, as much longer as they did.
+        """
+        delay = self.run_delay()
+        grown, self._delay_read = delay - self._delay_read, delay
+        lengths, begin = [], self.t_start
+        for end in ends:
+            lengths.append(end - begin)
+            begin = end
+        usual = sorted(lengths)[len(lengths) // 2] if lengths else 0
+        beyond = sum(max(0, length - usual) for length in lengths)
+        if not beyond:
+            self._delays.append((0, grown))
+            return
+        for n, end in enumerate(ends):
+            self._delays.append((end, grown * max(0, lengths[n] - usual) // beyond))
+
+    def _take_delay(self, until: int) -> int:
+        taken = 0
+        while self._delays and self._delays[0][0] <= until:
+            taken += self._delays.pop(0)[1]
         return taken
 
     def become_rank(self, ring: Ring, run_delay: Callable[[], int]) -> None:

@@ -92,7 +92,7 @@ class Tape:
         noted = self.marks[:]
         self.marks.clear()
         if account.last_step_ns >= DELAY_FROM_NS:
-            account.read_delay()
+            account.read_delay([noted[i + 1] for i in range(0, len(noted), WIDTH) if noted[i] == FETCH])
         clock, account.clock = account.clock, self._time
         account.replaying = True
         try:

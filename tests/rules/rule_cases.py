@@ -238,17 +238,20 @@ def com002(
     skew: float = 0.3,
     late: float = 0.9,
     other: float = 0.05,
+    *,
     faults: float = 0.0,
     costs: float | None = None,
+    held: float = 0.0,
     **more: Any,
 ) -> Analysis:
     """Rank 1 comes last in `late` of the steps and causes `costs` of the skew; rank 0 comes last in `other` of them.
 
-    For `faults` of these seconds the kernel serves rank 1's page faults.
+    For `faults` of these seconds the kernel serves rank 1's page faults, for `held` of each second a quota holds it back.
     """
     own = {0: rank(1.0 - skew), 1: rank()}
     kept = {} if costs is None else {"comm.kept_waiting_s": {0: (1.0 - costs) * skew, 1: costs * skew}}
     values = {"comm.skew_s": skew, **kept, "step.system_s": {0: 0.01, 1: 0.01 + faults}}
+    values["quota.throttled_s_per_s"] = {0: 0.0, 1: held}
     return job(own, late={0: other, 1: late}, values=values, **more)
 
 

@@ -196,8 +196,12 @@ TABLES: dict[str, Table] = {
             "ranks that share cores take turns": {"skew": 0.2, "late": 0.45, "other": 0.45},
             "one that is the last by chance, and by little": {"skew": 0.16, "late": 0.72, "other": 0.2, "costs": 0.75},
             "a heap that shrinks and grows in each step": {"skew": 0.2, "faults": 0.1},
+            "little of the wait is its quota's": {"skew": 0.2, "late": 0.17, "other": 0.3, "costs": 0.9, "held": 0.05},
         },
         severities=(({"skew": 0.30}, "critical"), ({"skew": 0.15}, "high")),
+        also_fires={
+            "seldom the last, for its quota": {"skew": 0.2, "late": 0.17, "other": 0.3, "costs": 0.9, "held": 0.6}
+        },
         ranks=(1,),
         best=({"skew": 0.3}, 1 / 0.7),
     ),

@@ -39,6 +39,12 @@ def test_a_throttled_rank_is_the_root_of_its_slow_compute_and_of_the_waiting() -
     assert judgement.verdict.rule == "CPU001" and judgement.findings[0].scope.ranks == (1,)
 
 
+def test_a_quota_that_runs_out_ten_times_a_second_is_the_root_of_stalls_as_often() -> None:
+    values = {name: {1: value} for name, value in QUOTA.items()}
+    held = jobs.job({0: rank(0.5), 1: rank(1.0)}, values=values, pulse=jobs.run004(phase="forward", share=0.4).pulse)
+    assert causes(judged(held))["RUN004"] == "CPU001"
+
+
 def test_slow_storage_is_the_root_of_busy_workers_beside_idle_cores() -> None:
     busy = jobs.dat004().values
     analysis = jobs.dat002(blocked=0.9)

@@ -169,6 +169,20 @@ def test_waiting_for_a_core_is_read_with_the_notes_of_long_steps(length_ns, told
     assert [step["run_delay_ns"] for step in rank.paper.steps[-2:]] == told
 
 
+def test_what_was_waited_for_a_core_goes_to_the_steps_of_a_tape_that_took_longer() -> None:
+    rank = Rank(taped=False)
+    rank.play(loop(random.Random(0), 5, odd=0.0))
+    account, tape = rank.account, rank.tape
+    account.fewest_marks, account.last_step_ns = len(USUAL), DELAY_FROM_NS
+    account.run_delay = lambda: 80 * MS
+    tape.start(account, 5, None)
+    for length_ms in (20, 50, 20, 20, 80):
+        rank.now += length_ms * MS
+        tape.marks.extend(word for what in USUAL for word in (what, rank.now, ADAM if what >= OPTIMIZER else 4))
+    tape.read_into(account)
+    assert [step["run_delay_ns"] // MS for step in rank.paper.steps[-5:]] == [0, 26, 0, 0, 53]
+
+
 def test_a_usual_step_is_none_where_its_optimizer_is_another() -> None:
     rank = Rank(taped=False)
     rank.play(loop(random.Random(0), 5, odd=0.0))

@@ -90,6 +90,7 @@ check item-each-step +CMP004 "${loop[@]}" --habit item
 check pageable-copies +H2D001 "${loop[@]}" --habit pageable
 check blocking-copies +H2D002 "${loop[@]}" --habit blocking
 check switches-off +CMP009 "${loop[@]}" --steps 200
+check blocking-launches +CMP010 env CUDA_LAUNCH_BLOCKING=1 "${loop[@]}" --steps 200
 facts amp-channels-last conv.autocast=bfloat16 conv.weight_layout=channels_last copies.0.pinned=True copies.0.non_blocking=True
 facts fp32 conv.autocast=None autocast.enabled=False cuda.tf32_cudnn=False cuda.tf32_matmul=False cuda.cudnn_benchmark=False
 facts tf32 cuda.tf32_cudnn=True cuda.tf32_matmul=True model.layers.Conv2d=53 model.parameters=25557032

@@ -11,7 +11,7 @@ takes to make.
 Fix: begin less often: one stream without end whose epochs are counted in steps; a smaller shuffle buffer, filled by several workers; an
 order that is made once, or in the background.
 
-Estimate: making one batch stays, for the queue is empty then; of the rest at worst half goes, at best all.
+Estimate: making one batch stays, for the queue is empty then, in all workers at once; of the rest at worst half goes, at best all.
 
 False alarms: workers that are started anew: DAT006. A data set whose first epoch is read from a cold disk: a single epoch is not judged.
 """
@@ -74,13 +74,18 @@ def _is_stream(loader: LoaderFacts) -> bool:
 
 
 def _avoidable(a: Analysis, *, restarts: bool) -> dict[int, float]:
-    """By rank, seconds of a step: what the begin of an epoch takes beyond a usual batch, or of new workers their first batch does."""
-    walls, firsts = a.by_rank("fetch.wall_s"), a.by_rank("epoch.first_batch_s")
+    """By rank, seconds of a step: what the begin of an epoch takes beyond a usual batch, or of new workers their first batch does.
+
+    All workers begin at once then: on fewer cores than they are each batch takes as much longer.
+    """
+    walls, firsts, workers = (a.by_rank(name) for name in ("fetch.wall_s", "epoch.first_batch_s", "loader.workers"))
+    crowd = max(1.0, max(workers.values(), default=0.0) * a.ranks_of_host / (a.get("cpu.allowed_cores") or 1.0))
     found = {}
     for rank, spread in a.by_rank("step.epoch_start_s").items():
         start = a.get("epoch.start_s", rank) or spread
         begins = firsts.get(rank, 0.0) if restarts else start
-        found[rank] = spread * min(1.0, max(0.0, begins - walls.get(rank, 0.0)) / start) if start > 0 else 0.0
+        beyond = max(0.0, begins - crowd * walls.get(rank, 0.0))
+        found[rank] = spread * min(1.0, beyond / start) if start > 0 else 0.0
     return found
 
 

@@ -143,6 +143,7 @@ INPUT_TABLES: dict[str, Table] = {
             "workers that are started anew": {"persistent": False, "length": 80, "first": 1.5},
             "a stream in new workers, which take the time": {"persistent": False, "first": 0.3},
             "no more than making a batch": {"wall": 1.6},
+            "sixteen workers that begin at once on four cores": {"workers": 8, "cores": 4.0, "wall": 0.4},
         },
         severities=(({"start": 0.33}, "critical"), ({"start": 0.2}, "high"), ({"start": 0.1}, "medium")),
         where=LINE,

@@ -39,6 +39,7 @@ _RECENT_STEPS = 256
 _FIRST_STEPS = 3  # they compile, tune and allocate: ten times their length is no measure of a hang
 _ENOUGH_STEPS = 10
 _ENOUGH_CLOCKED = 3  # two a second are clocked
+_LEAST_PART = 0.1  # of the model, by which one may tell the rest
 _HELD_ROWS_MAX = 20_000  # batches of workers whose rank has not shown itself yet
 _PASSING = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))  # it is our own shortage: the ring is tried again
 
@@ -62,8 +63,9 @@ class Follower:
     # without the first ones, and without evaluation and checkpoints
     usual_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))
     delay_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))  # waiting for a core
-    # of steps whose CPU clocks were read: forward and optimizer, and the backward, beyond their CPU time
-    off_cpu_ns: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))
+    # of steps whose CPU clocks were read: forward and optimizer beyond their CPU time, the backward beyond its own, and what part of the
+    # three the former two are
+    off_cpu_ns: deque[tuple[int, int, float]] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))
     held: dict[int, list[Row]] = field(default_factory=dict)
     held_rows: int = 0
 
@@ -82,12 +84,13 @@ class Follower:
     def asleep_share(self, *, alone: bool) -> float:
         """Share of recent steps in which the model neither computed nor stood in line for a core; 0 while that is not known.
 
-        In the backward only of one that trains `alone`: others wait there for each other.
+        In the backward only of one that trains `alone`: others wait there for each other, and are taken to sleep as much as in the rest.
         """
         total, seen = sum(self.step_ns), len(self.off_cpu_ns)
         if seen < _ENOUGH_CLOCKED or not total:
             return 0.0
-        off_cpu = sum(compute + (backward if alone else 0) for compute, backward in self.off_cpu_ns) / seen
+        compute, backward, part = (sum(column) / seen for column in zip(*self.off_cpu_ns, strict=True))
+        off_cpu = compute + backward if alone else compute / max(part, _LEAST_PART)
         return max(0.0, off_cpu - sum(self.delay_ns) / len(self.delay_ns)) * len(self.step_ns) / total
 
     def step_p99_ns(self, *, whole: bool = False) -> int:
@@ -314,5 +317,7 @@ def _note_steps(follower: Follower, rows: list[Row]) -> None:
             follower.wait_ns.append(payload[_WAIT])
             follower.delay_ns.append(payload[_DELAY])
             if flags & FLAG_CLOCKED:
-                compute = sum(payload[n] for n in _COMPUTE) - sum(payload[n] for n in _COMPUTE_CPU)
-                follower.off_cpu_ns.append((compute, payload[_BACKWARD[0]] - payload[_BACKWARD[1]]))
+                compute, cpu = sum(payload[n] for n in _COMPUTE), sum(payload[n] for n in _COMPUTE_CPU)
+                backward, backward_cpu = (payload[n] for n in _BACKWARD)
+                part = compute / max(1, compute + backward)
+                follower.off_cpu_ns.append((compute - cpu, backward - backward_cpu, part))

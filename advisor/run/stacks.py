@@ -100,16 +100,17 @@ class StackWatch:
         self._budget = StackBudget(
             now_s=now_s, share=o.stack_share, period_s=o.stack_period_s, first=o.stack_first, dense_s=o.stack_dense_s
         )
-        # the looks that workers take into samples tell most; one name for who holds the interpreter is enough
+        # The looks that workers take into samples tell most, but not for whom they wait: as few as that takes, and soon. One name for who
+        # holds the interpreter is enough.
         makers, holders = (
             StackBudget(
                 now_s=now_s,
                 share=o.stack_share / 2,
-                period_s=o.stack_period_s,
+                period_s=period_s,
                 first=o.stack_first // part,
                 dense_s=o.stack_dense_s,
             )
-            for part in (3, 6)
+            for part, period_s in ((3, o.stack_period_s / 2), (6, o.stack_period_s))
         )
         self._making = MakingLooks(makers, dump=self._timed_dump, post=self._post)
         self._interpreter = InterpreterLooks(holders, dump=self._timed_dump, post=self._post, pause=self._stop.wait)

@@ -181,13 +181,15 @@ WORKS = {"forward": 30, "forward_cpu": 30, "backward": 50, "backward_cpu": 50, "
         (WORKS, True, 0.0),
         ({**WORKS, "forward_cpu": 10, "optimizer_cpu": 10, "backward_cpu": 20}, True, 0.6),
         (
-            {**WORKS, "forward_cpu": 10, "optimizer_cpu": 10, "backward_cpu": 20},
+            {**WORKS, "forward_cpu": 10, "optimizer_cpu": 10, "backward_cpu": 50},
             False,
-            0.3,
-        ),  # others are waited for there
+            0.6,
+        ),  # others are waited for in the backward: the rest tells
         ({**WORKS, "forward_cpu": 10, "run_delay": 20}, True, 0.0),  # in line for a core
         ({**WORKS, "forward": 20, "clip": 10, "forward_cpu": 20}, True, 0.1),
         ({**WORKS, "run_delay": 5}, True, 0.0),
+        ({**WORKS, "forward_cpu": 10, "run_delay": 20}, False, 0.2),
+        ({**WORKS, "forward_cpu": 20, "backward_cpu": 40, "run_delay": 20}, False, 0.0),
     ],
 )
 def test_time_that_no_clock_explains_is_asleep(given: dict[str, float], alone: bool, share: float) -> None:

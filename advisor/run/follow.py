@@ -90,7 +90,7 @@ class Follower:
         if seen < _ENOUGH_CLOCKED or not total:
             return 0.0
         compute, backward, part = (sum(column) / seen for column in zip(*self.off_cpu_ns, strict=True))
-        off_cpu = compute + backward if alone else compute / max(part, _LEAST_PART)
+        off_cpu: float = compute + backward if alone else compute / max(part, _LEAST_PART)
         return max(0.0, off_cpu - sum(self.delay_ns) / len(self.delay_ns)) * len(self.step_ns) / total
 
     def step_p99_ns(self, *, whole: bool = False) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -145,31 +144,37 @@ def ring_folder() -> Check:
 
 
 def py_spy(python: str) -> Check:
-    """Takes a stack of a child that lets us, just as ranks do."""
-    name = "py-spy"
-    program = shutil.which("py-spy") or _beside_python("py-spy")
-    if program is None:
-        return Check(name, "warn", "not found", "pip install py-spy; without it a hang or a gap has no file and line")
-    # yama lets a process name who may look at it; a rank does the same for the advisor
-    child = [
-        python,
-        "-c",
-        f"import ctypes, sys\nctypes.CDLL(None).prctl(0x59616D61, {os.getpid()}, 0, 0, 0)\nprint(1, flush=True)\nsys.stdin.read()",
-    ]
-    with subprocess.Popen(child, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as target:
-        assert target.stdin is not None and target.stdout is not None
-        try:
-            target.stdout.readline()
-            done = _run([program, "dump", "--nonblocking", "--json", "--pid", str(target.pid)])
-        finally:
-            target.stdin.close()
-            target.kill()  # it is ours, and whatever was named with --python may not end by itself
-            target.wait(CHILD_TIMEOUT_S)
-    if done.returncode == 0:
-        return Check(name, "ok", f"reads stacks ({program})")
-    reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
-    hint = "docker run --cap-add SYS_PTRACE, or kernel.yama.ptrace_scope below 2"
-    return Check(name, "warn", f"cannot read the stack of a child: {reason} (ptrace_scope {_ptrace_scope()})", hint)
+    """Takes a stack of a child that the recorder has reached as it reaches a rank: where yama asks, that is what lets us look."""
+    from advisor.core.metrics import ProbeGap
+    from advisor.run.environment import inherited_environment, with_recorder
+    from advisor.run.ringfolder import RingFolder
+    from probes.host.stacks import find_py_spy, run_py_spy
+
+    rings = RingFolder(None)
+    try:
+        (rings.path / "torch.py").touch()  # enough to wake the recorder, and there in every interpreter
+        program = "import sys; sys.path.insert(0, sys.argv[1]); import torch; print('up', flush=True); sys.stdin.read()"
+        with subprocess.Popen(
+            [python, "-c", program, str(rings.path)],
+            env=with_recorder(inherited_environment(), rings.path),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        ) as target:
+            assert target.stdin is not None and target.stdout is not None
+            try:
+                any(line == b"up\n" for line in target.stdout)  # a sitecustomize of the user's may print too
+                seen = run_py_spy(target.pid, "dump", "--json", timeout_s=CHILD_TIMEOUT_S)
+            finally:
+                target.stdin.close()
+                target.kill()  # it is ours, and whatever was named with --python may not end by itself
+                target.wait(CHILD_TIMEOUT_S)
+    finally:
+        rings.close(remove=True)
+    if isinstance(seen, ProbeGap):
+        hint = seen.hint or "without it a hang or a gap has no file and line"
+        return Check("py-spy", "warn", f"cannot read the stack of a child: {seen.reason}", hint)
+    return Check("py-spy", "ok", f"reads stacks ({find_py_spy()})")
 
 
 def nvidia_driver() -> Check:
@@ -287,13 +292,3 @@ def _timed(command: Sequence[str], environment: dict[bytes, bytes]) -> float:
     began = time.perf_counter()
     _run(command, environment=environment)
     return time.perf_counter() - began
-
-
-def _beside_python(program: str) -> str | None:
-    return shutil.which(program, path=str(Path(sys.executable).parent))
-
-
-def _ptrace_scope() -> str:
-    with contextlib.suppress(OSError):
-        return Path("/proc/sys/kernel/yama/ptrace_scope").read_text().strip()
-    return "unknown"

@@ -96,7 +96,7 @@ def _with_room(places: Iterable[Path], run_folder: Path | None) -> Path:
 
 
 def _make(place: Path) -> Path:
-    """mkdtemp makes it 0700. The name says whose it is: to people, and to a rank that must let its owner look (yama)."""
+    """mkdtemp makes it 0700. The name says whose it is: to people, and to ranks, which let its owner look (probes/rank/ptrace.py)."""
     owner = os.getpid()
     return Path(tempfile.mkdtemp(prefix=f"{PREFIX}{owner}-{start_ticks(owner) or 0}-", dir=place))
 

@@ -8,7 +8,7 @@ import types
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from . import collectives, foreign, patches
+from . import collectives, foreign, patches, ptrace
 from .recorder import Recorder
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 def install(folder: str, after: Callable[[str, Callable[[], None]], Any]) -> None:
     """`after(name, callback)` makes a finder that calls back once a module has been imported."""
+    ptrace.let_owner_look(folder)
     torch = sys.modules["torch"]
     recorder = Recorder(torch, folder)
     wrappers = patches.apply(torch, recorder)

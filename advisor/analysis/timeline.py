@@ -18,6 +18,7 @@ from probes.rank.layout import SPAN_CODE
 _SLICES = 240
 # Of a usual step: a first fetch that waits less longer than a usual one does not show on a line that is as long as the run.
 _EPOCH_START_SHARE = 0.5
+_MUCH_LONGER = 2.0  # than the first rank: where all evaluate, its evaluations stand for those of all
 _SEGMENTS_MAX = 200  # of each kind: a checkpoint every five steps is a rule's business, not a list's
 
 
@@ -57,7 +58,7 @@ def timeline(recording: Recording, steps: Mapping[int, RankSteps]) -> tuple[Time
 
 
 def segments(recording: Recording, steps: Mapping[int, RankSteps], stalls: tuple[Stall, ...]) -> tuple[Segment, ...]:
-    """Warm-up, what was fetched ahead, epochs and their begins, evaluations, checkpoints and stalls of the first rank, by time."""
+    """Warm-up, what was fetched ahead, epochs and their begins of the first rank, evaluations, checkpoints and stalls, by time."""
     if not steps:
         return ()
     rank = min(steps)
@@ -145,13 +146,14 @@ def _deep_windows(recording: Recording, rank: int, origin: int) -> list[Segment]
     return found
 
 
-def _spans(recording: Recording, rank: int, origin: int) -> list[Segment]:
-    table = recording.spans.get(rank)
-    if table is None:
-        return []
+def _spans(recording: Recording, first: int, origin: int) -> list[Segment]:
+    """Of the rank that spends most in them: one may evaluate for all, and need not be the first."""
     found: list[Segment] = []
     for kind in ("evaluation", "checkpoint"):
-        rows = table[table["label"] == SPAN_CODE[kind]][-_SEGMENTS_MAX:]
+        of_kind = {rank: rows[rows["label"] == SPAN_CODE[kind]] for rank, rows in sorted(recording.spans.items())}
+        spent_ns = {rank: int((rows["t_end_ns"] - rows["t_start_ns"]).sum()) for rank, rows in of_kind.items()}
+        longest = max(spent_ns.values(), default=0)
+        rank = next((rank for rank, ns in spent_ns.items() if ns > longest / _MUCH_LONGER), first)
         found += [
             Segment(
                 kind,
@@ -159,7 +161,8 @@ def _spans(recording: Recording, rank: int, origin: int) -> list[Segment]:
                 (int(row["t_end_ns"]) - origin) / 1e9,
                 int(row["step"]),
                 int(row["step"]),
+                "" if rank == first else f"{kind} on rank {rank}",
             )
-            for row in rows
+            for row in of_kind.get(rank, ())[-_SEGMENTS_MAX:]
         ]
     return found

@@ -9,8 +9,12 @@ import pytest
 from recordings import SECOND, epoch_starts, folded, plan, recording, running, spans, stall
 
 from advisor.analysis.analyse import analyse
+from advisor.core.config import Config
+from advisor.core.findings import Finding
 from advisor.core.recording import Recording
 from advisor.core.report import Segment, TimelinePoint
+from advisor.engine import run_rule
+from rules.registry import all_rules
 
 
 def drawn(made: Recording) -> tuple[TimelinePoint, ...]:
@@ -101,6 +105,37 @@ def test_evaluations_checkpoints_and_stalls_have_their_place() -> None:
     found = [s for s in analyse(made).segments if s.kind != "warm-up"]
     assert [s.kind for s in found] == ["evaluation", "checkpoint", "stall"], "of the first rank, each once"
     assert [t for s in found for t in (s.start_s, s.end_s)] == pytest.approx([3.0, 3.5, 3.5, 3.6, 12.0, 52.0])
+
+
+@pytest.mark.parametrize(
+    ("lasting_s", "shown"),
+    [
+        ({1: 0.5}, [("evaluation on rank 1", 9), ("evaluation on rank 1", 19)]),
+        ({0: 0.05, 1: 0.5}, [("evaluation on rank 1", 9), ("evaluation on rank 1", 19)]),
+        ({0: 0.4, 1: 0.5}, [("", 9), ("", 19)]),
+        ({0: 0.5}, [("", 9), ("", 19)]),
+    ],
+    ids=["it alone", "the first hardly", "all of them", "the first alone"],
+)
+def test_evaluations_are_those_of_the_rank_that_spends_its_time_in_them(
+    lasting_s: dict[int, float], shown: list[tuple[str, int]]
+) -> None:
+    marks = {
+        rank: spans([("evaluation", n, 0.1 * n, 0.1 * n + lasts) for n in (9, 19)]) for rank, lasts in lasting_s.items()
+    }
+    found = named(recording({0: plan(), 1: plan()}, spans=marks), "evaluation")
+    assert [(s.label, s.first_step) for s in found] == shown
+
+
+@pytest.mark.parametrize("alone", [0, 1])
+def test_a_rank_that_evaluates_for_all_is_told_whichever_it_is(alone: int) -> None:
+    evaluating = [part for _ in range(6) for part in (*plan(9), *plan(1, evaluation=500))]
+    marks = spans([("evaluation", 10 * n + 9, 1.5 * n + 1, 1.5 * n + 1.5) for n in range(6)])
+    made = recording({alone: evaluating, 1 - alone: plan(60)}, spans={alone: marks})
+    rule = next(rule for rule in all_rules() if rule.id == "LOP003")
+    outcome = run_rule(rule, analyse(made), Config())
+    assert isinstance(outcome, Finding) and outcome.scope.ranks == (alone,)
+    assert {e.metric: e.value for e in outcome.evidence}["evaluations"] == 6
 
 
 def test_segments_are_bounded_and_in_order_of_time() -> None:

@@ -26,7 +26,7 @@ from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
 from rules.reading import model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
-from rules.stragglers import apart, last_share, named
+from rules.stragglers import apart, last_share, named, slows_the_wire
 
 _PHASES = ("forward", "backward", "optimizer")
 
@@ -59,6 +59,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         severity=level,
         confidence=confidence(a),
         seconds_per_step=step - after,
+        explains=slows_the_wire(a, step - after),
         scope=Affected(ranks=ranks),
         evidence=(
             Evidence(
@@ -92,7 +93,7 @@ RULE = rule(
     "one rank computes slower",
     check,
     needs=("step.time_s", "step.compute_s", "comm.late_share"),
-    explains=("COM002", "COM001"),
+    explains=("COM002",),
     thresholds={
         "ratio": Threshold(
             1.20, "two sound ranks on one CPU host were seen to differ by up to 1.10, by 1.18 beside a busy neighbour"

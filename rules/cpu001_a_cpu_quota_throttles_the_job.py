@@ -27,6 +27,7 @@ from advisor.core.format import numbers
 from advisor.core.step_model import StepModel
 from rules.reading import model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
+from rules.stragglers import slows_the_wire
 
 # Of a throttled rank's lag behind the free ones: what may have other causes.
 NOT_GIVEN_BACK = 0.25
@@ -62,6 +63,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         severity=level,
         confidence=confidence(a),
         seconds_per_step=lost,
+        explains=slows_the_wire(a, lost),
         scope=Affected(ranks=() if len(ranks) == len(model.own) else ranks),
         evidence=(
             Evidence(
@@ -130,7 +132,6 @@ RULE = rule(
         "DAT005",
         "DAT008",
         "DAT009",
-        "COM001",
         "COM002",
         "CPU003",
         "LOP001",

@@ -23,7 +23,7 @@ from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
 from advisor.core.stats import others_median
 from rules.reading import model_of, where_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
-from rules.stragglers import apart, last_share, named
+from rules.stragglers import apart, last_share, named, slows_the_wire
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
@@ -63,6 +63,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         severity=level,
         confidence=confidence(a),
         seconds_per_step=lost,
+        explains=slows_the_wire(a, lost),
         scope=Affected(ranks=ranks),
         evidence=tuple(evidence),
         fixes=(
@@ -89,7 +90,7 @@ RULE = rule(
     "one rank is short of data",
     check,
     needs=("step.time_s", "step.input_wait_s", "comm.late_share"),
-    explains=("COM002", "COM001"),
+    explains=("COM002",),
     thresholds={
         "excess": Threshold(0.10, "below a tenth of the step, chance differs as much between ranks"),
         "slower": Threshold(1.1, "two ranks with equal work made batches in times 1.06 apart on crowded cores"),

@@ -29,6 +29,7 @@ from advisor.core.pace import Holder
 from rules.gaps import on_ranks
 from rules.reading import model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
+from rules.stragglers import slows_the_wire
 
 _TWO_SIDED = 2.0  # standard errors
 # Of a step, what is left at best: found waiting in all looks, a thread would else need no time at all.
@@ -63,6 +64,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         severity=level,
         confidence=confidence(a, cap=0.95 if found else 0.85),
         seconds_per_step=step - expected,
+        explains=slows_the_wire(a, step - expected),
         scope=Affected(ranks=whose),
         evidence=_evidence(a, t, most, found),
         fixes=_fixes(found),
@@ -131,7 +133,7 @@ RULE = rule(
     "another thread holds the interpreter",
     check,
     needs=("step.time_s",),
-    explains=("CMP003", "CMP007", "COM001", "COM002", "DAT003", "LOP002", "LOP004", "RUN004"),
+    explains=("CMP003", "CMP007", "COM002", "DAT003", "LOP002", "LOP004", "RUN004"),
     thresholds={
         "waiting": Threshold(
             0.05, "severity 'medium' begins at 5 % of the step; a thread busy for less cannot cost more"

@@ -11,6 +11,9 @@ from advisor.core.format import numbers
 # Of the waiting. Several slow ranks are last by turns and by little, so that none of them is clearly the last: that they cause nearly
 # all of the waiting tells of them. One rank alone caused 0.87 to 1.0 of it.
 _NEARLY_ALL = 0.85
+# Of the wire's time, which is without waiting for late ranks: what makes ranks late must cost nearly as much to be its reason. A quota on
+# one rank, which held the threads of its exchange back too, cost three times as much as the wire.
+_OF_THE_WIRE = 0.8
 
 
 def apart(by_rank: Mapping[int, float], beyond: Callable[[float, float], bool]) -> tuple[tuple[int, ...], float]:
@@ -29,6 +32,11 @@ def last_share(a: Analysis, ranks: tuple[int, ...], enough: float) -> float:
     if len(ranks) > 1 and waited > 0 and sum(kept.get(rank, 0.0) for rank in ranks) >= _NEARLY_ALL * waited:
         return max(share, enough)
     return share
+
+
+def slows_the_wire(a: Analysis, lost_s: float) -> tuple[str, ...]:
+    """What a finding that costs so much explains of the wire: nothing, where the wire costs more by itself."""
+    return ("COM001",) if lost_s >= _OF_THE_WIRE * (a.get("comm.wire_s") or 0.0) else ()
 
 
 def named(ranks: tuple[int, ...]) -> tuple[str, str]:

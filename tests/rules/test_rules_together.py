@@ -62,6 +62,33 @@ def test_a_wire_finding_of_waiting_ranks_is_no_root() -> None:
     assert causes(judgement) == {"CMP007": None, "COM001": "CMP007", "COM002": "CMP007"}
 
 
+SLOW_RANKS = {
+    "CMP007": lambda wire_s: jobs.job(
+        {0: rank(0.35), 1: rank(0.5)}, late={1: 0.95}, wire_s=wire_s, values={"comm.skew_s": 0.15}
+    ),
+    "DAT008": lambda wire_s: jobs.job(
+        {0: rank(0.35), 1: rank(0.5, input_wait=0.15)}, late={1: 0.95}, wire_s=wire_s, values={"comm.skew_s": 0.15}
+    ),
+    "CPU001": lambda wire_s: jobs.job(
+        {0: rank(0.3), 1: rank(0.5)},
+        late={1: 0.95},
+        wire_s=wire_s,
+        values={"comm.skew_s": 0.2, **{name: {1: value} for name, value in QUOTA.items()}},
+    ),
+}
+
+
+@pytest.mark.parametrize("rule", SLOW_RANKS)
+@pytest.mark.parametrize(("wire_s", "first"), [(0.5, "COM001"), (0.16, "")])
+def test_a_wire_that_costs_more_by_itself_than_a_slow_rank_is_no_consequence_of_it(
+    rule: str, wire_s: float, first: str
+) -> None:
+    judgement = judged(SLOW_RANKS[rule](wire_s))
+    found = causes(judgement)
+    assert judgement.verdict.rule == (first or rule)
+    assert found["COM001"] == (None if first else rule) and found[rule] is None and found["COM002"] == rule
+
+
 def test_small_checkpoints_do_not_hide_a_large_gap() -> None:
     analysis = jobs.lop004(spent=0.3)
     own = {number: rank(**{"gap": 0.3, "gap.checkpoint": 0.04}) for number in (0, 1)}

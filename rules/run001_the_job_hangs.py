@@ -47,10 +47,12 @@ def _hang(a: Analysis, stall: Stall, t: Thresholds) -> Finding:
     killed = died_of_it(a, stall, _limit_s(stall, t))
     over = "hung" if stall.ended else "hangs"
     stands = "waits in another collective than the others" if culprit.waiting_in_collective else "stands"
+    if culprit.halted == "stopped":
+        stands = "was stopped by a signal"
     title = (
         f"The job {over}: rank {culprit.rank} {stands}{_place(culprit)}"
         if named
-        else f"The job {over}: all ranks wait in a collective"
+        else f"The job {over}: {_all_wait(stall)}"
     )
     if stall.resumed:
         title = f"Nothing moved for {stall.stalled_s:.0f} s, then the job went on" + (
@@ -90,6 +92,18 @@ def _halt(a: Analysis, stall: Stall, t: Thresholds) -> Finding:
 def _culprit(stall: Stall) -> StalledRank:
     culprits = [rank for rank in stall.ranks if rank.culprit] or list(stall.ranks)
     return max(culprits, key=lambda rank: rank.since_s)
+
+
+def _out_of_sight(stall: Stall) -> int:
+    """So many ranks of the group were not looked at: they are on another node, or have ended."""
+    return max(0, stall.group_size - len(stall.ranks))
+
+
+def _all_wait(stall: Stall) -> str:
+    if not _out_of_sight(stall):
+        return "all ranks wait in a collective"
+    who, s = _ranks(tuple(rank.rank for rank in stall.ranks)), "s" if len(stall.ranks) == 1 else ""
+    return f"{who} wait{s} in a collective for {_out_of_sight(stall)} of {stall.group_size} that were not seen here"
 
 
 def _place(rank: StalledRank) -> str:
@@ -146,6 +160,8 @@ def _ranks(ranks: tuple[int, ...]) -> str:
 def _advice(culprit: StalledRank, waiting: list[int], stall: Stall) -> str:
     if stall.collective is not None and stall.collective.differing:
         return f"compare the calls: at the same place {stall.collective.differing}"
+    if not culprit.culprit and _out_of_sight(stall):
+        return "look at the ranks that are missing here: on another node, whose run tells more, or ended before these"
     if not culprit.culprit:
         return "compare the calls: all ranks wait, so some rank skipped this collective, or they called different ones"
     if culprit.waiting_in_collective:

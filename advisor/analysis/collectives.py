@@ -6,11 +6,12 @@ shortest was the last to come, most of the time: what it is held for is the wire
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.analysis.host import process_by_rank
 from advisor.analysis.steady import RankSteps, common_rows
 from advisor.core.analysis import JOB
 from advisor.core.nccl import NcclFacts
@@ -23,6 +24,16 @@ Values = dict[tuple[str, str], float]
 HELD = ("forward", "backward", "optimizer", "gap")  # phases whose collectives are told apart; evaluation keeps its own
 # A job that calls them in so many of its latest steps does so by its nature: steps whose record is gone had some as well.
 _USUAL_SHARE = 0.5
+# Of the traffic of the busiest card: one that carries less is not what the ranks exchange over, but somebody's shell or storage.
+_CARRIES_SHARE = 0.1
+
+
+def group_size(recording: Recording, ranks: Iterable[int]) -> int:
+    """With how many these ranks exchange: as DDP tells of its group, without it as torch does of all; 0 where nobody does."""
+    processes = process_by_rank(recording.processes)
+    told = [recording.facts.get(processes[rank].pid, {}) for rank in ranks if rank in processes]
+    wrapped = [int(model.get("world_size") or 0) for facts in told for model in facts.get("ddp") or ()]
+    return max([0, *(wrapped or [int(facts.get("group_size") or facts.get("world_size") or 0) for facts in told])])
 
 
 def per_row(steps: RankSteps, table: Table | None, name: str) -> Array:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from advisor.analysis.batch_sizes import batch_values
 from advisor.analysis.budget import Account, account
 from advisor.analysis.capacities import Seen, capacities
 from advisor.analysis.collecting import collecting_values
-from advisor.analysis.collectives import collective_values, wire_values
+from advisor.analysis.collectives import collective_values, group_size, wire_values
 from advisor.analysis.copying import copy_values
 from advisor.analysis.delivery import delivery_values
 from advisor.analysis.epochs import cold_values, epoch_values
@@ -224,7 +224,7 @@ def _comm_values(
     values: Values,
     missing: dict[str, str],
 ) -> None:
-    ranks, group = len(accounts.own), _group_size(recording, accounts.own)
+    ranks, group = len(accounts.own), group_size(recording, accounts.own)
     partly = f"{ranks} of {group} ranks are in this recording: the wire cannot be told from waiting for the others"
     values.update(collective_values(recording, steady))
     if max(ranks, group) > 1:
@@ -252,11 +252,3 @@ def _comm_values(
         values["comm.excess_s", f"rank:{rank}"] = beyond[rank]
     times = accounts.exchanges
     values.update(wire_values(recording, wire_s=wire_s, span_s=span_s, exchanges=times))
-
-
-def _group_size(recording: Recording, ranks: Iterable[int]) -> int:
-    """With how many these ranks exchange: as DDP tells of its group, without it as torch does of all; 0 where nobody does."""
-    processes = process_by_rank(recording.processes)
-    told = [recording.facts.get(processes[rank].pid, {}) for rank in ranks if rank in processes]
-    wrapped = [int(model.get("world_size") or 0) for facts in told for model in facts.get("ddp") or ()]
-    return max(wrapped or [int(facts.get("world_size") or 0) for facts in told], default=0)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from advisor.analysis.collectives import group_size
 from advisor.analysis.flight import stuck_by_calls, stuck_by_flight
 from advisor.analysis.moments import place
 from advisor.analysis.steady import RankSteps, warm_up_rows
@@ -27,9 +28,12 @@ _ENOUGH_STEPS = 10  # before, the warm-up cannot be told from what is usual
 # A rank that has moved within the last of these seconds goes on by itself: the agent calls nothing a stall before.
 _MOVED_S = 15.0
 _LOOKS_APART_NS = 2_000_000_000
+_STOPPED = "T"  # by a signal, as the kernel says of its training thread; a debugger's stop is another
 _BUSY_SHARE = 0.05  # of a core, over all threads of a process that does nothing but wait
 # What a thread sleeps in that waits for time, a signal or a lock: not for a disk, a socket, a pipe or a process that works for it.
 _IDLE = re.compile(r"nanosleep|nsleep|sys_pause|futex|sigsuspend|sigtimedwait|locks_")
+
+Look = tuple[Event, Mapping[str, Any]]  # and what it has seen of one rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,8 @@ def _stall(
     if ended_ns is None and recording.meta.ended_ns is None and _still_there(recording, last):
         until_ns = max(until_ns, recording.meta.last_ns)
     stuck = _stuck(last)
-    ranks = _stalled_ranks(looks, until_ns, frozenset(stuck.missing if stuck else ()))
+    group = group_size(recording, [int(row["rank"]) for row in last.data.get("ranks") or ()])
+    ranks = _stalled_ranks(looks, until_ns, frozenset(stuck.missing if stuck else ()), group)
     stalled_s = float(last.data.get("stalled_s", 0.0)) + (until_ns - last.t_ns) / 1e9
     evaluating = any(rank.phase == "evaluation" for rank in ranks)
     p99_s = slowest.whole_s if evaluating else slowest.usual_s
@@ -83,6 +88,7 @@ def _stall(
         typical_step_s=typical_step_s,
         p99_step_s=p99_s,
         ranks=ranks,
+        group_size=group,
         collective=stuck,
         others_moved=any(rank.since_s < moved_s for rank in ranks),
         resumed=ended_ns is not None and _went_on(recording, ended_ns),
@@ -112,13 +118,16 @@ def _stuck(event: Event) -> StuckCollective | None:
     return stuck_by_flight(dumps) or stuck_by_calls(rows)
 
 
-def _stalled_ranks(looks: list[Event], until_ns: int, missing: frozenset[int]) -> tuple[StalledRank, ...]:
-    """`missing`: ranks that have not come to the collective in which others stand, as far as calls were counted."""
+def _stalled_ranks(looks: list[Event], until_ns: int, missing: frozenset[int], group: int) -> tuple[StalledRank, ...]:
+    """`missing`: ranks that have not come to the collective in which others stand, as far as calls were counted.
+
+    `group`: with how many these ranks exchange; some may have ended, or be on other nodes.
+    """
     event = looks[-1]
     told = list(event.data.get("ranks") or ())
-    before = {int(row["rank"]): row for look in looks[-2:-1] for row in look.data.get("ranks") or ()}
-    apart_ns = event.t_ns - looks[-2].t_ns if len(looks) > 1 else 0
-    waiting = {int(row["rank"]): _waits(row, several=len(told) > 1, missing=missing) for row in told}
+    before = {int(row["rank"]): (look, row) for look in looks[-2:-1] for row in look.data.get("ranks") or ()}
+    several = max(len(told), group) > 1
+    waiting = {int(row["rank"]): _waits(row, several=several, missing=missing) for row in told}
     culprits = _culprits(told, waiting, missing)
     rows = []
     for row in told:
@@ -137,7 +146,7 @@ def _stalled_ranks(looks: list[Event], until_ns: int, missing: frozenset[int]) -
                 leaf=place(frames[0]) if frames else "",
                 culprit=rank in culprits,
                 waiting_in_collective=waiting[rank],
-                halted=_halted(before.get(rank), row, apart_ns),
+                halted=_halted(before.get(rank), (event, row)),
                 compiling=bool(row.get("compiles")),
             )
         )
@@ -145,6 +154,8 @@ def _stalled_ranks(looks: list[Event], until_ns: int, missing: frozenset[int]) -
 
 
 def _waits(row: Mapping[str, Any], *, several: bool, missing: frozenset[int]) -> bool:
+    if row.get("state") == _STOPPED:
+        return False
     # DDP waits for its all-reduce inside the backward, where no Python frame tells
     inside = (row.get("collective") or {}).get("inside_s") is not None
     in_backward = row.get("phase") == "backward" and several and int(row["rank"]) not in missing
@@ -152,6 +163,9 @@ def _waits(row: Mapping[str, Any], *, several: bool, missing: frozenset[int]) ->
 
 
 def _culprits(told: list[Mapping[str, Any]], waiting: Mapping[int, bool], missing: frozenset[int]) -> frozenset[int]:
+    stopped = frozenset(int(row["rank"]) for row in told if row.get("state") == _STOPPED)
+    if stopped:
+        return stopped  # wherever it was when it was stopped: the others wait for it
     outside = [rank for rank, waits in waiting.items() if not waits]
     if outside and len(outside) == len(told) > 1:
         # none waits in a collective that can be seen: the one that is furthest behind keeps the others
@@ -161,20 +175,22 @@ def _culprits(told: list[Mapping[str, Any]], waiting: Mapping[int, bool], missin
     return frozenset([rank for rank in outside if rank in missing] or outside or missing)
 
 
-def _halted(
-    before: Mapping[str, Any] | None, now: Mapping[str, Any], apart_ns: int
-) -> Literal["", "asleep", "stopped"]:
+def _halted(earlier: Look | None, later: Look) -> Literal["", "asleep", "stopped"]:
     """By two looks between which the rank has neither moved nor used its CPUs."""
-    if before is None or apart_ns < _LOOKS_APART_NS:
+    if earlier is None:
         return ""
-    if any(before.get(key) != now.get(key) for key in ("pid", "phase", "step", "since_ns", "state", "user", "frames")):
+    # agents of several nodes look at times of their own
+    (then_ns, before), (now_ns, now) = ((int(row.get("seen_ns", event.t_ns)), row) for event, row in (earlier, later))
+    apart_ns = now_ns - then_ns
+    keys = ("pid", "phase", "step", "since_ns", "state", "user", "frames")
+    if apart_ns < _LOOKS_APART_NS or any(before.get(key) != now.get(key) for key in keys):
         return ""
     used_s, used_then_s = now.get("cpu_s"), before.get("cpu_s")
     if not isinstance(used_s, float) or not isinstance(used_then_s, float):
         return ""
     if used_s - used_then_s > _BUSY_SHARE * apart_ns / 1e9:
         return ""
-    if now.get("state") == "T":
+    if now.get("state") == _STOPPED:
         return "stopped"
     idle = now.get("state") == "S" and _IDLE.search(str(now.get("wchan") or ""))
     return "asleep" if idle and _in_users_line(now) else ""

@@ -276,6 +276,7 @@ class Stall:
 @dataclass(frozen=True, slots=True)
 class Coincidence:
     """What a probe of the host saw before and after the speed changed: means over both stretches."""
+    group_size: int = 0  # with how many these ranks exchange, as far as is known: not all need be seen
 
     metric: str
     scope: str

@@ -21,15 +21,18 @@ def merged_stalls(events: Iterable[Event]) -> list[Event]:
             by_id.setdefault(event.data.get("id"), []).append(event)
         else:
             ends[event.data.get("id")] = event
-    latest = [max(told, key=lambda e: e.t_ns) for told in by_id.values()]
+    # two looks tell more of a rank than one: what stands at the same place in both has not run in between
+    looks = {number: sorted(told, key=lambda e: e.t_ns)[-2:] for number, told in by_id.items()}
     found: list[Event] = []
-    for group in _groups(sorted(latest, key=_began_ns), ends):
-        found.append(_one(group))
+    for group in _groups(sorted((told[-1] for told in looks.values()), key=_began_ns), ends):
+        number = group[0].data.get("id")
+        before = [told[0] for event in group if len(told := looks[event.data.get("id")]) > 1]
+        found += [_one(look, number) for look in (before, group) if look]
         over = [ends.get(event.data.get("id")) for event in group]
         known = [end for end in over if end is not None]
         if len(known) == len(group):
             last = max(known, key=lambda e: e.t_ns)
-            found.append(replace(last, data={**last.data, "id": found[-1].data["id"]}))
+            found.append(replace(last, data={**last.data, "id": number}))
     return found
 
 
@@ -58,11 +61,8 @@ def _same_node(event: Event, group: Sequence[Event]) -> bool:
     return any(str(other.data.get("id")).rpartition("@")[2] == node for other in group)
 
 
-def _one(group: Sequence[Event]) -> Event:
-    if len(group) == 1:
-        return group[0]
+def _one(group: Sequence[Event], number: object) -> Event:
     longest = max(group, key=lambda e: float(e.data.get("stalled_s", 0.0)))
-    rows = sorted((row for event in group for row in event.data.get("ranks") or ()), key=lambda row: int(row["rank"]))
-    t_ns = max(event.t_ns for event in group)
-    since = {**longest.data, "id": group[0].data.get("id"), "ranks": rows}
-    return replace(longest, t_ns=t_ns, data=since)
+    rows = [{**row, "seen_ns": event.t_ns} for event in group for row in event.data.get("ranks") or ()]
+    rows.sort(key=lambda row: int(row["rank"]))
+    return replace(longest, t_ns=max(e.t_ns for e in group), data={**longest.data, "id": number, "ranks": rows})

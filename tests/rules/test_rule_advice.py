@@ -321,6 +321,12 @@ def test_run001_accuses_nobody_when_all_wait_in_a_collective() -> None:
     assert finding.scope.ranks == () and "all ranks wait in a collective" in finding.title
 
 
+def test_run001_says_for_whom_it_cannot_see_a_rank_waits() -> None:
+    finding = found("RUN001", ranks=(stands(2, waits=True),), group_size=4)
+    assert "rank 2 waits in a collective for 3 of 4 that were not seen here" in finding.title
+    assert finding.scope.ranks == () and "missing here" in finding.fixes[0].title
+
+
 def test_run001_sends_nobody_to_a_rank_that_only_waits() -> None:
     finding = found("RUN001", ranks=(stands(0, waits=True), stands(1, waits=True)))
     assert "only wait for it" not in finding.fixes[0].title
@@ -528,6 +534,24 @@ def test_dat012_speaks_of_a_death_with_the_words_of_the_rank() -> None:
     assert finding.fatal and finding.scope.ranks == (1,) and "64 MB" in finding.title
     assert "Bus error" in str(finding.evidence[0].value)
     assert not found("DAT012").fatal
+
+
+@pytest.mark.parametrize(
+    ("dead", "line"),
+    [
+        pytest.param((), 42, id="nearly full: what trains"),
+        pytest.param((death(1, role="worker", signal=7),), 42, id="a worker of which nobody knows whose it was"),
+        pytest.param((death(1, role="worker", signal=7, loader=42),), 42, id="the training loader's worker"),
+        pytest.param((death(1, role="worker", signal=7, loader=60),), 60, id="the evaluation loader's"),
+        pytest.param((death(1, role="worker", signal=15, loader=60),), 42, id="one that was merely ended"),
+    ],
+)
+def test_dat012_names_the_loader_whose_worker_died_else_the_one_that_trains(dead: tuple[Death, ...], line: int) -> None:
+    said = death(1, exception="RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error.")
+    loaders = tuple(loader(r, 2, line=at, training=at == 42) for r in (0, 1) for at in (30, 60, 42))
+    deaths = (*dead, said) if dead else ()
+    where = found("DAT012", deaths=deaths, loaders=loaders).fixes[0].where
+    assert where is not None and where.line == line
 
 
 def test_dat012_says_that_it_could_not_look() -> None:

@@ -53,6 +53,31 @@ def test_what_a_rank_does_that_stands(change: dict[str, Any], halted: str) -> No
     assert found.ranks[1].halted == halted and found.ranks[1].culprit
 
 
+@pytest.mark.parametrize(
+    ("facts", "group"),
+    [
+        pytest.param({"world_size": 2}, 2, id="of two, one of which is elsewhere or has ended"),
+        pytest.param({"world_size": -1, "ddp": [{"world_size": 2}]}, 2, id="DDP knows better"),
+        pytest.param({"world_size": 2, "ddp": [{"world_size": 1}]}, 1, id="wrapped for itself"),
+        pytest.param({"world_size": -1}, 0, id="alone"),
+    ],
+)
+def test_the_one_rank_that_is_seen_in_its_backward_waits_if_there_are_others(facts: Any, group: int) -> None:
+    found = seen(stall(40.0, WAITS), plans={0: plan()}, facts={100: facts})
+    assert found.group_size == group
+    assert found.ranks[0].waiting_in_collective == (group > 1) and found.ranks[0].culprit == (group < 2)
+
+
+def test_a_rank_that_was_stopped_waits_for_nobody_wherever_it_was() -> None:
+    inside = {"collective": {"begun": 4, "kind": "all_reduce", "group": 0, "size": 2, "inside_s": 15.0}}
+    row = {"rank": 1, "phase": "backward", "state": "T", "cpu_s": 5.0}
+    for call in ({}, inside):
+        looks = [stall(after_s, {**WAITS, **call}, {**row, **call}) for after_s in (15.0, 17.5)]
+        found = seen(*looks)
+        assert [rank.culprit for rank in found.ranks] == [False, True]
+        assert found.ranks[1].halted == "stopped" and found.ranks[0].waiting_in_collective
+
+
 @pytest.mark.parametrize("change", [{"since_ns": 7}, {"user": {**USER, "line": 34}}, {"state": "R"}, {"step": 8}])
 def test_who_was_elsewhere_before_does_not_halt(change: dict[str, Any]) -> None:
     assert twice({**SLEEPS, **change}, SLEEPS).ranks[1].halted == ""

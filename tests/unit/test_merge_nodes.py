@@ -189,6 +189,24 @@ def test_one_hang_seen_by_two_agents_is_one_and_its_culprit_the_rank_outside_the
     assert {rank.rank: rank.culprit for rank in stalls[0].ranks} == {0: False, 1: False, 2: False, 3: True}
 
 
+def test_what_a_rank_did_between_two_looks_of_its_own_agent_is_known_of_merged_runs_too() -> None:
+    first, second = two_nodes(four_ranks())
+    asleep = {"phase": "gap", "state": "S", "wchan": "hrtimer_nanosleep", "cpu_s": 5.0, **SLEEPS_AT}
+    theirs = [{"rank": 2, "phase": "backward"}, {"rank": 3, **asleep}]
+    looks = [stall(s, *theirs) for s in (15.0, 17.5)]
+    own = replace(second, events=tuple(replace(e, t_ns=e.t_ns - APART_NS, data=moved(e.data)) for e in looks))
+    waiting = [{"rank": rank, "phase": "backward"} for rank in (0, 1)]
+    for others in ((15.2, 17.7), (26.0,)):  # the other agent has looked as often, or only once and later
+        (stalled,) = analyse(merge([replace(first, events=tuple(stall(s, *waiting) for s in others)), own])).stalls
+        assert [rank.halted for rank in stalled.ranks] == ["", "", "", "asleep"] and stalled.ranks[3].culprit
+    (once,) = analyse(merge([first, replace(own, events=own.events[:1])])).stalls
+    assert once.ranks[1].halted == "", "one look proves nothing"
+
+
+LINE = {"file": "/job/train.py", "line": 33, "function": "find_batch"}
+SLEEPS_AT = {"user": LINE, "frames": [LINE]}
+
+
 def moved(data: dict[str, object]) -> dict[str, object]:
     rows = [{**row, "since_ns": row["since_ns"] - APART_NS} for row in data.get("ranks", ())]  # type: ignore[attr-defined]
     return {**data, "ranks": rows} if rows else dict(data)

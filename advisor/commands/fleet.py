@@ -37,7 +37,8 @@ def fleet(
     Each DIR is a result of `triage` or `bench` (JSON), a report (JSON), a run's folder or bundle, or a folder that
     holds such. Results of one host are put together; machines are compared with others that have the same GPUs. An
     outlier is worse than the baseline by more than 5 % and by more robust standard deviations than chance explains; six machines
-    of a kind are needed to tell one, or a stored baseline.
+    of a kind are needed to tell one, or a stored baseline. So is a machine that its own triage hands back, and one that has fewer
+    GPUs than most others like it.
 
     Ends with exit code 3 when there is an outlier, with 2 when nothing could be read.
 

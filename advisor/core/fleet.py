@@ -1,9 +1,10 @@
 """Many machines side by side: the one object that every output of `fleet` shows; contract `rn50-advisor/fleet/1`.
 
 ```
-machines[]   the worst first: {name, group, score, outlier, worst: component|null, results: [{kind, file, state, made}],
+machines[]   the worst first: {name, group, score, outlier, worst: component|null, results: [{kind, file, state, made, why}],
              deviations: [{component, value, unit, baseline, deviation, score, outlier}],
-             differences: [{name, value, usual}], missing: [components that most of its group have]}
+             differences: [{name, value, usual}], missing: [components that most of its group have],
+             flaws: [what makes it an outlier beside its numbers]}
 baselines[]  {group, component, unit, better: higher|lower, baseline, median, spread, machines, source: fleet|file, scale}
 unread[]     {file, reason}
 notes[]
@@ -43,6 +44,7 @@ class Source:
     file: str
     state: str = ""  # the result's own verdict
     made: float | None = None  # Unix seconds
+    why: str = ""  # the first reason of a verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,7 @@ class FleetMachine:
     deviations: tuple[Deviation, ...]
     differences: tuple[Difference, ...] = ()
     missing: tuple[str, ...] = ()
+    flaws: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

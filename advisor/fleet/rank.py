@@ -3,6 +3,7 @@
 A component is an outlier where it is both unusual and worse than the baseline by more than 5 %: of two hundred alike
 machines some are always the slowest, and some components differ by a tenth among good ones. Unusual is what chance
 would bring in one of a hundred fleets; the fewer machines there are, the less their own spread is to be trusted.
+What needs no numbers to be told makes an outlier, too (`flaws`).
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ import functools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import NormalDist, median
 
 from advisor.core.fleet import Baseline, Deviation, Difference, Fleet, FleetMachine, Reading, Source, Unread
 from advisor.fleet.baseline import DROP, baseline_of
+from advisor.fleet.flaws import flaws
 from advisor.fleet.readings import NO_GPU, Told, worth_ranking
 
 MACHINES_MIN = 6  # of five the median deviation says nothing: the odd one would have to be 14 of them away
@@ -48,10 +50,11 @@ def rank(
     told: Sequence[Told], unread: Sequence[Unread] = (), *, stored: Mapping[tuple[str, str], Baseline] | None = None
 ) -> Fleet:
     """The worst machine first. `stored`: baselines to judge by instead of the fleet's own."""
-    machines = _machines(told)
+    machines = _machines(_apart(told))
     groups: dict[str, list[_Machine]] = {}
     for machine in machines:
         groups.setdefault(machine.group, []).append(machine)
+    kinds = {group: [member.facts for member in members] for group, members in groups.items()}
     baselines: list[Baseline] = []
     ranked: list[FleetMachine] = []
     notes: list[str] = []
@@ -65,7 +68,10 @@ def rank(
             notes.append(
                 f"{group}: {few}, fewer than the {MACHINES_MIN} among which an outlier can be told; only ranked"
             )
-        ranked += [_ranked(machine, own, usual, values=len(own) * len(members), enough=enough) for machine in members]
+        for machine in members:
+            one = _ranked(machine, own, usual, values=len(own) * len(members), enough=enough)
+            found = flaws(group, machine.sources, machine.facts, kinds)
+            ranked.append(replace(one, flaws=found, outlier=one.outlier or bool(found)))
     ordered = sorted(ranked, key=lambda machine: (not machine.outlier, machine.score, machine.name))
     return Fleet(tuple(ordered), tuple(baselines), tuple(unread), tuple(notes))
 
@@ -74,6 +80,22 @@ def rank(
 def unusual_from(machines: int, values: int) -> float:
     """From how many deviations on a value is unusual, of so many in the group and a spread measured on so many machines."""
     return NormalDist().inv_cdf(1 - _CHANCE / max(values, 1)) * (1 + _FEW / machines)
+
+
+def _apart(told: Sequence[Told]) -> list[Told]:
+    """Of one host name several boots are several machines: images that were cloned all call themselves the same.
+
+    A machine that was restarted between two results shows twice, which hides nothing.
+    """
+    boots: dict[str, set[str]] = {}
+    for one in told:
+        boots.setdefault(one.machine, set()).update(filter(None, (one.boot,)))
+    return [
+        replace(one, machine=f"{one.machine} (boot {one.boot[:8]})")
+        if one.boot and len(boots[one.machine]) > 1
+        else one
+        for one in told
+    ]
 
 
 def _machines(told: Sequence[Told]) -> list[_Machine]:

@@ -11,51 +11,57 @@ from typing import Any, TypeGuard
 from advisor.core.benchmark import Benchmark
 from advisor.core.fleet import Better, Reading, Source
 from advisor.core.report import PHASE_TITLES
+from advisor.core.triage import BOOT_ID, HOSTNAME, MADE_AT
 from advisor.reference.gpu_names import gpu_model
 
 # Of units whose numbers are better the larger, or the smaller, they are, where no band of the check says it.
 _HIGHER = ("/s", "MHz", "links", "GB", "GiB")
 _LOWER = ("s", "ms", "µs", "us", "errors", "events")
 _OF_A_LIMIT = ("share", "cores")
+_OF_ONE = (".uuid", ".serial", ".pci_bus_id", ".xids")  # of one GPU alone: nothing to be alike in
 _PHASE_MIN = 0.02  # of the step or of a limit: less of it is nobody's trouble
 NO_GPU = "no GPU"
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One result as far as a fleet is concerned."""
+    """One result as far as a fleet is concerned. `boot`: which start of its kernel, where it says so."""
 
     machine: str
     group: str
     source: Source
     readings: Mapping[str, Reading] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
+    boot: str = ""
 
 
 def of_triage(document: Mapping[str, Any], file: str, name: str) -> Told:
     """Checks whose state is unknown prove nothing and are left out. `name`: where the result names no host."""
     readings: dict[str, Reading] = {}
     facts: dict[str, str] = {}
-    host, made, gpus = name, None, []
+    host, boot, made, gpus = name, "", None, []
     for check in document["checks"]:
         what, value, unit = str(check["name"]), check["value"], str(check["unit"] or "")
-        if what == "machine.hostname" and value:
+        if what == HOSTNAME and value:
             host = str(value)
-        elif what == "machine.made_at" and isinstance(value, (int, float)):
+        elif what == MADE_AT and isinstance(value, (int, float)):
             made = float(value)
         elif what.startswith("gpu.") and what.endswith(".name"):
             gpus.append(str(value))
-        elif what.startswith("machine.boot"):
+        elif what == BOOT_ID:
+            boot = str(value or "")
+        elif what.startswith("gpu.") and what.endswith(_OF_ONE):
             continue
         if check["state"] == "unknown" or value is None:
             continue
         better = _better(check["expected"], unit)
         if better is not None and _finite(value):
             readings[what] = Reading(float(value), unit, better, _scale(check["expected"], unit))
-        elif what not in ("machine.hostname", "machine.made_at"):
+        elif what not in (HOSTNAME, BOOT_ID, MADE_AT):
             facts[what] = f"{value:g} {unit}".strip() if _finite(value) else str(value)
-    state = str(document["verdict"]["state"])
-    return Told(host, _group(gpus), Source("triage", file, state, made), readings, facts)
+    verdict = document["verdict"]
+    why = str(next(iter(verdict["reasons"]), ""))
+    return Told(host, _group(gpus), Source("triage", file, str(verdict["state"]), made, why), readings, facts, boot)
 
 
 def of_benchmark(made: Benchmark, file: str) -> Told:

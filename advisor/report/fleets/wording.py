@@ -18,7 +18,7 @@ def title(fleet: Fleet) -> str:
 
 def outlier(machine: FleetMachine) -> str:
     """`node17 (8 × A100-SXM): memory.copy_gb_per_s 12 GB/s, 38 % worse than 19.4 GB/s; …`."""
-    said = [deviating(one) for one in machine.deviations if one.outlier]
+    said = [*machine.flaws, *(deviating(one) for one in machine.deviations if one.outlier)]
     more = f"; {len(said) - _SHOWN} more" if len(said) > _SHOWN else ""
     differs = [f"{d.name} is {d.value}, of the others {d.usual}" for d in machine.differences[:_SHOWN]]
     return f"{machine.name} ({machine.group}): " + "; ".join(said[:_SHOWN]) + more + "".join(f"; {d}" for d in differs)

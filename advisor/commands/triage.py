@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 from pathlib import Path
 
 import click
@@ -11,6 +13,7 @@ from advisor.commands import showing
 from advisor.core.errors import AdvisorError
 from advisor.core.triage import TriageState
 
+_ANSWERS_S = 5.0  # a folder that answers does so at once
 EXIT_CODES: dict[TriageState, int] = {"keep": 0, "fix": 3, "hand-back": 4}
 
 
@@ -20,12 +23,14 @@ EXIT_CODES: dict[TriageState, int] = {"keep": 0, "fix": 3, "hand-back": 4}
 )
 @click.option(
     "--data",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    type=Path,  # not click's own: it would ask a mount that hangs, and wait for ever
+    metavar="DIRECTORY",
     help="The folder with the training data: it is read from there, never written to.",
 )
 @click.option(
     "--scratch",
-    type=click.Path(path_type=Path, exists=True, file_okay=False, writable=True),
+    type=Path,
+    metavar="DIRECTORY",
     help="Where the scratch folder is made, which goes away again. Default: where temporary files go.",
 )
 @click.option(
@@ -69,19 +74,22 @@ def triage(
     from advisor.instances.metadata import ask
     from advisor.report.triaged import render, wording
     from advisor.triage.found import Setting
+    from advisor.triage.runner import FULL_LIMIT_S, QUICK_LIMIT_S
     from advisor.triage.runner import triage as examine
     from advisor.triage.scratch import scratch_folder
 
+    _check_folders(data, scratch)
     format_ = showing.chosen("md" if format_ == "markdown" else format_, output)
     if bundle is not None and bundle.exists():
         raise AdvisorError(f"{bundle} exists", "name another file with --bundle")
     showing.make_room(output, bundle)
     interpreter = str(Path(job_python(python)).absolute())  # it is started in the scratch folder
     large = not quick and _agreed(yes=yes)
+    until_s = time.monotonic() + (QUICK_LIMIT_S if quick else FULL_LIMIT_S)
     named = ask() if metadata else None
     with scratch_folder(scratch) as folder:
         place = data.absolute() if data is not None else None
-        setting = Setting(folder, interpreter, place, full=not quick, large=large, metadata=metadata, named=named)
+        setting = Setting(folder, interpreter, place, not quick, large, metadata=metadata, named=named, until_s=until_s)
         found = examine(setting, _tell)
     showing.show(found, format_, output, "advisor.report.triaged")
     if output is not None:
@@ -93,6 +101,21 @@ def triage(
             bundle, {f"triage.{name}": render(found, kind) for name, kind in (("json", "json"), ("txt", "text"))}
         )
     context.exit(EXIT_CODES[found.verdict.state])
+
+
+def _check_folders(data: Path | None, scratch: Path | None) -> None:
+    """A folder of data that hangs is found by the triage itself. Raises BadParameter and AdvisorError."""
+    from advisor.triage.deadline import within
+
+    for option, folder in (("--data", data), ("--scratch", scratch)):
+        if folder is None:
+            continue
+        there = within(_ANSWERS_S, folder.is_dir)
+        if there is False:
+            raise click.BadParameter(f"{folder} is no folder", param_hint=option)
+        if folder is scratch and (there is None or not os.access(folder, os.W_OK)):
+            why = "does not answer" if there is None else "is not writable"
+            raise AdvisorError(f"{folder} {why}", "name another folder with --scratch")
 
 
 def _agreed(*, yes: bool) -> bool:

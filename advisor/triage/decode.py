@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,13 @@ from advisor.triage.child import run_child, why_not
 from advisor.triage.found import Item, Setting, fact, judged
 from advisor.triage.load import Watch
 from advisor.triage.processor import clock, cores_allowed, working_mhz
-from advisor.triage.reading import list_files
 
 # Pillow on the slowest of five cloud processors (Neoverse N1): 360 images/s of ImageNet. What torchvision does beside decoding takes
 # 1.03 ms where Pillow makes 537 (EPYC 9B14), so 1.54 ms there: 232 images/s for the whole chain.
 _TABLE = "Pillow on the slowest of five cloud processors (github.com/ternaus/imread_benchmark, arXiv 2605.08731)"
 _DECODE_ALONE, _WHOLE_CHAIN = 360.0, 232.0
+# What is usual, beside what is least: the same two of one core of a common server processor, in pictures of ImageNet's size.
+_USUAL_ALONE, _USUAL_CHAIN, _USUAL_CORE = 537.0, 437.0, "one core of an EPYC 9B14"
 _KEPT = 0.75
 # Workers share memory and caches: FACTS of four workers, 0.62 to 0.89 each; two threads of one core give 1.3 of one.
 _TOGETHER = 0.5
@@ -41,9 +43,10 @@ def decoding(setting: Setting, watch: Watch) -> Iterator[Item]:
         if result.get("phase") == "all":
             clocks.begin()
 
+    timeout_s = min(_TIMEOUT_S, setting.left_s)
     try:
         ended = run_child(
-            setting.python, "decode", asked, timeout_s=_TIMEOUT_S, scratch=setting.scratch, on_result=on_result
+            setting.python, "decode", asked, timeout_s=timeout_s, scratch=setting.scratch, on_result=on_result
         )
     finally:
         clocks.end()
@@ -55,12 +58,14 @@ def decoding(setting: Setting, watch: Watch) -> Iterator[Item]:
     whole = bool(told["whole"])
     base = _KEPT * (_WHOLE_CHAIN if whole else _DECODE_ALONE)
     yield fact("decode.pipeline", str(told["pipeline"]))
-    yield _per_core(float(told["one"]), Band(base, None, f"{_KEPT} × {_source(whole=whole)}"))
+    usual = _USUAL_CHAIN if whole else _USUAL_ALONE
+    yield _per_core(float(told["one"]), Band(base, None, f"{_KEPT} × {_source(whole=whole)}"), usual)
     if "data" in told:
         hint = f"pictures of --data, {fmt.bytes_(told['data_bytes'])} each"
         yield fact("decode.data_images_per_core_s", float(told["data"]), "images/s", hint=hint)
     elif setting.data is not None:
-        reason = "none of its pictures could be decoded" if asked["files"] else "no JPEGs of a picture's size lie there"
+        reason = "no JPEGs of a picture's size lie there" if setting.listing else "it does not answer"
+        reason = "none of its pictures could be decoded" if asked["files"] else reason
         yield TriageGap(
             "decode.data_images_per_core_s", f"{setting.data}: {reason}", "the made-up pictures stand for them"
         )
@@ -81,11 +86,13 @@ def _source(*, whole: bool) -> str:
     )
 
 
-def _per_core(rate: float, band: Band) -> Item:
-    hint = f"a core prepares {fmt.number(rate)} images/s: slow cores, or a neighbour on the same ones"
-    return judged(
+def _per_core(rate: float, band: Band, usual: float) -> Item:
+    said = f"a core prepares {fmt.number(rate)} images/s here, {usual:.0f} are usual ({_USUAL_CORE})"
+    hint = f"{said}: slow cores, or a neighbour on the same ones"
+    found = judged(
         "decode.images_per_core_s", rate, "images/s", band, remedy="hand-back", needs_cores=True, hint=hint, why=hint
     )
+    return replace(found, check=replace(found.check, hint=found.check.hint or said))
 
 
 def _together(rate: float, processes: int, band: Band) -> Item:
@@ -96,9 +103,7 @@ def _together(rate: float, processes: int, band: Band) -> Item:
 
 
 def _pictures_of(setting: Setting) -> list[str]:
-    if setting.data is None:
-        return []
-    small = list_files(setting.data).small
+    small = setting.listing.small if setting.listing else ()
     return [str(path) for path, _ in small if path.suffix in _SUFFIXES][:64]
 
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import shutil
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from advisor.core import format as fmt
-from advisor.core.triage import DATA_PLACE, Band, TriageGap
+from advisor.core.triage import DATA_PLACE, Band, Check, TriageGap
 from advisor.triage.found import Found, Item, Setting, fact, judged, unproved
 from advisor.triage.load import Stretch, Watch
 from advisor.triage.place import Place, place_of
 from advisor.triage.processor import cores_allowed
 from advisor.triage.reading import (
+    Listing,
     Pass,
     cold_way,
-    list_files,
     read_in_a_row,
     read_many,
     read_warm,
@@ -36,6 +36,7 @@ ROW_BAND = Band(_KEPT * VOLUME_MB_PER_S, None, _VOLUME)
 SYNC_BAND = Band(
     None, 25.0, "three turns of a disk at 7,200 rpm; SSD volumes take 0.5 to 5 ms, etcd's guide asks for 10"
 )
+_READS, _WRITES = ("disk.sequential_mb_per_s", "disk.small_reads_per_s"), ("disk.write_mb_per_s", "disk.sync_ms")
 PICTURE_BYTES = 112 << 10  # ImageNet's mean
 _ROW_LEAST_BYTES = 16 << 20
 _OTHERS_SHARE = 0.25  # of what we moved ourselves: more of it by others, and the rate is not the disk's
@@ -79,15 +80,30 @@ class Trial:
 
 
 def disks(setting: Setting, watch: Watch, idle: Stretch) -> Iterator[Item]:
-    place = place_of(setting.data or setting.scratch, setting.root)
-    yield fact(DATA_PLACE, place.words)
-    yield from _limit(place)
-    if setting.data is not None and place.in_memory:
-        why = f"{place.words} lies in memory: no disk is read for it"
-        yield TriageGap("disk.sequential_mb_per_s", why, "where it was copied from counts at the first epoch alone")
-    elif setting.data is not None:
-        yield from _reads(setting.data, Trial(place, amounts(setting), watch, idle))
-    yield from _writes(setting, Trial(place_of(setting.scratch, setting.root), amounts(setting), watch, idle))
+    def trial(folder: Path) -> Trial:
+        return Trial(place_of(folder, setting.root), amounts(setting), watch, idle)
+
+    if setting.data is not None and setting.listing is None:
+        yield _hung(setting.data)
+    else:
+        read = trial(setting.data or setting.scratch)
+        yield fact(DATA_PLACE, read.place.words)
+        yield from _limit(read.place)
+        if setting.listing is not None:
+            yield from _reads(setting.listing, read)
+    yield from _writes(setting, trial(setting.scratch))
+
+
+def _hung(folder: Path) -> Found:
+    """Nobody asks there again: whoever does is blocked, too."""
+    why = f"{folder} does not answer: a mount that hangs blocks a training, too; see its server, or mount it anew"
+    return Found(
+        Check("disk.data_answers", "no", "", Band(source="a folder can be listed"), "bad", why), "fix", why=why
+    )
+
+
+def _gaps(names: Iterable[str], reason: str, hint: str) -> Iterator[TriageGap]:
+    return (TriageGap(name, reason, hint) for name in names)
 
 
 def _limit(place: Place) -> Iterator[Item]:
@@ -104,24 +120,25 @@ def _limit(place: Place) -> Iterator[Item]:
             )
 
 
-def _reads(folder: Path, trial: Trial) -> Iterator[Item]:
-    listing = list_files(folder)
-    if listing.largest is not None and listing.largest[1] >= _ROW_LEAST_BYTES:
-        yield from _row(listing.largest[0], trial)
-    elif not listing.small:
-        reason = (
-            "no readable file was found there" if listing.largest is None else "no file there is as large as a picture"
-        )
-        yield TriageGap(
-            "disk.sequential_mb_per_s",
-            f"{folder}: {reason}",
-            "name the folder that holds the training data with --data",
+def _reads(listing: Listing, trial: Trial) -> Iterator[Item]:
+    place, largest = trial.place, listing.largest
+    if place.in_memory:
+        why = f"{place.words} lies in memory: no disk is read for it"
+        yield from _gaps(_READS, why, "where it was copied from counts at the first epoch alone")
+        return
+    if largest is None or (largest[1] < _ROW_LEAST_BYTES and not listing.small):
+        reason = "no readable file was found there" if largest is None else "no file there is as large as a picture"
+        yield from _gaps(
+            _READS, f"{place.folder}: {reason}", "name the folder that holds the training data with --data"
         )
         return
+    if largest[1] >= _ROW_LEAST_BYTES:
+        yield from _row(largest[0], trial)
+    else:
+        why = f"no file of {fmt.bytes_(_ROW_LEAST_BYTES)} was found in {place.folder}"
+        yield TriageGap(_READS[0], why, "pictures are read one by one: the small reads count")
     if not listing.small:
-        yield TriageGap(
-            "disk.small_reads_per_s", f"{folder} holds no files of a picture's size", "shards are read in a row"
-        )
+        yield TriageGap(_READS[1], f"{place.folder} holds no files of a picture's size", "shards are read in a row")
         return
     room = max(_PICTURES_BYTES, trial.most.pictures * PICTURE_BYTES)
     pictures = some_of(listing.small, most_files=trial.most.pictures, most_bytes=room)
@@ -132,15 +149,16 @@ def _reads(folder: Path, trial: Trial) -> Iterator[Item]:
 def _writes(setting: Setting, trial: Trial) -> Iterator[Item]:
     """In the scratch folder, which is also what is read where nobody named the data."""
     place, most = trial.place, trial.most
+    unseen = (*_WRITES, *(_READS if setting.data is None else ()))
     if place.in_memory:
-        yield TriageGap("disk.sync_ms", f"{place.words} lies in memory", "name a folder on a disk with --scratch")
+        yield from _gaps(unseen, f"{place.words} lies in memory", "name a folder on a disk with --scratch")
         return
     needed = most.file_bytes if setting.data is None else min(most.file_bytes, 64 << 20)
     pictures = most.pictures if setting.data is None else 0
     free = shutil.disk_usage(setting.scratch).free
     if free < 2 * (needed + pictures * PICTURE_BYTES):
-        yield TriageGap(
-            "disk.sync_ms", f"only {fmt.bytes_(free)} are free in {place.words}", "name another folder with --scratch"
+        yield from _gaps(
+            unseen, f"only {fmt.bytes_(free)} are free in {place.words}", "name another folder with --scratch"
         )
         return
     file = setting.scratch / "row"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from advisor.core.triage import Band, Check, CheckState, TriageGap
 from advisor.instances.metadata import Named
+from advisor.triage.reading import Listing
 
 # fix: whoever rents the machine can change it; hand-back: only its owner can; note: worth a word, no reason to act
 Remedy = Literal["note", "fix", "hand-back"]
@@ -34,7 +37,8 @@ Item = Found | TriageGap
 class Setting:
     """What a triage may use. `large`: somebody has agreed to more than 2 GB; `python`: the interpreter that trains.
 
-    `metadata`: the provider's service was to be asked, and `named` is what it said.
+    `metadata`: the provider's service was to be asked, and `named` is what it said. `listing`: files of the data; None where it does not
+    answer. `until_s`: by the monotonic clock, when this must be over.
     """
 
     scratch: Path
@@ -45,6 +49,12 @@ class Setting:
     root: Path = Path("/")
     metadata: bool = False
     named: Named | None = None
+    listing: Listing | None = None
+    until_s: float = math.inf
+
+    @property
+    def left_s(self) -> float:
+        return max(0.0, self.until_s - time.monotonic())
 
 
 def fact(name: str, value: float | str | None, unit: str = "", *, hint: str = "") -> Found:

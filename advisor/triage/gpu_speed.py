@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from advisor.core import format as fmt
 from advisor.core.triage import Band, TriageGap
+from advisor.reference.gpu_names import gpu_model
 from advisor.reference.gpus import SOURCE, USABLE, Delivery, delivery
 from advisor.triage.child import run_child, why_not
 from advisor.triage.found import Found, Item, Remedy, Setting, fact, judged
@@ -16,21 +19,49 @@ from probes.host.gpu_visibility import same_uuid
 _SPEC_SHARE = 0.6  # of a vendor's figure, which no program reaches: the best ones come to 0.8
 _HELD_SHARE = 0.85  # a sound GPU at its power limit loses some of its first second's rate, a hot one half
 _GPUS_OF_TABLE = 8
+_ALL_JOINED = ("A100-SXM", "H100-SXM", "H200", "B200")  # of eight V100 only some pairs are
 _BIG_BYTES = 1 << 30
 _MATRIX, _BUFFER_BYTES = 8192, 512 << 20
 # Seconds for all and for each GPU, quick and full; what was printed until then counts.
 _TIMEOUTS_S = ((45.0, 6.0), (120.0, 30.0))
 
+MARKS = ("cuda", "devices", "joining")  # what the program says of itself
+ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # as NVML counts
+REDUCED = "allreduce_gb_per_s"
+
 Result = Mapping[str, Any]
 
 
-def measure(setting: Setting, devices: Sequence[GpuDevice]) -> list[Result | TriageGap]:
-    """Everything that the program printed; a gap where it gave nothing, or broke off."""
-    results: list[Result | TriageGap] = []
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What the program printed. `why`: it did not come to its end; `silent_s`: for so long it had said nothing when it was ended."""
+
+    results: Sequence[Result] = ()
+    why: str = ""
+    silent_s: float = 0.0
+
+    def told(self, name: str) -> Result | None:
+        return next((result for result in self.results if result.get("name") == name), None)
+
+
+def sustained_s(setting: Setting) -> int:
+    """The longest that the program has nothing to say."""
+    return 30 if setting.full else 6
+
+
+def measure(setting: Setting, devices: Sequence[GpuDevice]) -> Measured:
+    results: list[Result] = []
+    last_s = time.monotonic()
+
+    def on_result(result: Result) -> None:
+        nonlocal last_s
+        last_s = time.monotonic()
+        results.append(result)
+
     asked = {
         "device": "cuda",
         "seconds": 0.5 if setting.full else 0.2,
-        "sustained_s": 30 if setting.full else 6,
+        "sustained_s": sustained_s(setting),
         "matrix": _MATRIX,
         "buffer_bytes": min(_BUFFER_BYTES, _room_bytes(devices)),
         "scratch": str(setting.scratch),
@@ -40,35 +71,29 @@ def measure(setting: Setting, devices: Sequence[GpuDevice]) -> list[Result | Tri
         setting.python,
         "on_gpus",
         asked,
-        timeout_s=base_s + each_s * len(devices),
+        timeout_s=min(base_s + each_s * len(devices), setting.left_s),
         scratch=setting.scratch,
-        on_result=results.append,
-        environment={"CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
+        on_result=on_result,
+        environment=ORDER,
     )
-    if ended.code != 0 or ended.timed_out:
-        hint = "name the interpreter that trains with --python; it needs a torch that was built for CUDA"
-        results.append(TriageGap("gpu.speed", why_not(ended, f"measuring with {setting.python}"), hint))
-    elif not _devices(results):
-        results.append(
-            TriageGap("gpu.speed", "torch sees no GPU", "a torch built for CUDA, and CUDA_VISIBLE_DEVICES, decide")
-        )
-    return results
+    why = why_not(ended, f"measuring with {setting.python}") if ended.code != 0 or ended.timed_out else ""
+    return Measured(tuple(results), why, time.monotonic() - last_s if ended.timed_out else 0.0)
 
 
-def speeds(results: Sequence[Result | TriageGap], devices: Sequence[GpuDevice]) -> Iterator[Item]:
-    names = {entry["index"]: _index_of(entry, devices) for entry in _devices(results)}
+def speeds(done: Measured, devices: Sequence[GpuDevice]) -> Iterator[Item]:
+    listed = done.told("devices")
+    names = {entry["index"]: _index_of(entry, devices) for entry in (listed["value"] if listed else ())}
     reduced: list[Result] = []
-    for result in results:
-        if isinstance(result, TriageGap):
-            yield result
-        elif result.get("name") == "allreduce_gb_per_s" and result["value"] is not None:
+    for result in done.results:
+        if result.get("name") == REDUCED and result["value"] is not None:
             reduced.append(result)
-        elif result.get("name") not in (None, "devices"):
+        elif result.get("name") not in (None, *MARKS):
             place = int(result["gpu"])
             index, name = names.get(place, (place, ""))
             yield _one(result, index, delivery(name), names)
             if result.get("share") is not None:
                 yield _held(index, result)
+    yield from _peers(done.results, {place: name for place, (_, name) in names.items()})
     yield from _reductions(reduced, [name for _, name in names.values()])
 
 
@@ -76,13 +101,6 @@ def _room_bytes(devices: Sequence[GpuDevice]) -> int:
     """A quarter of the smallest GPU for the pair of buffers: somebody else may be on it."""
     sizes = [device.mem_total_bytes for device in devices if device.mem_total_bytes]
     return min(sizes) // 8 if sizes else _BUFFER_BYTES
-
-
-def _devices(results: Sequence[Result | TriageGap]) -> list[dict[str, Any]]:
-    for result in results:
-        if not isinstance(result, TriageGap) and result.get("name") == "devices":
-            return list(result["value"])
-    return []
 
 
 def _index_of(entry: Mapping[str, Any], devices: Sequence[GpuDevice]) -> tuple[int, str]:
@@ -106,6 +124,21 @@ def _one(result: Result, index: int, known: Delivery | None, names: Mapping[int,
     if result["name"] == "p2p_gb_per_s" and not result.get("direct"):
         return fact(name, value, unit, hint="through host memory: these GPUs do not read each other's memory")
     return judged(name, value, unit, band, remedy=remedy, hint=hint, why=hint)
+
+
+def _peers(results: Sequence[Result], names: Mapping[int, str]) -> Iterator[Item]:
+    """Of GPUs that stand on a board which joins each to each, those pairs that go through host memory all the same."""
+    joined = {place for place, name in names.items() if gpu_model(name) in _ALL_JOINED}
+    pairs = [r for r in results if r.get("name") == "p2p_gb_per_s" and r["value"] is not None]
+    pairs = [pair for pair in pairs if {int(pair["gpu"]), int(pair["to"])} <= joined]
+    if pairs:
+        direct = sum(bool(pair.get("direct")) for pair in pairs)
+        hint = (
+            f"{len(pairs) - direct} of {len(pairs)} ways between GPUs lead through host memory: NVLink joins them all, but the "
+            "fabric manager, an IOMMU or the virtual machine keeps them from it (nvidia-smi topo -p2p r)"
+        )
+        band = Band(float(len(pairs)), None, "boards with NVLink from each GPU to each: A100 and later in SXM form")
+        yield judged("gpu.direct_ways", float(direct), "ways", band, remedy="fix", strict=True, hint=hint, why=hint)
 
 
 def _held(index: int, result: Result) -> Found:

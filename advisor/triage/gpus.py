@@ -2,46 +2,67 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 
 from advisor.core.triage import TriageGap
 from advisor.instances import Link, match
+from advisor.triage.deadline import within
 from advisor.triage.found import Found, Item, Setting, fact, unproved
+from advisor.triage.gpu_bus import missing, silent
 from advisor.triage.gpu_driver import DriverReader
 from advisor.triage.gpu_health import health
-from advisor.triage.gpu_speed import Result, measure, speeds
+from advisor.triage.gpu_speed import ORDER, Measured, measure, speeds, sustained_s
+from advisor.triage.gpu_use import usable, wedged
 from advisor.triage.instance import gpu_count
 from advisor.triage.load import Watch
 from probes.host.gpu_devices import GpuDevice, GpuPath
+from probes.host.gpu_visibility import visible_devices
 from probes.host.topology import host_facts
+
+DRIVER_ANSWERS_S = 30.0  # without persistence mode it starts each GPU anew: two to three seconds each
 
 
 def gpus(setting: Setting, watch: Watch) -> Iterator[Item]:
     reader = DriverReader(setting.root)
-    devices = reader.devices()
+    patience_s = min(DRIVER_ANSWERS_S, setting.left_s)
+    devices = within(patience_s, reader.devices)
+    if devices is None:
+        late = patience_s < DRIVER_ANSWERS_S
+        yield TriageGap("gpu.*", "no time was left to ask the driver") if late else wedged(patience_s)
+        return
     if not devices:
-        gap = next(iter(reader.gaps()), None)
-        reason = gap.reason if gap else "the driver sees no GPU"
-        yield TriageGap("gpu.*", reason, gap.hint if gap else "")
+        gaps = reader.gaps()
+        yield from silent(gaps, setting.root)
+        yield from missing((), gaps, setting.root)
         return
     driver, cuda = reader.versions()
     yield fact("gpu.driver", driver, hint="" if driver else "the driver does not tell its version")
     yield fact("gpu.cuda_of_driver", cuda, hint="" if cuda else "the driver does not tell")
     known = setting.named.instance if setting.named else None
-    yield gpu_count(devices, known)
+    yield gpu_count(devices, known, setting.root)
     if known is None:
         yield from _instance(devices, link_of(reader.paths()), setting)
-    results: list[Result | TriageGap] = []
+    done = Measured()
     reader.begin()
     finished = False
     try:
-        results = measure(setting, devices)
+        done = measure(setting, devices)
         finished = True
     finally:
         reader.end(at_once=not finished)
-    states = list(health(reader.recording()))
+    recording = reader.recording()
+    states = list(health(recording))
     yield from states
-    yield from beside_strangers(speeds(results, devices), states)
+    yield from missing(devices, recording.gaps, setting.root)
+    yield from usable(done, devices, _visible(devices), longest_s=sustained_s(setting))
+    yield from beside_strangers(speeds(done, devices), states)
+
+
+def _visible(devices: tuple[GpuDevice, ...]) -> int | None:
+    """How many of them CUDA shows to a process of this shell; None where MIG decides."""
+    chosen = visible_devices({**os.environ, **ORDER}, devices)
+    return None if chosen is None or any(device.mig for device in devices) else len(chosen)
 
 
 def beside_strangers(measured: Iterable[Item], states: Iterable[Item]) -> Iterator[Item]:

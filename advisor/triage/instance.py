@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from advisor.core.triage import Band, TriageGap
 from advisor.instances import Instance
-from advisor.triage.found import Item, Setting, fact, judged
+from advisor.triage.found import Item, Remedy, Setting, fact, judged
+from advisor.triage.gpu_bus import on_bus
 from probes.host.gpu_devices import GpuDevice
 from probes.host.topology import host_facts
 
@@ -29,13 +31,22 @@ def instance(setting: Setting) -> Iterator[Item]:
     yield fact("machine.gpus_of_instance", float(known.gpus), "GPUs")
 
 
-def gpu_count(devices: tuple[GpuDevice, ...], known: Instance | None) -> Item:
-    """How many GPUs the driver shows, against what the instance is sold with where that is known."""
+def gpu_count(devices: tuple[GpuDevice, ...], known: Instance | None, root: Path = Path("/")) -> Item:
+    """How many GPUs the driver shows, against what the instance is sold with where that is known.
+
+    Fewer are the owner's affair where we see the whole machine: all its cores, and a PCI bus that lacks them. A container sees the bus
+    of its host, and may have been given a part of the GPUs.
+    """
     count = float(len(devices))
     if known is None:
         return fact("gpu.count", count, "GPUs")
-    hint = f"{known.words} has {known.gpus} GPUs, the driver shows {count:.0f}: a container may have been given a part of them"
-    return judged("gpu.count", count, "GPUs", _band(known, known.gpus), hint=hint)
+    whole = host_facts(root)["threads"] == known.vcpus and 0 < len(on_bus(root)) < known.gpus
+    why = "and its PCI bus has no more" if whole else "a container may have been given a part of them"
+    hint = f"{known.words} has {known.gpus} GPUs, the driver shows {count:.0f}: {why}"
+    remedy: Remedy = "hand-back" if whole else "note"
+    return judged(
+        "gpu.count", count, "GPUs", _band(known, known.gpus), remedy=remedy, strict=whole, hint=hint, why=hint
+    )
 
 
 def _band(known: Instance, number: int) -> Band:

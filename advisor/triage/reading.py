@@ -56,17 +56,14 @@ class Listing:
 
 
 def list_files(folder: Path) -> Listing:
-    """Looks for a while, not everywhere: a data set may have millions of files, on a server far away."""
+    """Looks for a while, not everywhere: a data set may have millions of files, also in one folder, on a server far away."""
     small: list[tuple[Path, int]] = []
     largest: tuple[Path, int] | None = None
-    until = time.monotonic() + _LISTING_S
-    for count, (path, size) in enumerate(_files(folder)):
+    for path, size in itertools.islice(_files(folder, until_s=time.monotonic() + _LISTING_S), _LISTED_MOST):
         if SMALL_LEAST_BYTES <= size <= SMALL_MOST_BYTES:
             small.append((path, size))
         if largest is None or size > largest[1]:
             largest = (path, size)
-        if count >= _LISTED_MOST or time.monotonic() >= until:
-            break
     return Listing(tuple(small), largest)
 
 
@@ -77,14 +74,18 @@ def some_of(small: Sequence[tuple[Path, int]], *, most_files: int, most_bytes: i
     return [one for one, total in zip(spread, totals, strict=True) if total <= most_bytes]
 
 
-def _files(folder: Path) -> Iterator[tuple[Path, int]]:
-    for directory, folders, names in os.walk(folder):
-        folders.sort()
-        for name in sorted(names):
-            path = Path(directory, name)
-            with contextlib.suppress(OSError):
-                if path.is_file() and not path.is_symlink() and os.access(path, os.R_OK):
-                    yield path, path.stat().st_size
+def _files(folder: Path, *, until_s: float) -> Iterator[tuple[Path, int]]:
+    """As the folders name them: to sort them, or to walk with os.walk, all names of one must have been read."""
+    waiting = [folder]
+    while waiting:
+        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                if time.monotonic() >= until_s:
+                    return
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(Path(entry.path))
+                elif entry.is_file(follow_symlinks=False) and os.access(entry.path, os.R_OK):
+                    yield Path(entry.path), entry.stat(follow_symlinks=False).st_size
 
 
 def cold_way(path: Path) -> Way:

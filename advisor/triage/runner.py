@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from advisor.core import format as fmt
 from advisor.core.triage import BOOT_ID, HOSTNAME, MADE_AT, UNIX_SECONDS, Triage, TriageGap
 from advisor.triage import disk, memory, processor
+from advisor.triage.deadline import apart, within
 from advisor.triage.decode import decoding
 from advisor.triage.found import Found, Item, Setting, fact, unproved
 from advisor.triage.gpus import gpus
@@ -16,10 +18,15 @@ from advisor.triage.instance import instance
 from advisor.triage.limits import limits
 from advisor.triage.links import links
 from advisor.triage.load import Stretch, Watch, taken_from_us
+from advisor.triage.reading import list_files
 from advisor.triage.verdict import verdict_of
 from probes.host.procfs import read_text
 
 IDLE_S = 3.0
+# From begin to end, with what remains until the last process has gone and the result is written: a quick one ends within two minutes.
+QUICK_LIMIT_S, FULL_LIMIT_S = 106.0, 1800.0
+_GRACE_S = 4.0  # of what ends by its own clock
+_DATA_ANSWERS_S = 10.0  # a folder of which nothing is heard in that time hangs: it is listed for three seconds
 Tell = Callable[[str, int, int], None]  # what is done now, its number, how many there are
 
 
@@ -28,24 +35,29 @@ class Group:
     """`loads`: what it does itself is work of the kernel for us, and no sign of others."""
 
     title: str
-    checks: Callable[[Stretch], Iterable[Item]]
+    checks: Callable[[Setting, Stretch], Iterable[Item]]
     loads: bool = False
 
 
 def triage(setting: Setting, tell: Tell) -> Triage:
-    """Raises nothing but KeyboardInterrupt and its like: a group that fails is a gap."""
+    """Raises nothing but KeyboardInterrupt and its like: a group that fails, or hangs, is a gap."""
     watch = Watch(setting.root)
-    groups = _groups(setting, watch)
+    groups = _groups(watch)
     tell("watching the machine at rest", 1, len(groups) + 1)
     before = watch.now()
     time.sleep(IDLE_S)
     idle = watch.since(before)
     stretches = [idle]
     items: list[Item] = list(_identity(setting))
+    if (data := setting.data) is not None:
+        setting = replace(setting, listing=within(min(_DATA_ANSWERS_S, setting.left_s), lambda: list_files(data)))
     for number, group in enumerate(groups, start=2):
         tell(group.title, number, len(groups) + 1)
+        # whatever comes later needs time, too
+        left = setting.left_s / (1 if group is groups[-1] else 2)
+        limited = replace(setting, until_s=time.monotonic() + left)
         before = watch.now()
-        found = list(_of_group(group, idle))
+        found = apart(functools.partial(_of_group, group, limited, idle), group.title, seconds=left + _GRACE_S)
         stretch = watch.since(before)
         if not group.loads:
             stretches.append(stretch)
@@ -60,21 +72,20 @@ def conclude(items: Sequence[Item]) -> Triage:
     return Triage(verdict_of(found, gaps), tuple(one.check for one in found), gaps)
 
 
-def _groups(setting: Setting, watch: Watch) -> tuple[Group, ...]:
-    root = setting.root
+def _groups(watch: Watch) -> tuple[Group, ...]:
     return (
-        Group("the processor", lambda idle: [*instance(setting), *processor.facts(watch, root)]),
-        Group("memory and limits", lambda idle: [*memory.facts(watch, root), *limits(root), *links(root)]),
-        Group("memory bandwidth", lambda idle: memory.speed(setting, watch)),
-        Group("decoding pictures", lambda idle: decoding(setting, watch)),
-        Group("the disk", lambda idle: disk.disks(setting, watch, idle), loads=True),
-        Group("the GPUs", lambda idle: gpus(setting, watch)),
+        Group("the processor", lambda of, idle: [*instance(of), *processor.facts(watch, of.root)]),
+        Group("memory and limits", lambda of, idle: [*memory.facts(watch, of.root), *limits(of.root), *links(of.root)]),
+        Group("memory bandwidth", lambda of, idle: memory.speed(of, watch)),
+        Group("decoding pictures", lambda of, idle: decoding(of, watch)),
+        Group("the disk", lambda of, idle: disk.disks(of, watch, idle), loads=True),
+        Group("the GPUs", lambda of, idle: gpus(of, watch)),
     )
 
 
-def _of_group(group: Group, idle: Stretch) -> Iterator[Item]:
+def _of_group(group: Group, setting: Setting, idle: Stretch) -> Iterator[Item]:
     try:
-        yield from group.checks(idle)
+        yield from group.checks(setting, idle)
     except Exception as error:  # noqa: BLE001 - a machine can be broken in more ways than we know; the other checks go on
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         yield TriageGap(group.title, f"could not be measured: {type(error).__name__}: {reason}")

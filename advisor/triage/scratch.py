@@ -8,14 +8,19 @@ import re
 import shutil
 import signal
 import tempfile
+import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
 import psutil
 
+from probes.host.procfs import read_text
+
 PREFIX = "rn50-advisor-triage-"
-_NAME = re.compile(rf"{PREFIX}(\d+)-")
+_NAME = re.compile(rf"({PREFIX}[0-9a-f]{{8}}-)(\d+)-")
+_OLD_S = 86_400.0  # no triage takes a day
 
 
 @contextlib.contextmanager
@@ -24,19 +29,32 @@ def scratch_folder(parent: Path | None = None) -> Iterator[Path]:
     where = parent or Path(tempfile.gettempdir())
     _sweep(where)
     with _ending_by_exception():
-        folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=where))
+        folder = Path(tempfile.mkdtemp(prefix=f"{own_prefix()}{os.getpid()}-", dir=where))
         try:
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def own_prefix() -> str:
+    """Names the boot and the PID namespace: on a shared volume a process is somebody else's where its number means nothing here."""
+    boot = read_text(Path("/proc/sys/kernel/random/boot_id")) or os.uname().nodename
+    with contextlib.suppress(OSError):
+        boot += os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - a name that leads nowhere
+    return f"{PREFIX}{zlib.crc32(boot.encode()):08x}-"
+
+
 def _sweep(where: Path) -> None:
-    """Only what is ours by name and owner, and of a process that is gone."""
+    """Only what is ours by name and owner, and of a process that is gone; of other machines and containers what is a day old."""
+    own = own_prefix()
     for left in where.glob(f"{PREFIX}*"):
         maker = _NAME.match(left.name)
         with contextlib.suppress(OSError):
-            if maker and not psutil.pid_exists(int(maker[1])) and left.lstat().st_uid == os.geteuid():
+            told = left.lstat()
+            if maker is None or told.st_uid != os.geteuid():
+                continue
+            gone = not psutil.pid_exists(int(maker[2])) if maker[1] == own else time.time() - told.st_mtime > _OLD_S
+            if gone:
                 shutil.rmtree(left, ignore_errors=True)
 
 

@@ -23,7 +23,7 @@ def found(code: str, folder: Path, *, under: tuple[str, ...] = ()) -> dict[str, 
     """Checks by name that a fresh process, started by the command `under`, makes of `items`."""
     program = (
         "import json, sys\nfrom pathlib import Path\nfrom advisor.triage.load import Watch, Stretch\n"
-        "from advisor.triage.found import Found, Setting\nfrom advisor.triage import disk, memory, processor\n"
+        "from advisor.triage.found import Found, Setting\nfrom advisor.triage import disk, memory, processor, reading\n"
         "watch = Watch()\nnow = watch.now()\nidle = Stretch(now, now)\nscratch = Path(sys.argv[1])\n"
         f"items = {code}\n"
         "print(json.dumps({i.check.name: {'value': i.check.value, 'state': i.check.state, 'remedy': i.remedy, 'why': i.why}"
@@ -70,7 +70,7 @@ def test_a_throttled_disk_is_seen_by_its_limit_and_by_its_rate(tmp_path: Path, b
             data = conditions.values["disk"]
             place, amounts = f"disk.place_of(Path({data!r}))", "disk.Amounts(4 << 20, 100, 1.5, 8 << 20)"
             trial = f"disk.Trial({place}, {amounts}, watch, idle)"
-            code = f"[*disk._limit({place}), *disk._reads(Path({data!r}), {trial})]"
+            code = f"[*disk._limit({place}), *disk._reads(reading.list_files(Path({data!r})), {trial})]"
             told = found(code, tmp_path, under=conditions.prefix)
     except CannotBeMade as reason:
         pytest.skip(f"A THROTTLED DISK IS NOT TESTED HERE: {reason}")

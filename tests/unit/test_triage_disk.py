@@ -298,7 +298,7 @@ def test_data_is_read_and_never_written_to(tmp_path: Path, monkeypatch: pytest.M
     before = {path: path.stat().st_mtime_ns for path in data.iterdir()}
     watch = Watch()
     now = watch.now()
-    items = list(disk.disks(Setting(scratch, "python", data), watch, Stretch(now, now)))
+    items = list(disk.disks(Setting(scratch, "python", data, listing=list_files(data)), watch, Stretch(now, now)))
     names = {item.check.name for item in items if isinstance(item, Found)}
     assert {path: path.stat().st_mtime_ns for path in data.iterdir()} == before
     if "disk.sync_ms" in names:  # where temporary files do not lie in memory
@@ -311,17 +311,54 @@ def test_data_in_memory_needs_no_disk(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(disk, "place_of", lambda folder, root: place(tmp_path, fs_type="tmpfs", disk=None))
     watch = Watch()
     now = watch.now()
-    items = list(disk.disks(Setting(tmp_path, "python", tmp_path), watch, Stretch(now, now)))
-    gaps = [item.name for item in items if isinstance(item, TriageGap)]
-    assert gaps == ["disk.sequential_mb_per_s", "disk.sync_ms"]
+    for data in (tmp_path, None):
+        setting = Setting(tmp_path, "python", data, listing=list_files(data) if data else None)
+        items = list(disk.disks(setting, watch, Stretch(now, now)))
+        gaps = {item.name for item in items if isinstance(item, TriageGap)}
+        assert gaps == {"disk.sequential_mb_per_s", "disk.small_reads_per_s", "disk.write_mb_per_s", "disk.sync_ms"}
+
+
+def test_data_that_does_not_answer_is_a_setting_to_fix_and_is_not_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Path] = []
+
+    def seen(folder: Path, root: Path) -> Place:
+        asked.append(folder)
+        return place(tmp_path, fs_type="tmpfs", disk=None)
+
+    monkeypatch.setattr(disk, "place_of", seen)
+    watch = Watch()
+    now = watch.now()
+    items = disk.disks(Setting(tmp_path, "python", tmp_path / "hangs"), watch, Stretch(now, now))
+    (hung,) = [item for item in items if isinstance(item, Found)]
+    assert (hung.check.name, hung.check.state, hung.remedy) == ("disk.data_answers", "bad", "fix")
+    assert asked == [tmp_path] and "hangs" in hung.why
 
 
 def test_an_empty_folder_is_a_gap(tmp_path: Path) -> None:
     watch = Watch()
     now = watch.now()
     trial = Trial(place(tmp_path), TINY, watch, Stretch(now, now))
-    (gap,) = disk._reads(tmp_path, trial)
-    assert isinstance(gap, TriageGap) and "--data" in gap.hint
+    gaps = list(disk._reads(list_files(tmp_path), trial))
+    assert len(gaps) == 2 and all(isinstance(gap, TriageGap) and "--data" in gap.hint for gap in gaps)
+
+
+def test_pictures_alone_have_no_row_and_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk, "_pictures", lambda *given: iter(()))
+    files(tmp_path, 3, 50_000)
+    watch = Watch()
+    now = watch.now()
+    (gap,) = disk._reads(list_files(tmp_path), Trial(place(tmp_path), TINY, watch, Stretch(now, now)))
+    assert isinstance(gap, TriageGap) and gap.name == "disk.sequential_mb_per_s" and "16" in gap.reason
+
+
+def test_a_huge_flat_folder_is_left_when_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its names come in pieces: nothing may read all of them before the first file."""
+    files(tmp_path, 50, 5000)
+    clock = iter(range(10_000))
+    monkeypatch.setattr(reading, "time", SimpleNamespace(monotonic=lambda: 0.1 * next(clock)))
+    assert 20 <= len(list_files(tmp_path).small) <= 30
 
 
 def test_a_quick_and_a_full_one_stay_below_two_gigabytes() -> None:

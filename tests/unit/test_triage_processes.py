@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,11 @@ from advisor.core.triage import Band, TriageGap
 from advisor.triage import child, decode, gpu_speed
 from advisor.triage.child import run_child, why_not
 from advisor.triage.found import Found, Setting, judged
+from advisor.triage.gpu_speed import Measured
 from advisor.triage.gpus import beside_strangers
 from advisor.triage.load import Watch
-from advisor.triage.scratch import PREFIX, scratch_folder
+from advisor.triage.reading import list_files
+from advisor.triage.scratch import PREFIX, own_prefix, scratch_folder
 
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -143,13 +146,18 @@ def test_the_folder_goes_away_on_a_signal(tmp_path: Path, number: signal.Signals
 def test_what_a_killed_one_left_goes_with_the_next(tmp_path: Path) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    left = tmp_path / f"{PREFIX}{ended.pid}-abc"
-    alive = tmp_path / f"{PREFIX}{os.getpid()}-abc"
+    left = tmp_path / f"{own_prefix()}{ended.pid}-abc"
+    alive = tmp_path / f"{own_prefix()}{os.getpid()}-abc"
     other = tmp_path / f"{PREFIX}notes"
-    for folder in (left, alive, other):
+    elsewhere, forgotten = (tmp_path / f"{PREFIX}0123abcd-{ended.pid}-{name}" for name in ("now", "then"))
+    for folder in (left, alive, other, elsewhere, forgotten):
         folder.mkdir()
+    two_days_ago = time.time() - 2 * 86_400
+    os.utime(forgotten, (two_days_ago, two_days_ago))
     with scratch_folder(tmp_path):
         assert not left.exists() and alive.exists() and other.exists()
+        assert elsewhere.exists(), "of a machine or container whose processes have other numbers"
+        assert not forgotten.exists()
 
 
 def decoded(
@@ -223,7 +231,7 @@ def test_pictures_of_the_data_that_nobody_could_decode_are_a_gap(
     for name in ("", "x.jpg"):
         if name:
             (tmp_path / name).write_bytes(bytes(10_000))
-        items = decode.decoding(Setting(tmp_path, "python", tmp_path), Watch())
+        items = decode.decoding(Setting(tmp_path, "python", tmp_path, listing=list_files(tmp_path)), Watch())
         (reason,) = [one.reason for one in items if isinstance(one, TriageGap) and "data_images" in one.name]
         assert ("could be decoded" if name else "no JPEGs") in reason
 
@@ -259,14 +267,14 @@ H100 = {"name": "NVIDIA H100 80GB HBM3", "uuid": "", "index": 0}
     ],
 )
 def test_a_gpu_is_held_against_published_ones(told: dict[str, Any], state: str) -> None:
-    (found,) = gpu_speed.speeds([{"name": "devices", "value": [H100]}, told], ())
+    (found,) = gpu_speed.speeds(Measured([{"name": "devices", "value": [H100]}, told]), ())
     assert isinstance(found, Found) and found.check.state == state
     assert found.check.name == f"gpu.0.{told['name']}"
 
 
 def test_an_unknown_gpu_is_measured_and_not_judged() -> None:
     devices = {"name": "devices", "value": [{"name": "NVIDIA Something New", "uuid": "", "index": 0}]}
-    (found,) = gpu_speed.speeds([devices, result("hbm_gb_per_s", 1.0)], ())
+    (found,) = gpu_speed.speeds(Measured([devices, result("hbm_gb_per_s", 1.0)]), ())
     assert isinstance(found, Found) and found.check.state == "ok" and found.check.expected.lo is None
 
 
@@ -274,7 +282,7 @@ def test_clocks_that_fall_under_load_are_the_owners() -> None:
     held = result("sustained_tflop_per_s", 700.0, share=0.84, seconds=30)
     found = {
         one.check.name: one
-        for one in gpu_speed.speeds([{"name": "devices", "value": [H100]}, held], ())
+        for one in gpu_speed.speeds(Measured([{"name": "devices", "value": [H100]}, held]), ())
         if isinstance(one, Found)
     }
     assert found["gpu.0.sustained_tflop_per_s"].check.state == "ok"
@@ -294,12 +302,14 @@ def test_clocks_that_fall_under_load_are_the_owners() -> None:
 )
 def test_only_large_reductions_over_eight_gpus_can_be_compared(gpus: int, size: int, rate: float, state: str) -> None:
     devices = {"name": "devices", "value": [{**H100, "index": index} for index in range(gpus)]}
-    (found,) = gpu_speed.speeds([devices, result("allreduce_gb_per_s", rate, bytes=size, gpus=gpus)], ())
+    (found,) = gpu_speed.speeds(Measured([devices, result("allreduce_gb_per_s", rate, bytes=size, gpus=gpus)]), ())
     assert isinstance(found, Found) and found.check.state == state
 
 
 def test_what_torch_could_not_do_is_a_gap_in_its_words() -> None:
-    (gap,) = gpu_speed.speeds([result("matmul_bf16_tflop_per_s", None, reason="RuntimeError: not for this GPU")], ())
+    (gap,) = gpu_speed.speeds(
+        Measured([result("matmul_bf16_tflop_per_s", None, reason="RuntimeError: not for this GPU")]), ()
+    )
     assert not isinstance(gap, Found) and gap.reason == "RuntimeError: not for this GPU"
 
 
@@ -307,7 +317,7 @@ def test_what_a_stranger_on_the_gpu_slows_proves_nothing() -> None:
     devices = {"name": "devices", "value": [H100, {**H100, "index": 1}]}
     slow = [result("hbm_gb_per_s", 1000.0, gpu=0), result("hbm_gb_per_s", 1000.0, gpu=1)]
     stranger = judged("gpu.0.foreign_processes", 1.0, "processes", Band(None, 0.0), remedy="fix", strict=True)
-    told = list(beside_strangers(gpu_speed.speeds([devices, *slow], ()), [stranger]))
+    told = list(beside_strangers(gpu_speed.speeds(Measured([devices, *slow]), ()), [stranger]))
     assert [one.check.state for one in told if isinstance(one, Found)] == ["unknown", "bad"]
-    alone = list(beside_strangers(gpu_speed.speeds([devices, *slow], ()), []))
+    alone = list(beside_strangers(gpu_speed.speeds(Measured([devices, *slow]), ()), []))
     assert [one.check.state for one in alone if isinstance(one, Found)] == ["bad", "bad"]

@@ -17,7 +17,7 @@ from advisor.commands import triage as command
 from advisor.core.errors import AdvisorError
 from advisor.core.triage import MADE_AT, UNIX_SECONDS, Band, Triage, TriageGap, parse_triage
 from advisor.report.triaged import render
-from advisor.triage import runner
+from advisor.triage import deadline, runner
 from advisor.triage.evidence import KERNEL_FILES, write_bundle
 from advisor.triage.found import Found, Remedy, Setting, fact, judged
 from advisor.triage.runner import conclude
@@ -168,6 +168,26 @@ def test_the_data_are_named_from_the_root_on(monkeypatch: pytest.MonkeyPatch, tm
     assert invoke(monkeypatch, made(), "--data", tmp_path.name)[2][0].data == tmp_path
 
 
+@pytest.mark.parametrize("option", ["--data", "--scratch"])
+def test_a_folder_that_is_none_is_said_before_anything_is_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, option: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    for name in ("absent", "file"):
+        code, _, settings = invoke(monkeypatch, made(), option, str(tmp_path / name))
+        assert code == 2 and settings == []
+
+
+def test_a_folder_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of data that is a finding; without a scratch folder nothing can be tried."""
+    monkeypatch.setattr(deadline, "within", lambda seconds, ask: None)
+    code, _, settings = invoke(monkeypatch, made(), "--data", str(tmp_path))
+    assert code == 3 and settings[0].data == tmp_path and 0 < settings[0].left_s <= runner.QUICK_LIMIT_S
+    code, _, settings = invoke(monkeypatch, made(), "--scratch", str(tmp_path))
+    assert code == 1 and settings == []
+    assert invoke(monkeypatch, made(), "--full")[2][0].left_s > runner.QUICK_LIMIT_S
+
+
 def test_a_result_beside_runs_that_are_yet_to_come_has_its_folder_made(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -184,8 +204,8 @@ def test_nothing_is_measured_that_could_not_be_written(monkeypatch: pytest.Monke
 
 
 def test_a_group_that_fails_is_a_gap_and_the_others_go_on() -> None:
-    def broken(idle: object) -> list[Found]:
+    def broken(setting: Setting, idle: object) -> list[Found]:
         raise OSError(5, "Input/output error")
 
-    (gap,) = runner._of_group(runner.Group("the disk", broken), None)  # type: ignore[arg-type]
+    (gap,) = runner._of_group(runner.Group("the disk", broken), Setting(Path(), ""), None)  # type: ignore[arg-type]
     assert isinstance(gap, TriageGap) and gap.name == "the disk" and "Input/output error" in gap.reason

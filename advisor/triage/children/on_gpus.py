@@ -4,6 +4,7 @@
 the interpreter that trains; `"device": "cpu"` tries the program itself on a machine without GPUs. Python 3.9 and newer.
 """
 
+import contextlib
 import functools
 import importlib
 import json
@@ -15,6 +16,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 REDUCED_BYTES = (1 << 20, 16 << 20, 256 << 20, 1 << 30)
 _PROBE_CALLS = 3
+_SAID_MOST = 400  # characters: NCCL names its cause in its last sentences
 _FULL_PRECISION_MATRIX = 4096  # a product in FP32 takes ten times as long
 
 torch: Any = importlib.import_module("torch")
@@ -23,7 +25,9 @@ torch: Any = importlib.import_module("torch")
 def main() -> None:
     asked = json.loads(sys.argv[1])
     kind = asked["device"]
-    count = torch.cuda.device_count() if kind == "cuda" else 1
+    count = begin_cuda() if kind == "cuda" else 1
+    if not count:
+        return
     tell("devices", None, [name_of(kind, index) for index in range(count)], "")
     devices = [torch.device(kind, index) if kind == "cuda" else torch.device("cpu") for index in range(count)]
     for device in devices:
@@ -35,6 +39,23 @@ def main() -> None:
     sizes = asked.get("reduced_bytes", REDUCED_BYTES)
     if sizes and (len(devices) > 1 or kind == "cpu"):
         all_reduce(2 if kind == "cpu" else len(devices), {**asked, "reduced_bytes": sizes})
+
+
+def begin_cuda() -> int:
+    """How many devices CUDA gives us; before it is asked, whether this torch knows CUDA at all: what comes then is the machine's affair."""
+    tell("cuda", None, torch.version.cuda, "")
+    if torch.version.cuda is None:
+        return 0
+    try:
+        torch.cuda.init()
+        return int(torch.cuda.device_count())
+    except Exception as error:  # noqa: BLE001 - whatever it says is told
+        tell("devices", None, [], "", reason=first_line(error))
+        return 0
+
+
+def first_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
 def tell(name: str, device: Any, value: Any, unit: str, **more: Any) -> None:
@@ -83,9 +104,10 @@ def attempt(name: str, device: Any, measure: Callable[[], None]) -> None:
     try:
         measure()
     except (RuntimeError, AttributeError, NotImplementedError) as error:
-        tell(name, device, None, "", reason=f"{type(error).__name__}: {str(error).splitlines()[0]}")
+        tell(name, device, None, "", reason=first_line(error))
     if device.type == "cuda":
-        torch.cuda.empty_cache()
+        with contextlib.suppress(RuntimeError):  # some errors stay until the process ends
+            torch.cuda.empty_cache()
 
 
 def memory(device: Any, asked: Dict[str, Any]) -> None:
@@ -185,12 +207,13 @@ def hold(device: Any, asked: Dict[str, Any]) -> None:
 
 
 def all_reduce(world: int, asked: Dict[str, Any]) -> None:
-    """Bus bandwidth as nccl-tests count it: 2 (n - 1) / n of the bytes over the time."""
+    """Bus bandwidth as nccl-tests count it: 2 (n - 1) / n of the bytes over the time. A broken fabric fails in its own words, the last."""
     multiprocessing = importlib.import_module("torch.multiprocessing")
     try:
         multiprocessing.spawn(reduce_on, args=(world, asked), nprocs=world)
-    except Exception as error:  # noqa: BLE001 - a broken fabric fails in its own words
-        tell("allreduce_gb_per_s", None, None, "GB/s", reason=f"{type(error).__name__}: {str(error).splitlines()[-1]}")
+    except Exception as error:  # noqa: BLE001 - whatever it says is told
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[-_SAID_MOST:]}"
+        tell("allreduce_gb_per_s", None, None, "GB/s", reason=reason)
 
 
 def reduce_on(rank: int, world: int, asked: Dict[str, Any]) -> None:
@@ -199,6 +222,8 @@ def reduce_on(rank: int, world: int, asked: Dict[str, Any]) -> None:
     device = torch.device("cuda", rank) if cuda else torch.device("cpu")
     if cuda:
         torch.cuda.set_device(rank)
+    if rank == 0:
+        tell("joining", None, None, "")  # torch is there: silence from here on is not a slow disk's
     store = (Path(asked["scratch"]) / "store").as_uri()
     distributed.init_process_group("nccl" if cuda else "gloo", init_method=store, rank=rank, world_size=world)
     for size in asked["reduced_bytes"]:

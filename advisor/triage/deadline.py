@@ -1,0 +1,103 @@
+"""Ends what may never end: a hung mount or a wedged driver blocks whoever asks it, and hears no signal short of a kill."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import queue
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable
+from multiprocessing.connection import Connection
+from types import FrameType
+from typing import NoReturn, TypeVar
+
+import psutil
+
+from advisor.core.triage import TriageGap
+from advisor.triage.found import Item
+
+# A process that is asked to end ends its own children first; one that the kernel does not let go is left to it.
+_ENDS_S = 3.0
+_DAY_S = 86_400.0  # no clock of the system takes infinity
+_HINT = "something there does not answer, or is slower than all machines that were seen: see dmesg"
+
+T = TypeVar("T")
+
+
+def within(seconds: float, ask: Callable[[], T]) -> T | None:
+    """The answer; None where none comes in time. The thread that asks is left behind then, and goes with the process."""
+    answers: queue.SimpleQueue[tuple[T | None, Exception | None]] = queue.SimpleQueue()
+
+    def answer() -> None:
+        try:
+            answers.put((ask(), None))
+        except Exception as error:  # noqa: BLE001 - raised where the answer was asked for
+            answers.put((None, error))
+
+    threading.Thread(target=answer, daemon=True).start()
+    try:
+        given, error = answers.get(timeout=seconds)
+    except queue.Empty:
+        return None
+    if error is not None:
+        raise error
+    return given
+
+
+def apart(make: Callable[[], Iterable[Item]], title: str, *, seconds: float) -> list[Item]:
+    """What a fork of this process makes until then, and a gap where there was more to come."""
+    receive, send = multiprocessing.Pipe(duplex=False)
+    try:
+        pid = os.fork()
+    except OSError as error:
+        return [TriageGap(title, f"no process could be started for it: {error.strerror}")]
+    if not pid:
+        receive.close()
+        _make(make, send)
+    send.close()
+    items: list[Item] = []
+    until, whole = time.monotonic() + min(seconds, _DAY_S), False
+    try:
+        while receive.poll(max(0.0, until - time.monotonic())):
+            item = receive.recv()
+            if item is None:
+                whole = True
+                return items
+            items.append(item)
+        return [*items, TriageGap(title, f"not at its end after {seconds:.0f} s", _HINT)]
+    except EOFError:
+        return [*items, TriageGap(title, "its process ended before its end", "see dmesg for what ended it")]
+    finally:
+        receive.close()
+        _end(pid, asked=not whole)
+
+
+def _make(make: Callable[[], Iterable[Item]], send: Connection) -> NoReturn:
+    """Nothing of what our parent does at its end may happen here, too: its scratch folder is still in use."""
+    code = 1
+    try:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, _leave)
+        for item in make():
+            send.send(item)
+        send.send(None)
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def _end(pid: int, *, asked: bool) -> None:
+    for number in (signal.SIGTERM if asked else None, signal.SIGKILL):
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.TimeoutExpired):
+            process = psutil.Process(pid)
+            if number is not None:
+                process.send_signal(number)
+            process.wait(_ENDS_S)
+            return

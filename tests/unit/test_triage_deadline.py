@@ -1,0 +1,97 @@
+"""What never ends is ended: a reader of a hung mount, a group that takes all the time, and nothing of either remains."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from advisor.core.triage import TriageGap
+from advisor.triage import deadline, runner
+from advisor.triage.deadline import apart, within
+from advisor.triage.found import Found, Item, Setting, fact
+from advisor.triage.load import Watch
+
+
+def test_an_answer_is_handed_on_and_so_is_an_error() -> None:
+    assert within(60.0, lambda: 3) == 3
+    with pytest.raises(OSError, match="gone"):
+        within(60.0, lambda: (_ for _ in ()).throw(OSError("gone")))
+
+
+def test_nobody_waits_longer_for_what_hangs() -> None:
+    hangs = threading.Event()
+    assert within(0.05, hangs.wait) is None
+    hangs.set()
+
+
+def hanging(folder: Path) -> Iterator[Item]:
+    yield fact("x.pid", float(os.getpid()))
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # as deaf as a process that waits for a dead server
+    (folder / "began").touch()
+    time.sleep(600)
+
+
+def test_a_group_that_hangs_is_ended_and_what_it_found_before_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deadline, "_ENDS_S", 0.05)
+    found, gap = apart(lambda: hanging(tmp_path), "the disk", seconds=1.0)
+    assert isinstance(found, Found) and isinstance(gap, TriageGap)
+    assert gap.name == "the disk" and "1 s" in gap.reason
+    assert not psutil.pid_exists(int(found.check.value or 0))  # type: ignore[arg-type]
+
+
+def test_a_group_is_made_in_another_process_and_comes_back_whole() -> None:
+    items = apart(lambda: (fact(f"x.{n}", float(os.getpid())) for n in range(3)), "x", seconds=60.0)
+    assert [item.check.name for item in items if isinstance(item, Found)] == ["x.0", "x.1", "x.2"]
+    assert {item.check.value for item in items if isinstance(item, Found)} != {float(os.getpid())}
+
+
+def test_a_process_that_dies_is_a_gap_after_what_it_found() -> None:
+    def dies() -> Iterator[Item]:
+        yield fact("x.y", 1.0)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    found, gap = apart(dies, "x", seconds=60.0)
+    assert isinstance(found, Found) and isinstance(gap, TriageGap) and "ended" in gap.reason
+
+
+def test_what_the_parent_does_at_its_end_the_fork_does_not(tmp_path: Path) -> None:
+    def leaves() -> Iterator[Item]:
+        yield fact("x.y", 1.0)
+        raise SystemExit(3)
+
+    try:
+        apart(leaves, "x", seconds=60.0)
+    finally:
+        (tmp_path / str(os.getpid())).touch()
+    assert [path.name for path in tmp_path.iterdir()] == [str(os.getpid())], "the fork came by here, too"
+
+
+def test_each_group_leaves_time_to_those_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of what is left for each, and all for the last; a folder of data that hangs is found before."""
+    given: list[float] = []
+
+    def seen(make: object, title: str, *, seconds: float) -> list[Item]:
+        given.append(seconds - runner._GRACE_S)
+        return []
+
+    monkeypatch.setattr(runner, "IDLE_S", 0.0)
+    monkeypatch.setattr(runner, "apart", seen)
+    monkeypatch.setattr(runner, "within", lambda seconds, ask: None)
+    monkeypatch.setattr(time, "monotonic", lambda: 1000.0)
+    setting = Setting(tmp_path, "python", tmp_path, until_s=1064.0)
+    runner.triage(setting, lambda *told: None)
+    assert given == [32.0] * (len(given) - 1) + [64.0] and len(given) == len(runner._groups(Watch()))
+
+
+def test_a_quick_one_ends_within_two_minutes_whatever_hangs() -> None:
+    """Its own limit, the grace of the last group, and its process, which is asked and then told to end; a second for the start."""
+    assert runner.QUICK_LIMIT_S + runner._GRACE_S + 2 * deadline._ENDS_S + 1.0 <= 120.0

@@ -35,7 +35,8 @@ def diagnose(recording: Recording, config: Config | None = None) -> Report:
     """Pure but for the set of installed rules: the same recording always gives the same report."""
     analysis = analyse(recording)
     judgement = with_hosts(judge(analysis, _rules(), config or Config()), analysis)
-    findings = with_machine(judgement.findings, recording.meta.environment, host=recording.meta.host)
+    gpus = tuple(gpu.index for gpu in analysis.gpu_view.used)
+    findings = with_machine(judgement.findings, recording.meta.environment, host=recording.meta.host, gpus=gpus)
     return Report(
         verdict=judgement.verdict,
         job=_job(analysis),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from advisor.core import format as fmt
 from advisor.core.findings import Evidence, Finding
 
-# By rule, the checks that speak of the same thing; `{gpu}` stands for each of the finding's GPUs.
+# By rule, the checks that speak of the same thing; `{gpu}` stands for each of the finding's GPUs, or where it names none for the job's
+# worst one.
 CITED: Mapping[str, tuple[str, ...]] = {
     "CPU001": ("cpu.cores_allowed", "cpu.throttled_share"),
     "CPU002": ("cpu.steal_share",),
@@ -27,18 +28,22 @@ CITED: Mapping[str, tuple[str, ...]] = {
     "CMP008": ("gpu.{gpu}.hbm_gb_per_s", "gpu.{gpu}.matmul_bf16_tflop_per_s"),
 }
 _MOST = 3  # of one finding: it is its own evidence first
+_WORST_FIRST = ("bad", "low", "ok")
 
 
 def with_machine(
-    findings: tuple[Finding, ...], environment: Mapping[str, Any], *, host: str = ""
+    findings: tuple[Finding, ...], environment: Mapping[str, Any], *, host: str = "", gpus: Sequence[int] = ()
 ) -> tuple[Finding, ...]:
-    """The findings with what the triage of the run's machine says, where there is one. `host`: that machine, of a job on several."""
+    """The findings with what the triage of the run's machine says, where there is one.
+
+    `host`: that machine, of a job on several; `gpus`: those of the job.
+    """
     known = environment.get("triage")
     checks = known.get("checks") if isinstance(known, Mapping) else None
     if not isinstance(checks, Mapping):
         return findings
     return tuple(
-        replace(finding, evidence=(*finding.evidence, *list(_cited(finding, checks))[:_MOST]))
+        replace(finding, evidence=(*finding.evidence, *list(_cited(finding, checks, gpus))[:_MOST]))
         if not finding.scope.hosts or finding.scope.hosts == (host,)
         else finding
         for finding in findings
@@ -54,13 +59,24 @@ def without_triage(environment: Mapping[str, Any]) -> dict[str, Any]:
     return told
 
 
-def _cited(finding: Finding, checks: Mapping[str, Any]) -> Iterator[Evidence]:
+def _cited(finding: Finding, checks: Mapping[str, Any], gpus: Sequence[int]) -> Iterator[Evidence]:
     for pattern in CITED.get(finding.rule, ()):
-        names = [pattern.format(gpu=gpu) for gpu in finding.scope.gpus] if "{gpu}" in pattern else [pattern]
+        of = (finding.scope.gpus or gpus) if "{gpu}" in pattern else (0,)
+        names = [name for gpu in of if _stands(checks.get(name := pattern.format(gpu=gpu)))]
+        if not finding.scope.gpus:  # of rates, the larger the better
+            names = sorted(names, key=lambda name: (_WORST_FIRST.index(checks[name]["state"]), checks[name]["value"]))[
+                :1
+            ]
         for name in names:
-            check = checks.get(name)
-            if isinstance(check, Mapping) and check.get("state") in ("ok", "low", "bad"):
-                yield _evidence(name, check)
+            yield _evidence(name, checks[name])
+
+
+def _stands(check: object) -> bool:
+    return (
+        isinstance(check, Mapping)
+        and check.get("state") in _WORST_FIRST
+        and isinstance(check.get("value"), (int, float))
+    )
 
 
 def _evidence(name: str, check: Mapping[str, Any]) -> Evidence:
@@ -68,5 +84,6 @@ def _evidence(name: str, check: Mapping[str, Any]) -> Evidence:
     usual = f"at least {fmt.quantity(lo, unit)}" if lo is not None else f"at most {fmt.quantity(hi, unit)}"
     expected = f", {usual} expected ({check.get('source')})" if lo is not None or hi is not None else ""
     where = f", {check['place']}" if check.get("place") else ""
-    note = f"triage of this machine{where}: {check['state']}{expected}"
+    said = f"; {check['hint']}" if check.get("hint") else ""
+    note = f"triage of this machine{where}: {check['state']}{expected}{said}"
     return Evidence(name, check.get("value"), unit, lo if lo is not None else hi, note)

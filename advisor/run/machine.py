@@ -43,4 +43,5 @@ def _plain(check: Check) -> dict[str, Any]:
         "hi": band.hi,
         "source": band.source,
         "state": check.state,
+        "hint": check.hint,
     }

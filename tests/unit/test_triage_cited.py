@@ -12,6 +12,7 @@ from probe_trees import write_tree
 from advisor.core.findings import Affected, Evidence, Finding
 from advisor.core.triage import BOOT_ID, DATA_PLACE, MADE_AT, UNIX_SECONDS, Band, Triage
 from advisor.run.machine import FILE_NAME, known_machine
+from advisor.triage import decode
 from advisor.triage.found import Found, fact, judged, unproved
 from advisor.triage.runner import conclude
 from advisor.triaged import CITED, with_machine, without_triage
@@ -91,6 +92,31 @@ def test_another_hosts_findings_do_not_cite_it() -> None:
     told = {hosts: replace(stolen, scope=Affected(hosts=hosts)) for hosts in ((), ("a",), ("b",), ("a", "b"))}
     cited = {hosts: len(with_machine((f,), {"triage": known}, host="a")[0].evidence) - 1 for hosts, f in told.items()}
     assert cited == {(): 1, ("a",): 1, ("b",): 0, ("a", "b"): 0}
+
+
+def rate(gpu: int, value: float) -> Found:
+    return judged(f"gpu.{gpu}.hbm_gb_per_s", value, "GB/s", Band(1275.0, None, "a table"), hint="slow")
+
+
+def test_a_finding_that_names_no_gpu_cites_the_worst_of_the_job(tmp_path: Path) -> None:
+    rates = [rate(0, 600.0), rate(1, 1400.0), rate(2, 1200.0), rate(3, 1500.0)]
+    known = machine(tmp_path, json.dumps(conclude([fact(BOOT_ID, BOOT), *rates]).as_json()))
+
+    def cited(*gpus: int) -> list[str]:
+        (found,) = with_machine((finding("CMP008"),), {"triage": known}, gpus=gpus)
+        return [evidence.metric for evidence in found.evidence[1:]]
+
+    assert cited(1, 2, 3) == ["gpu.2.hbm_gb_per_s"], "GPU 0 is not one of the job's"
+    assert cited(1, 3) == ["gpu.1.hbm_gb_per_s"] and cited() == [] and cited(7) == []
+
+
+def test_of_decoding_it_is_told_what_is_usual(tmp_path: Path) -> None:
+    """`CPU003` and `DAT001` cite it."""
+    slow = decode._per_core(310.0, Band(174.0, None, "a table"), 437.0)
+    known = machine(tmp_path, json.dumps(conclude([fact(BOOT_ID, BOOT), slow]).as_json()))
+    (found,) = with_machine((finding("DAT001"),), {"triage": known})
+    assert "a core prepares 310 images/s here, 437 are usual" in found.evidence[1].note
+    assert "at least 174 images/s expected" in found.evidence[1].note
 
 
 def test_a_disk_is_cited_with_its_place(tmp_path: Path) -> None:

@@ -264,9 +264,17 @@ def _waited_for_others(a: Analysis) -> str:
 
 
 def _untimed_collectives(a: Analysis) -> str:
-    """Why compute may not be what takes the time: collectives that nobody timed are in it (FSDP, DeepSpeed on GPUs); else empty."""
-    calls = max(a.by_rank("collectives.calls").values(), default=0.0)
-    if a.world_size < 2 or a.has("comm.wire_s") or calls < _CALLS_A_STEP:
+    """Why compute may not be what takes the time: collectives that nobody timed are in it (FSDP, DeepSpeed on GPUs), or that nobody saw
+
+    (functional ones, as tensor parallelism calls them, and Horovod's). Else empty: ranks that have joined no group exchange nothing.
+    """
+    calls, joined = max(a.by_rank("collectives.calls").values(), default=0.0), a.get("comm.joined") or 0.0
+    unseen = calls < _CALLS_A_STEP
+    if (
+        max(a.world_size, joined) < 2
+        or a.has("comm.wire_s")
+        or (unseen and (joined < 2 or a.by_rank("comm.exposed_s")))
+    ):
         return ""
     taken, overlap = a.by_rank("kernel.nccl_s"), a.by_rank("kernel.nccl_overlap_share")
     exposed = min((s * (1.0 - overlap.get(rank, 0.0)) for rank, s in taken.items()), default=None)
@@ -284,3 +292,7 @@ def _row(outcome: Outcome) -> OutcomeRow:
     if isinstance(outcome, NotMeasured):
         return OutcomeRow(outcome.rule, "not_measured", outcome.missing)
     return OutcomeRow(outcome.rule, "crashed", (outcome.error,))
+    if unseen:
+        return (
+            f"its {joined:.0f} ranks have joined one process group, and nobody saw what they exchange in a step{seen}"
+        )

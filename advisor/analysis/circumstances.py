@@ -13,8 +13,8 @@ from advisor.core.report import Report
 # Of a process or an object: never the same twice, and no reason for anything.
 _PASSING = frozenset(
     (
-        "pid", "main_thread", "argv", "rank", "local_rank", "world_size", "environment_rank", "save_sites", "exception", "run_delay",
-        "visible_optimizer", "mounts", "started", "id", "line", "file", "training", "collections", "uuid", "hostname",
+        "pid", "main_thread", "argv", "rank", "local_rank", "world_size", "group_size", "environment_rank", "save_sites", "exception",
+        "run_delay", "visible_optimizer", "mounts", "started", "id", "line", "file", "training", "collections", "uuid", "hostname",
         "syncs", "copies", "again", "varies",
     )
 )  # fmt: skip

@@ -137,16 +137,41 @@ def network_values(recording: Recording, nccl: NcclFacts | None) -> Values:
     found: Values = {}
     if nccl is not None and nccl.over_sockets is not None:
         found["nccl.socket", JOB] = float(nccl.over_sockets and nccl.nodes != 1)
-    speeds = [
-        float(series.value[-1])
-        for (metric, scope), series in recording.samples.items()
-        if metric == "net.speed_mbps" and series.value.size and scope != "net:lo"
-    ]
-    if speeds and max(speeds) > 0:
-        found["net.gbit_per_s", JOB] = max(speeds) / 1000
+    speed = _speed_mbps(recording, nccl)
+    if speed:
+        found["net.gbit_per_s", JOB] = speed / 1000
     for process in recording.processes:
         models = recording.facts.get(process.pid, {}).get("ddp") or ()
         if process.role == "rank" and process.rank is not None and models:
             slow = any(m.get("device") == "cuda" and "gloo" in str(m.get("backend_name")) for m in models)
             found["comm.gloo_on_gpu", f"rank:{process.rank}"] = float(slow)
     return found
+
+
+def _speed_mbps(recording: Recording, nccl: NcclFacts | None) -> float | None:
+    """Of the fastest card that the exchange may go over: by sockets one that carries something, else any (InfiniBand's is not counted)."""
+    speeds = {
+        scope: float(series.value[-1])
+        for (metric, scope), series in recording.samples.items()
+        if metric == "net.speed_mbps" and series.value.size and scope != "net:lo"
+    }
+    carried = {scope: sum(_grown(recording, f"net.{way}_bytes", scope) for way in ("rx", "tx")) for scope in speeds}
+    most = max(carried.values(), default=0.0)
+    if _by_sockets(recording, nccl) and most > 0:
+        speeds = {scope: speed for scope, speed in speeds.items() if carried[scope] >= _CARRIES_SHARE * most}
+    return max(speeds.values(), default=None)
+
+
+def _grown(recording: Recording, metric: str, scope: str) -> float:
+    series = recording.samples.get((metric, scope))
+    return float(series.value[-1] - series.value[0]) if series is not None and series.value.size else 0.0
+
+
+def _by_sockets(recording: Recording, nccl: NcclFacts | None) -> bool:
+    """NCCL says so, or the ranks exchange by another backend; where NCCL says nothing it may be either."""
+    if nccl is not None and nccl.over_sockets is not None:
+        return nccl.over_sockets
+    facts = recording.facts.values()
+    told = [row for named in facts for key in ("ddp", "collectives") for row in named.get(key) or ()]
+    backends = {str(row.get("backend_name") or row.get("backend") or "") for row in told} - {""}
+    return bool(backends) and not any("nccl" in backend for backend in backends)

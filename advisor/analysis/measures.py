@@ -227,6 +227,9 @@ def _comm_values(
     ranks, group = len(accounts.own), group_size(recording, accounts.own)
     partly = f"{ranks} of {group} ranks are in this recording: the wire cannot be told from waiting for the others"
     values.update(collective_values(recording, steady))
+    joined = max((int(facts.get("group_size") or 0) for facts in recording.facts.values()), default=0)
+    if joined:
+        values["comm.joined", JOB] = float(joined)
     if max(ranks, group) > 1:
         values.update({("comm.exposed_s", f"rank:{rank}"): seconds for rank, seconds in accounts.exposed.items()})
     if ranks < 2:

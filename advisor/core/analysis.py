@@ -76,6 +76,7 @@ VALUES: dict[str, tuple[str, str]] = {
         "exchanges",
         "times that DDP exchanges the gradients in a step: one for each backward outside `no_sync`",
     ),
+    "comm.joined": ("ranks", "that have joined one process group, as torch.distributed or Horovod tells"),
     "comm.exposed_s": (
         "s",
         "communication that this rank waits for after its own work, waiting for late ranks included",
@@ -92,7 +93,7 @@ VALUES: dict[str, tuple[str, str]] = {
     "collectives.norm_calls": ("calls", "collectives of synchronised batch norm in a step"),
     "collectives.norm_s": ("s", "for which these hold the rank that is held shortest"),
     "nccl.socket": ("", "1 where NCCL connects ranks by TCP"),
-    "net.gbit_per_s": ("Gbit/s", "nominal speed of the fastest network card"),
+    "net.gbit_per_s": ("Gbit/s", "nominal speed of the network card that the ranks exchange over"),
     "loader.workers": ("workers", "worker processes of the training loader"),
     "loader.busy_share": ("", "share of the time the workers were making batches"),
     "loader.lock_share": (

@@ -103,7 +103,7 @@ class NetworkProbe:
         if key not in self._speeds:
             sys = self._root / (f"proc/{pid}/root/sys" if pid else "sys") / "class/net" / name
             text = read_text(sys / "speed")
-            known = text is not None and text.isdigit() and 0 < int(text) < 0xFFFFFFFF
+            known = text is not None and text.isdigit() and 0 < int(text) < 0xFFFFFFFF and _on_hardware(sys)
             self._speeds[key] = float(text) if known and text else None
             if not known and (sys / "device").exists():
                 self._gaps.add(
@@ -113,3 +113,8 @@ class NetworkProbe:
                     "usual for virtual network cards: the provider's instance type tells it",
                 )
         return self._speeds[key]
+
+
+def _on_hardware(sys: Path) -> bool:
+    """A card, or what is made of cards (bonds, VLANs). A bridge of containers and their ends claim 10 Gbit/s whatever the host has."""
+    return (sys / "device").exists() or any((below / "device").exists() for below in sys.glob("lower_*"))

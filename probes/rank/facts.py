@@ -120,7 +120,21 @@ def changing_facts() -> dict[str, Any]:
     torch = sys.modules.get("torch")
     if torch is not None:
         facts["threads"] = torch.get_num_threads()
+        joined = joined_ranks(torch)
+        if joined:
+            facts["group_size"] = joined  # it stays known when the group has been left
     return facts
+
+
+def joined_ranks(torch: Any) -> int:
+    """How many processes this one trains with, by torch.distributed or Horovod; 0 where it has joined none, whatever its launcher said."""
+    try:
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            return int(torch.distributed.get_world_size())
+        horovod: Any = sys.modules.get("horovod.torch")
+        return int(horovod.size()) if horovod is not None and horovod.is_initialized() else 0
+    except (AttributeError, RuntimeError, ValueError):
+        return 0  # a group that is being torn down, or another version
 
 
 def distributed_identity(torch: Any) -> tuple[int, int, int]:

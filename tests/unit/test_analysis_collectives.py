@@ -199,6 +199,29 @@ def test_the_fastest_card_that_is_no_loopback() -> None:
 
 
 @pytest.mark.parametrize(
+    ("backend", "over_sockets", "expected"),
+    [
+        pytest.param("gloo", None, 25.0, id="gloo goes where traffic is counted"),
+        pytest.param("nccl", True, 25.0, id="NCCL says that it goes there too"),
+        pytest.param("nccl", None, 200.0, id="it may be InfiniBand, whose traffic nobody counts"),
+        pytest.param("nccl", False, 200.0, id="NCCL says so"),
+    ],
+)
+def test_of_several_cards_those_that_carry_the_exchange(
+    backend: str, over_sockets: bool | None, expected: float
+) -> None:
+    cards = {"eth0": (25_000, 9e9), "ib0": (200_000, 0), "eth1": (100_000, 5e6)}
+    samples = {("net.speed_mbps", f"net:{name}"): series((0, mbps)) for name, (mbps, _) in cards.items()}
+    samples |= {("net.tx_bytes", f"net:{name}"): series((0, 1e6), (9, 1e6 + sent)) for name, (_, sent) in cards.items()}
+    made = with_facts(recording({0: plan(STEPS), 1: plan(STEPS)}, samples=samples), backend_name=backend)
+    said = NcclFacts(transports={"NET/Socket": 2} if over_sockets else {"NET/IB": 2})
+    from advisor.analysis.collectives import network_values
+
+    found = network_values(made, None if over_sockets is None else said)
+    assert found["net.gbit_per_s", "job"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
     ("transports", "nodes", "expected"),
     [
         ({"NET/Socket": 4, "P2P": 8}, 2, 1.0),
@@ -219,3 +242,9 @@ def test_processes_that_are_no_ranks_have_no_say() -> None:
     made = with_facts(recording({0: plan(STEPS)}), device="cuda")
     other = replace(made, processes=(replace(rank_process(0), role="other", rank=None),))
     assert not analyse(other).by_rank("comm.gloo_on_gpu")
+
+
+def test_how_many_ranks_have_joined_is_what_they_say_and_not_how_many_there_are() -> None:
+    plans = {0: plan(STEPS), 1: plan(STEPS)}
+    assert analyse(recording(plans, ddp=False, facts={100: {"group_size": 8}})).get("comm.joined") == 8.0
+    assert analyse(recording(plans, ddp=False, facts={100: {"world_size": 2}})).get("comm.joined") is None

@@ -243,6 +243,24 @@ def test_waiting_for_ranks_out_of_sight_is_no_compute(waited: float, state: str)
 NOTHING: dict[str, Any] = {"model": None, "steady": 0, "values": {}}
 
 
+def joined(ranks: float, **more: float) -> Any:
+    """Two processes train, and so many have joined one group; of no collective is anything known."""
+    values = {("step.time_s", JOB): 1.0, ("comm.joined", JOB): ranks}
+    values |= {(name, f"rank:{n}"): value for name, value in more.items() for n in (0, 1)}
+    return judged(world_size=2, values=values).verdict
+
+
+def test_ranks_of_one_group_whose_exchange_nobody_saw_are_not_called_healthy() -> None:
+    """Functional collectives (tensor parallelism) and Horovod's pass by what is watched."""
+    verdict = joined(4.0)
+    assert verdict.state == "inconclusive" and "its 4 ranks have joined one process group" in verdict.summary
+    assert joined(4.0, **{"collectives.calls": 0.1}).state == "inconclusive", "a loss that is averaged is not all"
+    assert joined(0.0).state == "healthy", "processes that joined none exchange nothing"
+    assert joined(1.0).state == "healthy"
+    assert joined(2.0, **{"comm.exposed_s": 0.01}).state == "healthy", "DDP stamped it"
+    assert joined(2.0, **{"kernel.nccl_s": 0.05}).state == "healthy", "a deep window has seen it"
+
+
 @pytest.mark.parametrize(
     ("about", "said"),
     [

@@ -55,6 +55,17 @@ def test_traffic_and_speed_of_our_own_namespace(tmp_path: Path) -> None:
     assert not reading.gaps
 
 
+def test_only_cards_and_what_is_made_of_them_have_a_speed(tmp_path: Path) -> None:
+    """A bridge of containers and a container's own end say 10 Gbit/s whatever the host has."""
+    names = ("eth0", "bond0", "docker0", "eth9")
+    files = {f"sys/class/net/{name}/speed": "10000\n" for name in names}
+    files |= {"proc/net/dev": net_dev(**dict.fromkeys(names, (1, 1))), "sys/class/net/docker0/lower_veth1/mtu": "1500"}
+    root = write_tree(host(tmp_path), {**files, "sys/class/net/bond0/lower_eth0/device/vendor": "0x8086\n"})
+    reading = NetworkProbe(root).sample(0, [])
+    speeds = {scope for name, scope in values(reading) if name == "net.speed_mbps"}
+    assert speeds == {"net:eth0", "net:bond0"} and not reading.gaps
+
+
 @pytest.mark.parametrize("speed", ["-1\n", "4294967295\n", ""])
 def test_a_card_without_a_speed_is_a_gap_told_once(tmp_path: Path, speed: str) -> None:
     probe = NetworkProbe(write_tree(host(tmp_path), {"sys/class/net/eth0/speed": speed}))

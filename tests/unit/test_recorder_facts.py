@@ -33,6 +33,29 @@ def test_the_number_of_threads_is_that_of_now(facts):
     assert facts.read()["threads"] == 2
 
 
+def group(size, initialized=True):
+    return SimpleNamespace(
+        is_available=lambda: True, is_initialized=lambda: initialized, get_world_size=lambda: size, size=lambda: size
+    )
+
+
+def test_how_many_have_joined_one_group_is_known_even_when_it_has_been_left(facts, monkeypatch):
+    facts.write()
+    assert "group_size" not in facts.read(), "this torch has no distributed at all"
+    facts.torch.distributed = group(8, initialized=False)
+    facts.write()
+    assert "group_size" not in facts.read(), "whatever WORLD_SIZE says"
+    monkeypatch.setitem(sys.modules, "horovod.torch", group(4))
+    facts.write()
+    assert facts.read()["group_size"] == 4
+    facts.torch.distributed = group(8)
+    facts.write()
+    facts.torch.distributed = group(8, initialized=False)
+    monkeypatch.delitem(sys.modules, "horovod.torch")
+    facts.write()
+    assert facts.read()["group_size"] == 8
+
+
 def test_the_collectors_state_and_counts_are_those_of_now(facts):
     facts.write()
     before = facts.read()["gc"]

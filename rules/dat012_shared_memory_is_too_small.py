@@ -37,7 +37,7 @@ _WORDS = re.compile(
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
-    loader = next((known for known in a.loaders if known.num_workers), None)
+    loader = _loader(a)
     share, total = a.get("shm.used_share"), a.get("shm.total_mb") or 0.0
     died = _died_of_it(a)
     if died is not None and not a.stopped_from_outside:
@@ -56,6 +56,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         evidence=(Evidence("shm.used_share", share, "", t["full"], room),),
         fixes=_fixes(loader),
     )
+
+
+def _loader(a: Analysis) -> LoaderFacts | None:
+    """Of those with workers the one whose worker was killed, where it had made a batch by then; else the one that trains."""
+    killed = [(d.rank, d.loader) for d in a.deaths if d.role == "worker" and d.signal == signal.SIGBUS]
+    known = [loader for loader in a.loaders if loader.num_workers]
+    return max(known, key=lambda k: ((k.rank, k.id) in killed, k == a.training_loader(k.rank)), default=None)
 
 
 def _enough_mb(a: Analysis) -> float:

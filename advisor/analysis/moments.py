@@ -9,7 +9,7 @@ from typing import Any
 
 from advisor.analysis.profile import between_steps
 from advisor.core.analysis import Death, HotLine
-from advisor.core.recording import Recording
+from advisor.core.recording import Process, Recording
 
 # A frame of one of these files, or one of these functions, is output: file writes, printing, loggers and trackers.
 _OUTPUT_FILES = (
@@ -118,7 +118,16 @@ def deaths(recording: Recording) -> tuple[Death, ...]:
             role=process.role,
             exception=text,
             first=process.pid == first,
+            loader=_loader_of(recording, process),
             t_error_s=errors.get(process.rank if process.rank is not None else -1, 0.0),
         )
         for process, phase, step, text in found
     )
+
+
+def _loader_of(recording: Recording, process: Process) -> int | None:
+    made = recording.batches.get(-1 if process.rank is None else process.rank)
+    if made is None:
+        return None
+    numbers = made["loader"][made["pid"] == process.pid]
+    return int(numbers[0]) if numbers.size and numbers[0] >= 0 else None

@@ -216,6 +216,7 @@ class Death:
     exception: str = ""
     first: bool = False
     follows: bool = False  # by its own exception: another rank had gone before
+    loader: int | None = None  # of a worker that made a batch: the number of its loader
     t_error_s: float = 0.0  # of `t_s` against deaths on other hosts: how well their clocks are known
 
 
@@ -272,12 +273,12 @@ class Stall:
     collective: StuckCollective | None = None  # None: nobody could tell which, or it is none
     others_moved: bool = False  # it was one that stood, not the job
     resumed: bool = False  # steps followed it
+    group_size: int = 0  # with how many these ranks exchange, as far as is known: not all need be seen
 
 
 @dataclass(frozen=True, slots=True)
 class Coincidence:
     """What a probe of the host saw before and after the speed changed: means over both stretches."""
-    group_size: int = 0  # with how many these ranks exchange, as far as is known: not all need be seen
 
     metric: str
     scope: str

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from recordings import FIRST_STEP_NS, SECOND, plan, rank_process, recording, stack, stall, stall_end
+from recordings import FIRST_STEP_NS, SECOND, batches, plan, rank_process, recording, stack, stall, stall_end
 
 from advisor.analysis.analyse import analyse
 from advisor.core.analysis import Death, HotLine, Stall
@@ -62,6 +62,12 @@ def test_workers_die_by_signals_and_are_never_first_while_others_are_no_deaths()
         ("worker", 300, True, False),
         ("rank", 101, False, True),
     ]
+
+
+def test_a_worker_that_died_is_known_by_the_batches_it_made() -> None:
+    workers = [ended(0, 0.1, role="worker", pid=pid, worker=0, exit_signal=7) for pid in (300, 301)]
+    made = batches([{"start": 0.1 * n, "wall": 50, "pid": 300, "loader": 1} for n in range(3)])
+    assert [d.loader for d in died(*workers, batches={0: made})] == [1, None]
 
 
 def stalled(*events: Event) -> Stall:

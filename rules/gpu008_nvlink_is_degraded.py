@@ -6,18 +6,20 @@ recover again and again.
 Why it is slow: all-reduce goes around a ring or through a switch at the pace of the weakest GPU. Without any link the way leads over
 PCIe, ten times slower.
 
-Evidence: links up, against all that a board on an NVLink switch has, or else against the best of its peers; replays, recoveries and
-damaged packets in the run.
+Evidence: links up, against all that a board on an NVLink switch has, or else against the best of its peers, and where all are down
+against all that a board in SXM form has; replays, recoveries and damaged packets in the run.
 
 Fix: reset the GPUs and the fabric manager; hand the machine back.
 
 Estimate: of the exposed time on the wire the share of links that are missing, between half of it and all.
 
-False alarms: boards without bridge have all their links down, and so have their peers. Damaged packets are repeated by the link; below a
-hundred a second they mean nothing (DCGM's own limit).
+False alarms: boards without bridge have all their links down, and so have their peers; so has the only GPU of a virtual machine.
+Damaged packets are repeated by the link; below a hundred a second they mean nothing (DCGM's own limit).
 """
 
 from __future__ import annotations
+
+import re
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, Saving
@@ -26,12 +28,16 @@ from rules.devices import listed, named, of_gpu
 from rules.reading import model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
+# Boards that exist with NVLink alone; the driver names the form of an A100 and older, and of newer ones the form that has none.
+_SXM = re.compile(r"SXM|H100 80GB HBM3|H200$|B[23]00$")
 _OFTEN, _OFTEN_PER_S = 3.0, 1 / 60  # recoveries: three, and once a minute, are more than a hiccup
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     used = a.gpu_view.used
-    down = [gpu for gpu in used if _should(a, gpu, used) - (of_gpu(a, "gpu.nvlinks_active", gpu) or 0.0) >= t["links"]]
+    down = [
+        gpu for gpu in used if links_due(a, gpu, used) - (of_gpu(a, "gpu.nvlinks_active", gpu) or 0.0) >= t["links"]
+    ]
     noisy = [gpu for gpu in used if gpu not in down and _noisy(a, gpu, t)]
     if not down and not noisy:
         return Clear(RULE.id)
@@ -55,14 +61,17 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     )
 
 
-def _should(a: Analysis, gpu: Gpu, used: tuple[Gpu, ...]) -> float:
+def links_due(a: Analysis, gpu: Gpu, used: tuple[Gpu, ...]) -> float:
     """Links that should be up; as many as are where nobody knows."""
     own = of_gpu(a, "gpu.nvlinks_active", gpu)
     if own is None:
         return 0.0
     if gpu.nvlink_switched and gpu.nvlinks:
         return float(gpu.nvlinks)
-    return max((of_gpu(a, "gpu.nvlinks_active", other) or 0.0 for other in used if other.name == gpu.name), default=own)
+    alike = [other for other in used if other.name == gpu.name]
+    best = max((of_gpu(a, "gpu.nvlinks_active", other) or 0.0 for other in alike), default=own)
+    # of an older board's links some lead to GPUs that this machine was not given: only where none is up it is known that some should be
+    return float(gpu.nvlinks or 0) if best == 0 and len(alike) > 1 and _SXM.search(gpu.name) else best
 
 
 def _noisy(a: Analysis, gpu: Gpu, t: Thresholds) -> bool:
@@ -74,14 +83,14 @@ def _saving(a: Analysis, down: list[Gpu], used: tuple[Gpu, ...]) -> Saving | Non
     wire, step = a.get("comm.wire_s"), a.value("step.time_s")
     if not down or not wire:
         return None
-    share = max(1.0 - (of_gpu(a, "gpu.nvlinks_active", g) or 0.0) / max(_should(a, g, used), 1.0) for g in down)
+    share = max(1.0 - (of_gpu(a, "gpu.nvlinks_active", g) or 0.0) / max(links_due(a, g, used), 1.0) for g in down)
     model = model_of(a)
     best, worst = (model.step_if({}, wire_s=wire * (1.0 - part * share)) for part in (1.0, 0.5))
     return model.saving(best, worst, f"all links of {listed(down)} up") if best < step else None
 
 
 def _evidence(a: Analysis, gpu: Gpu, used: tuple[Gpu, ...], t: Thresholds) -> list[Evidence]:
-    active, should = of_gpu(a, "gpu.nvlinks_active", gpu) or 0.0, _should(a, gpu, used)
+    active, should = of_gpu(a, "gpu.nvlinks_active", gpu) or 0.0, links_due(a, gpu, used)
     found = []
     if should - active >= t["links"]:
         note = f"{named(gpu)}: {active:.0f} of {should:.0f} links up"

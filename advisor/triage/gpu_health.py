@@ -145,9 +145,7 @@ def _link_band(a: Analysis, gpu: Gpu) -> Band:
 
 def _links_band(a: Analysis, gpu: Gpu) -> Band:
     source = f"rule GPU008: {gpu008.RULE.thresholds['links'].why}"
-    peers = (of_gpu(a, "gpu.nvlinks_active", other) or 0.0 for other in a.gpu_view.devices if other.name == gpu.name)
-    should = float(gpu.nvlinks) if gpu.nvlink_switched and gpu.nvlinks else max(peers, default=0.0)
-    return Band(should, None, source)
+    return Band(gpu008.links_due(a, gpu, a.gpu_view.devices), None, source)
 
 
 def _errors(a: Analysis, gpu: Gpu) -> float | None:

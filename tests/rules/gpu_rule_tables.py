@@ -187,7 +187,13 @@ GPU_TABLES: dict[str, Table] = {
             "boards without bridge": {
                 "active": 0,
                 "peer": 0,
-                "gpus": (gpu(0, nvlink_switched=False), gpu(1, nvlink_switched=False)),
+                "gpus": tuple(gpu(n, name="NVIDIA A100 80GB PCIe", nvlink_switched=None) for n in range(2)),
+            },
+            "the only GPU of a virtual machine": {"peer": 0, "gpus": (gpu(0, nvlink_switched=None),)},
+            "older boards of which some links lead elsewhere": {
+                "active": 4,
+                "peer": 4,
+                "gpus": tuple(gpu(n, name="Tesla V100-SXM2-16GB", nvlink_switched=False) for n in range(2)),
             },
             "no NVLink at all": {"active": 0, "peer": 0, "gpus": (gpu(0, nvlinks=0), gpu(1, nvlinks=0))},
             "packets that the link repeats": {"active": 12, "damaged": 3.0},
@@ -210,7 +216,12 @@ GPU_TABLES: dict[str, Table] = {
                 "active": 3,
                 "peer": 4,
                 "gpus": (gpu(0, nvlink_switched=False, nvlinks=4), gpu(1, nvlink_switched=False, nvlinks=4)),
-            }
+            },
+            "no link at all of boards that exist with NVLink alone": {
+                "active": 0,
+                "peer": 0,
+                "gpus": tuple(gpu(n, name="NVIDIA H100 80GB HBM3", nvlink_switched=None) for n in range(2)),
+            },
         },
     ),
     "COM008": Table(

@@ -110,6 +110,8 @@ BELOW: list[tuple[str, Script]] = [
     ("8xA100", ("gpu 3 field.38 0 +90",)),
 ]
 STRANGER = ("processes {folder}/listed",)
+# No fabric manager runs: no link is up, and none tells what is at its other end.
+NO_FABRIC = tuple(f"gpu {n} nvlink.{link} 0 unknown" for n in range(8) for link in range(12))
 P2P_OFF = ("NCCL_P2P_DISABLE=1",)
 IDLE = tuple(line for n in range(4) for line in (f"gpu {n} util 0", f"gpu {n} pcie_gen 1"))
 PLAYED: list[tuple[str, Script]] = [
@@ -118,6 +120,7 @@ PLAYED: list[tuple[str, Script]] = [
     *BELOW,
     ("4xL40S", STRANGER),
     ("8xA100", P2P_OFF),
+    ("8xA100", NO_FABRIC),
     ("4xL40S", IDLE),
     ("restricted", ()),
 ]
@@ -161,6 +164,12 @@ def test_peer_to_peer_that_is_switched_off_is_a_setting(machine: Callable[..., A
     answer = machine("8xA100", *P2P_OFF)
     assert set(bad(answer)) == {"gpu.peer_to_peer"} and answer["triage"]["verdict"]["state"] == "fix"
     assert "NCCL_P2P_DISABLE" in answer["triage"]["verdict"]["reasons"][0]
+
+
+def test_boards_that_exist_with_nvlink_alone_have_some_of_it_up(machine: Callable[..., Answer]) -> None:
+    answer = machine("8xA100", *NO_FABRIC)
+    assert set(bad(answer)) == {f"gpu.{n}.nvlinks_active" for n in range(8)}
+    assert answer["triage"]["verdict"]["state"] == "hand-back"
 
 
 def test_idle_links_prove_nothing(machine: Callable[..., Answer]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 
 import numpy as np
@@ -47,13 +48,21 @@ _UNSEEN = {"gpu.foreign_processes": "the driver lists no process of this job: an
 
 
 def gpu_values(
-    window: Window, gpus: tuple[Gpu, ...], missing: dict[str, str], samples_per_s: float | None = None
+    window: Window,
+    gpus: tuple[Gpu, ...],
+    missing: dict[str, str],
+    samples_per_s: float | None = None,
+    *,
+    of_load: bool = False,
 ) -> Values:
-    """What the job's GPUs did in the steady steps; those of nobody are left out."""
+    """What the job's GPUs did in the steady steps; those of nobody are left out.
+
+    `of_load`: clocks that were held down are a share of the time in which there was work, where each GPU has it for a while only.
+    """
     values: Values = {}
     used = tuple(gpu for gpu in gpus if gpu.ranks)
     for gpu in used:
-        _time_values(window, gpu, values)
+        _time_values(window, gpu, values, of_load=of_load)
         _link_values(window, gpu, values)
         _foreign_values(window, gpu, values)
     for gpu in used:
@@ -108,15 +117,16 @@ def _hardware_xids(recording: Recording, gpu: Gpu) -> float | None:
     return float(sum(xid.code not in PROGRAMS_XIDS for xid in gpu.xids))
 
 
-def _time_values(window: Window, gpu: Gpu, values: Values) -> None:
+def _time_values(window: Window, gpu: Gpu, values: Values, *, of_load: bool) -> None:
     scope = f"gpu:{gpu.index}"
-    shares = {name: window.rate(metric, scope) for name, metric in _THROTTLES.items()}
+    rate = functools.partial(_rate_under_load, window) if of_load else window.rate
+    shares = {name: rate(metric, scope) for name, metric in _THROTTLES.items()}
     split = [share for share in shares.values() if share is not None]
     # The three overlap: the driver lowers clocks while the board has halved them.
-    whole = window.rate("gpu.thermal_s", scope)
+    whole = rate("gpu.thermal_s", scope)
     if whole is None and len(split) < _TIMES_ENOUGH:
         whole = _seen_share(window, scope, _HELD_BITS)
-    capped = window.rate("gpu.power_cap_s", scope)
+    capped = rate("gpu.power_cap_s", scope)
     thermal = [*split, whole] if whole is not None else split
     held = window.level("gpu.mem_used_bytes", scope)
     found = {
@@ -138,6 +148,15 @@ def _time_values(window: Window, gpu: Gpu, values: Values) -> None:
     values.update(
         {(name, scope): min(value, 1.0) if name.endswith("_share") else value for name, value in _known(found)}
     )
+
+
+def _rate_under_load(window: Window, metric: str, scope: str) -> float | None:
+    """Growth over the time with work alone; all of the time where nobody knows (MIG), None where there was hardly any."""
+    rate, use = window.rate(metric, scope), _within(window, "gpu.util_pct", scope)
+    if rate is None or use is None:
+        return rate
+    loaded = int(np.count_nonzero(use.value >= _LOADED_PCT))
+    return rate * use.value.size / loaded if loaded >= _LOADED_READINGS else None
 
 
 def _seen_share(window: Window, scope: str, bits: int) -> float | None:

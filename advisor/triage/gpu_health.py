@@ -56,7 +56,7 @@ def analysis_of(recording: Recording) -> Analysis:
     window = Window(recording, meta.started_ns, meta.last_ns)
     missing: dict[str, str] = {}
     values = {
-        **gpu_values(window, gpus, missing),
+        **gpu_values(window, gpus, missing, of_load=True),
         **error_values(recording, gpus),
         **path_values(gpus, paths),
         ("step.time_s", "job"): 1.0,

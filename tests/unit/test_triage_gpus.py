@@ -12,12 +12,15 @@ from typing import Any
 
 import pytest
 
+from advisor.core.metrics import Reading, Sample
 from advisor.core.triage import TriageGap
 from advisor.triage.found import Found, Setting
+from advisor.triage.gpu_driver import recording_of
+from advisor.triage.gpu_health import analysis_of
 from advisor.triage.gpus import gpus, link_of
 from advisor.triage.load import Watch
 from advisor.triage.runner import conclude
-from probes.host.gpu_devices import GpuPath
+from probes.host.gpu_devices import GpuDevice, GpuPath
 from samples.gpus import machines
 
 # Readings a second apart, without waiting for the seconds. A driver library reads its script once: each machine gets a fork.
@@ -170,6 +173,22 @@ def test_boards_that_exist_with_nvlink_alone_have_some_of_it_up(machine: Callabl
     answer = machine("8xA100", *NO_FABRIC)
     assert set(bad(answer)) == {f"gpu.{n}.nvlinks_active" for n in range(8)}
     assert answer["triage"]["verdict"]["state"] == "hand-back"
+
+
+@pytest.mark.parametrize(("worked", "share"), [(10, 0.3), (5, 0.6), (3, 1.0), (2, None)])
+def test_clocks_are_held_down_for_a_share_of_the_time_with_work(worked: int, share: float | None) -> None:
+    """Each GPU works for a while of the triage: in the rest nothing can hold it down."""
+
+    def reading(second: int) -> Reading:
+        held = {"gpu.power_cap_s": 0.3 * second, "gpu.sw_thermal_s": 0.3 * second, "gpu.hw_thermal_s": 0.0}
+        values = {"gpu.util_pct": 95.0 * (second < worked), **held}
+        return Reading(tuple(Sample(name, "gpu:0", value) for name, value in values.items()))
+
+    device = GpuDevice(0, "NVIDIA A100-SXM4-40GB", "GPU-0", "00000000:10:00.0", 40 << 30)
+    readings = [(second * 10**9, reading(second)) for second in range(10)]
+    a = analysis_of(recording_of((device,), (), readings, (), {}))
+    for name in ("gpu.power_capped_share", "gpu.throttled_share"):
+        assert a.values.get((name, "gpu:0")) == (pytest.approx(share) if share else None)
 
 
 def test_idle_links_prove_nothing(machine: Callable[..., Answer]) -> None:

@@ -76,7 +76,7 @@ def delivery_values(
 
 def delivery(everything: RankSteps, steady: RankSteps, batches: Table, loader: LoaderFacts) -> Delivery | str:
     """One rank's; a string says why it cannot be told."""
-    rows = batches[(batches["loader"] == loader.id) & (batches["evaluation"] != 1)]
+    rows = batches[batches["loader"] == loader.id]
     starts = np.flatnonzero(everything.epoch_start)
     if rows.size == 0:
         return "no batch was seen being made"

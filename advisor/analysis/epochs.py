@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from advisor.analysis.beginnings import cold_epoch
+from advisor.analysis.loading import made_for
 from advisor.analysis.steady import RankSteps
 from advisor.core.analysis import JOB, LoaderFacts, training_loader
 from advisor.core.recording import Recording, Table
@@ -66,8 +67,7 @@ def _first_batches(table: Table | None, starts: RankSteps, loader: LoaderFacts |
     if table is None or table.size == 0:
         return None
     rows = table[(table["flags"] & FLAG_FIRST_BATCH) != 0]
-    if loader is not None:
-        rows = rows[(rows["loader"] == loader.id) | (rows["loader"] < 0)]
+    rows = made_for(rows, loader)
     at = np.searchsorted(starts.start_ns, rows["t_start_ns"], side="right") - 1
     rows = rows[(at >= 0) & (rows["t_start_ns"] < starts.end_ns[np.maximum(at, 0)])]
     return rows if rows.size else None
@@ -90,7 +90,9 @@ def _index_s(spans: Table | None, starts: RankSteps, first: Table, loader: Loade
     return total / 1e9 / starts.step.size
 
 
-def cold_values(recording: Recording, everything: Mapping[int, RankSteps]) -> dict[tuple[str, str], float]:
+def cold_values(
+    recording: Recording, everything: Mapping[int, RankSteps], loaders: Sequence[LoaderFacts]
+) -> dict[tuple[str, str], float]:
     """`epoch.cold_*`: the first epoch, where its steps waited much longer than later ones do; empty where they did not."""
     cold = cold_epoch(everything)
     if cold is None:
@@ -101,7 +103,11 @@ def cold_values(recording: Recording, everything: Mapping[int, RankSteps]) -> di
         "epoch.cold_later_wait_s": cold.later_wait_s,
         "epoch.cold_step_s": cold.step_s,
     }
-    reads = [_reads(recording.batches.get(rank), steps, cold.next_ns) for rank, steps in everything.items()]
+    reads = []
+    for rank, steps in everything.items():
+        made = recording.batches.get(rank)
+        rows = None if made is None else made_for(made, training_loader(loaders, rank))
+        reads.append(_reads(rows, steps, cold.next_ns))
     for name, values in zip(("epoch.cold_read_mb", "epoch.cold_later_read_mb"), zip(*reads, strict=True), strict=True):
         known = [value for value in values if value is not None]
         if len(known) == len(reads):
@@ -112,8 +118,7 @@ def cold_values(recording: Recording, everything: Mapping[int, RankSteps]) -> di
 def _reads(table: Table | None, steps: RankSteps, next_ns: int) -> tuple[float | None, float | None]:
     """MB read from a device per batch in the first epoch and after it."""
     if table is not None and table.size:
-        rows = table[table["evaluation"] != 1]
-        ends, blocks, batches = rows["t_end_ns"], rows["blocks"], np.ones(rows.size)
+        ends, blocks, batches = table["t_end_ns"], table["blocks"], np.ones(table.size)
     else:
         ends, blocks, batches = steps.end_ns, steps.columns["fetch_blocks"], steps.columns["fetches"]
     first = ends <= next_ns

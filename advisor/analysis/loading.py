@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from advisor.analysis.steady import RankSteps
 from advisor.core.analysis import LoaderFacts
 from advisor.core.recording import Process, Recording, Table
-from probes.rank.layout import BATCH_FIELDS, FLAG_FIRST_BATCH
+from probes.rank.layout import BATCH_FIELDS, FLAG_FIRST_BATCH, SPAN_CODE
 
 _BLOCK_BYTES = 512
+_ASIDE = (SPAN_CODE["evaluation"], SPAN_CODE["checkpoint"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +86,14 @@ def loading_of(recording: Recording, steps: RankSteps, loader: LoaderFacts | Non
     start, end = int(steps.start_ns.min()), int(steps.end_ns.max())
     wall = (span["t_end_ns"] - span["t_start_ns"]).sum() / 1e9
     workers = len(np.unique(span["pid"])) if loader is None else max(loader.num_workers, 1)
-    # busy: of the time in which the worker existed and had not run out of epoch, which its own waits between batches tell
-    idle = np.minimum(span["wait_ns"], end - start).sum() / 1e9
+    # busy: of the time in which the worker existed and the loop took batches, which its own waits between batches tell
+    waits = np.minimum(span["wait_ns"], end - start)
+    idle = (waits - _aside_ns(recording, steps.rank, span["t_start_ns"] - waits, span["t_start_ns"])).sum() / 1e9
     count = span.size
     return Loading(
         workers=workers,
         batches=count,
-        samples=float(span["samples"].mean()),
+        samples=_samples(steps) or float(span["samples"].mean()),
         wall_s=float(wall / count),
         cpu_s=float(span["cpu_ns"].sum() / 1e9 / count),
         delay_s=float(span["run_delay_ns"].sum() / 1e9 / count),
@@ -99,6 +101,23 @@ def loading_of(recording: Recording, steps: RankSteps, loader: LoaderFacts | Non
         system_s=float(span["system_ns"].sum() / 1e9 / count),
         busy_share=float(wall / max(wall + idle, 1e-9)),
     )
+
+
+def _aside_ns(
+    recording: Recording, rank: int, begin_ns: NDArray[np.int64], end_ns: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Of each of these stretches, what lies in the rank's evaluations and checkpoints: it takes no training batch in them."""
+    spans = recording.spans.get(rank)
+    spans = None if spans is None else spans[np.isin(spans["label"], _ASIDE)]
+    if spans is None or spans.size == 0:
+        return np.zeros(begin_ns.size)
+    spans = spans[np.argsort(spans["t_start_ns"], kind="stable")]
+    # a checkpoint may lie within an evaluation: of each, what it adds to those before it
+    ends = np.maximum.accumulate(spans["t_end_ns"])
+    begins = np.maximum(spans["t_start_ns"], np.append(0, ends[:-1]))
+    total = np.cumsum(ends - begins)
+    times, taken = (np.stack(pair, axis=1).ravel() for pair in ((begins, ends), (total - (ends - begins), total)))
+    return np.asarray(np.interp(end_ns, times, taken) - np.interp(begin_ns, times, taken))
 
 
 def training_batches(recording: Recording, steps: RankSteps, loader: LoaderFacts | None) -> Table:
@@ -109,10 +128,12 @@ def training_batches(recording: Recording, steps: RankSteps, loader: LoaderFacts
     start, end = int(steps.start_ns.min()), int(steps.end_ns.max())
     # the batch of the first steady step was made before it: look a little further back, but not at a worker's first batch (imports, opens)
     span = table[(table["t_end_ns"] > start) & (table["t_start_ns"] < end) & ((table["flags"] & FLAG_FIRST_BATCH) == 0)]
-    span = span[span["evaluation"] != 1]
-    if loader is not None:
-        span = span[(span["loader"] == loader.id) | (span["loader"] < 0)]
-    return np.asarray(span)
+    return np.asarray(made_for(span, loader))
+
+
+def made_for(rows: Table, loader: LoaderFacts | None) -> Table:
+    """Of these the ones of this loader, and those of workers that knew no loader (runs of older advisors: spawned ones)."""
+    return rows if loader is None else rows[(rows["loader"] == loader.id) | (rows["loader"] < 0)]
 
 
 def making_of(
@@ -130,6 +151,11 @@ def making_of(
     return {"computing": cpu, "waiting": np.clip(wall - cpu - delay, 0.0, None)}
 
 
+def _samples(steps: RankSteps) -> float:
+    """Of a batch, as the loop got it; zero where nobody knows. A worker whose data set makes batches itself is asked for one at a time."""
+    return steps.per_step("samples") / max(steps.per_step("micro_batches"), 1e-3)
+
+
 def _in_process(steps: RankSteps) -> Loading | None:
     """From the fetches that were timed: those of clocked steps."""
     batches = steps.columns["fetches"].sum()
@@ -142,7 +168,7 @@ def _in_process(steps: RankSteps) -> Loading | None:
     return Loading(
         workers=0,
         batches=int(batches),
-        samples=float(steps.columns["samples"].sum() / fed),
+        samples=_samples(steps),
         wall_s=wall,
         cpu_s=float(steps.columns["fetch_cpu"].sum() / batches),
         delay_s=float(steps.columns["fetch_delay"].sum() / batches),

@@ -81,7 +81,7 @@ def measure(around: Around, values: Values, missing: dict[str, str]) -> Measured
     loading = {rank: loading_of(recording, steps, training_loader(loaders, rank)) for rank, steps in steady.items()}
     _step_values(steady, accounts, values)
     _loading_values(loading, loaders, values, missing)
-    values.update(epoch_values(recording, steady, loaders) | cold_values(recording, everything))
+    values.update(epoch_values(recording, steady, loaders) | cold_values(recording, everything, loaders))
     values.update(delivery_values(recording, everything, steady, loaders, missing))
     _drop_unclocked(recording, values, missing)
     cost = sample_cost(recording, steady, loaders, values, missing)

@@ -159,7 +159,7 @@ BATCH_FIELDS = (  # one batch made by one worker
     "run_delay_ns",
     "blocks",  # 512-byte blocks read from a device
     "samples",
-    "evaluation",  # 1: made for an evaluation loader, 0: for training, -1: unknown to the worker
+    "evaluation",  # always -1: the loader tells
     "wait_ns",  # idle before this batch: no index was waiting
     "number",  # of this batch in its worker, from 0
     "system_ns",  # of the CPU time, inside the kernel: taking pages of shared memory, mostly

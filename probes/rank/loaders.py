@@ -183,9 +183,9 @@ def _class(value: Any) -> str:
 
 
 def _length(dataset: Any) -> int | None:
-    """None for an IterableDataset without one, and where asking takes long."""
+    """None where asking takes long, and for an IterableDataset: making a loader of it asks for none, and it may count its records."""
     name = _class(dataset)
-    if name in _slow_lengths:
+    if name in _slow_lengths or issubclass(type(dataset), sys.modules["torch"].utils.data.IterableDataset):
         return None
     began = perf_counter_ns()
     try:

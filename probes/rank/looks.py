@@ -78,7 +78,9 @@ class Look:
         self._undo: list[Callable[[], None]] = []
         self._last_wall = self._last_cpu = 0
         self._collating: tuple[int, int] | None = None
-        self.covers = 0  # samples: one, or all of the batch where they cannot be told apart
+        self.covers = (
+            0  # samples: one, or all of the batch where they cannot be told apart; 0: as many as it turns out to hold
+        )
         self.index = index
         self._over = False
         if batched and type(index) is list and index and walks_one_by_one(dataset):
@@ -89,7 +91,7 @@ class Look:
     def begin(self) -> None:
         """The fetcher starts: without a list to walk all its samples are looked into, and collating with them."""
         if not self.covers:
-            self.covers = len(self.index) if type(self.index) is list else 1
+            self.covers = len(self.index) if type(self.index) is list else 0
             self._open()
 
     # -- one sample ------------------------------------------------------------------------------------------------------------
@@ -259,7 +261,7 @@ class Look:
                 began,
                 end,
                 samples,
-                self.covers,
+                self.covers or samples,
                 sum(self.wall.values()),
                 sum(self.cpu.values()),
                 end - collating[0] if collating else -1,

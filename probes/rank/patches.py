@@ -22,7 +22,7 @@ from .samples import count_samples
 from .standins import hide_frame
 from .tape import BACKWARD, BACKWARD_END, BATCH, FETCH, OPTIMIZER, OPTIMIZER_END
 from .wall import let_pass
-from .workers import timed_fetch
+from .workers import tell_workers, timed_fetch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -180,7 +180,7 @@ def iterator_init(recorder: Recorder, iterator: Any) -> Any:
     @_wraps(original)
     def __init__(self: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
         began = perf_counter_ns()
-        recorder.starting_loader = recorder.loader_ids.get(loader)  # inherited by the workers forked in here
+        _quietly(recorder, tell_workers, recorder.loader_ids.get(loader))
         original(self, loader, *args, **kwargs)
         if recorder.active:
             _quietly(recorder, recorder.iterator_made, self, loader, began)
@@ -210,7 +210,7 @@ def worker_loop(recorder: Recorder, module: Any) -> Any:
     @_wraps(original)  # name and qualified name too: spawned workers find it by them
     def _worker_loop(*args: Any, **kwargs: Any) -> Any:
         worker = kwargs.get("worker_id", args[10] if len(args) > 10 else -1)
-        _quietly(recorder, recorder.become_worker, worker, getattr(recorder, "starting_loader", -1))
+        _quietly(recorder, recorder.become_worker, worker)
         if recorder.worker is not None:
             _quietly(recorder, _time_batches, recorder)
         try:

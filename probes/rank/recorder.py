@@ -31,7 +31,7 @@ from .samples import count_samples
 from .syncs import Syncs
 from .tape import COLLECTED, MARKS_MAX, NOTED_NS, USUAL, Tape
 from .wall import let_pass
-from .workers import InProcess, WorkerLog
+from .workers import InProcess, WorkerLog, own_loader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,8 +47,6 @@ _CHECKPOINT_TAIL_NS = 2_000_000_000
 
 
 class Recorder:
-    starting_loader: int  # set by patches while an iterator is made; `forget` leaves it to the workers forked in there
-
     def __init__(self, torch: Any, folder: str) -> None:
         self.torch = torch
         self.folder = folder
@@ -523,12 +521,12 @@ class Recorder:
 
     # -- workers ---------------------------------------------------------------------------------------------------------------
 
-    def become_worker(self, worker: int, loader: int) -> None:
+    def become_worker(self, worker: int) -> None:
         if owner_is_gone(self.folder):
             # nobody is left to read its ring, nor to remove it: those of many epochs would fill /dev/shm
             self.active = False
             return
-        self.worker = WorkerLog(self.folder, os.getpid(), worker, loader)
+        self.worker = WorkerLog(self.folder, os.getpid(), worker, own_loader())
 
 
 def shortened(message: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
+from multiprocessing import process
 from time import perf_counter_ns, thread_time_ns
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from .cost import RunDelay, blocks_read, system_time_ns
 from .layout import FLAG_FIRST_BATCH, KIND_BATCH, PHASE_CODE, ROLE_WORKER, WORKER_SLOTS
 from .looks import FIRST_EVERY_IN_PROCESS_NS, Look, Looks
 from .ring import Ring
+from .samples import count_samples
 from .standins import hide_frame
 
 if TYPE_CHECKING:
@@ -20,6 +22,17 @@ if TYPE_CHECKING:
 
 _BUSY = PHASE_CODE["input_wait"]
 _IDLE = PHASE_CODE["gap"]
+_LOADER = "rn50_loader"
+
+
+def tell_workers(loader: int) -> None:
+    """Workers made from now on are this loader's: whatever lies in its configuration a process hands on, forked, spawned or served."""
+    process.current_process()._config[_LOADER] = loader  # type: ignore[attr-defined]
+
+
+def own_loader() -> int:
+    """In a worker: the number of its loader; -1 where nobody told."""
+    return int(process.current_process()._config.get(_LOADER, -1))  # type: ignore[attr-defined]
 
 
 class WorkerLog:
@@ -164,7 +177,8 @@ def timed_fetch(original: Callable[..., Any], clock: WorkerLog | InProcess, fail
         finally:
             clock.busy = nested
         if began is not None:
-            size = len(index) if isinstance(index, (list, tuple)) else 1
+            # one index where the data set makes batches of its own
+            size = len(index) if isinstance(index, (list, tuple)) else quietly(count_samples, batch, None) or 1
             quietly(clock.end, began, size)
             if look is not None:
                 quietly(clock.looked, look, began, size, batch)

@@ -14,6 +14,7 @@ import pytest
 
 from advisor.run.rings import RingReader
 from probes.rank.layout import (
+    BATCH_FIELDS,
     FLAG_CLOCKED,
     FLAG_EPOCH_START,
     FLAG_NO_LOADER,
@@ -31,6 +32,7 @@ pytestmark = pytest.mark.torch
 ROOT = Path(__file__).resolve().parents[2]
 INJECT = ROOT / "probes" / "rank" / "inject"
 JOBS = ROOT / "tests" / "jobs"
+AT_LOADER = BATCH_FIELDS.index("loader")
 
 
 def run(job: str, *arguments: object, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -96,6 +98,12 @@ def test_persistent_workers_are_followed_over_epochs(tmp_path: Path) -> None:
     assert run("variants.py", "persistent", folder=tmp_path).returncode == 0
     assert len(steps(rings(tmp_path)[0])) == 36
     assert [len(reader.drain().rows[KIND_BATCH]) for reader in rings(tmp_path, "worker")] == [36]
+
+
+def test_workers_that_were_not_forked_here_know_their_loader(tmp_path: Path) -> None:
+    assert run("variants.py", "served", folder=tmp_path).returncode == 0
+    made = [[payload[AT_LOADER] for _, payload in r.drain().rows[KIND_BATCH]] for r in rings(tmp_path, "worker")]
+    assert sorted(made) == [[0] * 24, [1] * 12]
 
 
 def test_accumulated_micro_batches_are_one_step(tmp_path: Path) -> None:

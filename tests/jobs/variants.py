@@ -51,6 +51,21 @@ def persistent():
             optimizer.step()
 
 
+def served():
+    """Two loaders, each with a worker that a server has forked."""
+    options = {"num_workers": 1, "persistent_workers": True, "multiprocessing_context": "forkserver"}
+    model, optimizer, data = pieces(**options)
+    others = DataLoader(data.dataset, batch_size=16, **options)
+    for _ in range(2):
+        for x, y in data:
+            optimizer.zero_grad()
+            nn.functional.mse_loss(model(x), y).backward()
+            optimizer.step()
+        with torch.no_grad():
+            for x, _y in others:
+                model(x)
+
+
 def accumulation():
     dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=0, world_size=1)
     model, optimizer, data = pieces()
@@ -137,6 +152,7 @@ if __name__ == "__main__":
         "plain": plain,
         "workers": lambda: plain(num_workers=2),
         "persistent": persistent,
+        "served": served,
         "accumulation": accumulation,
         "scaler": scaler,
         "memory": memory,

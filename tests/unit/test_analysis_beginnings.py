@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from recordings import FIRST_STEP_NS, batches, folded, plan, recording, step
 
@@ -149,3 +150,13 @@ def test_reads_of_a_cold_epoch_are_told() -> None:
         100 * 512 / 1e6
     )
     assert told["wait_s"] == pytest.approx(0.06) and told["later_wait_s"] == pytest.approx(0.002)
+
+
+def test_what_evaluation_reads_is_not_what_training_reads() -> None:
+    made = with_reads(epochs(60, 2), 2000, 100)
+    [train] = made.facts[100]["loaders"]
+    other = made.batches[0].copy()
+    other["loader"], other["blocks"] = 1, 90_000
+    facts = {100: {"loaders": [train, {**train, "id": 1, "training": False}]}}
+    both = replace(made, facts=facts, batches={0: np.concatenate([made.batches[0], other])})
+    assert analyse(both).value("epoch.cold_read_mb") == pytest.approx(2000 * 512 / 1e6)

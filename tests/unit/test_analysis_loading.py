@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from recordings import batches, plan, recording, running, steady_counter, step
+from recordings import batches, plan, recording, running, spans, steady_counter, step
 
 from advisor.analysis.analyse import analyse
 from advisor.core.analysis import Analysis
@@ -48,6 +48,27 @@ def test_batches_of_workers_split_into_computing_waiting_for_a_core_and_blocked(
     assert analysis.value("fetch.read_mb_per_s", 0) == pytest.approx(200 * 512 / 1e6 / 0.08)
 
 
+@pytest.mark.parametrize(
+    ("aside", "less_ms"),
+    [
+        pytest.param([], 0, id="none"),
+        pytest.param([("evaluation", 9, 0.98, 1.0)], 20, id="an evaluation in one wait"),
+        pytest.param([("checkpoint", 9, 0.99, 1.5)], 10 + 5 * 20, id="a checkpoint in several"),
+        pytest.param(
+            [("evaluation", 9, 0.98, 1.0), ("checkpoint", 9, 0.985, 0.99)],
+            20,
+            id="a checkpoint within an evaluation counts once",
+        ),
+        pytest.param([("gc", 9, 0.98, 1.0), ("loader_start", 9, 1.98, 2.0)], 0, id="what is neither"),
+        pytest.param([("evaluation", 9, 1.0, 1.08)], 0, id="while a batch was made"),
+    ],
+)
+def test_a_worker_has_no_rest_while_the_loop_takes_no_batch(aside: list[Any], less_ms: float) -> None:
+    analysis = analyse(fed(batches(evenly()), spans={0: spans(aside)} if aside else {}))
+    count = 25  # made in the steady steps
+    assert analysis.value("loader.busy_share", 0) == pytest.approx(count * 80 / (count * 100 - less_ms))
+
+
 def test_a_workers_time_inside_the_kernel_is_a_share_of_its_making() -> None:
     assert making(analyse(fed(batches(evenly(system=20)))), "fetch.system_share") == pytest.approx([0.25])
     own = plan(30, **IN_PROCESS, **CLOCKED)
@@ -85,7 +106,6 @@ def test_micro_batches_are_batches() -> None:
     "odd",
     [
         pytest.param({"loader": 1}, id="the evaluation loader's"),
-        pytest.param({"evaluation": 1}, id="made for evaluation"),
         pytest.param({"flags": FLAG_FIRST_BATCH}, id="a worker's first"),
         pytest.param({"start": -5.0}, id="made before the steady steps"),
         pytest.param({"start": 9.0}, id="made after them"),
@@ -109,6 +129,13 @@ def test_old_batches_are_a_sample_and_tell_the_same() -> None:
 
 def test_workers_are_counted_where_no_loader_is_known() -> None:
     assert analyse(fed(batches(evenly()), ())).value("loader.workers", 0) == 2.0
+
+
+def test_a_batch_holds_what_the_loop_got() -> None:
+    """Not what a worker was asked for: a data set that makes its batches itself is asked for one at a time."""
+    known, asked_for_one = (analyse(fed(batches(evenly(samples=each)))) for each in (8, 1))
+    assert asked_for_one.capacities == known.capacities
+    assert [c.samples_per_s for c in known.capacities if c.stage == "storage"] == [pytest.approx(2 * 8 / 0.01)]
 
 
 def test_batches_out_of_sight_are_missing_and_not_zero() -> None:

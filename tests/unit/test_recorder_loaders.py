@@ -163,8 +163,20 @@ def test_wrappers_are_unwrapped(wrapped, lengths):
     assert root == str(Path("pictures").resolve())
 
 
+def test_a_stream_is_not_asked_for_its_length():
+    asked = []
+
+    class Counted(Stream):
+        def __len__(self):
+            asked.append(1)
+            return 7
+
+    loader = DataLoader(Counted(), batch_size=None)
+    assert describe_loader(loader)["dataset"]["length"] is None and not asked
+
+
 def test_a_data_set_without_length_has_none():
-    assert describe_dataset(Stream())["length"] is None
+    assert describe_dataset(object())["length"] is None
 
 
 def test_a_length_that_raises_is_none():

@@ -18,7 +18,7 @@ import numpy
 import pytest
 
 from advisor.run.rings import RingReader
-from probes.rank.layout import KIND_LOOK, KIND_PART, LOOK_FIELDS, PART_FIELDS
+from probes.rank.layout import BATCH_FIELDS, KIND_BATCH, KIND_LOOK, KIND_PART, LOOK_FIELDS, PART_FIELDS
 from probes.rank.parts import Names
 
 torch = pytest.importorskip("torch", reason="torch not installed: pip install '.[train]'")
@@ -176,6 +176,19 @@ def test_a_stream_is_looked_into_as_well(tmp_path: Path) -> None:
     batch, look, parts = look_into(tmp_path, Stream(Chain(Short(), Long())), fetcher=_IterableDatasetFetcher)
     assert batch.tolist() == [0, 1, 2, 3] and look["covered"] == 1
     assert parts["Long"] >= 3 and "Stream.__iter__" in parts
+
+
+def test_a_stream_that_makes_batches_itself_makes_as_many_samples_as_they_hold(tmp_path: Path) -> None:
+    dataset, log = Stream(lambda n: (torch.full((16, 2), n), n)), WorkerLog(str(tmp_path), 1, 0, 0)
+    fetcher = _IterableDatasetFetcher(dataset, False, lambda batch: batch, False)
+    fetch = timed_fetch(_IterableDatasetFetcher.fetch, log, pytest.fail)
+    for _ in range(2):
+        fetch(fetcher, None)
+    rows = RingReader(tmp_path / "worker-1.ring").drain().rows
+    assert [payload[BATCH_FIELDS.index("samples")] for _, payload in rows[KIND_BATCH]] == [16, 16]
+    [(_, values)] = rows[KIND_LOOK]
+    look = dict(zip(LOOK_FIELDS, values, strict=True))
+    assert (look["samples"], look["covered"]) == (16, 16), "they cannot be told apart"
 
 
 def test_the_users_own_transform_is_told_with_its_place(tmp_path: Path) -> None:

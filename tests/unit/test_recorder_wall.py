@@ -139,7 +139,7 @@ def test_a_worker_makes_no_ring_that_nobody_would_remove(recorder: Recorder, ali
     with Path(recorder.folder, "owner.lock").open("w") as lock:
         if alive:
             fcntl.flock(lock, fcntl.LOCK_EX)
-        recorder.become_worker(0, 0)
+        recorder.become_worker(0)
     assert len(list(Path(recorder.folder).glob("worker-*"))) == alive
     assert recorder.active == alive
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -23,6 +26,24 @@ def test_batches_are_numbered_from_the_workers_start(tmp_path: Path) -> None:
     assert [flags for flags, _ in rows] == [FLAG_FIRST_BATCH, 0, 0]
 
 
+KNOWS = """
+import multiprocessing, sys
+from probes.rank.workers import own_loader, tell_workers
+for loader in (3, 5):  # a server that forks is started for the first of them
+    tell_workers(loader)
+    with multiprocessing.get_context(sys.argv[1]).Pool(1) as workers:
+        print(workers.apply(own_loader))
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_a_worker_knows_its_loader_however_it_is_started(method: str) -> None:
+    root = Path(__file__).resolve().parents[2]
+    command = [sys.executable, "-c", KNOWS, method]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.split() == ["3", "5"], done.stderr
+
+
 class Fetcher:
     """As torch's: a class with a `fetch` that makes a batch."""
 
@@ -32,6 +53,22 @@ class Fetcher:
         if not index:
             raise StopIteration
         return [2 * i for i in index]
+
+
+@pytest.mark.parametrize(("index", "samples"), [([4, 5], 2), (4, 3), (None, 3)])
+def test_a_data_set_that_makes_batches_itself_is_asked_for_one_at_a_time(
+    tmp_path: Path, index: object, samples: int
+) -> None:
+    class Batches:
+        dataset = ()
+
+        def fetch(self, index: object) -> object:
+            return types.SimpleNamespace(shape=(3, 8))
+
+    log = WorkerLog(str(tmp_path), 7, worker=0, loader=1)
+    timed_fetch(Batches.fetch, log, pytest.fail)(Batches(), index)
+    [(_, payload)] = RingReader(tmp_path / "worker-7.ring").drain().rows[KIND_BATCH]
+    assert payload[BATCH_FIELDS.index("samples")] == samples
 
 
 def in_process(tmp_path: Path) -> tuple[InProcess, Account, list[str]]:

@@ -28,9 +28,9 @@ class Place:
 
     @property
     def remedy(self) -> Remedy:
-        """A local disk is the machine's; a volume has a class that can be changed, and data another place to lie."""
+        """A local disk, or several as a RAID, is the machine's; a volume has a class that can be changed, and data another place to lie."""
         model = self.mount.model.lower() if self.mount else ""
-        local = self.mount is not None and not self.mount.network and (self.mount.disk or "").startswith("nvme")
+        local = self.mount is not None and not self.mount.network and _of_disks(self.mount)
         volume = not model or any(word in model for word in _VOLUME_MODELS)
         return "hand-back" if local and not volume and not self.limits else "fix"
 
@@ -58,6 +58,12 @@ class Place:
         if self.remedy == "hand-back":
             return "it is the machine's own disk"
         return "another class of volume, a local NVMe disk, or the data in shards"
+
+
+def _of_disks(mount: Mount) -> bool:
+    """Not of a file that is mounted: what lies between may be what is slow."""
+    plain = (mount.disk or "").startswith(("nvme", "md", "dm-"))
+    return plain and all(disk.startswith("nvme") for disk in mount.below or (mount.disk or "",))
 
 
 def place_of(folder: Path, root: Path = Path("/")) -> Place:

@@ -22,6 +22,7 @@ OTHERS_SHARE, OTHERS_LEAST_CORES = 0.1, 0.2
 _BASE_CLOCK_SHARE = (
     0.9  # the base clock is what a vendor promises for all cores under load; AVX-512 may take a tenth of it
 )
+_UNSEEN = "some containers hide it, and sandboxes like gVisor write zeros: run it on the host"
 _NOMINAL = re.compile(r"@ ?([\d.]+) ?GHz")
 
 
@@ -91,7 +92,7 @@ def load(stretches: Sequence[Stretch], watch: Watch, idle: Stretch) -> Iterator[
     whole = Stretch(stretches[0].before, stretches[-1].after)
     steal = whole.steal_share
     if steal is None:
-        yield TriageGap("cpu.steal_share", "/proc/stat does not show it", "some containers hide it: ask on the host")
+        yield TriageGap("cpu.steal_share", "/proc/stat does not show it", _UNSEEN)
     else:
         limit = STEAL.thresholds["steal"]
         taken = f"the hypervisor gave {fmt.share(steal)} of the CPU time that was wanted here to somebody else"
@@ -111,7 +112,7 @@ def load(stretches: Sequence[Stretch], watch: Watch, idle: Stretch) -> Iterator[
 def _others(stretches: Sequence[Stretch], watch: Watch) -> Item:
     others = mean_others(stretches)
     if others is None:
-        return TriageGap("cpu.others_cores", "/proc/stat does not show the cores that we may use", "ask on the host")
+        return TriageGap("cpu.others_cores", "/proc/stat keeps no account of the cores that we may use", _UNSEEN)
     allowed = cores_allowed(watch)
     taken = taken_from_us(others, len(watch.cores), allowed)
     hint = (

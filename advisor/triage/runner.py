@@ -92,11 +92,14 @@ def _of_group(group: Group, setting: Setting, idle: Stretch) -> Iterator[Item]:
 
 
 def _disturbed(item: Item, stretch: Stretch, watch: Watch) -> Item:
-    """What is low while others use our cores proves nothing about the machine."""
+    """What is low while others use our cores, or may have used them, proves nothing about the machine."""
     if not isinstance(item, Found) or not item.needs_cores or item.check.state not in ("low", "bad"):
         return item
     allowed = processor.cores_allowed(watch)
-    others = taken_from_us(stretch.others_cores or 0.0, len(watch.cores), allowed)
+    if stretch.others_cores is None:
+        unknown = "nobody tells whether others used our cores while it was measured"
+        return unproved(item, f"{unknown}: measure on the host") if item.remedy == "hand-back" else item
+    others = taken_from_us(stretch.others_cores, len(watch.cores), allowed)
     if others > (processor.others_band(allowed).hi or 0.0):
         busy = f"others kept {fmt.number(others)} of our {allowed:g} cores busy while it was measured"
         return unproved(item, f"{busy}: measure again when the machine is idle")

@@ -188,6 +188,16 @@ def place(tmp_path: Path, **mount: object) -> Place:
         ({"model": "nvme_card"}, {}, "hand-back"),
         ({"model": "SAMSUNG MZQL2"}, {"disk.limit_read_bytes_s": 1e6}, "fix"),
         ({"disk": "vda"}, {}, "fix"),
+        (
+            {"disk": "md0", "below": ("nvme1n1", "nvme2n1"), "model": "Amazon EC2 NVMe Instance Storage"},
+            {},
+            "hand-back",
+        ),
+        ({"disk": "dm-0", "below": ("nvme1n1",), "model": "SAMSUNG MZQL2"}, {}, "hand-back"),
+        ({"disk": "md0", "below": ("nvme1n1", "nvme2n1"), "model": "Amazon Elastic Block Store"}, {}, "fix"),
+        ({"disk": "md0", "below": ("nvme1n1", "sda"), "model": "SAMSUNG MZQL2"}, {}, "fix"),
+        ({"disk": "md0", "below": (), "model": "SAMSUNG MZQL2"}, {}, "fix"),  # on nothing that can be seen
+        ({"disk": "loop0", "below": ("nvme0n1",), "model": "SAMSUNG MZQL2"}, {}, "fix"),
         ({"disk": None, "network": True, "fs_type": "nfs4"}, {}, "fix"),
     ],
 )

@@ -105,6 +105,7 @@ def test_times_are_those_of_our_cores() -> None:
     ticks = [round(value * os.sysconf("SC_CLK_TCK")) for value in found]
     assert ticks == [300, 50, 10, 1900, 0, 1, 2, 30]
     assert cpu_times(STAT, {5}) is None
+    assert cpu_times("cpu  0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0\n", {0}) is None, "a sandbox that keeps no account"
 
 
 def moment(at_s: float, own: float = 0.0, cpu: tuple[float, ...] | None = None, **more: Any) -> Moment:
@@ -236,6 +237,17 @@ def test_what_others_disturb_proves_nothing(tmp_path: Path) -> None:
     assert _disturbed(slow, stretch(user=1.0), watch) is slow
     good = judged("x", 100.0, "MB/s", Band(100.0, None), needs_cores=True)
     assert _disturbed(good, stretch(user=20.0), watch) is good
+
+
+def test_without_an_account_of_others_no_machine_is_handed_back_for_slow_cores(tmp_path: Path) -> None:
+    watch, unseen = v1(tmp_path, -1), Stretch(moment(0.0), moment(1.0))
+    slow = judged("x", 1.0, "MB/s", Band(100.0, None), remedy="hand-back", needs_cores=True, hint="slow", why="slow")
+    beside = _disturbed(slow, unseen, watch)
+    assert isinstance(beside, Found) and beside.check.state == "unknown" and beside.remedy == "note"
+    setting = replace(slow, remedy="fix")
+    assert _disturbed(setting, unseen, watch) is setting
+    found = loaded(watch, unseen)
+    assert isinstance(found["cpu.others_cores"], TriageGap) and isinstance(found["cpu.steal_share"], TriageGap)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ Why it matters: when one rank dies, launchers end the others, and the last lines
 
 Evidence: the order of the deaths; exit code or signal of each as the kernel kept it; the OOM killer's counter. A rank whose exception says
 that its peer had gone (connection closed, remote process exited) follows, whenever it ended. Output is kept where the screen stands
-between the job and the terminal; elsewhere the exceptions that Python processes leave speak alone. On several
+between the job and the terminal, and the end of it is read where stderr is a file; elsewhere the exceptions that Python processes leave
+speak, and of an NCCL watchdog the dumps that it leaves. On several
 hosts the order of deaths is known as well as their clocks are: within that, all that died otherwise than by SIGTERM are named.
 
 Fix: the first death's cause. SIGKILL without the OOM killer came from outside: a scheduler, a memory limit of the container, an operator.

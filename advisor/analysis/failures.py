@@ -6,6 +6,7 @@ The first cause counts, not the last line: what ranks say whose peer has gone is
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -168,9 +169,13 @@ def recognised(text: str) -> Failure | None:
         found = known.pattern.search(text)
         if found:
             group = found.group(1) if known.pattern.groups and found.group(1) else ""
-            title = known.title.format(group) if group else re.sub(r" \([^)]*\{0\}[^)]*\)|\{0\} ?", "", known.title)
-            return Failure(known.kind, title, known.advice, None, _line(text, found.start()))
+            return _failure(known, group, _line(text, found.start()))
     return None
+
+
+def _failure(known: Known, group: str, line: str) -> Failure:
+    title = known.title.format(group) if group else re.sub(r" \([^)]*\{0\}[^)]*\)|\{0\} ?", "", known.title)
+    return Failure(known.kind, title, known.advice, None, line)
 
 
 def is_consequence(text: str) -> bool:
@@ -196,12 +201,18 @@ def failure_of(recording: Recording, deaths: Sequence[Death]) -> Failure | None:
         return Failure(
             "exception", first.exception.partition("\n")[0][:_LINE_MAX], "", first.rank, first.exception[:_LINE_MAX]
         )
-    return _before_training(recording) or _behind_in_flight(recording, _in_output(_output(recording)))
+    found = _before_training(recording) or _in_output(_output(recording))
+    aborted = any(death.role == "rank" and death.signal == signal.SIGABRT for death in deaths)
+    return _behind_in_flight(recording, found, aborted=aborted)
 
 
-def _behind_in_flight(recording: Recording, found: Failure | None) -> Failure | None:
-    """Of a watchdog's end whose lines name nobody: the one rank that is behind in the dumps which the watchdogs left."""
-    if found is None or found.rank is not None or not found.kind.startswith("watchdog"):
+def _behind_in_flight(recording: Recording, found: Failure | None, *, aborted: bool) -> Failure | None:
+    """Of a watchdog's end whose lines name nobody, or were not kept: the one rank that is behind in the dumps which the watchdogs left."""
+    if found is None and aborted:
+        gave_up = next(_failure(known, "", "") for known in KNOWN if known.kind == "watchdog")
+    elif found is not None and found.rank is None and found.kind.startswith("watchdog"):
+        gave_up = found
+    else:
         return found
     dumps = {
         int(rank): [dump]
@@ -217,8 +228,8 @@ def _behind_in_flight(recording: Recording, found: Failure | None) -> Failure | 
         stuck.differing
         or f"{stuck.kind}{size}, number {stuck.number}: rank {', '.join(map(str, stuck.missing))} not in it"
     )
-    line = f"{found.line}; {stuck.source}: {which}"[:_LINE_MAX]
-    return replace(found, rank=stuck.missing[0] if len(stuck.missing) == 1 else None, line=line)
+    line = "; ".join(filter(None, (gave_up.line, f"{stuck.source}: {which}")))[:_LINE_MAX]
+    return replace(gave_up, rank=stuck.missing[0] if len(stuck.missing) == 1 else None, line=line)
 
 
 def _before_training(recording: Recording) -> Failure | None:

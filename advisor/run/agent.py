@@ -27,6 +27,7 @@ from advisor.run.options import RunOptions
 from advisor.run.roster import Roster
 from advisor.run.sources import SourceNews
 from advisor.run.stacks import StackWatch, Watched
+from advisor.run.stderr_files import StderrFiles
 from advisor.store.failure import RecordingStopped
 from advisor.store.schema import OUTPUT_NAME
 from advisor.store.secrets import redact_argv
@@ -67,6 +68,7 @@ class Agent:
         )
         self._stacks = StackWatch(plan.options, post=self._news.append)
         self._deaths = self._death_desk()
+        self._stderr = StderrFiles()
         self._followers = Followers(self._writer, self._roster, plan.ring_folder, watch_death=self._watch_death)
         self._notes = plan.ring_folder and Notes(
             self._writer,
@@ -212,6 +214,7 @@ class Agent:
     def _died(self, death: Death) -> None:
         if self._followers.died(death):
             self._oom.suspect(death)
+            self._stderr.ended(death.pid)
         if self._notes:
             self._notes.leave(death.pid)
 
@@ -226,6 +229,8 @@ class Agent:
         if self._notes:
             self._notes.read()
         self._followers.state_positions()
+        for rank in self._followers.ranks():
+            self._stderr.watch(rank.pid, rank.rank)
         for pid in self._oom.settle(time.perf_counter_ns()):
             self._roster.mark_oom_killed(pid)
         self._host.targets = tuple(self._followers.targets(with_workers=self._workers))
@@ -357,10 +362,13 @@ class Agent:
             self._writer.put_event(Event(time.perf_counter_ns(), "nccl_log", None, None, {"lines": lines}))
 
     def _keep_output(self, ended_ns: int) -> None:
-        """Of a job behind the screen: what it said of its failure."""
-        lines = last_words(self._writer.folder)
+        """What it said of its failure: behind the screen, or into files."""
+        written, gaps = self._stderr.last_lines()
+        lines = [*last_words(self._writer.folder), *written]
         if lines:
             self._writer.put_event(Event(ended_ns, "output", None, None, {"lines": lines}))
+        for gap in gaps:
+            self._writer.put_gap(gap)
 
     def _tell_survivors(self) -> None:
         """Processes that the job left running are the user's business; the run names them."""

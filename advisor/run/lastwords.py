@@ -31,23 +31,17 @@ def last_words(run_folder: Path) -> list[str]:
     if not path.is_file():
         return []
     _let_it_settle(path)
-    tail = OutputTail(path, colours=False, lines_max=20_000)
+    return words_of(path)
+
+
+def words_of(path: Path, *, begin: int = 0) -> list[str]:
+    """The same of any file, from this byte on."""
+    tail = OutputTail(path, colours=False, lines_max=20_000, begin=begin)
     try:
-        lines = _all_lines(tail)
+        lines = tail.lines_since(0).lines
     finally:
         tail.close()
     return [redact_text(line[:_CHARACTERS_MAX]) for line in telling(lines)]
-
-
-def _all_lines(tail: OutputTail) -> list[str]:
-    lines: list[str] = []
-    known = -1
-    while (answer := tail.lines_since(max(known, 0))).total != known:
-        if answer.rewritten_last is not None and lines:
-            lines[-1] = answer.rewritten_last
-        lines += answer.lines
-        known = answer.total
-    return lines
 
 
 def telling(lines: Sequence[str]) -> list[str]:

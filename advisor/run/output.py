@@ -1,4 +1,4 @@
-"""Turns the job's output into lines for a screen while it grows: what a progress bar overwrites is overwritten here too."""
+"""Turns the job's output into lines for a screen while it grows: what progress bars overwrite is overwritten here too."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from pathlib import Path
 
 LINES_MAX = 20_000
 _CHARACTERS_MAX = 8_000  # of one line; a line of megabytes is no line
-_READ_BYTES = 4 << 20  # at one call
-_BEHIND_BYTES = 8 << 20  # further behind, the beginning is skipped: it would scroll off at once
+_BEHIND_BYTES = 8 << 20  # further behind, all but the end is skipped: it would scroll off at once
+_END_BYTES = 1 << 20
+_ROWS_MAX = 32  # so far up the cursor can go: bars below each other are hardly more
 # Control sequences: CSI … final byte, OSC … terminator, and the short ones. An unfinished one waits for the rest.
 _SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-Z\\^-~])")
 _UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|\][^\x07\x1b]{0,4096}\x1b?|[ -/]*)?$")
+_MOVE = re.compile(r"\x1b\[(\d{0,4})([AB])")  # the cursor up or down
 # all control characters but tab and newline, those of eight bits too
 _SPECIAL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _RESET = "\x1b[0m"
@@ -24,50 +26,48 @@ _STYLES_MAX = 6
 
 @dataclass(frozen=True, slots=True)
 class NewOutput:
-    """What came since a caller knew `n` lines. `total` counts the unfinished last line, which may be overwritten later."""
+    """What came since a caller knew `n` lines. `total` counts the unfinished last line, which may be overwritten later.
+
+    `rewritten`: the last of those that the caller knows, as they are now.
+    """
 
     total: int
     lines: tuple[str, ...] = ()
-    rewritten_last: str | None = None
+    rewritten: tuple[str, ...] = ()
 
 
 class OutputTail:
     """One reader of one file, which need not exist yet. Lines carry their own colours, each complete in itself."""
 
-    def __init__(self, path: Path, *, colours: bool = True, lines_max: int = LINES_MAX) -> None:
+    def __init__(self, path: Path, *, colours: bool = True, lines_max: int = LINES_MAX, begin: int = 0) -> None:
         self._path = path
         self._colours = colours
         self._descriptor = -1
-        self._at = 0
+        self._at = begin
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._unparsed = ""
         self._done: deque[str] = deque(maxlen=lines_max)
         self._total_done = 0
         self._line = _Line()
+        self._below: list[str] = []  # rows under the cursor's, the nearest last
+        self._touched = 0  # the uppermost row that the cursor was in since the last answer
 
     def lines_since(self, n: int) -> NewOutput:
         """Reads on. `n` is the `total` of the caller's last answer, 0 at first; older lines than are kept are left out."""
         self._read()
-        open_line = self._line.text(self._colours)
-        total = self._total_done + bool(open_line)
-        rewritten = None
-        if 0 < n <= total:  # the caller's last line may have been unfinished then
-            rewritten = self._at_index(n - 1, open_line)
-        fresh = [self._at_index(index, open_line) for index in range(max(n, self._first()), total)]
-        return NewOutput(total, tuple(line for line in fresh if line is not None), rewritten)
+        rows = [*self._done, self._line.text(self._colours), *reversed(self._below)]
+        first = self._total_done - len(self._done)
+        while len(rows) > len(self._done) and not rows[-1]:
+            rows.pop()
+        rows += [""] * (n - first - len(rows))  # what the caller knows and has been erased since
+        known, touched = max(0, n - first), max(0, self._touched - first)
+        self._touched = self._total_done
+        return NewOutput(first + len(rows), tuple(rows[known:]), tuple(rows[touched:known]))
 
     def close(self) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
-
-    def _first(self) -> int:
-        return self._total_done - len(self._done)
-
-    def _at_index(self, index: int, open_line: str) -> str | None:
-        if index >= self._total_done:
-            return open_line
-        return self._done[index - self._first()] if index >= self._first() else None
 
     def _read(self) -> None:
         try:
@@ -75,8 +75,8 @@ class OutputTail:
                 self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
             behind = os.fstat(self._descriptor).st_size - self._at
             if behind > _BEHIND_BYTES:
-                self._skip(behind - _READ_BYTES // 4)
-            data = os.pread(self._descriptor, _READ_BYTES, self._at)
+                self._skip(behind - _END_BYTES)
+            data = os.pread(self._descriptor, _BEHIND_BYTES, self._at)
         except OSError:
             return
         self._at += len(data)
@@ -86,6 +86,7 @@ class OutputTail:
         self._at += count
         self._decoder.reset()
         self._unparsed = ""
+        self._move(len(self._below))
         self._line = _Line()
         self._finish(f"[{count} bytes of output are not shown]")
 
@@ -97,13 +98,41 @@ class OutputTail:
             text = text[: -len(self._unparsed)]
         *lines, rest = text.split("\n")
         for line in lines:
-            if self._line.empty and not _SPECIAL.search(line.rstrip("\r")):
+            if self._line.empty and not self._below and not _SPECIAL.search(line.rstrip("\r")):
                 self._finish(line.rstrip("\r")[:_CHARACTERS_MAX])
                 continue
-            self._line.write(line)
-            self._finish(self._line.text(self._colours))
-            self._line = _Line(self._line.style)
-        self._line.write(rest)
+            self._write(line)
+            self._new_line()
+        self._write(rest)
+
+    def _write(self, text: str) -> None:
+        at = 0
+        for move in _MOVE.finditer(text):
+            self._line.write(text[at : move.start()])
+            rows = max(1, int(move[1] or 1))
+            self._move(rows if move[2] == "B" else -rows)
+            at = move.end()
+        self._line.write(text[at:])
+
+    def _new_line(self) -> None:
+        """To the begin of the row below, which is a new one where there is none."""
+        if not self._below:
+            self._below.append("")
+        self._move(1)
+        self._line.cursor = 0
+
+    def _move(self, rows: int) -> None:
+        """The cursor, within the rows that are there; of bars below each other each update is written so."""
+        for _ in range(min(abs(rows), _ROWS_MAX)):
+            text = self._line.text(self._colours)
+            if rows > 0 and self._below:
+                self._finish(text)
+                self._line = self._line.moved_to(self._below.pop())
+            elif rows < 0 and self._done and len(self._below) < _ROWS_MAX:
+                self._below.append(text)
+                self._line = self._line.moved_to(self._done.pop())
+                self._total_done -= 1
+        self._touched = min(self._touched, self._total_done)
 
     def _finish(self, line: str) -> None:
         self._done.append(line)
@@ -113,14 +142,21 @@ class OutputTail:
 class _Line:
     """The line under the cursor, character by character with its colours, because anything in it may be overwritten."""
 
-    def __init__(self, style: str = "") -> None:
-        self.style = style  # in force where the cursor is
+    def __init__(self) -> None:
+        self.style = ""  # in force where the cursor is
+        self.cursor = 0
         self._cells: list[tuple[str, str]] = []
-        self._cursor = 0
 
     @property
     def empty(self) -> bool:
-        return not self._cells and not self.style
+        return not self._cells and not self.style and not self.cursor
+
+    def moved_to(self, text: str) -> _Line:
+        """A line with that text, and the cursor where it is in this one."""
+        line = _Line()
+        line.write(text)
+        line.style, line.cursor = self.style, self.cursor
+        return line
 
     def write(self, text: str) -> None:
         at = 0
@@ -130,9 +166,9 @@ class _Line:
             self._put(text[at : special.start()])
             at = special.end()
             if special[0] == "\r":
-                self._cursor = 0
+                self.cursor = 0
             elif special[0] == "\b":
-                self._cursor = max(0, self._cursor - 1)
+                self.cursor = max(0, self.cursor - 1)
             elif special[0] == "\x1b" and (sequence := _SEQUENCE.match(text, special.start())):
                 self._obey(sequence[0])
                 at = sequence.end()
@@ -148,9 +184,10 @@ class _Line:
         return "".join(parts) + (_RESET if style else "")
 
     def _put(self, text: str) -> None:
-        cells = [(self.style, character) for character in text[: max(0, _CHARACTERS_MAX - self._cursor)]]
-        self._cells[self._cursor : self._cursor + len(cells)] = cells
-        self._cursor += len(cells)
+        self._cells += [("", " ")] * (self.cursor - len(self._cells) if text else 0)
+        cells = [(self.style, character) for character in text[: max(0, _CHARACTERS_MAX - self.cursor)]]
+        self._cells[self.cursor : self.cursor + len(cells)] = cells
+        self.cursor += len(cells)
 
     def _obey(self, sequence: str) -> None:
         """Colours and erasing; whatever else moves about a screen has none here."""
@@ -163,8 +200,8 @@ class _Line:
                 kept = self.style.split("m")[:-1][-_STYLES_MAX:]  # codes that are never reset would pile up
                 self.style = "".join(f"{code}m" for code in (*kept, f"\x1b[{';'.join([first, *more])}"))
         elif sequence in ("\x1b[K", "\x1b[0K"):
-            del self._cells[self._cursor :]
+            del self._cells[self.cursor :]
         elif sequence == "\x1b[2K":
-            self._cells = [("", " ")] * self._cursor
+            self._cells = [("", " ")] * self.cursor
         elif sequence == "\x1b[1K":
-            self._cells[: self._cursor] = [("", " ")] * self._cursor
+            self._cells[: self.cursor] = [("", " ")] * self.cursor

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from cli_process import advisor
-from launcher_harness import DEADLINE_S, python
+from launcher_harness import DEADLINE_S, launch, python
 from test_launcher_supervised import supervised
 
 from advisor.diagnose import diagnose
@@ -35,6 +35,15 @@ def test_a_job_behind_the_screen_is_told_of_by_what_it_printed(run_folder: Path)
     (kept,) = [event.data["lines"] for event in recording.events if event.kind == "output"]
     assert kept == ["begin", lines]
     assert "the port for the rendezvous is taken" in diagnose(recording).verdict.title
+
+
+def test_a_job_whose_stderr_is_a_file_is_told_of_by_what_stands_there(run_folder: Path, tmp_path: Path) -> None:
+    lines = "RuntimeError: CUDA error: device-side assert triggered"
+    with (tmp_path / "log").open("wb") as log:
+        job = launch(run_folder, python(f"import sys; print({lines!r}, file=sys.stderr); sys.exit(3)"), stderr=log)
+        assert job.wait(DEADLINE_S) == 3
+    found = diagnose(read_recording(run_folder))
+    assert "a kernel's assertion failed on the GPU" in found.verdict.title
 
 
 def test_what_a_job_prints_that_ends_well_is_not_kept_in_the_run(run_folder: Path) -> None:

@@ -214,6 +214,11 @@ def test_dumps_of_the_watchdogs_name_the_rank_that_their_lines_do_not() -> None:
     found = failure(replace(made, events=(*made.events, flight)))
     assert (found.kind, found.rank) == ("watchdog", 1) and "all_reduce of 8 elements, number 1580" in found.line
     assert failure(made).rank is None
+    unheard = replace(failed(signals={0: 6}), events=(flight,))
+    found = failure(unheard)
+    assert (found.kind, found.rank) == ("watchdog", 1) and found.line.startswith("torch's flight recorder: all_reduce")
+    killed = replace(failed(signals={0: 9}), events=(flight,))
+    assert analyse(killed).failure is None, "that dumps lie there does not say that a watchdog ended it"
 
 
 def test_a_job_that_ended_well_has_not_failed() -> None:

@@ -1,0 +1,107 @@
+"""The last lines of a rank's stderr, where that is a file: `2> log`, logs of Slurm, a folder of torchrun's.
+
+Which file it is, is asked of the kernel while the rank lives. It is opened only when the job has failed, by a thread that nobody waits for
+long: a server that no longer answers holds up nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from advisor.core.metrics import ProbeGap
+from advisor.run.lastwords import words_of
+
+_BYTES_MAX = 64 << 10  # of one file
+_FILES_MAX = 16
+_ANSWERS_WITHIN_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    rank: int | None
+    path: str
+    begin: int  # what stands before is not this job's
+
+
+class StderrFiles:
+    """`watch` while a process lives, `ended` as they end, `last_lines` once, when the job has failed."""
+
+    def __init__(self, proc: Path = Path("/proc")) -> None:
+        self._proc = proc
+        self._streams: dict[int, _Stream | None] = {}  # None: no file, or nobody may know
+        self._ended: list[int] = []
+        self._gaps: dict[str, str] = {}  # scope -> why its last lines are not known
+        self._ours: _Stream | None = None
+        with contextlib.suppress(OSError, KeyError, ValueError):
+            self._ours = self._streams[0] = self._stream("self", None)  # the job's as well, unless it opens another
+
+    def watch(self, pid: int, rank: int | None) -> None:
+        """Reads nothing but /proc, and that once."""
+        if pid in self._streams:
+            return
+        try:
+            self._streams[pid] = self._stream(pid, rank)
+        except PermissionError as error:
+            self._gaps[_scope(rank)] = f"which file its stderr is may not be asked: {error.strerror}"
+            self._streams[pid] = None
+        except (OSError, KeyError, ValueError):
+            pass  # it has just ended
+
+    def _stream(self, pid: int | str, rank: int | None) -> _Stream | None:
+        path = os.readlink(self._proc / f"{pid}/fd/2")  # noqa: PTH115 - it may be no path: `pipe:[4711]`
+        if not path.startswith("/") or path.startswith("/dev/") or path.endswith(" (deleted)"):
+            return None
+        told = dict(line.split(":", 1) for line in (self._proc / f"{pid}/fdinfo/2").read_text().splitlines())
+        at, appends = int(told["pos"]), int(told["flags"], 8) & os.O_APPEND
+        if self._ours is not None and path == self._ours.path:
+            return _Stream(rank, path, self._ours.begin)
+        if appends and not at:  # nothing yet: the file says how much others wrote before, if it is ours
+            return _Stream(rank, path, Path(path).stat().st_size) if pid == "self" else None
+        return _Stream(rank, path, at if appends else 0)
+
+    def ended(self, pid: int) -> None:
+        self._ended.append(pid)
+
+    def last_lines(self) -> tuple[list[str], list[ProbeGap]]:
+        """Of whoever ended first, first; without secrets. Of a file that is one rank's alone, each line says whose."""
+        by_path: dict[str, list[_Stream]] = {}
+        for pid in dict.fromkeys((*self._ended, *self._streams)):
+            stream = self._streams.get(pid)
+            if stream is not None:
+                by_path.setdefault(stream.path, []).append(stream)
+        lines: list[str] = []
+        thread = threading.Thread(target=self._read, args=(by_path, lines), name="rn50-stderr", daemon=True)
+        thread.start()
+        thread.join(_ANSWERS_WITHIN_S)
+        if thread.is_alive():
+            self._gaps["job"] = "the file system of its stderr does not answer"
+        return list(lines), [ProbeGap("stderr", scope, reason) for scope, reason in list(self._gaps.items())]
+
+    def _read(self, by_path: dict[str, list[_Stream]], lines: list[str]) -> None:
+        for path, streams in list(by_path.items())[:_FILES_MAX]:
+            first, *others = streams
+            try:
+                words = _words(Path(path), min(stream.begin for stream in streams))
+            except OSError as error:
+                self._gaps[_scope(first.rank)] = f"{path}: {error.strerror}"
+                continue
+            alone = first.rank is not None and all(stream.rank == first.rank for stream in others)
+            lines += [f"[rank{first.rank}]: {line}" if alone else line for line in words]
+
+
+def _words(path: Path, begin: int) -> list[str]:
+    """Raises OSError where it cannot be read; what is no regular file says nothing, and is not opened: a pipe would wait."""
+    about = path.stat()
+    if not stat.S_ISREG(about.st_mode):
+        return []
+    path.open("rb").close()
+    return words_of(path, begin=max(begin, about.st_size - _BYTES_MAX))
+
+
+def _scope(rank: int | None) -> str:
+    return "job" if rank is None else f"rank:{rank}"

@@ -11,12 +11,16 @@ from advisor.core.analysis import Analysis
 from advisor.core.config import Config
 from advisor.core.findings import SEVERITIES, Clear, Crashed, Evidence, Finding, NotMeasured, Outcome
 from advisor.core.format import duration, quantity, rule_ids, share, speedup_range
-from advisor.core.report import INPUT_OR_FORWARD, OutcomeRow, Verdict
+from advisor.core.report import EPOCH_START, INPUT_OR_FORWARD, PHASE_TITLES, OutcomeRow, Verdict
 from advisor.unseen import input_is_unknown, unseen_input
 from rules.rule import Rule
 
 # Below this share of the step, forward, backward and optimizer are not "what takes the time", and the job is not called healthy.
 _COMPUTE_SHARE = 0.5
+# Waiting for input or time between the steps of so much of one, without a finding: what holds the job back may be in there. Sound jobs were
+# seen to wait up to 0.14 for batches to be handed over.
+_UNEXPLAINED_SHARE = 0.15
+_UNEXPLAINED = ("input_wait", EPOCH_START, "gap", "unattributed")  # an exchange is judged below, the others have a name
 _WORTH_FIXING = SEVERITIES[:3]
 _GOES_ON = re.compile(r"(?:of|a step|since|beyond|by|to make)\b")  # how a note begins that goes on from its value
 # Collectives that nobody timed: so many in a step leave open what takes the time, unless a deep window saw them take less than this share.
@@ -208,9 +212,10 @@ def _no_bottleneck(analysis: Analysis, outcomes: list[Outcome]) -> Verdict:
     computing = ("forward", INPUT_OR_FORWARD, "backward", "optimizer")
     computed = sum(critical.get(phase, 0.0) for phase in computing) / step
     blind = rule_ids(o.rule for o in outcomes if isinstance(o, (NotMeasured, Crashed))) or "nothing"
-    if computed < _COMPUTE_SHARE:
+    unexplained = _unexplained(analysis)
+    if computed < _COMPUTE_SHARE or unexplained:
         text = f"only {100 * computed:.0f} % of the step is compute, and no rule that could look explains the rest"
-        return Verdict("inconclusive", None, "No cause was found", f"{text}; not measured: {blind}.")
+        return Verdict("inconclusive", None, "No cause was found", f"{text}{unexplained}; not measured: {blind}.")
     parts = ", ".join(
         f"{phase.replace('_', ' ')} {100 * critical[phase] / step:.0f} %" for phase in computing if critical.get(phase)
     )
@@ -230,6 +235,13 @@ def _no_bottleneck(analysis: Analysis, outcomes: list[Outcome]) -> Verdict:
         "Compute takes the time",
         f"{text}; not measured: {blind}.{beside}{input_is_unknown(analysis)}",
     )
+
+
+def _unexplained(a: Analysis) -> str:
+    """Which phases take much of the step though they are no compute, in brackets; empty where none does."""
+    critical, step = a.budget.critical, a.value("step.time_s")
+    large = [phase for phase in _UNEXPLAINED if critical.get(phase, 0.0) >= _UNEXPLAINED_SHARE * step]
+    return f" ({', '.join(f'{PHASE_TITLES[p]} {100 * critical[p] / step:.0f} %' for p in large)})" if large else ""
 
 
 def _unknown_waits(a: Analysis, text: str) -> tuple[str, str] | None:
@@ -281,6 +293,10 @@ def _untimed_collectives(a: Analysis) -> str:
     if exposed is not None and exposed < _COLLECTIVES_SHARE * a.value("step.time_s"):
         return ""
     seen = "" if exposed is None else f", but for {duration(exposed)} of them in the deep window"
+    if unseen:
+        return (
+            f"its {joined:.0f} ranks have joined one process group, and nobody saw what they exchange in a step{seen}"
+        )
     return f"{calls:.0f} collectives a step run in it, and how long they hold the ranks was not timed{seen}"
 
 
@@ -292,7 +308,3 @@ def _row(outcome: Outcome) -> OutcomeRow:
     if isinstance(outcome, NotMeasured):
         return OutcomeRow(outcome.rule, "not_measured", outcome.missing)
     return OutcomeRow(outcome.rule, "crashed", (outcome.error,))
-    if unseen:
-        return (
-            f"its {joined:.0f} ranks have joined one process group, and nobody saw what they exchange in a step{seen}"
-        )

@@ -206,7 +206,24 @@ def test_healthy_is_a_step_of_compute_and_names_what_was_not_seen() -> None:
 def test_time_that_no_rule_explains_is_inconclusive() -> None:
     verdict = judged(compute=0.4).verdict
     assert verdict.state == "inconclusive" and "40 % of the step is compute" in verdict.summary
-    assert judged(compute=0.5).verdict.state == "healthy"
+    assert "between steps 60 %" in verdict.summary
+
+
+@pytest.mark.parametrize(("phase", "said"), [("input_wait", "waiting for input"), ("gap", "between steps")])
+@pytest.mark.parametrize(("left", "state"), [(0.16, "inconclusive"), (0.15, "inconclusive"), (0.14, "healthy")])
+def test_a_wait_that_no_rule_explains_is_named_beside_any_share_of_compute(
+    phase: str, said: str, left: float, state: str
+) -> None:
+    row = {"forward": 1.0 - left, phase: left}
+    verdict = judged(budget=Budget(row, {0: row})).verdict
+    assert verdict.state == state
+    assert state == "healthy" or f"explains the rest ({said} {100 * left:.0f} %)" in verdict.summary
+
+
+@pytest.mark.parametrize("phase", ["gap.evaluation", "gap.checkpoint", "comm_exposed"])
+def test_what_has_a_name_or_a_rule_of_its_own_is_not_unexplained(phase: str) -> None:
+    row = {"forward": 0.8, phase: 0.2}
+    assert judged(budget=Budget(row, {0: row})).verdict.state == "healthy"
 
 
 def sharded(**more: float) -> Any:
@@ -226,23 +243,6 @@ def test_collectives_that_nobody_timed_leave_open_whether_compute_takes_the_time
     assert sharded(**{"comm.wire_s": 0.01}).state == "healthy"
 
 
-@pytest.mark.parametrize(("overlap", "state"), [(0.7, "healthy"), (0.2, "inconclusive")])
-def test_a_deep_window_tells_how_long_collectives_hold_the_gpu(overlap: float, state: str) -> None:
-    assert sharded(**{"kernel.nccl_s": 0.4, "kernel.nccl_overlap_share": overlap}).state == state
-
-
-@pytest.mark.parametrize(("waited", "state"), [(0.14, "healthy"), (0.16, "inconclusive")])
-def test_waiting_for_ranks_out_of_sight_is_no_compute(waited: float, state: str) -> None:
-    calm = {"collectives.calls": 0.0, "comm.exposed_s": waited}
-    verdict = sharded(**calm)
-    assert verdict.state == state
-    assert state == "healthy" or "16 % of the step is waiting in exchanges" in verdict.summary
-    assert sharded(**calm, **{"comm.wire_s": waited}).state == "healthy", "COM001 has looked at it"
-
-
-NOTHING: dict[str, Any] = {"model": None, "steady": 0, "values": {}}
-
-
 def joined(ranks: float, **more: float) -> Any:
     """Two processes train, and so many have joined one group; of no collective is anything known."""
     values = {("step.time_s", JOB): 1.0, ("comm.joined", JOB): ranks}
@@ -259,6 +259,23 @@ def test_ranks_of_one_group_whose_exchange_nobody_saw_are_not_called_healthy() -
     assert joined(1.0).state == "healthy"
     assert joined(2.0, **{"comm.exposed_s": 0.01}).state == "healthy", "DDP stamped it"
     assert joined(2.0, **{"kernel.nccl_s": 0.05}).state == "healthy", "a deep window has seen it"
+
+
+@pytest.mark.parametrize(("overlap", "state"), [(0.7, "healthy"), (0.2, "inconclusive")])
+def test_a_deep_window_tells_how_long_collectives_hold_the_gpu(overlap: float, state: str) -> None:
+    assert sharded(**{"kernel.nccl_s": 0.4, "kernel.nccl_overlap_share": overlap}).state == state
+
+
+@pytest.mark.parametrize(("waited", "state"), [(0.14, "healthy"), (0.16, "inconclusive")])
+def test_waiting_for_ranks_out_of_sight_is_no_compute(waited: float, state: str) -> None:
+    calm = {"collectives.calls": 0.0, "comm.exposed_s": waited}
+    verdict = sharded(**calm)
+    assert verdict.state == state
+    assert state == "healthy" or "16 % of the step is waiting in exchanges" in verdict.summary
+    assert sharded(**calm, **{"comm.wire_s": waited}).state == "healthy", "COM001 has looked at it"
+
+
+NOTHING: dict[str, Any] = {"model": None, "steady": 0, "values": {}}
 
 
 @pytest.mark.parametrize(

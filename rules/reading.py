@@ -84,12 +84,19 @@ def spare_cores(a: Analysis, *, cores: float, share: float) -> float:
 
 def cpu_of_workers_s(a: Analysis) -> float:
     """CPU seconds per step that loader workers take to make batches, of all ranks of the host together."""
-    shares, batches = a.by_rank("fetch.cpu_share"), a.by_rank("step.batches")
+    shares, batches = a.by_rank("fetch.cpu_share"), batches_made(a)
     return sum(
         shares.get(rank, 0.0) * wall * batches.get(rank, 1.0)
         for rank, wall in a.of_host(a.by_rank("fetch.wall_s")).items()
         if a.get("loader.workers", rank)
     )
+
+
+def batches_made(a: Analysis) -> dict[int, float]:
+    """By rank, batches a step that its training loader makes: all of them, unless others feed the step as well."""
+    loaders = {rank: a.training_loader(rank) for rank in a.by_rank("step.batches")}
+    own = {rank: loader.per_step for rank, loader in loaders.items() if loader and loader.per_step}
+    return {**a.by_rank("step.batches"), **own}
 
 
 def delay_of_own_making(a: Analysis) -> dict[int, float]:
@@ -127,13 +134,11 @@ def begin_of_epochs(a: Analysis, rank: int) -> float:
 
 def input_evidence(a: Analysis, wait_s: float, threshold: float) -> Evidence:
     step = a.value("step.time_s")
-    return Evidence(
-        "step.input_wait_s",
-        wait_s,
-        "s",
-        threshold * step,
-        f"{100 * wait_s / step:.0f} % of a {1000 * step:.0f} ms step",
-    )
+    note = f"{100 * wait_s / step:.0f} % of a {1000 * step:.0f} ms step"
+    loader = training_loader(a, a.by_rank("step.input_wait_s"))
+    if loader is not None and loader.beside:
+        note += f"; {loader.beside + 1} loaders feed each: this is the one whose batches take longest"
+    return Evidence("step.input_wait_s", wait_s, "s", threshold * step, note)
 
 
 def where_of(loader: LoaderFacts | None) -> Where | None:

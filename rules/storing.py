@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Evidence, Saving
-from rules.reading import begin_of_epochs, common, mean, model_of, training_loader
+from rules.reading import batches_made, begin_of_epochs, common, mean, model_of, training_loader
 from rules.rule import Threshold, Thresholds
 
 # What must hold before any of them speaks: then, and only then, do reads cost time.
@@ -88,7 +88,7 @@ def traffic(a: Analysis) -> tuple[Evidence, ...]:
 def step_with_reads(a: Analysis, keep: float) -> float:
     """Step time if this share of the time that loaders are blocked remained."""
     model, blocked, walls = model_of(a), a.by_rank("fetch.blocked_share"), a.by_rank("fetch.wall_s")
-    workers, batches = a.by_rank("loader.workers"), a.by_rank("step.batches")
+    workers, batches = a.by_rank("loader.workers"), batches_made(a)
     changes = {}
     for rank, share in blocked.items():
         begin = begin_of_epochs(a, rank)

@@ -45,6 +45,7 @@ from advisor.analysis.starts import with_one_start
 from advisor.analysis.steady import RankSteps, steady_steps, tails
 from advisor.analysis.timeline import segments, timeline
 from advisor.analysis.unfed import feed
+from advisor.analysis.zipped import with_slowest
 from advisor.core.analysis import JOB, Analysis, Death, Failure, HotLine
 from advisor.core.device_memory import memory_facts
 from advisor.core.gpus import GpuView
@@ -66,7 +67,7 @@ def analyse(recording: Recording) -> Analysis:
     steady = steady_steps(everything)
     values: Values = {}
     missing: dict[str, str] = {}
-    loaders = loader_facts(recording, ranks_by_pid(recording.processes))
+    loaders = with_slowest(recording, steady, loader_facts(recording, ranks_by_pid(recording.processes)))
     mount = data_mount(recording, everything, loaders)
     devices, paths = gpus_of(recording), paths_of(recording)
     ways = habits(recording)

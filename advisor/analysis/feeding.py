@@ -88,7 +88,7 @@ def _neighbours_cores(known: _Known) -> float:
 def _feed(known: _Known, steps: RankSteps, made: Loading) -> Feed:
     rank, model = steps.rank, known.model
     own, loader = model.own[rank], training_loader(known.loaders, rank)
-    batches = max(steps.per_step("micro_batches"), 1e-3)
+    batches = (loader.per_step if loader else None) or max(steps.per_step("micro_batches"), 1e-3)
     computing, waiting = _made(known, steps, made, loader)
     busy_s = sum(own.values()) - own["input_wait"] + model.wire_s + model.jitter_s
     delay_s = known.of("step.run_delay_s", rank) or 0.0

@@ -77,7 +77,7 @@ def _loader(loader: Mapping[str, Any], rank: int, facts: Mapping[str, Any]) -> L
 
 def loading_of(recording: Recording, steps: RankSteps, loader: LoaderFacts | None) -> Loading | None:
     """None where batches were made out of sight (another framework's loader, tensors in memory)."""
-    inside = _in_process(steps)
+    inside = None if loader is not None and loader.beside and loader.num_workers else _in_process(steps, loader)
     if inside is not None:
         return inside
     span = training_batches(recording, steps, loader)
@@ -93,7 +93,7 @@ def loading_of(recording: Recording, steps: RankSteps, loader: LoaderFacts | Non
     return Loading(
         workers=workers,
         batches=count,
-        samples=_samples(steps) or float(span["samples"].mean()),
+        samples=_samples(steps, loader) or float(span["samples"].mean()),
         wall_s=float(wall / count),
         cpu_s=float(span["cpu_ns"].sum() / 1e9 / count),
         delay_s=float(span["run_delay_ns"].sum() / 1e9 / count),
@@ -151,12 +151,13 @@ def making_of(
     return {"computing": cpu, "waiting": np.clip(wall - cpu - delay, 0.0, None)}
 
 
-def _samples(steps: RankSteps) -> float:
-    """Of a batch, as the loop got it; zero where nobody knows. A worker whose data set makes batches itself is asked for one at a time."""
-    return steps.per_step("samples") / max(steps.per_step("micro_batches"), 1e-3)
+def _samples(steps: RankSteps, loader: LoaderFacts | None) -> float:
+    """That the loop gets for a batch; zero where nobody knows. A worker whose data set makes batches itself is asked for one at a time."""
+    batches = (loader.per_step if loader else None) or max(steps.per_step("micro_batches"), 1e-3)
+    return steps.per_step("samples") / batches
 
 
-def _in_process(steps: RankSteps) -> Loading | None:
+def _in_process(steps: RankSteps, loader: LoaderFacts | None) -> Loading | None:
     """From the fetches that were timed: those of clocked steps."""
     batches = steps.columns["fetches"].sum()
     fed = steps.columns["micro_batches"].sum()
@@ -168,7 +169,7 @@ def _in_process(steps: RankSteps) -> Loading | None:
     return Loading(
         workers=0,
         batches=int(batches),
-        samples=_samples(steps),
+        samples=_samples(steps, loader),
         wall_s=wall,
         cpu_s=float(steps.columns["fetch_cpu"].sum() / batches),
         delay_s=float(steps.columns["fetch_delay"].sum() / batches),

@@ -95,7 +95,7 @@ def _rank_steps(rank: int, table: Table) -> RankSteps:
     table = table[np.argsort(table["t_start_ns"], kind="stable")]
     names = [name for name in table.dtype.names or () if name.endswith("_ns") and not name.startswith("t_")]
     columns = {name[:-3]: table[name].astype(np.float64) / 1e9 for name in names}
-    for name in ("samples", "micro_batches", "fetches", "fetch_blocks"):
+    for name in ("samples", "micro_batches", "fetches", "fetch_blocks", "loader"):
         columns[name] = table[name].astype(np.float64)
     return RankSteps(
         rank,

@@ -187,6 +187,9 @@ class LoaderFacts:
     prefetch_factor: int | None = None
     batch_bytes: int | None = None  # of its first batch's tensors
     library: str = ""  # of another library's loader: what stands above of its workers is not known
+    # of several that feed the same steps the one that these wait for: how many of its batches each takes, and how many others there are
+    per_step: float | None = None
+    beside: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -439,7 +442,8 @@ class Analysis:
 
 
 def training_loader(loaders: Sequence[LoaderFacts], rank: int) -> LoaderFacts | None:
-    """The loader that feeds a rank's training: the last one known to, else the only one."""
+    """The loader that feeds a rank's training: of several at a time the slowest, else the last one known to, else the only one."""
     mine = [loader for loader in loaders if loader.rank == rank]
     known = [loader for loader in mine if loader.training]
-    return known[-1] if known else mine[0] if len(mine) == 1 else None
+    slowest = [loader for loader in known if loader.beside]
+    return (slowest or known)[-1] if known else mine[0] if len(mine) == 1 else None

@@ -9,6 +9,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from advisor.core.errors import AdvisorError, UsageError
+from probes.host.cgroup_paths import find_levels
+from probes.host.gpu_xid import logged
+from probes.host.mounts import parse_mountinfo
+from probes.host.procfs import read_text
 
 FILE_BYTES_MAX = 1 << 20
 # Counters and descriptions of the machine alone: none of them tells what runs on it, or for whom.
@@ -28,14 +32,14 @@ KERNEL_FILES = (
     "sys/devices/system/cpu/online",
     "sys/class/dmi/id/product_name",
     "sys/class/dmi/id/sys_vendor",
-    "sys/fs/cgroup/cpu.max",
-    "sys/fs/cgroup/cpu.stat",
-    "sys/fs/cgroup/cpu/cpu.cfs_quota_us",
-    "sys/fs/cgroup/cpu/cpu.cfs_period_us",
-    "sys/fs/cgroup/cpu/cpu.stat",
-    "sys/fs/cgroup/memory.max",
-    "sys/fs/cgroup/io.max",
 )
+# Of our own control group and those above it, wherever they are mounted: the root's say nothing of a quota.
+GROUP_FILES = {
+    "cpu": ("cpu.max", "cpu.stat", "cpu.cfs_quota_us", "cpu.cfs_period_us"),
+    "memory": ("memory.max", "memory.limit_in_bytes"),
+    "io": ("io.max",),
+    "blkio": ("blkio.throttle.read_bps_device", "blkio.throttle.read_iops_device"),
+}
 
 
 def write_bundle(output: Path, documents: Mapping[str, str], root: Path = Path("/")) -> None:
@@ -54,12 +58,23 @@ def write_bundle(output: Path, documents: Mapping[str, str], root: Path = Path("
 
 
 def _kernel_files(root: Path) -> Iterator[tuple[str, bytes]]:
-    for name in KERNEL_FILES:
+    if xids := logged(root):
+        yield "xids.txt", "\n".join(xids).encode()[-FILE_BYTES_MAX:]
+    for name in (*KERNEL_FILES, *_group_files(root)):
         try:
             with (root / name).open("rb") as file:
                 yield name, file.read(FILE_BYTES_MAX)
         except OSError:
             continue  # this kernel or container has none
+
+
+def _group_files(root: Path) -> Iterator[str]:
+    groups = read_text(root / "proc/self/cgroup") or ""
+    mounts = parse_mountinfo(read_text(root / "proc/self/mountinfo") or "")
+    for controller, names in GROUP_FILES.items():
+        levels = find_levels(controller, os.getpid(), groups, mounts, root)
+        for directory in dict.fromkeys(levels.directories) if levels else ():
+            yield from (f"{directory}/{name}" for name in names)
 
 
 def _add(archive: tarfile.TarFile, name: str, data: bytes) -> None:

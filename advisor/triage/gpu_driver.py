@@ -42,6 +42,9 @@ class DriverReader:
     def paths(self) -> tuple[GpuPath, ...]:
         return self._probe.paths()
 
+    def serials(self) -> dict[int, str]:
+        return self._probe.serials()
+
     def versions(self) -> tuple[str | None, str | None]:
         """Of the driver, and of the newest CUDA that it can run."""
         return self._probe.driver_version, self._probe.cuda_version

@@ -178,8 +178,10 @@ def _peers(a: Analysis) -> Found:
 
 
 def _history(recording: Recording, gpu: Gpu) -> Iterator[Item]:
-    """Errors from before we looked: the counters of the driver since it was loaded, and of the board's life."""
+    """Errors while we looked and from before: the counters of the driver since it was loaded, and of the board's life."""
     scope = f"gpu:{gpu.index}"
+    if gpu.xids:
+        yield fact(f"gpu.{gpu.index}.xids", ", ".join(f"{xid.code} after {xid.t_s:.0f} s" for xid in gpu.xids))
     since = recording.samples.get(("gpu.ecc_uncorrected", scope))
     if since is not None:
         hint = f"GPU {gpu.index} had uncorrectable memory errors since its driver was loaded: reset it and look again"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from advisor.core.triage import TriageGap
 from advisor.instances import Link, match
@@ -39,6 +39,7 @@ def gpus(setting: Setting, watch: Watch) -> Iterator[Item]:
     driver, cuda = reader.versions()
     yield fact("gpu.driver", driver, hint="" if driver else "the driver does not tell its version")
     yield fact("gpu.cuda_of_driver", cuda, hint="" if cuda else "the driver does not tell")
+    yield from _named(devices, reader.serials())
     known = setting.named.instance if setting.named else None
     yield gpu_count(devices, known, setting.root)
     if known is None:
@@ -57,6 +58,13 @@ def gpus(setting: Setting, watch: Watch) -> Iterator[Item]:
     yield from missing(devices, recording.gaps, setting.root)
     yield from usable(done, devices, _visible(devices), longest_s=sustained_s(setting))
     yield from beside_strangers(speeds(done, devices), states)
+
+
+def _named(devices: tuple[GpuDevice, ...], serials: Mapping[int, str]) -> Iterator[Item]:
+    """By what whoever repairs the machine finds a GPU."""
+    for device in devices:
+        names = {"uuid": device.uuid, "pci_bus_id": device.pci_bus_id, "serial": serials.get(device.index)}
+        yield from (fact(f"gpu.{device.index}.{what}", name) for what, name in names.items() if name)
 
 
 def _visible(devices: tuple[GpuDevice, ...]) -> int | None:

@@ -102,6 +102,13 @@ class GpuProbe:
         handles = {index: watched.handle for index, watched in self._watched.items()}
         return paths(self._nvml, self._devices, handles) if handles else ()
 
+    def serials(self) -> dict[int, str]:
+        """What is printed on the boards, where the driver tells it: for whoever has to find one. No recording holds them."""
+        self._open()
+        ask = Asking(self._nvml)
+        told = {index: ask("nvmlDeviceGetSerial", watched.handle) for index, watched in self._watched.items()}
+        return {index: str(serial) for index, serial in told.items() if serial}
+
     def sample(self, now_ns: int, targets: Sequence[Target]) -> Reading:
         began_ns = time.monotonic_ns()
         self._open()

@@ -16,6 +16,7 @@ from probes.host.nvml import error_name, gap_of
 
 METRICS = ("gpu.xids",)
 _LINE = re.compile(rb"NVRM: Xid \(PCI:([0-9a-fA-F:]+)(?:\.\d+)?\): (\d+)")
+_WHOSE = re.compile(r"pid=[^,]*, (name=[^,]*, )?")
 _RECORD_BYTES = 8192
 _MOST = 256  # of one tick: a GPU that talks without end shall not hold the others up
 
@@ -103,12 +104,31 @@ class XidWatch:
         return found
 
 
-def _open_log(root: Path) -> int | None:
+def logged(root: Path = Path("/")) -> list[str]:
+    """The kernel's lines about Xids since its start, without whose program it was; empty where its log may not be read."""
+    log = _open_log(root, os.SEEK_SET)
+    text = b""
+    while log is not None:
+        try:
+            record = os.read(log, _RECORD_BYTES)
+        except BrokenPipeError:
+            continue
+        except OSError:  # nothing more to read
+            record = b""
+        text += record if b"NVRM" in record else b""
+        if not record:
+            os.close(log)
+            break
+    lines = (line for line in text.decode(errors="replace").splitlines() if "NVRM: Xid" in line)
+    return [_WHOSE.sub("", line) for line in lines]
+
+
+def _open_log(root: Path, whence: int = os.SEEK_END) -> int | None:
     try:
         log = os.open(root / "dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return None
-    os.lseek(log, 0, os.SEEK_END)
+    os.lseek(log, 0, whence)
     return log
 
 

@@ -56,6 +56,7 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, Gpu **out) {
 }
 int nvmlDeviceGetName(Gpu *gpu, char *out, unsigned size) { return text(__func__, gpu, "name", out, size); }
 int nvmlDeviceGetUUID(Gpu *gpu, char *out, unsigned size) { return text(__func__, gpu, "uuid", out, size); }
+int nvmlDeviceGetSerial(Gpu *gpu, char *out, unsigned size) { return text(__func__, gpu, "serial", out, size); }
 
 typedef struct {
     char legacy[16];

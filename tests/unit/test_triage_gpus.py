@@ -198,6 +198,11 @@ def test_idle_links_prove_nothing(machine: Callable[..., Answer]) -> None:
     assert answer["triage"]["verdict"]["state"] == "keep"
 
 
+def test_reports_of_the_driver_are_listed_for_the_ticket(machine: Callable[..., Answer]) -> None:
+    answer = machine("8xH100", "xid 5 79 after 2")
+    assert [c["value"] for c in answer["triage"]["checks"] if c["name"] == "gpu.5.xids"] == ["79 after 2 s"]
+
+
 def test_what_may_not_be_asked_is_unknown_and_a_gap(machine: Callable[..., Answer]) -> None:
     answer = machine("restricted")
     states = {c["name"]: c["state"] for c in answer["triage"]["checks"]}

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from probe_trees import V1_MOUNTS, V2_MOUNTS, write_tree
 
 from advisor.commands import triage as command
 from advisor.core.errors import AdvisorError
@@ -111,6 +112,47 @@ def test_the_bundle_holds_results_and_kernel_files_for_its_owner_alone(tmp_path:
     with pytest.raises(AdvisorError):
         write_bundle(target, {}, root)
     assert not [name for name in KERNEL_FILES if "environ" in name or "cmdline" in name]
+
+
+@pytest.mark.parametrize(
+    ("mounts", "groups", "held"),
+    [
+        (V2_MOUNTS, "0::/job\n", {"job/cpu.max", "cpu.max", "job/memory.max", "job/io.max"}),
+        (
+            V1_MOUNTS,
+            "4:memory:/job\n3:cpu,cpuacct:/job\n",
+            {"cpu,cpuacct/job/cpu.cfs_quota_us", "cpu,cpuacct/cpu.cfs_quota_us", "memory/job/memory.limit_in_bytes"},
+        ),
+    ],
+)
+def test_the_bundle_holds_the_limits_of_our_own_control_group(
+    tmp_path: Path, mounts: str, groups: str, held: set[str]
+) -> None:
+    names = {f"sys/fs/cgroup/{name}": f"{name}\n" for name in held}
+    told = {"proc/self/mountinfo": mounts, "proc/self/cgroup": groups, **names}
+    kernel = packed(tmp_path, write_tree(tmp_path / "root", told))
+    assert {name: kernel[name].decode() for name in names} == names
+
+
+def test_the_bundle_holds_the_kernels_reports_of_gpus_and_not_whose_program_it_was(tmp_path: Path) -> None:
+    lines = [
+        "6,1,10,-;usb 1-1: new device",
+        "4,2,20,-;NVRM: Xid (PCI:0000:10:00): 79, pid=4711, name=secret.py, GPU has fallen off the bus.",
+        "4,3,30,-;NVRM: Xid (PCI:0000:10:00): 94, pid='<unknown>', Contained: ECC error",
+    ]
+    kernel = packed(tmp_path, write_tree(tmp_path / "root", {"dev/kmsg": "\n".join(lines)}))
+    assert kernel["xids.txt"].decode().splitlines() == [
+        "4,2,20,-;NVRM: Xid (PCI:0000:10:00): 79, GPU has fallen off the bus.",
+        "4,3,30,-;NVRM: Xid (PCI:0000:10:00): 94, Contained: ECC error",
+    ]
+
+
+def packed(folder: Path, root: Path) -> dict[str, bytes]:
+    """What a bundle holds of the kernel."""
+    write_bundle(folder / "ticket.tar.gz", {}, root)
+    prefix = "rn50-advisor-triage/kernel/"
+    with tarfile.open(folder / "ticket.tar.gz") as archive:
+        return {m.name.removeprefix(prefix): archive.extractfile(m).read() for m in archive}  # type: ignore[union-attr]
 
 
 def invoke(monkeypatch: pytest.MonkeyPatch, found: Triage, *arguments: str) -> tuple[int, str, list[Setting]]:

@@ -16,8 +16,14 @@ _OUTPUT_FILES = (
     "/logging/", "tensorboard", "/wandb/", "/mlflow/", "/csv.py", "/json/", "/pickle", "tqdm", "/rich/", "/comet_ml/", "/clearml/",
     "/neptune/", "loguru",
 )  # fmt: skip
+# Of these a `log` is a logarithm, as is one without arguments, and `info` is what a file's header says.
+_MATHS = (
+    "np", "numpy", "jnp", "cp", "cupy", "xp", "torch", "special", "F", "math", "cmath", "emath", "tf", "lax", "sympy",
+    "torchaudio", "soundfile", "sf",
+)  # fmt: skip
 _OUTPUT_LINE = re.compile(
-    r"\b(print|write|writelines|writerow|flush|fsync|savetxt|to_csv|log_metrics?|add_scalars?|info|debug|warning|log|dump)\s*\("
+    r"\b(print|write|writelines|writerow|flush|fsync|savetxt|to_csv|log_metrics?|add_scalars?|debug|warning|dump)\s*\("
+    r"|" + "".join(rf"(?<!\b{name})" for name in _MATHS) + r"\.(log|info)\s*\((?!\s*\))"
 )
 _OUTPUT_FUNCTIONS = frozenset(
     ("print", "write", "writelines", "flush", "fsync", "emit", "writerow", "dump", "add_scalar", "savetxt")

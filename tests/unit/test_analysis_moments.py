@@ -169,6 +169,35 @@ def test_output_is_told_from_computing_by_what_the_line_calls(callees: list[tupl
     assert line.io is io
 
 
+@pytest.mark.parametrize(
+    ("text", "io"),
+    [
+        ("logger.info('loss %.3f', loss)", True),
+        ("self.log('loss', loss)", True),
+        ("run.log({'loss': loss})", True),
+        ("print(loss, flush=True)", True),
+        ("file.write(f'{loss}')", True),
+        ("math_log.info(loss)", True),
+        ("entropy = -(p * np.log(p)).sum()", False),
+        ("x = math.log(perplexity)", False),
+        ("x = torch.log(p) * p", False),
+        ("x = jax.numpy.log(p)", False),
+        ("x = F.log(p)", False),
+        ("x = (p * p.log()).sum()", False),
+        ("x = log(p)", False),
+        ("frames = torchaudio.info(path).num_frames", False),
+        ("text = json.dumps(row)", False),
+        ("limits = torch.finfo(p.dtype)", False),
+        ("free, total = torch.cuda.mem_get_info()", False),
+        ("x = catalog(row)", False),
+    ],
+)
+def test_output_is_told_from_logarithms_by_the_text_of_the_line(text: str, io: bool) -> None:
+    user = {"function": "step_done", "file": "/job/a.py", "line": 7, "text": text}
+    (line,) = hot(stack("/job/a.py", 7, "step_done", user=user))
+    assert line.io is io
+
+
 def test_a_function_of_the_users_that_writes_is_output() -> None:
     (line,) = hot(stack("/job/a.py", 7, "write"))
     assert line.io

@@ -14,8 +14,9 @@ rank that it shows to be behind.
 Fix: look at the culprit's line. A rank that left the loop early, an uneven number of batches, a lock, a read that never returns, or a
 collective that not all ranks call are the usual ones.
 
-False alarms: long evaluations move on with every batch and are no hang; a checkpoint and a compilation are given ten minutes. Where other
-ranks go on, one that stands is not the job. What steps followed was a pause, and is noted as one.
+False alarms: long evaluations move on with every batch and are no hang; a checkpoint, a compilation, and a rank that computes outside of
+any collective (a metric over all images, once the last batch of an evaluation is done) are given ten minutes. Where other ranks go on, one
+that stands is not the job. What steps followed was a pause, and is noted as one.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _OF_HANGS = ("watchdog", "watchdog stuck", "late rank", "mismatched collectives"
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     if not a.stalls and not a.world_size:
         return NotMeasured(RULE.id, ("step.time_s",))  # of a job whose ranks nobody saw, none is known to move
-    stall = next((s for s in reversed(a.stalls) if _hangs(s, t)), None)
+    stall = next((s for s in reversed(a.stalls) if _hangs(a, s, t)), None)
     if stall is not None:
         return _hang(a, stall, t)
     stall = next((s for s in reversed(a.stalls) if _halts(a, s, t)), None)
@@ -174,12 +175,17 @@ def _limit_s(stall: Stall, t: Thresholds) -> float:
     return max(t["seconds"], t["times_p99"] * stall.p99_step_s)
 
 
-def _hangs(stall: Stall, t: Thresholds) -> bool:
+def _hangs(a: Analysis, stall: Stall, t: Thresholds) -> bool:
     if stall.others_moved:
         return False
+    # what a watchdog or somebody put an end to was no metric that takes its time
+    working = any(rank.culprit and rank.working for rank in stall.ranks) and not died_of_it(
+        a, stall, _limit_s(stall, t)
+    )
     saving = any(rank.phase == "checkpoint" for rank in stall.ranks)
     compiling = any(rank.compiling for rank in stall.ranks)
-    patience_s = max(t["checkpoint_seconds"] if saving else 0.0, t["compile_seconds"] if compiling else 0.0)
+    given = {"checkpoint_seconds": saving, "compile_seconds": compiling, "working_seconds": working}
+    patience_s = max((t[name] for name, needed in given.items() if needed), default=0.0)
     return stall.stalled_s >= max(_limit_s(stall, t), patience_s)
 
 
@@ -198,7 +204,8 @@ def _halts(a: Analysis, stall: Stall, t: Thresholds) -> bool:
 def _row(rank: StalledRank) -> Evidence:
     place = f"{rank.function} ({rank.file}:{rank.line})" if rank.file else "no stack"
     note = f"step {rank.step}, in {rank.phase} for {rank.since_s:.0f} s, {place}"
-    return Evidence(f"rank {rank.rank}", "waits for others" if rank.waiting_in_collective else "stands", "", None, note)
+    does = "waits for others" if rank.waiting_in_collective else "computes" if rank.working else "stands"
+    return Evidence(f"rank {rank.rank}", does, "", None, note)
 
 
 RULE = rule(
@@ -210,6 +217,9 @@ RULE = rule(
         "times_p99": Threshold(10.0, "ten times the slowest usual step"),
         "checkpoint_seconds": Threshold(600.0, "large models write for minutes"),
         "compile_seconds": Threshold(600.0, "large models compile for minutes, and again when shapes change"),
+        "working_seconds": Threshold(
+            600.0, "a metric over a whole data set takes minutes; who spins for ever is told after"
+        ),
         "early_seconds": Threshold(15.0, "where a rank was seen to do nothing; the agent looks when this has passed"),
     },
     steady_steps=0,

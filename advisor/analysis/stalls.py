@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 from advisor.analysis.collectives import group_size
 from advisor.analysis.flight import stuck_by_calls, stuck_by_flight
+from advisor.analysis.gpu_ranks import gpus_of
+from advisor.analysis.host import process_by_rank
 from advisor.analysis.moments import place
 from advisor.analysis.steady import RankSteps, warm_up_rows
 from advisor.core.analysis import Stall, StalledRank, StuckCollective
@@ -30,6 +32,10 @@ _MOVED_S = 15.0
 _LOOKS_APART_NS = 2_000_000_000
 _STOPPED = "T"  # by a signal, as the kernel says of its training thread; a debugger's stop is another
 _BUSY_SHARE = 0.05  # of a core, over all threads of a process that does nothing but wait
+_WORKING_SHARE = (
+    0.5  # of a core: far more than threads that look around take, and what is left of one where four share two
+)
+_GPU_RESTS_PCT = 10.0  # a kernel that waits for another rank shows as 100 %, and its own rank may spin until it is over
 # What a thread sleeps in that waits for time, a signal or a lock: not for a disk, a socket, a pipe or a process that works for it.
 _IDLE = re.compile(r"nanosleep|nsleep|sys_pause|futex|sigsuspend|sigtimedwait|locks_")
 
@@ -76,7 +82,7 @@ def _stall(
         until_ns = max(until_ns, recording.meta.last_ns)
     stuck = _stuck(last)
     group = group_size(recording, [int(row["rank"]) for row in last.data.get("ranks") or ()])
-    ranks = _stalled_ranks(looks, until_ns, frozenset(stuck.missing if stuck else ()), group)
+    ranks = _stalled_ranks(recording, looks, until_ns, frozenset(stuck.missing if stuck else ()), group)
     stalled_s = float(last.data.get("stalled_s", 0.0)) + (until_ns - last.t_ns) / 1e9
     evaluating = any(rank.phase == "evaluation" for rank in ranks)
     p99_s = slowest.whole_s if evaluating else slowest.usual_s
@@ -118,7 +124,9 @@ def _stuck(event: Event) -> StuckCollective | None:
     return stuck_by_flight(dumps) or stuck_by_calls(rows)
 
 
-def _stalled_ranks(looks: list[Event], until_ns: int, missing: frozenset[int], group: int) -> tuple[StalledRank, ...]:
+def _stalled_ranks(
+    recording: Recording, looks: list[Event], until_ns: int, missing: frozenset[int], group: int
+) -> tuple[StalledRank, ...]:
     """`missing`: ranks that have not come to the collective in which others stand, as far as calls were counted.
 
     `group`: with how many these ranks exchange; some may have ended, or be on other nodes.
@@ -148,6 +156,7 @@ def _stalled_ranks(looks: list[Event], until_ns: int, missing: frozenset[int], g
                 waiting_in_collective=waiting[rank],
                 halted=_halted(before.get(rank), (event, row)),
                 compiling=bool(row.get("compiles")),
+                working=not waiting[rank] and _works(recording, before.get(rank), (event, row)),
             )
         )
     return tuple(rows)
@@ -177,23 +186,56 @@ def _culprits(told: list[Mapping[str, Any]], waiting: Mapping[int, bool], missin
 
 def _halted(earlier: Look | None, later: Look) -> Literal["", "asleep", "stopped"]:
     """By two looks between which the rank has neither moved nor used its CPUs."""
-    if earlier is None:
+    cores = _cores_used(earlier, later)
+    if earlier is None or cores is None or cores > _BUSY_SHARE:
         return ""
-    # agents of several nodes look at times of their own
-    (then_ns, before), (now_ns, now) = ((int(row.get("seen_ns", event.t_ns)), row) for event, row in (earlier, later))
-    apart_ns = now_ns - then_ns
-    keys = ("pid", "phase", "step", "since_ns", "state", "user", "frames")
-    if apart_ns < _LOOKS_APART_NS or any(before.get(key) != now.get(key) for key in keys):
-        return ""
-    used_s, used_then_s = now.get("cpu_s"), before.get("cpu_s")
-    if not isinstance(used_s, float) or not isinstance(used_then_s, float):
-        return ""
-    if used_s - used_then_s > _BUSY_SHARE * apart_ns / 1e9:
+    before, now = earlier[1], later[1]
+    if any(before.get(key) != now.get(key) for key in ("state", "user", "frames")):
         return ""
     if now.get("state") == _STOPPED:
         return "stopped"
-    idle = now.get("state") == "S" and _IDLE.search(str(now.get("wchan") or ""))
-    return "asleep" if idle and _in_users_line(now) else ""
+    return "asleep" if _sleeps(now) else ""
+
+
+def _works(recording: Recording, earlier: Look | None, later: Look) -> bool:
+    """Whether the rank computed on the CPUs between two looks, as far as that can be told from spinning until its GPU is done."""
+    cores = _cores_used(earlier, later)
+    if earlier is None or cores is None or cores < _WORKING_SHARE or _sleeps(later[1]):
+        return False
+    rank = int(later[1]["rank"])
+    process = process_by_rank(recording.processes).get(rank)
+    if process is None or not recording.facts.get(process.pid, {}).get("cuda"):
+        return True
+    read = [
+        series.value[(series.t_ns >= _seen_ns(earlier)) & (series.t_ns <= _seen_ns(later))]
+        for gpu in gpus_of(recording)
+        if rank in gpu.ranks and (series := recording.samples.get(("gpu.util_pct", f"gpu:{gpu.index}"))) is not None
+    ]
+    return bool(read) and all(values.size and values.max() < _GPU_RESTS_PCT for values in read)
+
+
+def _cores_used(earlier: Look | None, later: Look) -> float | None:
+    """By all threads between two looks at the same place; None where nobody knows."""
+    if earlier is None:
+        return None
+    before, now = earlier[1], later[1]
+    apart_ns = _seen_ns(later) - _seen_ns(earlier)
+    moved = any(before.get(key) != now.get(key) for key in ("pid", "phase", "step", "since_ns"))
+    used_s, used_then_s = now.get("cpu_s"), before.get("cpu_s")
+    if moved or apart_ns < _LOOKS_APART_NS or not isinstance(used_s, float) or not isinstance(used_then_s, float):
+        return None
+    return (used_s - used_then_s) / (apart_ns / 1e9)
+
+
+def _seen_ns(look: Look) -> int:
+    """Agents of several nodes look at times of their own."""
+    event, row = look
+    return int(row.get("seen_ns", event.t_ns))
+
+
+def _sleeps(row: Mapping[str, Any]) -> bool:
+    idle = row.get("state") == "S" and _IDLE.search(str(row.get("wchan") or ""))
+    return bool(idle) and _in_users_line(row)
 
 
 def _in_users_line(row: Mapping[str, Any]) -> bool:

@@ -249,6 +249,7 @@ class StalledRank:
     # Seen at the same place twice and not run in between: stopped by a signal, or asleep in the user's own line. Empty: it may be at work.
     halted: Literal["", "asleep", "stopped"] = ""
     compiling: bool = False
+    working: bool = False  # seen twice outside of any collective, and computed on a CPU in between
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ LINE = Where(SCRIPT, 42)
 SQUEEZED = {"allowed": 2.0, "workers": 1, "wall": 0.95}  # room for another worker, if anybody needed one
 EIGHT = {"workers": 8, "wall": 7.6}  # a ninth would make the batches an eighth faster
 WRITING = (stands(0, phase="checkpoint", culprit=True), stands(1, waits=True))
+WORKING = (stands(0, waits=True, phase="gap"), stands(1, culprit=True, phase="gap", working=True))
 COMPILING = (stands(0, waits=True, phase="backward"), stands(1, culprit=True, compiling=True))
 SLEEPING = (stands(0, waits=True, phase="backward"), stands(1, culprit=True, halted="asleep"))
 EARLY = {"stalled": 20.0, "is_running": True, "ranks": SLEEPING}
@@ -301,6 +302,7 @@ TABLES: dict[str, Table] = {
                 {"stalled": 600.0, "ranks": COMPILING},
                 {"stalled": 599.0, "ranks": COMPILING},
             ),
+            "working_seconds": ({"stalled": 600.0, "ranks": WORKING}, {"stalled": 599.0, "ranks": WORKING}),
             "early_seconds": ({**EARLY, "stalled": 15.0}, {**EARLY, "stalled": 14.9}),
         },
         false_alarms={

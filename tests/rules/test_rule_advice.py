@@ -305,6 +305,16 @@ def test_run001_is_what_a_job_died_of_that_was_ended_while_it_hung(died_s: float
         assert judgement.verdict.state == "failed" and judgement.verdict.rule == ("RUN001" if fatal else "RUN002")
 
 
+def test_run001_waits_for_a_rank_that_computes_unless_the_job_died_meanwhile() -> None:
+    computes = (jobs.stands(0, waits=True), jobs.stands(1, culprit=True, working=True))
+    stalls = jobs.run001(ended=True, ranks=computes).stalls
+    assert isinstance(run_rule(RULES["RUN001"], jobs.unjudged(stalls=stalls), Config()), Clear)
+    died = found("RUN001", jobs.unjudged(stalls=stalls, deaths=(death(0, t_s=45.0, signal=6, first=True),)))
+    assert {e.metric: e.value for e in died.evidence}["rank 1"] == "computes"
+    beside = (jobs.stands(0, culprit=True), jobs.stands(1, waits=True, working=True))
+    assert found("RUN001", ranks=beside).fatal, "only of who keeps the others"
+
+
 def test_run001_takes_the_last_stall_that_is_long_enough() -> None:
     stalls = (*jobs.run001(stalled=90.0).stalls, *jobs.run001(stalled=5.0).stalls)
     assert found("RUN001", jobs.unjudged(stalls=stalls)).evidence[0].value == 90.0

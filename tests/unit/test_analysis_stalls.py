@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from recordings import FIRST_STEP_NS, SECOND, plan, recording, running, stall
+from recordings import FIRST_STEP_NS, SECOND, plan, recording, running, series, stall
 
 from advisor.analysis.analyse import analyse
 from advisor.core.analysis import Stall
@@ -53,6 +53,52 @@ def test_what_a_rank_does_that_stands(change: dict[str, Any], halted: str) -> No
     assert found.ranks[1].halted == halted and found.ranks[1].culprit
 
 
+WORKS = {"rank": 1, "phase": "gap", "state": "R", "wchan": "0", "cpu_s": 7.0, "user": USER, "frames": [USER]}
+INSIDE = {"begun": 4, "kind": "barrier", "group": 0, "size": 2, "inside_s": 15.0}
+SPINS = {"function": "barrier", "file": "/lib/site-packages/torch/distributed/distributed_c10d.py", "line": 4800}
+LIBRARY = {"function": "bulk", "file": "/site-packages/pycocotools/cocoeval.py", "line": 9}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "working"),
+    [
+        pytest.param({}, {}, True, id="it computes"),
+        pytest.param({}, {"frames": [LIBRARY, USER]}, True, id="in a library, elsewhere than before"),
+        pytest.param({}, {"cpu_s": 6.25}, True, id="half of a core"),
+        pytest.param({}, {"cpu_s": 6.24}, False, id="less: threads that look around"),
+        pytest.param({}, {"cpu_s": None}, False, id="nobody knows what it used"),
+        pytest.param({}, {"frames": [SPINS, USER]}, False, id="it spins in a collective"),
+        pytest.param({}, {"collective": INSIDE}, False, id="in one that was counted"),
+        pytest.param({"phase": "backward"}, {"phase": "backward"}, False, id="it spins in DDP's all-reduce"),
+        pytest.param({}, {"state": "S", "wchan": "hrtimer_nanosleep"}, False, id="it sleeps beside a busy thread"),
+        pytest.param({}, {"state": "S", "wchan": "futex", "frames": [LIBRARY, USER]}, True, id="its threads compute"),
+        pytest.param({"since_ns": 7}, {}, False, id="it was elsewhere before"),
+        pytest.param({"pid": 7}, {"pid": 8}, False, id="another process"),
+    ],
+)
+def test_a_rank_works_that_uses_a_core_outside_of_collectives(before: Any, now: Any, working: bool) -> None:
+    begun = stall(15.0, WAITS, WORKS).data["ranks"][1]["since_ns"]
+    row = {**WORKS, "since_ns": begun}
+    assert twice({**row, "cpu_s": 5.0, **before}, {**row, **now}).ranks[1].working is working
+
+
+@pytest.mark.parametrize(
+    ("use_pct", "working"),
+    [
+        pytest.param(0.0, True, id="the GPU rests"),
+        pytest.param(100.0, False, id="it may spin until a kernel ends that waits for another rank"),
+        pytest.param(None, False, id="nobody knows what the GPU does"),
+    ],
+)
+def test_a_rank_on_a_gpu_works_only_where_the_gpu_rests(use_pct: float | None, working: bool) -> None:
+    cuda = {"cuda": {"uuid": "GPU-1"}}
+    about = {"environment": {"gpus": [{"index": 0, "name": "H100", "uuid": "GPU-1"}]}}
+    samples = {} if use_pct is None else {("gpu.util_pct", "gpu:0"): series(*((n, use_pct) for n in range(20, 40)))}
+    begun = stall(15.0, WORKS).data["ranks"][0]["since_ns"]
+    looks = [stall(15.0 + n, WAITS, {**WORKS, "since_ns": begun, "cpu_s": 5.0 + n}) for n in (0.0, 2.5)]
+    assert seen(*looks, facts={101: cuda}, meta=about, samples=samples).ranks[1].working is working
+
+
 @pytest.mark.parametrize(
     ("facts", "group"),
     [
@@ -69,7 +115,7 @@ def test_the_one_rank_that_is_seen_in_its_backward_waits_if_there_are_others(fac
 
 
 def test_a_rank_that_was_stopped_waits_for_nobody_wherever_it_was() -> None:
-    inside = {"collective": {"begun": 4, "kind": "all_reduce", "group": 0, "size": 2, "inside_s": 15.0}}
+    inside = {"collective": INSIDE}
     row = {"rank": 1, "phase": "backward", "state": "T", "cpu_s": 5.0}
     for call in ({}, inside):
         looks = [stall(after_s, {**WAITS, **call}, {**row, **call}) for after_s in (15.0, 17.5)]

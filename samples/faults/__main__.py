@@ -6,6 +6,7 @@ import fnmatch
 import itertools
 import subprocess
 import sys
+import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import replace
@@ -121,8 +122,13 @@ def run_all(
         task = bar.add_task("", total=len(todo))
         for scenarios, repetition in turns(todo):
             bar.update(task, description=" | ".join(scenario.name for scenario in scenarios))
-            for result in run_turn(scenarios, bench, repetition):
-                known = replace(result, advisor=advisor_state(), machine=machine_words(where), date=where["date"])
+            began_s = time.monotonic()
+            found = run_turn(scenarios, bench, repetition)
+            took_s = (time.monotonic() - began_s) / len(found)
+            for result in found:
+                known = replace(
+                    result, took_s=took_s, advisor=advisor_state(), machine=machine_words(where), date=where["date"]
+                )
                 results.append(known)
                 bar.console.print("  ".join(cell for cell in cells(known) if cell), highlight=False, markup=False)
                 for words in filter(None, (result.why_not, result.broken)):

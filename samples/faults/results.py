@@ -157,6 +157,8 @@ def headline(s: Summary) -> list[str]:
             f"({s.strictly_inside} strictly; {s.inside_by_the_clock} by the clock alone); "
             f"the median interval is {s.median_width or 0:.0%} wide."
         )
+    if s.took_s:
+        lines.append(f"{s.took_s / 60:.0f} minutes in all, {s.took_s / s.runs:.0f} s a run with that of its fix.")
     if s.repeated:
         flips = f": {', '.join(s.flipped)}" if s.flipped else ""
         lines.append(f"{len(s.flipped)} of {s.repeated} verdicts changed between repetitions{flips}.")
@@ -194,6 +196,9 @@ def markdown(results: Sequence[Result]) -> str:
     wrong = [r for r in results if not r.skipped and (not r.right or r.broken)]
     if wrong:
         parts += ["## What went wrong", "\n".join(f"- {r.scenario}: {_why(r)}" for r in wrong)]
+    missed = [line for line in (_missed(r) for r in results) if line]
+    if missed:
+        parts += ["## Speed-ups outside their intervals, and late verdicts", "\n".join(missed)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -224,6 +229,18 @@ def _flips(name: str, results: Sequence[Result]) -> str:
 
 def _why(r: Result) -> str:
     return "; ".join(part for part in (r.why_not, " ".join(r.broken.split())[:300]) if part)
+
+
+def _missed(r: Result) -> str:
+    """How far a prediction is off, or how late a first right verdict came; empty where all is as asked."""
+    said = []
+    if r.held is False and r.predicted and r.measured:
+        low, high = r.predicted
+        off, side = (r.measured / high - 1, "above") if r.measured > high else (1 - r.measured / low, "below")
+        said.append(f"{off:.0%} {side} what {r.verdict} promised")
+    if r.prompt is False:
+        said.append(f"first right after {r.first_s:.0f} s and {r.first_steps} steps")
+    return f"- {r.scenario}: {', '.join(said)}" if said else ""
 
 
 def _rule_rows(s: Summary) -> list[tuple[str, ...]]:

@@ -116,6 +116,9 @@ class Result:
     steps: int = 0
     step_s: float | None = None
     wall_s: float = 0.0
+    took_s: float = (
+        0.0  # all of it: set-up, attempts, the run with the fix; of those that ran side by side each its part
+    )
     shared: str = (
         ""  # the scenario whose run with the fix is this one's too: same job, same circumstances, minutes apart
     )
@@ -200,6 +203,7 @@ class Summary:
     inside: int  # give or take the noise
     inside_by_the_clock: int  # as well, and whatever else made one of the two runs faster
     median_width: float | None  # of the predicted intervals, relative to their middle
+    took_s: float  # 0 where that was not noted
     rules: tuple[RuleScore, ...]
 
 
@@ -230,6 +234,7 @@ def summarise(results: Sequence[Result]) -> Summary:
         inside=sum(bool(r.held) for r, _, _ in pairs),
         inside_by_the_clock=sum(bool(r.held_by_the_clock) for r, _, _ in pairs),
         median_width=statistics.median(widths) if widths else None,
+        took_s=sum(r.took_s for r in run),
         rules=_rule_scores(run),
     )
 

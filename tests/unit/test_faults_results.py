@@ -167,3 +167,21 @@ def test_merging_files_runs_nothing_and_writes_one_table_of_both(tmp_path: Path)
     assert done.exit_code == 1, "one of the verdicts is wrong"
     assert [result.repetition for result in read_json(both)] == [0, 1]
     assert "1 of 1 verdicts changed between repetitions: in-process." in table_file.read_text()
+
+
+def test_the_markdown_says_how_far_a_speed_up_is_off_and_how_late_a_verdict_came() -> None:
+    fast = replace(GOOD, scenario="fast", predicted=(1.0, 2.0), measured=2.5)
+    slow = replace(GOOD, scenario="slow", predicted=(2.0, 3.0), measured=1.5, first_s=40.0, first_steps=90)
+    within = replace(GOOD, scenario="within", predicted=(1.0, 2.0), measured=2.05)
+    text = markdown([fast, slow, within])
+    _, _, missed = text.partition("## Speed-ups outside their intervals")
+    assert "- fast: 25% above what DAT003 promised\n" in missed
+    assert "- slow: 25% below what DAT003 promised, first right after 40 s and 90 steps\n" in missed
+    assert "within" not in missed
+    assert "Speed-ups outside" not in markdown([within])
+
+
+def test_the_time_that_all_took_is_told_where_it_was_noted() -> None:
+    text = " ".join(headline(summarise([replace(GOOD, took_s=30.0), replace(WRONG, took_s=90.0)])))
+    assert "2 minutes in all, 60 s a run" in text
+    assert "minutes" not in " ".join(headline(summarise([GOOD])))

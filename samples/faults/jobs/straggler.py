@@ -10,6 +10,7 @@ from pathlib import Path
 import models
 import torch
 import torch.distributed as dist
+from computing import extra_work
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
@@ -28,14 +29,6 @@ class Pictures(Dataset):
         if self.slow_ms:
             time.sleep(self.slow_ms / 1000)  # a mount that answers late
         return self.pictures[index % 512], index % 10
-
-
-def extra_work(ms: float) -> Tensor:
-    """Computing that only one rank does."""
-    end_ns, square = time.thread_time_ns() + ms * 1e6, torch.rand(128, 128)
-    while time.thread_time_ns() < end_ns:
-        square = torch.tanh(square @ square)
-    return square.mean() * 0
 
 
 def parse() -> argparse.Namespace:

@@ -7,6 +7,7 @@ import contextlib
 
 import torch
 import torch.distributed as dist
+from computing import extra_work
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
@@ -39,6 +40,7 @@ def parse() -> argparse.Namespace:
         action="store_true",
         help="average the gradients after the backward pass, without DistributedDataParallel",
     )
+    add("--slow-compute", type=float, default=0.0, metavar="MS", help="a step of the last rank, beyond the others'")
     return parser.parse_args()
 
 
@@ -62,13 +64,15 @@ def main() -> None:
     if options.compress:
         model.register_comm_hook(None, default_hooks.bf16_compress_hook)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    slower_ms = options.slow_compute if dist.get_rank() == dist.get_world_size() - 1 else 0.0
     batches = 0
     while batches < options.steps * options.accumulate:
         for x, y in data:
             batches += 1
             last = batches % options.accumulate == 0
             with contextlib.nullcontext() if last or options.exchange_each else model.no_sync():
-                (nn.functional.cross_entropy(model(x), y) / options.accumulate).backward()
+                loss = nn.functional.cross_entropy(model(x), y) / options.accumulate
+                (loss + extra_work(slower_ms)).backward()
             if options.by_hand:
                 average_gradients(net)
             if last:

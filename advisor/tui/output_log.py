@@ -32,17 +32,16 @@ class OutputLog(ScrollView, can_focus=True):
         self._widest = 0
 
     def would_change(self, news: NewOutput) -> bool:
-        last = self.lines[-1] if self.lines else None
-        return bool(news.lines) or news.rewritten_last not in (None, last)
+        known = self.lines[len(self.lines) - len(news.rewritten) :]
+        return bool(news.lines) or known != list(news.rewritten)
 
     def receive(self, news: NewOutput) -> None:
         self.updates += 1
-        if news.rewritten_last is not None and self.lines:
-            self.lines[-1] = news.rewritten_last
-            self._widest = max(self._widest, _width(news.rewritten_last))
+        del self.lines[len(self.lines) - len(news.rewritten) :]
+        self.lines += news.rewritten
         self.lines += news.lines[-MOST_LINES:]
         self.total = news.total
-        self._widest = max([self._widest, *(_width(text) for text in news.lines[-MOST_LINES:])])
+        self._widest = max([self._widest, *map(_width, news.rewritten), *map(_width, news.lines[-MOST_LINES:])])
         fallen = max(len(self.lines) - MOST_LINES, 0)
         if fallen:
             del self.lines[:fallen]

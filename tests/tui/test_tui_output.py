@@ -57,6 +57,23 @@ async def test_a_progress_bar_stays_one_line():
         assert screen_text(app).count("/100") == 1
 
 
+async def test_bars_below_each_other_stay_as_many_lines(tmp_path):
+    path = tmp_path / "output.log"
+    path.write_text("begin\n\repoch: 0/9\n\rbatch: 0/9\x1b[A")
+    tail = OutputTail(path)
+    async with shown(Reports(samples.input_bound()), (140, 45), output=tail) as (app, pilot):
+        log = app.query_one(OutputLog)
+        await until(pilot, lambda: len(log.lines) == 3)
+        with path.open("a") as file:
+            for step in (1, 2, 9):
+                file.write(f"\n\rbatch: {step}/9\x1b[A\repoch: {step}/9")
+                file.flush()
+                await until(pilot, lambda step=step: log.lines == ["begin", f"epoch: {step}/9", f"batch: {step}/9"])
+        await until(pilot, lambda: "epoch: 9/9" in screen_text(app))
+        assert screen_text(app).count("/9") == 2
+    tail.close()
+
+
 async def test_colours_of_the_job_are_kept():
     async with shown(Reports(samples.input_bound()), (140, 45), output=Lines("\x1b[1;31mred\x1b[0m plain")) as (
         app,

@@ -43,7 +43,7 @@ class Lines:
     def lines_since(self, n: int) -> NewOutput:
         self.reads += 1
         last = self.lines[n - 1] if 0 < n <= len(self.lines) else None
-        rewritten = last if last is not None and self._told.get(n) != last else None
+        rewritten = (last,) if last is not None and self._told.get(n) != last else ()
         new = tuple(self.lines[n:])
         self._told = {len(self.lines): self.lines[-1]} if self.lines else {}
         return NewOutput(len(self.lines), new, rewritten)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+from rich.progress import Progress
 
 from advisor.run.output import NewOutput, OutputTail
 
@@ -25,6 +27,35 @@ CASES = {
     "controls of eight bits go too": ("a\x9b31mb\x85c\n".encode(), ["a31mbc"]),
     "unicode": ("ünï→☃ 模型\n".encode(), ["ünï→☃ 模型"]),
     "no unicode": (b"a\xff\xfeb\n", ["a\ufffd\ufffdb"]),
+}
+
+# As tqdm 4.70 wrote them: a bar of batches below one of epochs, with nothing but counts in them.
+NESTED = (
+    b"begin\n\repoch: 0/2\n\rbatch: 0/2\x1b[A\n\rbatch: 1/2\x1b[A\n\rbatch: 2/2\x1b[A\n\r          \x1b[A\repoch: 1/2\n\rbatch: 0/2\x1b[A"
+    b"\n\rbatch: 1/2\x1b[A\n\rbatch: 2/2\x1b[A\n\r          \x1b[A\repoch: 2/2\repoch: 2/2\ndone\n"
+)
+LEFT = (
+    b"begin\n\repoch: 0/2\n\rbatch: 0/2\x1b[A\n\rbatch: 1/2\x1b[A\n\rbatch: 2/2\x1b[A\rbatch: 2/2\n\repoch: 1/2\n\rbatch: 0/2\x1b[A"
+    b"\n\rbatch: 1/2\x1b[A\n\rbatch: 2/2\x1b[A\rbatch: 2/2\n\repoch: 2/2\repoch: 2/2\ndone\n"
+)
+WRITTEN = (
+    b"begin\n\repoch: 0/1\n\rbatch: 0/1\x1b[A\n\rbatch: 1/1\x1b[A\n\r          \x1b[A\r          \rloss 0\n\repoch: 0/1\repoch: 1/1"
+    b"\repoch: 1/1\ndone\n"
+)
+THREE = (
+    b"\repoch: 0/1\n\rbatch: 0/1\x1b[A\n\n\rmicro: 0/2\x1b[A\x1b[A\n\n\rmicro: 1/2\x1b[A\x1b[A\n\n\rmicro: 2/2\x1b[A\x1b[A"
+    b"\n\n\r          \x1b[A\x1b[A\n\rbatch: 1/1\x1b[A\n\r          \x1b[A\repoch: 1/1\repoch: 1/1\n"
+)
+CASES |= {
+    "bars below each other": (NESTED, ["begin", "epoch: 2/2", "done      "]),
+    "bars that stay when they are full": (LEFT, ["begin", "batch: 2/2", "batch: 2/2", "epoch: 2/2", "done"]),
+    "a line written above them": (WRITTEN, ["begin", "loss 0    ", "epoch: 1/1", "done"]),
+    "three bars": (THREE, ["epoch: 1/1", "          ", "          "]),
+    "three bars amid their work": (THREE.split(b"micro: 2/2")[0], ["epoch: 0/1", "batch: 0/1", "micro: 1/2"]),
+    "up and down by several": (b"a\nb\nc\nd\x1b[3AX\x1b[2BY\x1b[0AZ\n", ["aX", "b  Z", "c Y", "d"]),
+    "no further up than the first, nor down than the last": (b"a\nb\x1b[9Ac\x1b[999Bd\n", ["ac", "b d"]),
+    "below the end of a shorter line": (b"ab\n\ncdef\x1b[2A!\n", ["ab  !", "", "cdef"]),
+    "what was erased at the end is empty": (b"a\nb\r\x1b[2K\x1b[A", ["a"]),
 }
 
 
@@ -79,10 +110,44 @@ def test_a_caller_learns_what_is_new_and_how_its_last_line_went_on(tmp_path: Pat
     assert tail.lines_since(0) == NewOutput(2, ("one", " 0%"))
     with log.open("ab") as file:
         file.write(b"\r50%")
-    assert tail.lines_since(2) == NewOutput(2, (), "50%")
+    assert tail.lines_since(2) == NewOutput(2, (), ("50%",))
     with log.open("ab") as file:
         file.write(b"\r99%\nnext\n")
-    assert tail.lines_since(2) == NewOutput(3, ("next",), "99%")
+    assert tail.lines_since(2) == NewOutput(3, ("next",), ("99%",))
+
+
+@pytest.mark.parametrize("data", [case[0] for case in CASES.values()], ids=CASES.keys())
+def test_a_caller_that_follows_sees_at_each_moment_what_a_new_one_would(tmp_path: Path, data: bytes) -> None:
+    log = tmp_path / "log"
+    log.touch()
+    following = OutputTail(log)
+    lines: list[str] = []
+    with log.open("ab", buffering=0) as file:
+        for byte in data:
+            file.write(bytes([byte]))
+            news = following.lines_since(len(lines))
+            assert news.total == len(lines) + len(news.lines)
+            lines = [*lines[: len(lines) - len(news.rewritten)], *news.rewritten, *news.lines]
+            fresh = lines_of(OutputTail(log))
+            assert lines == [*fresh, *[""] * (len(lines) - len(fresh))]
+
+
+def test_the_bars_of_rich_stay_as_many_lines_as_they_are(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w") as file:
+        console = Console(file=file, force_terminal=True, width=60)
+        with Progress("{task.description} {task.completed}", console=console, auto_refresh=False) as progress:
+            tasks = [progress.add_task(name, total=3) for name in ("epoch", "batch")]
+            for _ in range(3):
+                for task in tasks:
+                    progress.advance(task)
+                    progress.refresh()
+        console.print("done")
+    assert lines_of(OutputTail(tmp_path / "log", colours=False)) == ["epoch 3", "batch 3", "done"]
+
+
+def test_lines_that_scrolled_far_up_are_no_longer_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(b"".join(b"%d\n" % n for n in range(100)) + b"\x1b[90A!\n")
+    assert [n for n, line in enumerate(lines_of(OutputTail(tmp_path / "log"))) if "!" in line] == [68]
 
 
 def test_only_the_last_lines_are_kept(tmp_path: Path) -> None:

@@ -58,6 +58,17 @@ SCENARIOS = (
         note="the second rank has no more batches and waits at the end; the first waits for its gradients",
     ),
     Scenario(
+        name="rank-stopped-in-its-backward",
+        family="endings",
+        job=failing("stop"),
+        truth=Truth(roots=("RUN001",), ranks=(1,), says="stopped by a signal"),
+        strength="clear",
+        ending="hangs",
+        waits=True,
+        onset_step=AT,
+        note="where the other rank waits for its gradients too",
+    ),
+    Scenario(
         name="killed-rank",
         family="endings",
         job=failing("kill"),

@@ -1,4 +1,4 @@
-"""Trains a small net on two ranks until the second one stops: it hangs, leaves its peer alone, dies, or runs out of memory."""
+"""Trains a small net on two ranks until the second one stops: it hangs, is stopped, leaves its peer alone, dies, or has no memory left."""
 
 from __future__ import annotations
 
@@ -23,12 +23,17 @@ def read_bad_record(step: int) -> None:
     raise ValueError(f"record {step} is damaged")
 
 
+def stop_at(step: int, at: int) -> None:
+    if step == at:
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     add = parser.add_argument
     add("--steps", type=int, default=400)
     add("--at", type=int, default=40, help="the step after which it happens")
-    what = ("hang", "collective", "skips", "uneven", "kill", "raise", "memory")
+    what = ("hang", "collective", "skips", "uneven", "stop", "kill", "raise", "memory")
     add("--what", choices=what, required=True)
     return parser.parse_args()
 
@@ -53,6 +58,9 @@ def train(options: argparse.Namespace) -> None:
     metrics = dist.new_group()
     hoard: list[Tensor] = []
     step = 0
+    if rank == 1 and options.what == "stop":
+        # in the midst of its backward pass, by whom is not seen
+        next(model.parameters()).register_hook(lambda _: stop_at(step, options.at))
     while step < options.steps:
         for x, y in data:
             loss = nn.functional.cross_entropy(model(x), y)

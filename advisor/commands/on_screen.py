@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import signal
 import sys
@@ -28,6 +29,8 @@ STARTED_WITHIN_S = 10.0
 BRIEF_S = 1.0
 LAST_LINES = 20
 _LOOK_S = 0.2
+# What Python ends with where it asks and its input is at an end: `input()`, `breakpoint()`.
+_ASKED_NOBODY = re.compile(rb"\b(EOFError: EOF when reading a line|bdb\.BdbQuit)\b")
 
 
 def run_on_screen(
@@ -137,6 +140,7 @@ def _copy_output(output: Path, last_lines: int = 0) -> None:
     """What the job has printed, bytes as they were; of a long job that failed only the end."""
     with contextlib.suppress(OSError):
         text = output.read_bytes()
+        asked = _ASKED_NOBODY.search(text)
         if last_lines:
             lines = text.splitlines(keepends=True)
             if len(lines) > last_lines:
@@ -144,3 +148,5 @@ def _copy_output(output: Path, last_lines: int = 0) -> None:
             text = b"".join(lines[-last_lines:])
         sys.stdout.buffer.write(text)
         sys.stdout.flush()
+        if asked:
+            warn("behind the screen nobody answers a job: its input is empty; --no-tui leaves it this terminal")

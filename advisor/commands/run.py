@@ -39,7 +39,12 @@ def check_report_files(context: click.Context, parameter: click.Parameter, files
 @options.run_dir
 @click.option("--name", default="", help="Call the run so; its folder is <time>-<name>.")
 @click.option(
-    "--no-tui", is_flag=True, envvar="RN50_ADVISOR_NO_TUI", show_envvar=True, help="No screen, also on a terminal."
+    "--no-tui",
+    is_flag=True,
+    envvar="RN50_ADVISOR_NO_TUI",
+    show_envvar=True,
+    help="No screen, also on a terminal: it is left to the job, which cannot be typed to behind the screen (input(), "
+    "breakpoint() and logins find an empty input there).",
 )
 @options.config
 @click.option(

@@ -97,6 +97,13 @@ def test_a_brief_job_leaves_its_output_and_exit_code_without_a_screen(tmp_path: 
         assert b"\x1b[?1049h" not in terminal.shown
 
 
+@pytest.mark.parametrize("asks", ["input('name? ')", "breakpoint()"])
+def test_a_job_that_asks_learns_how_it_could_be_answered(tmp_path: Path, asks: str) -> None:
+    with on_terminal(tmp_path, "run", *job(asks), program=("-c", PATIENT)) as terminal:
+        assert terminal.ended() == 1
+        assert b"--no-tui" in terminal.shown
+
+
 def test_a_command_that_does_not_exist_is_refused_before_a_screen_opens(tmp_path: Path) -> None:
     with on_terminal(tmp_path, "run", "--", "no-such-command-anywhere") as terminal:
         assert terminal.ended() == 127

@@ -21,6 +21,8 @@ Array = NDArray[np.float64]
 AFTER_BACKWARD = ("optimizer", "gap.evaluation", "gap.checkpoint", "gap")
 OWN_PHASES = ("input_wait", "forward", "backward", *AFTER_BACKWARD)
 WAITS_FOR_BUFFERS = "waits_for_buffers"  # a column of the steps, where it is known: seconds at the begin of the forward
+# A column, where it is known: seconds between backward and update in which the user's own code ran, and neither clipping nor an exchange.
+BEFORE_UPDATE = "before_update"
 _ON_STREAM = ("input_wait", "forward", "backward", "optimizer", "gap")
 _READ_SHARE = 0.5  # of the latest steps, for the stream's times to replace the host's
 # A step of which no event was kept is split as the others are, unless it is this much longer than the usual: what made it so, the host saw.
@@ -35,19 +37,20 @@ _SIZES_APART = 0.1
 def phases_of(steps: RankSteps, gpu: Table | None) -> dict[str, Array]:
     """Per row, the seconds of each phase. The GPU's own times replace the host's where events were read for most steps."""
     c = steps.columns
+    own = c.get(BEFORE_UPDATE, 0.0)
     host = {
         "input_wait": c["input_wait"],
         "forward": c["forward"],
         "backward": c["backward"],
-        "optimizer": c["optimizer"] + c["clip"],
+        "optimizer": c["optimizer"] + c["clip"] - own,
         "gap.evaluation": c["evaluation"],
         "gap.checkpoint": c["checkpoint"],
-        "gap": c["gap"],
+        "gap": c["gap"] + own,
     }
-    return _on_gpu(steps, gpu, host) if gpu is not None and _read(steps, gpu) else host
+    return _on_gpu(steps, gpu, host) if gpu is not None and events_read(steps, gpu) else host
 
 
-def _read(steps: RankSteps, gpu: Table | None) -> bool:
+def events_read(steps: RankSteps, gpu: Table | None) -> bool:
     """Events were read for most of the latest steps."""
     if gpu is None or gpu.size == 0:
         return False
@@ -56,26 +59,70 @@ def _read(steps: RankSteps, gpu: Table | None) -> bool:
 
 
 def _on_gpu(steps: RankSteps, gpu: Table, host: Mapping[str, Array]) -> dict[str, Array]:
-    """The stream's times, scaled to the host's length of the row: kernels of one step may run while the host is in the next."""
-    aside = host["gap.evaluation"] + host["gap.checkpoint"]
-    at = _rows_of(steps, gpu["step"])
-    table, at, rows = gpu[at >= 0], at[at >= 0], steps.step.size
-    sums = {name: np.bincount(at, table[f"{name}_ns"] / 1e9, minlength=rows) for name in _ON_STREAM}
-    sums["gap"] = np.maximum(0.0, sums["gap"] - aside)
-    total, left, single = np.sum(list(sums.values()), axis=0), steps.length - aside, steps.count == 1
+    """The stream's times, which over many steps come to the host's: kernels of one step may run while the host is in the next."""
+    aside, single = host["gap.evaluation"] + host["gap.checkpoint"], steps.count == 1
+    sums, whole = _on_stream(steps, gpu)
+    after = np.maximum(0.0, sums["gap"] - aside)
+    # starting workers comes before the fetch that ends the gap, and is the next step's
+    starting = np.minimum(after[:-1], steps.columns["loader_start"][1:])
+    sums["gap"] = after - np.append(starting, 0.0)
+    sums["input_wait"] = sums["input_wait"] + np.append(0.0, starting)
+    total, left = np.sum(list(sums.values()), axis=0), steps.length - aside
     # of several steps in a row only some have their events, and perhaps not the one with the evaluation
-    seen = (np.bincount(at, minlength=rows) > 0) & (single | (aside == 0))
-    scale = np.where(total > 0, left / np.maximum(total, 1e-12), 1.0)
-    # the whole of a long stretch telescopes to the host's; a single step may differ by the queue's depth, hence the bounds
-    scale = np.where(single, np.clip(scale, 0.5, 2.0), scale)
+    seen = whole & (single | (aside == 0)) & (total > 0)
+    scale = np.where(seen, left / np.maximum(total, 1e-12), 1.0)
+    alone = seen & single
+    if alone.any():  # one step's differs by the queue's depth, and more where the host waits for the GPU now and then
+        scale[alone] = np.clip(left[alone].sum() / total[alone].sum(), 0.5, 2.0)
     usual_s = float(np.median((left / steps.count)[seen])) if seen.any() else 0.0
+    own = _before_update_on_stream(steps, sums)
+    sums = {**sums, "optimizer": sums["optimizer"] - own, "gap": sums["gap"] + own}
     alike = ~seen & (left <= _ODD * usual_s * steps.count)
-    whole = max(float(total[seen].sum()), 1e-12)
+    everything = max(float(total[seen].sum()), 1e-12)
     told = {}
     for name, seconds in sums.items():
-        as_usual = left * float(seconds[seen].sum()) / whole
+        as_usual = left * float(seconds[seen].sum()) / everything
         told[name] = np.where(seen, seconds * scale, np.where(alike, as_usual, host[name]))
     return {**host, **told}
+
+
+def _on_stream(steps: RankSteps, gpu: Table) -> tuple[dict[str, Array], NDArray[np.bool_]]:
+    """(seconds of each phase as far as events tell, of which rows they tell the whole).
+
+    The gap after a step ends with the next fetch: it stands in the next step's record.
+    """
+    sums: dict[str, Array] = {}
+    whole = np.ones(steps.step.size, np.bool_)
+    for name in _ON_STREAM:
+        at = _rows_of(steps, gpu["step"] - (name == "gap"))
+        seconds = gpu[f"{name}_ns"][at >= 0] / 1e9
+        sums[name] = np.asarray(np.bincount(at[at >= 0], seconds, minlength=steps.step.size), np.float64)
+        whole &= np.bincount(at[at >= 0], minlength=steps.step.size) > 0
+    return sums, whole
+
+
+def lengths_of(steps: RankSteps, gpu: Table | None) -> Array:
+    """Seconds of each row: on the stream where its events were read. A host that runs ahead waits now and then, the GPU does not."""
+    if gpu is None or not events_read(steps, gpu):
+        return steps.length
+    sums, whole = _on_stream(steps, gpu)
+    return np.where(whole & (steps.count == 1), np.sum(list(sums.values()), axis=0), steps.length)
+
+
+def _before_update_on_stream(steps: RankSteps, sums: Mapping[str, Array]) -> Array:
+    """What the GPU waited for the user's own code between backward and update.
+
+    At the end of the backward it is behind the host by what forward and backward take it longer, and works on meanwhile. And launching the
+    update takes the host as long as it does, whatever came before.
+    """
+    c, one = steps.columns, steps.count == 1
+    if BEFORE_UPDATE not in c:
+        return np.zeros(steps.step.size)
+    behind = np.maximum(0.0, sums["forward"] + sums["backward"] - c["forward"] - c["backward"])
+    most = np.maximum(0.0, sums["optimizer"] - c["optimizer"])
+    own = np.where(one, np.clip(c[BEFORE_UPDATE] - behind, 0.0, most), 0.0)
+    share = float(own.sum()) / max(float(sums["optimizer"][one].sum()), 1e-12)
+    return np.where(one, own, share * sums["optimizer"])  # of several steps in a row not all have their events
 
 
 def _rows_of(steps: RankSteps, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -92,7 +139,7 @@ def exposed_comm(
 ) -> tuple[Array, NDArray[np.bool_]] | None:
     """(exposed communication per row, which rows were stamped); None where DDP stamped nothing.
 
-    Stamped: end of communication minus end of computation. Unstamped: what the backward takes beyond the own backward of such a step.
+    Unstamped: what the backward takes beyond the own backward of a stamped step.
     """
     if comm is None or comm.size == 0:
         return None
@@ -102,10 +149,18 @@ def exposed_comm(
     stamped = (row["step"] == steps.step) & (steps.count == 1)
     if not stamped.any():
         return None
-    each = (row["comm_end_ns"] - row["compute_end_ns"]) / 1e9
+    each = after_last_gradient_ns(row) / 1e9
     exposed = np.clip(exchanges(steps, comm) * each, 0.0, backward)
     own = _own_backward(steps, phases["forward"], backward - exposed, stamped)
     return np.where(stamped, exposed, np.clip(backward - own, 0.0, None)), stamped
+
+
+def after_last_gradient_ns(comm: Table) -> NDArray[np.int64]:
+    """What of each exchange the backward pass does not hide: these times are the device's.
+
+    DDP's stamps of begins and ends are the host's, and NCCL lets the host go on at once.
+    """
+    return np.asarray(comm["comm_ns"] - comm["overlap_ns"], np.int64)
 
 
 def _own_backward(steps: RankSteps, forward: Array, own: Array, stamped: NDArray[np.bool_]) -> Array:
@@ -152,7 +207,7 @@ def split(steps: RankSteps, gpu: Table | None, comm: Table | None, called: Table
     if found is not None:
         exposed, stamped = found
         phases = {**phases, "backward": phases["backward"] - exposed}
-    waited = dict((None if _read(steps, gpu) else held(steps, called)) or {})
+    waited = dict((None if events_read(steps, gpu) else held(steps, called)) or {})
     if exposed is not None and WAITS_FOR_BUFFERS in steps.columns:
         waited["forward"] = waited.get("forward", 0.0) + steps.columns[WAITS_FOR_BUFFERS]
     if waited:

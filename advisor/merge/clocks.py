@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.analysis.memory import slope
+from advisor.analysis.phases import after_last_gradient_ns
 from advisor.core.recording import Clock, Recording, Series, Table
 from probes.rank.layout import FLAG_TAIL
 
@@ -86,7 +87,7 @@ def _exchange_ns(other: Recording, first: Recording) -> float:
 
 
 def _left(comm: Table) -> Numbers:
-    return np.asarray(np.maximum(0, comm["comm_end_ns"] - comm["compute_end_ns"]), np.int64)
+    return np.maximum(0, after_last_gradient_ns(comm))
 
 
 def _queued_ns(other: Recording, first: Recording) -> float:

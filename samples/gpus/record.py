@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,27 +19,15 @@ from advisor.store.writer import RunWriter
 from probes.host.gpu import GpuProbe
 from probes.host.procfs import parse_cpu_list
 from probes.host.target import Target
-from probes.rank.layout import (
-    COMM_FIELDS,
-    FLAG_COMM_SAMPLED,
-    GPU_STEP_FIELDS,
-    KIND_COMM,
-    KIND_GPU_STEP,
-    KIND_STEP,
-    STEP_FIELDS,
-)
+from samples.gpus.steps import SECOND, steps_of
 from samples.gpus.stories import STORIES, Story
 
 SECONDS = 40
 START_NS = 1_000_000_000_000
-FIRST_STEP_NS = START_NS + 3_000_000_000
-SECOND, MS = 1_000_000_000, 1_000_000
-STAMP_EVERY = 5
+FIRST_STEP_NS = START_NS + 3 * SECOND
 FIRST_PID = 5000
 CORES = 96  # where no GPU tells what is near it
 STARTED_UNIX_S = 1_750_000_000.0
-
-Record = tuple[int, int, int, tuple[int, ...]]  # kind, rank, flags, payload
 
 
 def record(name: str, folder: Path, script: Path, changes: Mapping[str, Any]) -> None:
@@ -60,7 +48,8 @@ def record(name: str, folder: Path, script: Path, changes: Mapping[str, Any]) ->
     writer.put_meta(environment=_environment(story, probe))
     _put_ranks(writer, story, probe)
     targets = [Target(FIRST_PID + rank, "rank", rank) for rank in range(story.ranks)]
-    steps = _steps(story)
+    until_ns = START_NS + (SECONDS // 2 if story.dies is not None else SECONDS - 1) * SECOND
+    steps = steps_of(story, FIRST_STEP_NS, until_ns)
     waiting = next(steps, None)
     for second in range(SECONDS + 1):
         clock[0] = START_NS + second * SECOND
@@ -132,81 +121,6 @@ def _put_ranks(writer: RunWriter, story: Story, probe: GpuProbe) -> None:
         about = {"pid": pid, "torch": "2.8.0", "cuda": {**cuda, **story.facts.get("cuda", {})}}
         seen = {name: fact for name, fact in story.facts.items() if name != "cuda"}
         writer.put_facts(pid, {**about, "cpus_allowed": allowed, "threads": 1, **seen})
-
-
-def _steps(story: Story) -> Iterator[tuple[int, list[Record]]]:
-    """(end, records) of each step: ranks leave the backward together, when the last has come and the wire is through."""
-    begin, number = FIRST_STEP_NS, 0
-    memory_at = 0
-    ends = START_NS + (SECONDS // 2 if story.dies is not None else SECONDS - 1) * SECOND
-    while begin < ends:
-        compute = {r: story.compute_ms * story.slow.get(r, 1.0) * _wobble(number, r) for r in range(story.ranks)}
-        arrive = {r: 4.0 + 0.88 * ms for r, ms in compute.items()}
-        leave = max(arrive.values()) + (story.wire_ms if story.ranks > 1 else 0.0)
-        took = leave + 0.12 * story.compute_ms + story.gap_ms
-        records: list[Record] = []
-        stamped = story.ranks > 1 and number % STAMP_EVERY == 0
-        for rank, ms in compute.items():
-            waits = leave - arrive[rank]
-            phases = {"input_wait": 4.0, "forward": 0.33 * ms, "backward": 0.55 * ms + waits}
-            phases |= {"optimizer": 0.12 * story.compute_ms, "gap": story.gap_ms}
-            host = _host_ms(phases, story)
-            records.append((KIND_STEP, rank, FLAG_COMM_SAMPLED * stamped, _step(number, begin, took, host, story)))
-            if stamped:
-                records.append((KIND_COMM, rank, 0, _stamp(number, begin, arrive[rank], leave)))
-            memory = number == 0 or begin - memory_at >= SECOND
-            records.append(
-                (KIND_GPU_STEP, rank, 0, _gpu_step(number, phases, _memory(story, number) if memory else {}))
-            )
-        if number == 0 or begin - memory_at >= SECOND:
-            memory_at = begin
-        begin += round(took * MS)
-        yield begin, records
-        number += 1
-
-
-def _host_ms(phases: Mapping[str, float], story: Story) -> dict[str, float]:
-    """The host's times of a step whose GPU takes these."""
-    if not story.launch_ms:
-        return dict(phases)
-    launching = {
-        name: phases[name] / story.compute_ms * story.launch_ms for name in ("forward", "backward", "optimizer")
-    }
-    held = sum(phases.values()) - sum(launching.values()) - phases["input_wait"]
-    return {"input_wait": phases["input_wait"], **launching, "gap": held}
-
-
-def _wobble(number: int, rank: int) -> float:
-    """A percent or two, the same in every recording."""
-    return 1.0 + 0.02 * ((number * 7919 + rank * 104_729) % 1000) / 1000
-
-
-def _row(fields: tuple[str, ...], values: Mapping[str, float]) -> tuple[int, ...]:
-    return tuple(round(values.get(name, 0)) for name in fields)
-
-
-def _step(number: int, begin: int, took_ms: float, phases: Mapping[str, float], story: Story) -> tuple[int, ...]:
-    times = {f"{name}_ns": ms * MS for name, ms in phases.items()}
-    about = {"step": number, "t_start_ns": begin, "t_end_ns": begin + round(took_ms * MS)}
-    return _row(STEP_FIELDS, {**about, **times, "samples": story.samples, "micro_batches": 1, "self_ns": 30_000})
-
-
-def _stamp(number: int, begin: int, arrive_ms: float, leave_ms: float) -> tuple[int, ...]:
-    arrived, left = begin + round(arrive_ms * MS), begin + round(leave_ms * MS)
-    stamps = {"backward_start_ns": begin, "compute_end_ns": arrived, "comm_start_ns": arrived, "comm_end_ns": left}
-    return _row(COMM_FIELDS, {"step": number, "iteration": number, "comm_ns": left - arrived, **stamps})
-
-
-def _gpu_step(number: int, phases: Mapping[str, float], memory: Mapping[str, float]) -> tuple[int, ...]:
-    times = {f"{name}_ns": ms * MS for name, ms in phases.items()}
-    told = dict.fromkeys(("allocated_bytes", "reserved_bytes", "peak_bytes", "alloc_retries"), -1)
-    return _row(GPU_STEP_FIELDS, {"step": number, **times, **told, **memory})
-
-
-def _memory(story: Story, number: int) -> dict[str, float]:
-    held = story.memory_gb * 1e9 + number * story.creep_mb * 1e6
-    retries = number // story.retry_every if story.retry_every else 0
-    return {"allocated_bytes": 0.6 * held, "reserved_bytes": held, "peak_bytes": 0.95 * held, "alloc_retries": retries}
 
 
 def _host(second: int) -> list[Sample]:

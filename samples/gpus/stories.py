@@ -33,9 +33,11 @@ class Story:
     variables: Mapping[str, str] = field(default_factory=dict)
     dies: int | None = None  # the rank that ends with a CUDA error
     mig: str = ""  # the instance that rank 0 runs on
-    # of a step, what launching takes the host; what is left of its time it is held in the gap. 0: it goes abreast with the GPU
-    launch_ms: float = 0.0
+    launch_ms: float = 32.0  # what launching takes the host of a step
+    waits_every: int = 20  # steps: the loop prints its loss and waits for the GPU
     gap_ms: float = 2.0
+    evaluates_every: int = 0
+    evaluation_ms: float = 0.0
     facts: Mapping[str, Any] = field(default_factory=dict)  # what the recorder saw of the ranks
     replay: bool = False  # kept in samples/runs
     extra: tuple[str, ...] = ()  # what else the driver answers, after the lines of the machine
@@ -124,7 +126,6 @@ STORIES: dict[str, Story] = {
         1,
         "CMP001",
         compute_ms=250,
-        launch_ms=32,
         facts=seen(
             cuda={**_CUDA, "tf32_matmul": False, "tf32_cudnn": False},
             conv={**_LAYER, "autocast": None},
@@ -136,7 +137,8 @@ STORIES: dict[str, Story] = {
         machines.h200x1,
         1,
         "CMP003",
-        compute_ms=40,
+        compute_ms=22,
+        launch_ms=40,
         samples=8,
         facts=seen(),
         extra=("gpu 0 util 55",),
@@ -147,7 +149,7 @@ STORIES: dict[str, Story] = {
         1,
         "CMP004",
         compute_ms=95,
-        launch_ms=32,
+        waits_every=1,
         gap_ms=14,
         facts=seen(syncs={"looks": 20, "device": "cuda", "sites": [_ITEM]}),
         replay=True,
@@ -158,8 +160,17 @@ STORIES: dict[str, Story] = {
         1,
         "H2D001",
         compute_ms=95,
-        launch_ms=32,
+        waits_every=1,
         facts=seen(copies=[{**_COPY, "pinned": False, "blocked_ns": 20 * 14_000_000, "least_ns": 12_000_000}]),
+    ),
+    "evaluation": Story(
+        "an evaluation of a second after every 100 steps, nothing wrong",
+        machines.h200x1,
+        1,
+        "healthy",
+        compute_ms=95,
+        evaluates_every=100,
+        evaluation_ms=400,
     ),
     "restricted": Story("a container that may not ask for much", machines.restricted, 8, "healthy", compute_ms=95),
     "mismatch": Story("driver and library of different versions", machines.mismatch, 8, "inconclusive", compute_ms=95),

@@ -190,6 +190,17 @@ def test_a_stream_seen_in_few_steps_replaces_nothing() -> None:
     assert analysis.budget.per_rank[0]["input_wait"] == pytest.approx(0.01)
 
 
+def test_the_gap_after_a_step_stands_in_the_next_record_of_the_stream() -> None:
+    """An evaluation of 8 s is counted once, and workers that are started after it are waited for as input."""
+    host = [step(evaluation=8000) if n == 20 else step() for n in range(50)]
+    host[21]["input_wait"], host[21]["loader_start"] = 2010, 2000
+    stream = [{**STREAM, "gap": 10_000 if n == 21 else 0} for n in range(50)]
+    budget = analyse(recording({0: host}, gpu_steps={0: gpu_steps(stream)})).budget.per_rank[0]
+    assert budget["gap"] == pytest.approx(0.0, abs=EXACT)
+    assert budget["gap.evaluation"] == pytest.approx(8 / 47)
+    assert sum(v for p, v in budget.items() if p.startswith("input_wait")) > 2 / 47
+
+
 @pytest.mark.parametrize("kernels_ms", [{"forward": 40}, {"forward": 60}])
 def test_kernels_of_another_step_never_lengthen_the_step(kernels_ms: Mapping[str, float]) -> None:
     # an evaluation of 100 ms in each step, and on the stream a little less or more than the host's 100 ms besides
@@ -327,6 +338,22 @@ def test_where_the_forward_tells_nothing_the_usual_backward_does() -> None:
     own = [step(forward=float(noise.uniform(20, 60)), backward=float(noise.uniform(49, 51))) for _ in range(200)]
     analysis = analyse(recording({0: own, 1: own}, wire_ms=5, stamp_every=5))
     assert analysis.budget.per_rank[0]["comm_exposed"] == pytest.approx(0.005, abs=0.0005)
+
+
+def test_exchanges_that_the_host_only_queues_are_timed_by_the_device() -> None:
+    """NCCL: the host's stamps of the ends of compute and exchange are one moment, and the stream is held until the slowest has come."""
+    slow = {"forward": 40, "backward": 90, "optimizer": 10}
+    own = {0: {**slow, "forward": 30}, 1: slow}
+    made = recording({0: plan(40, input_wait=0, **own[0]), 1: plan(40, input_wait=0, **own[1])}, wire_ms=6)
+    for stamps in made.comm.values():
+        stamps["comm_end_ns"] = stamps["compute_end_ns"] + 100_000
+        stamps["overlap_ns"] = 20_000_000
+        stamps["comm_ns"] += 20_000_000
+    stream = {rank: gpu_steps([{**phases, "backward": 96 + 10 * (rank == 0)}] * 40) for rank, phases in own.items()}
+    analysis = analyse(replace(made, gpu_steps=stream))
+    assert analysis.value("comm.wire_s") == pytest.approx(0.006)
+    assert analysis.value("comm.skew_s") == pytest.approx(0.010)
+    assert analysis.by_rank("comm.late_share")[1] == 1.0
 
 
 def test_stamps_of_one_rank_alone_tell_no_wire_from_waiting() -> None:

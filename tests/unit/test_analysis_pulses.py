@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from noisy_runs import noisy_plan
-from recordings import FIRST_STEP_NS, SECOND, epoch_starts, plan, recording, series
+from recordings import FIRST_STEP_NS, SECOND, epoch_starts, gpu_steps, plan, recording, series
 
 from advisor.analysis.analyse import analyse
 from advisor.core.analysis import PeriodicStall
@@ -134,3 +134,28 @@ def scattered(n: int) -> bool:
 )
 def test_what_has_no_period_is_none(steps: Plan) -> None:
     assert pulse(recording({0: steps})) is None
+
+
+AHEAD_MS = 80.0
+
+
+def ahead(n: int) -> float:
+    """A host that runs ahead of the GPU: it waits for it in every 20th step, and is ahead again after four quick ones."""
+    return AHEAD_MS if n % 20 == 0 else -AHEAD_MS / 4 if n % 20 <= 4 else 0.0
+
+
+def test_a_host_that_waits_now_and_then_for_a_busy_gpu_is_no_stall() -> None:
+    steps = [{**s, "forward": s["forward"] + ahead(n)} for n, s in enumerate(noisy_plan(2, 300))]
+    assert pulse(recording({0: steps})) is not None, "without a GPU it is one"
+    told = {100: {"cuda": {"name": "H200"}}}
+    stream = [{"forward": 30, "backward": 60, "optimizer": 10}] * 300
+    assert pulse(recording({0: steps}, gpu_steps={0: gpu_steps(stream)}, facts=told)) is None
+    unread = pulse(recording({0: steps}, facts=told))
+    assert unread is not None and unread.share < 0.01, "quick steps make up for it"
+
+
+def test_a_stall_of_the_stream_is_one_though_the_host_runs_ahead() -> None:
+    steps = [{**s, "forward": s["forward"] + ahead(n)} for n, s in enumerate(noisy_plan(2, 300))]
+    stream = [{"forward": 130 if n % 10 == 0 else 30, "backward": 60, "optimizer": 10} for n in range(300)]
+    found = pulse(recording({0: steps}, gpu_steps={0: gpu_steps(stream)}))
+    assert found is not None and found.period_steps == 10 and found.phase == "forward"

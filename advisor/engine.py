@@ -119,8 +119,11 @@ def _ancestry(rule: str, cause: Mapping[str, str]) -> list[str]:
 
 
 def _weighs(cause: Finding, consequence: Finding) -> bool:
-    """A small trouble is not the reason of a large one: it must cost a good part of it, and be worth fixing if that is."""
-    if cause.fatal:
+    """A small trouble is not the reason of a large one: it must cost a good part of it, and be worth fixing if that is.
+
+    What costs nobody knows how much may be the reason of anything.
+    """
+    if cause.fatal or (cause.seconds_per_step == 0.0 and cause.severity in _WORTH_FIXING):
         return True
     enough = cause.seconds_per_step >= _CAUSE_SHARE * consequence.seconds_per_step
     return enough and (cause.severity in _WORTH_FIXING or consequence.severity not in _WORTH_FIXING)

@@ -73,6 +73,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         scope=Affected(ranks=() if everywhere else tuple(affected)),
         evidence=tuple(_seen(name, on) for name, on in ranks.items()),
         fixes=tuple(Fix(_AIDS[name][1], _MEASURE, None, "one line") for name in ranks),
+        # what is on everywhere makes no rank slower than the others
+        explains=() if everywhere else ("CMP007", "COM002"),
     )
 
 
@@ -86,6 +88,6 @@ RULE = rule(
     "debugging aids are left on",
     check,
     needs=("step.time_s",),
-    explains=("CMP003", "CMP007", "CMP008"),
+    explains=("CMP003", "CMP008"),
     thresholds={"looks": Threshold(0.9, "a profiler with a schedule is on in half of the steps at most")},
 )

@@ -89,6 +89,16 @@ def test_a_wire_that_costs_more_by_itself_than_a_slow_rank_is_no_consequence_of_
     assert found["COM001"] == (None if first else rule) and found[rule] is None and found["COM002"] == rule
 
 
+@pytest.mark.parametrize(("on_rank_0", "cause"), [(0, "CMP010"), (10, None)])
+def test_a_debugging_aid_that_is_on_on_one_rank_is_why_that_rank_is_slow(on_rank_0: int, cause: str | None) -> None:
+    facts = {
+        "0": {"debugging": {"looks": 10, "on": {"anomaly detection": on_rank_0}}},
+        "1": {"debugging": {"looks": 10, "on": {"anomaly detection": 10}}},
+    }
+    judgement = judged(jobs.cmp007(usual=0.5, values={"comm.skew_s": 0.5}, facts=facts))
+    assert causes(judgement) == {"CMP010": None, "CMP007": cause, "COM002": cause or "CMP007"}
+
+
 def test_small_checkpoints_do_not_hide_a_large_gap() -> None:
     analysis = jobs.lop004(spent=0.3)
     own = {number: rank(**{"gap": 0.3, "gap.checkpoint": 0.04}) for number in (0, 1)}

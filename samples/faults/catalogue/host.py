@@ -67,6 +67,17 @@ SCENARIOS = (
         remedy=Remedy(job=between("--records=200000", "--collect-every=8", "--steps=120", "--freeze", ranks=2)),
     ),
     Scenario(
+        name="garbage-collection-on-one-rank",
+        family="host",
+        job=between("--records=200000", "--collect-every=1", "--collect-rank=1", "--steps=60", ranks=2),
+        truth=Truth(roots=("CPU006",), ranks=(1,), noted=("COM002",)),
+        strength="clear",
+        remedy=Remedy(
+            job=between("--records=200000", "--collect-every=1", "--collect-rank=1", "--steps=60", "--freeze", ranks=2)
+        ),
+        note="the other rank waits for it",
+    ),
+    Scenario(
         name="garbage-collection-seldom",
         family="host",
         job=between("--records=1000", "--collect-every=180", "--steps=300"),

@@ -10,6 +10,11 @@ def straggler(*arguments: str) -> Job:
     return Job("faults/jobs/straggler.py", arguments, ranks=2)
 
 
+def four(*arguments: str) -> Job:
+    """Ranks that mostly sleep: two cores are enough for them."""
+    return Job("faults/jobs/straggler.py", ("--slow-rank=2", "--batch=8", "--width=8", *arguments), ranks=4)
+
+
 def fault(
     name: str,
     rule: str,
@@ -66,6 +71,13 @@ SCENARIOS = (
         fixed=straggler("--steps=100"),
         unlimited=True,
         fast=True,
+    ),
+    fault(
+        "slow-data-on-one-rank-of-four",
+        "DAT008",
+        four("--slow-data=20", "--steps=60"),
+        rank=2,
+        fixed=four("--steps=60"),
     ),
     fault(
         "slow-data-on-one-rank-a-little",

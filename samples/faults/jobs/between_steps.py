@@ -66,6 +66,7 @@ def parse() -> argparse.Namespace:
     add("--records", type=int, default=0, help="objects that the garbage collector looks through")
     add("--freeze", action="store_true", help="keep the garbage collector from them")
     add("--collect-every", type=int, default=0)
+    add("--collect-rank", type=int, default=-1, metavar="RANK", help="only this one collects")
     add("--anomaly", type=int, default=0, metavar="STEPS", help="look for NaN in so many steps, as after a bad run")
     add("--retain", type=int, default=0, metavar="KB", help="kept for ever, each step")
     return parser.parse_args()
@@ -78,7 +79,7 @@ def after_step(step: int, model: nn.Module, held_out: DataLoader, loss: Tensor, 
         time.sleep(options.pause / 1000)
     if options.checkpoint_every and step % options.checkpoint_every == 0:
         save(model, options.out / f"checkpoint{RANK}.pt", options.checkpoint_megabytes)
-    if options.collect_every and step % options.collect_every == 0:
+    if options.collect_every and step % options.collect_every == 0 and options.collect_rank in (-1, RANK):
         gc.collect()
     if options.evaluate_every and step % options.evaluate_every == 0:
         evaluate(model, held_out, options.evaluate_batches)

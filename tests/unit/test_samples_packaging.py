@@ -35,6 +35,13 @@ def test_the_project_declares_torch_in_an_extra_only() -> None:
     assert {"torch", "torchvision"} <= needed_without_extras(project["optional-dependencies"]["train"])
 
 
+def test_the_numpy_beside_an_older_torch_is_left_alone() -> None:
+    """Any that it asks for more than there is ends in the newest one, with which a torch built for numpy 1 does not work."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (numpy,) = [r for r in map(packaging.Requirement, project["dependencies"]) if r.name == "numpy"]
+    assert all(version in numpy.specifier for version in ("1.23.5", "1.24.4", "1.26.4", "2.2.0"))
+
+
 def test_the_installed_metadata_asks_for_no_torch() -> None:
     assert not needed_without_extras(requires("rn50-advisor") or []) & NEVER
 

@@ -25,7 +25,7 @@ _MATRIX, _BUFFER_BYTES = 8192, 512 << 20
 # Seconds for all and for each GPU, quick and full; what was printed until then counts.
 _TIMEOUTS_S = ((45.0, 6.0), (120.0, 30.0))
 
-MARKS = ("cuda", "devices", "joining")  # what the program says of itself
+MARKS = ("cuda", "devices", "joined")  # what the program says of itself
 ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # as NVML counts
 REDUCED = "allreduce_gb_per_s"
 

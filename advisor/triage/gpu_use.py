@@ -11,9 +11,9 @@ from advisor.triage.gpu_speed import MARKS, REDUCED, Measured, Result
 from probes.host.gpu_devices import GpuDevice
 
 NAME = "gpu.usable"
-# The program that measures says nothing for so long only where a GPU or NCCL does not answer: eight GPUs join in five to ten seconds.
-# What the longest measurement takes comes on top.
+# The program that measures says nothing for so long only where a GPU does not answer; what the longest measurement takes comes on top.
 SILENT_S = 30.0
+FIRST_REDUCED_S = 20.0  # NCCL joins eight GPUs in five to ten seconds; the first sum, of one MiB, takes none
 # Memory that is full, and what a GPU is too old for, are no faults of it.
 _BROKEN = re.compile(r"CUDA error|Cuda failure|NCCL error", re.IGNORECASE)
 _SOUND = re.compile(r"out of memory|alloc.failed|not.supported|arch.mismatch", re.IGNORECASE)
@@ -56,7 +56,7 @@ def _not_begun(done: Measured, longest_s: float) -> str:
     if listed is not None:
         return "" if listed["value"] else f"CUDA does not start: {listed.get('reason') or 'it sees no GPU'}"
     if done.silent_s:
-        return f"CUDA has not started within {done.silent_s:.0f} s" if done.silent_s >= SILENT_S + longest_s else ""
+        return f"CUDA has not started within {done.silent_s:.0f} s" if _hangs(done, longest_s) else ""
     return f"CUDA does not start: {done.why or 'it says nothing'}"
 
 
@@ -66,10 +66,15 @@ def _in_work(done: Measured, failed: Sequence[Result], longest_s: float) -> str:
     together = next((result for result in done.results if result.get("name") == REDUCED and _broken(result)), None)
     if together is not None:
         return f"the GPUs cannot work together: {together['reason']}"
-    if done.silent_s >= SILENT_S + longest_s:
-        what = "an all-reduce over all GPUs" if done.told("joining") else "what was measured"
+    if _hangs(done, longest_s):
+        what = "an all-reduce over all GPUs" if done.told("joined") else "what was measured"
         return f"{what} has hung for {done.silent_s:.0f} s"
     return ""
+
+
+def _hangs(done: Measured, longest_s: float) -> bool:
+    first = done.told("joined") and not done.told(REDUCED)
+    return done.silent_s >= (FIRST_REDUCED_S if first else SILENT_S + longest_s)
 
 
 def _failed(done: Measured) -> list[Result]:

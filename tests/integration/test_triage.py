@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import json
 import os
 import resource
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -85,9 +88,11 @@ def test_a_throttled_disk_is_seen_by_its_limit_and_by_its_rate(tmp_path: Path, b
 # Everything is made short; what a number is worth then is no affair of these tests.
 SHORT = """
 import sys
+import advisor.commands.triage as command
 from advisor.triage import decode, disk, gpu_driver, memory, runner
 runner.IDLE_S, decode.QUICK_S, memory._SECONDS = 0.5, 0.2, 0.1
 gpu_driver.PERIOD_S, gpu_driver.LEAST_S = 0.1, 0.5
+command._ANSWERS_S = runner._DATA_ANSWERS_S = 0.5
 disk.QUICK = disk.Amounts(4 << 20, 8, 1.0, 8 << 20)
 from advisor.cli import main
 main(sys.argv[1:])
@@ -221,6 +226,34 @@ def test_gpus_that_the_driver_shows_and_cuda_cannot_use_are_not_kept(
     assert found.verdict.state == ("hand-back" if states(found).get("cpu.steal_share") == "bad" else "fix")
     names = [check_of(found, f"gpu.3.{what}").value for what in ("uuid", "pci_bus_id", "serial")]
     assert names == [machines.uuid(3), machines.bus_id(3), "1320921000000"]
+
+
+@contextlib.contextmanager
+def hung_mount(place: Path) -> Iterator[None]:
+    """A file system in user space whose program never answers, as a dead NFS server does not."""
+    place.mkdir()
+    libc = ctypes.CDLL(None, use_errno=True)
+    try:
+        program = os.open("/dev/fuse", os.O_RDWR)
+    except OSError as error:
+        raise CannotBeMade(f"/dev/fuse: {error.strerror}") from error
+    options = f"fd={program},rootmode=40000,user_id={os.getuid()},group_id={os.getgid()}".encode()
+    try:
+        if libc.mount(b"hung", bytes(place), b"fuse", 0, options):
+            raise CannotBeMade(f"no mount: {os.strerror(ctypes.get_errno())}")
+        yield
+    finally:
+        libc.umount2(bytes(place), 1)
+        os.close(program)
+
+
+def test_a_mount_that_hangs_is_told_and_hangs_nobody(tmp_path: Path, without_torch: Path) -> None:
+    try:
+        with hung_mount(tmp_path / "data"):
+            found, _ = examined(tmp_path, "--data", str(tmp_path / "data"), PYTHONPATH=str(without_torch))
+    except CannotBeMade as reason:
+        pytest.skip(f"A MOUNT THAT HANGS IS NOT TESTED HERE: {reason}")
+    assert check_of(found, "disk.data_answers").state == "bad" and found.verdict.state != "keep"
 
 
 @pytest.mark.torch

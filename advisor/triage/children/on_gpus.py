@@ -222,10 +222,10 @@ def reduce_on(rank: int, world: int, asked: Dict[str, Any]) -> None:
     device = torch.device("cuda", rank) if cuda else torch.device("cpu")
     if cuda:
         torch.cuda.set_device(rank)
-    if rank == 0:
-        tell("joining", None, None, "")  # torch is there: silence from here on is not a slow disk's
     store = (Path(asked["scratch"]) / "store").as_uri()
     distributed.init_process_group("nccl" if cuda else "gloo", init_method=store, rank=rank, world_size=world)
+    if rank == 0:
+        tell("joined", None, None, "")  # all are there, with their torch: silence from here on is NCCL's
     for size in asked["reduced_bytes"]:
         tensor = torch.ones(size // 4, device=device)
         reduce = functools.partial(distributed.all_reduce, tensor)

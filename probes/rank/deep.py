@@ -142,7 +142,10 @@ class Window:
         space = os.statvfs(self._request["folder"])
         if space.f_bavail * space.f_frsize < _DISK_LEFT:
             raise Aside("no room for a trace in %s" % self._request["folder"])
-        if torch.cuda.is_initialized() and torch.cuda.mem_get_info()[0] < _DEVICE_LEFT:
+        cuda = self._facts.values.get("cuda")
+        if (
+            cuda and torch.cuda.mem_get_info(cuda["device"])[0] < _DEVICE_LEFT
+        ):  # of another GPU it would make a context there
             raise Aside("the GPU's memory is full")
 
     def _mark(self) -> None:

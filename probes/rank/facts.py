@@ -79,7 +79,7 @@ def _standard(name: str) -> bool:
 
 
 def process_facts(torch: Any) -> dict[str, Any]:
-    """Who this process is: versions, rank as the launcher said, threads, device."""
+    """Who this process is: versions, rank as the launcher said, threads."""
     facts: dict[str, Any] = {
         "pid": os.getpid(),
         "python": "%d.%d.%d" % sys.version_info[:3],
@@ -92,20 +92,28 @@ def process_facts(torch: Any) -> dict[str, Any]:
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "cuda": None,
     }
-    cuda = torch.cuda
-    if cuda.is_initialized():
-        device = cuda.current_device()
-        properties = cuda.get_device_properties(device)
-        facts["cuda"] = {
-            "device": device,
-            "name": properties.name,
-            "capability": [properties.major, properties.minor],
-            "memory_bytes": properties.total_memory,
-            "uuid": str(getattr(properties, "uuid", "")) or None,
-            "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
-            "order": os.environ.get("CUDA_DEVICE_ORDER"),
-        }
     return facts
+
+
+def cuda_facts(torch: Any, device: int) -> dict[str, Any]:
+    """The GPU that this process trains on."""
+    properties = torch.cuda.get_device_properties(device)
+    return {
+        "device": device,
+        "name": properties.name,
+        "capability": [properties.major, properties.minor],
+        "memory_bytes": properties.total_memory,
+        "uuid": str(getattr(properties, "uuid", "")) or None,
+        "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
+        "order": os.environ.get("CUDA_DEVICE_ORDER"),
+    }
+
+
+def cuda_index(tensors: Any) -> int | None:
+    """Number of the GPU that holds a tensor, or the first of several; None where none does."""
+    first = tensors if hasattr(tensors, "device") else next(iter(tensors or ()), None)
+    device: Any = getattr(first, "device", None)
+    return device.index if getattr(device, "type", None) == "cuda" else None
 
 
 def changing_facts() -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""Time on the GPU: one pooled CUDA event at each mark, read later by `query()`. Never a synchronise, none while a graph is captured."""
+"""Time on the GPU: one pooled CUDA event at each mark, read later by `query()`. Never a synchronise, none while a graph is captured.
+
+Only on the device that the rank trains on, which need not be the current one: an event on another would make a context there.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from .layout import KIND_GPU_STEP
+from .wall import let_pass
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,7 +21,7 @@ if TYPE_CHECKING:
     class Event(Protocol):
         """What is asked of a `torch.cuda.Event`."""
 
-        def record(self) -> None: ...
+        def record(self, stream: Any) -> None: ...
         def query(self) -> bool: ...
         def elapsed_time(self, end_event: Event) -> float: ...
 
@@ -29,11 +33,13 @@ _PHASES = ("input_wait", "forward", "backward", "optimizer", "gap")
 
 
 class GpuTimes:
-    """Events of the training thread's current stream. `cuda` is `torch.cuda`, or anything that behaves like it."""
+    """Events of the stream that computes on `device`. `cuda` is `torch.cuda`, or anything that behaves like it."""
 
-    def __init__(self, cuda: Any, clock: Callable[[], int] = perf_counter_ns) -> None:
+    def __init__(self, cuda: Any, device: int, clock: Callable[[], int] = perf_counter_ns) -> None:
         self._cuda = cuda
+        self._device = device
         self._clock = clock
+        self._stream = cuda.current_stream(device)
         self._free: list[Event] = []
         self._marks: list[Mark] = []  # (event, phase that ends here) of the running step
         self._last: Event | None = None  # the event that ended the step before: this step begins there
@@ -45,8 +51,10 @@ class GpuTimes:
         """`ended` is the phase that ends now; it is charged with what passes on the stream since the last mark."""
         if self._cuda.is_current_stream_capturing():
             return
+        if ended == "forward":  # the job may fetch on another stream; asking for it takes as long as recording
+            self._stream = self._cuda.current_stream(self._device)
         event = self._free.pop() if self._free else self._cuda.Event(enable_timing=True)
-        event.record()
+        event.record(self._stream)
         self._marks.append((event, ended))
 
     def close(self, step: int, ring: Ring) -> None:
@@ -78,7 +86,13 @@ class GpuTimes:
         if now - self._memory_at < _MEMORY_EVERY_NS:
             return -1, -1, -1, -1
         self._memory_at = now
-        stats = self._cuda.memory_stats()
+        try:
+            stats = self._cuda.memory_stats(self._device)
+        except (
+            Exception
+        ):  # an allocator that keeps none (cudaMallocAsync of old versions, one of the job's own): events go on
+            let_pass()
+            return -1, -1, -1, -1
         return (
             stats.get("allocated_bytes.all.current", -1),
             stats.get("reserved_bytes.all.current", -1),

@@ -241,7 +241,7 @@ def _backward(torch: Any, recorder: Recorder) -> list[Any]:
                     words[SINCE] = now
                     tape.inside_backward = True
             elif recorder.active:
-                account = recorder.backward_begin()
+                account = recorder.backward_begin(args[0] if args else kwargs.get("tensors"))
         except Exception:
             _failed(recorder)
         try:

@@ -131,8 +131,8 @@ class Recorder:
             self.tape.read_into(account)
         return account
 
-    def training_account(self) -> Account | None:
-        """As `own_account`, for a backward pass: the thread that does the first one is the thread that trains."""
+    def training_account(self, roots: Any) -> Account | None:
+        """As `own_account`, for a backward pass of these tensors: the thread that does the first one is the thread that trains."""
         account = self.own_account()
         if account is None and self.worker is None and self.account.ring is None:
             if self.account.loaders or self.account.fetched:
@@ -141,10 +141,10 @@ class Recorder:
             self.account = None
             account = self.own_account()
         if account is not None and account.ring is None:
-            self._become_rank(account)
+            self._become_rank(account, roots)
         return account
 
-    def _become_rank(self, account: Account) -> None:
+    def _become_rank(self, account: Account, roots: Any) -> None:
         rank, local_rank, world_size = about.distributed_identity(self.torch)
         path = "%s/rank-%d.ring" % (self.folder, os.getpid())
         ring = Ring(path, slots=RANK_SLOTS, role=ROLE_RANK, rank=rank, local_rank=local_rank, world_size=world_size)
@@ -153,11 +153,8 @@ class Recorder:
         atexit.register(self.leave)
         # children of multiprocessing end by os._exit: atexit is not for them
         sys.modules["multiprocessing.util"].Finalize(None, self.leave, exitpriority=-100)
-        if self.torch.cuda.is_initialized():
-            self.gpu = GpuTimes(self.torch.cuda)
         self.facts.values.update(about.process_facts(self.torch))
-        if self.facts.values["cuda"]:
-            self.facts.values["cuda"].update(fast_paths(self.torch))
+        self._trains_on(roots)
         self.facts.values.update(rank=rank, local_rank=local_rank, world_size=world_size)
         self.facts.values["main_thread"] = threading.get_native_id()
         self.facts.values["run_delay"] = bool(delay)
@@ -168,6 +165,18 @@ class Recorder:
         if self.foreign is not None:
             self.foreign.look()
         self.facts.write()
+
+    def _trains_on(self, tensors: Any) -> None:
+        """The GPU is that of the tensors that are trained, which need not be the current one."""
+        if self.facts.values.get("cuda") is not None:
+            return
+        try:
+            device = about.cuda_index(tensors)
+            if device is not None:
+                self.facts.values["cuda"] = {**about.cuda_facts(self.torch, device), **fast_paths(self.torch)}
+                self.gpu = GpuTimes(self.torch.cuda, device)
+        except Exception as error:
+            self._gpu_failed(error)
 
     def leave(self) -> None:
         """The interpreter shuts down. Called by it, so this method is a wall of its own."""
@@ -225,8 +234,6 @@ class Recorder:
                 self.gpu.close(step - 1, self.account.ring)
             except Exception as error:
                 self._gpu_failed(error)
-        elif step == 1 and self.torch.cuda.is_initialized():
-            self.gpu = GpuTimes(self.torch.cuda)
         if step >= self.due_at:
             self._due()
         self._note_or_mark(self.account)
@@ -391,9 +398,9 @@ class Recorder:
             self.tape.read_into(account)
         account.fetch_stop(training, loader)
 
-    def backward_begin(self) -> Account | None:
+    def backward_begin(self, roots: Any = None) -> Account | None:
         began = perf_counter_ns()
-        account = self.training_account()
+        account = self.training_account(roots)
         if account is None:
             self.crowded = self.crowded or self.account is not None
             return None
@@ -409,7 +416,7 @@ class Recorder:
 
     def _read_stamps(self, account: Account, step: int, step_ns: int) -> None:
         try:
-            self.stamps.read(account.ring, step, step_ns, self.gpu is not None)
+            self.stamps.read(account.ring, step, step_ns, self.facts.values.get("cuda") is not None)
         except Exception:
             # a wrapper without DDP's logger (its Python reducer): the phases go on without stamps
             self.stamps.any = False
@@ -434,6 +441,9 @@ class Recorder:
 
     def _describe_optimizer(self, optimizer: Any) -> None:
         """The first one, and again when it has made its state."""
+        self._trains_on(
+            optimizer.param_groups[0]["params"]
+        )  # where the loss came back from the GPU before its backward
         found = describe_optimizer(optimizer)
         known = self.facts.values.get("optimizer")
         if known is None or all(known[name] == value for name, value in found.items()):

@@ -55,6 +55,7 @@ class Record:
 class Facts:
     def __init__(self) -> None:
         self.told: list[dict] = []
+        self.values: dict = {}
 
     def set(self, key: str, value: dict) -> None:
         assert key == "deep"
@@ -189,13 +190,15 @@ def test_a_tool_on_the_gpu_is_left_alone(rank, monkeypatch) -> None:
 
 def test_memory_of_a_full_gpu_is_left_alone(rank) -> None:
     rank.torch.cuda.is_initialized = lambda: True
-    rank.torch.cuda.mem_get_info = lambda: (100 << 20, 80 << 30)
+    rank.facts.values["cuda"] = {"device": 3}
+    rank.torch.cuda.mem_get_info = lambda device: (100 << 20 if device == 3 else 4 << 30, 80 << 30)
     assert refused(rank) == "the GPU's memory is full"
 
 
 def test_on_a_gpu_its_kernels_are_recorded_too(rank) -> None:
     rank.torch.cuda.is_initialized = lambda: True
-    rank.torch.cuda.mem_get_info = lambda: (4 << 30, 80 << 30)
+    rank.facts.values["cuda"] = {"device": 3}
+    rank.torch.cuda.mem_get_info = lambda device: (4 << 30, 80 << 30)
     play(rank, 20)
     assert Profile.made[0].activities == ["cpu", "cuda"]
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
+from probes.rank.facts import cuda_index
 from probes.rank.gpu import GpuTimes
 from probes.rank.layout import GPU_STEP_FIELDS, KIND_GPU_STEP
+from probes.rank.recorder import Recorder
 
 MS = 1_000_000
+DEVICE = 3  # not the current one
 
 
 class Stream:
@@ -19,6 +24,8 @@ class Stream:
         self.done_ms = 0.0
         self.capturing = False
         self.made = 0
+        self.current = "training"
+        self.keeps_no_statistics = False
 
     def work(self, ms):
         self.queued_ms = max(self.queued_ms, self.host_ms) + ms
@@ -35,7 +42,14 @@ class Stream:
         self.made += 1
         return Event(self)
 
-    def memory_stats(self):
+    def current_stream(self, device):
+        assert device == DEVICE, "on another one an event would make a context"
+        return self.current
+
+    def memory_stats(self, device):
+        assert device == DEVICE
+        if self.keeps_no_statistics:
+            raise RuntimeError("cudaMallocAsync does not yet support getDeviceStats")
         return {
             "allocated_bytes.all.current": 5,
             "reserved_bytes.all.current": 7,
@@ -48,7 +62,8 @@ class Event:
     def __init__(self, stream):
         self.stream = stream
 
-    def record(self):
+    def record(self, stream):
+        assert stream == "training"
         self.at_ms = max(self.stream.queued_ms, self.stream.host_ms)
 
     def query(self):
@@ -85,7 +100,7 @@ def step(stream, times, paper, number, *, input_ms):
 
 
 def run(stream, *, input_ms, steps=4):
-    times, paper = GpuTimes(stream, clock=lambda: int(stream.host_ms * MS) + 10**12), Paper()
+    times, paper = GpuTimes(stream, DEVICE, clock=lambda: int(stream.host_ms * MS) + 10**12), Paper()
     for number in range(steps):
         stream.done_ms = stream.queued_ms  # the stream has caught up with the step before
         step(stream, times, paper, number, input_ms=input_ms)
@@ -109,7 +124,7 @@ def test_a_stream_that_ran_dry_stands_idle_for_input(stream):
 
 
 def test_events_are_read_only_after_they_have_passed_and_used_again(stream):
-    times, paper = GpuTimes(stream), Paper()
+    times, paper = GpuTimes(stream, DEVICE), Paper()
     for number in range(3):
         step(stream, times, paper, number, input_ms=1)
     assert paper.steps == []  # nothing has passed yet, nothing was asked
@@ -122,7 +137,7 @@ def test_events_are_read_only_after_they_have_passed_and_used_again(stream):
 
 
 def test_a_stream_that_never_catches_up_costs_steps_not_memory(stream):
-    times, paper = GpuTimes(stream), Paper()
+    times, paper = GpuTimes(stream, DEVICE), Paper()
     for number in range(200):
         step(stream, times, paper, number, input_ms=1)
     assert times.dropped > 100 and paper.steps == []
@@ -130,7 +145,7 @@ def test_a_stream_that_never_catches_up_costs_steps_not_memory(stream):
 
 def test_nothing_is_recorded_while_a_graph_is_captured(stream):
     stream.capturing = True
-    times, paper = GpuTimes(stream), Paper()
+    times, paper = GpuTimes(stream, DEVICE), Paper()
     step(stream, times, paper, 0, input_ms=1)
     assert stream.made == 0
 
@@ -144,7 +159,7 @@ def test_the_allocator_is_asked_once_a_second(stream):
 
 def test_no_event_is_asked_amid_a_capture(stream):
     """A query breaks a capture that is under way; the optimizer step within it may end a step of ours."""
-    times, paper = GpuTimes(stream), Paper()
+    times, paper = GpuTimes(stream, DEVICE), Paper()
     for number in range(2):
         step(stream, times, paper, number, input_ms=1)
     stream.done_ms, stream.capturing = stream.queued_ms, True
@@ -156,3 +171,58 @@ def test_no_event_is_asked_amid_a_capture(stream):
         stream.done_ms = stream.queued_ms
     times.close(6, paper)
     assert [row["step"] for row in paper.steps] == [1, 4, 5], "the steps around it are not whole"
+
+
+def test_a_job_that_fetches_on_another_stream_is_timed_on_the_one_that_computes(stream):
+    times, paper = GpuTimes(stream, DEVICE), Paper()
+    for number in range(4):
+        stream.current = "copying"
+        times.mark("gap")
+        times.mark("input_wait")
+        stream.current = "training"
+        times.mark("forward")
+        times.close(number, paper)
+
+
+def test_an_allocator_without_statistics_does_not_end_the_events(stream):
+    stream.keeps_no_statistics = True
+    paper, _ = run(stream, input_ms=25)
+    assert len(paper.steps) >= 3 and {row["allocated_bytes"] for row in paper.steps} == {-1}
+
+
+@pytest.mark.parametrize(
+    ("tensors", "index"),
+    [
+        (SimpleNamespace(device=SimpleNamespace(type="cuda", index=1)), 1),
+        ([SimpleNamespace(device=SimpleNamespace(type="cuda", index=2))], 2),
+        (SimpleNamespace(device=SimpleNamespace(type="cpu", index=None)), None),
+        ((), None),
+        (None, None),
+        ([object()], None),
+    ],
+)
+def test_the_gpu_is_that_of_the_tensors(tensors, index):
+    assert cuda_index(tensors) == index
+
+
+def rank_of(cuda, tmp_path):
+    recorder = Recorder(SimpleNamespace(cuda=cuda, is_grad_enabled=lambda: True), str(tmp_path))
+    recorder.facts.values["cuda"] = None
+    return recorder
+
+
+def test_no_event_is_made_before_the_gpu_is_known(stream, tmp_path, monkeypatch):
+    """A loss that has come back to the CPU tells nothing; the parameters do."""
+    stream.get_device_properties = lambda device: SimpleNamespace(name="H200", major=9, minor=0, total_memory=device)
+    monkeypatch.setattr("probes.rank.recorder.fast_paths", lambda torch: {})
+    recorder = rank_of(stream, tmp_path)
+    recorder._trains_on(SimpleNamespace(device=SimpleNamespace(type="cpu", index=None)))
+    assert recorder.gpu is None and recorder.facts.values["cuda"] is None
+    recorder._trains_on([SimpleNamespace(device=SimpleNamespace(type="cuda", index=DEVICE))])
+    assert recorder.gpu is not None and recorder.facts.values["cuda"]["device"] == DEVICE
+
+
+def test_a_gpu_that_cannot_be_described_is_gone_without(stream, tmp_path):
+    recorder = rank_of(stream, tmp_path)
+    recorder._trains_on([SimpleNamespace(device=SimpleNamespace(type="cuda", index=DEVICE))])
+    assert recorder.gpu is None and "gpu times" in recorder.facts.values["unpatched"][0]

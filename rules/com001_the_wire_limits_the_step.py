@@ -18,7 +18,7 @@ Synchronised batch norm holds the ranks by collectives of its own. Where these a
 them (from 32 samples per rank on COM006 says that they are not needed).
 
 False alarms: waiting for a straggler (COM002 names it). A slow rank beside a slow wire is the wire's reason only where it costs nearly as
-much: its time on the wire is without that waiting.
+much: what is counted here is without that waiting.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from advisor.core.format import numbers
 from rules.reading import model_of
 
 _COMPUTING = ("forward", "backward", "optimizer")
+_MOSTLY = 0.5  # of the time: there the title says it is
 _HARDLY = 0.3  # of what the one that spends most does: the others may log or evaluate a little, too
 
 
@@ -32,15 +33,23 @@ def on_ranks(ranks: tuple[int, ...]) -> str:
     return f" on rank{'s' * (len(ranks) > 1)} {numbers(ranks)}" if ranks else ""
 
 
+def where_it_stands(a: Analysis) -> str:
+    """Where most of the time outside of the model is spent."""
+    before = max(a.by_rank("step.before_update_s").values(), default=0.0)
+    total = max(a.by_rank("step.gap_s").values(), default=0.0)
+    return "between backward and optimizer" if before > _MOSTLY * total else "between the steps"
+
+
 def gap_evidence(a: Analysis, spent_s: float, threshold: float, line: HotLine | None) -> tuple[Evidence, ...]:
     step = a.value("step.time_s")
+    where = "after the optimizer" if where_it_stands(a) == "between the steps" else where_it_stands(a)
     found = [
         Evidence(
             "step.gap_s",
             spent_s,
             "s",
             threshold * step,
-            f"{100 * spent_s / step:.0f} % of the step, after the optimizer",
+            f"{100 * spent_s / step:.0f} % of the step, {where}",
         )
     ]
     if line is not None:

@@ -1,7 +1,7 @@
 """Logging stops the training.
 
-What it does: finds loops that spend a noticeable share of the step between the optimizer and the next fetch, in file writes, prints or
-loggers.
+What it does: finds loops that spend a noticeable share of the step between the optimizer and the next fetch, or between the backward pass
+and the optimizer, in file writes, prints or loggers.
 
 Why it is slow: while a line is formatted, written or flushed, no step is computed. `print(loss)` also waits for the accelerator.
 
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Finding, Fix
-from rules.gaps import gap_evidence, gap_saving, hottest, on_ranks, ranks_that_spend
+from rules.gaps import gap_evidence, gap_saving, hottest, on_ranks, ranks_that_spend, where_it_stands
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 
@@ -31,7 +31,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     whose = ranks_that_spend(a, "gap")
     return Finding(
         rule=RULE.id,
-        title="Logging between the steps stops the training" + on_ranks(whose),
+        title=f"Logging {where_it_stands(a)} stops the training" + on_ranks(whose),
         severity=level,
         scope=Affected(ranks=whose),
         confidence=confidence(a),

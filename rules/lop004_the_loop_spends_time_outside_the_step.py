@@ -1,7 +1,7 @@
 """The loop spends time outside the step.
 
-What it does: finds loops that spend a noticeable share of the step between the optimizer and the next fetch on something that is neither
-evaluation nor a checkpoint nor output, and names the line.
+What it does: finds loops that spend a noticeable share of the step between the optimizer and the next fetch, or between the backward pass
+and the optimizer, on something that is neither evaluation nor a checkpoint nor output, and names the line.
 
 Why it is slow: nothing is computed and nothing is fetched meanwhile.
 
@@ -12,14 +12,15 @@ Fix: that line: move it out of the loop, do it every N steps, or in the backgrou
 Estimate: the time between steps, less what any loop needs; at best with caches that stay warm, and ranks that wait for cores by turns
 where one of them kept the others waiting.
 
-False alarms: the metrics of a very short step; below 5 % nothing is said.
+False alarms: the metrics of a very short step; below 5 % nothing is said. Clipping and unscaling gradients and averaging them over ranks
+have to stand between backward and optimizer, and are not counted, by hand or not. Nor is waiting there for a GPU that is still at work.
 """
 
 from __future__ import annotations
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Finding, Fix
-from rules.gaps import gap_evidence, gap_saving, hottest, on_ranks, ranks_that_spend
+from rules.gaps import gap_evidence, gap_saving, hottest, on_ranks, ranks_that_spend, where_it_stands
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _SCRIPT = "<module>"  # what Python calls code that stands in no function
@@ -39,7 +40,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     whose = ranks_that_spend(a, "gap")
     return Finding(
         rule=RULE.id,
-        title="The loop spends time between the steps" + on_ranks(whose),
+        title=f"The loop spends time {where_it_stands(a)}" + on_ranks(whose),
         severity=level,
         scope=Affected(ranks=whose),
         confidence=confidence(a, cap=0.95 if line else 0.7),

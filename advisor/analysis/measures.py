@@ -28,6 +28,7 @@ from advisor.analysis.loading import Loading, loading_of
 from advisor.analysis.locking import lock_values
 from advisor.analysis.memory_shortage import shortage_values
 from advisor.analysis.pacing import pace_values
+from advisor.analysis.phases import BEFORE_UPDATE
 from advisor.analysis.references import reference_values
 from advisor.analysis.steady import RankSteps
 from advisor.analysis.storage import storage_values
@@ -147,6 +148,8 @@ def _step_values(steady: Mapping[int, RankSteps], accounts: Account, values: Val
             values["step.epoch_start_s", scope] = min(_epoch_start_s(steps), own["input_wait"])
             values["step.input_wait_s", scope] = own["input_wait"] - values["step.epoch_start_s", scope]
             values["step.gap_s", scope] = own["gap"]
+            if BEFORE_UPDATE in steps.columns:
+                values["step.before_update_s", scope] = min(steps.per_step(BEFORE_UPDATE), own["gap"])
         # it may be a fetch; a rank that computes slower shows it in the rest
         forward = own["forward"] if steps.fed else 0.0
         values["step.compute_s", scope] = forward + own["backward"] + own["optimizer"]

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from advisor.analysis.profile import between_steps
+from advisor.analysis.after_backward import needed_lines
+from advisor.analysis.profile import between_steps, called
 from advisor.core.analysis import Death, HotLine
 from advisor.core.recording import Process, Recording
 
@@ -33,14 +34,18 @@ _OUTPUT_FUNCTIONS = frozenset(
 def hot_lines(recording: Recording) -> tuple[HotLine, ...]:
     """Lines of user code by how often a sample found them between steps, most first. Evaluation and checkpoints are labelled elsewhere.
 
-    Samples come one by one, of moments at which the phase was known, and by profiles, of which what `between_steps` leaves counts.
+    Samples come one by one, of moments at which the phase was known, and by profiles, of which what `between_steps` leaves counts. Between
+    backward and update some lines have to be.
     """
     found: Counter[tuple[str, int, str]] = Counter()
     leaves: dict[tuple[str, int, str], str] = {}
     outputs: Counter[tuple[str, int, str]] = Counter()
+    needed = needed_lines(recording)
     for count, row in _samples(recording):
         user, frames = row["user"], list(row.get("frames") or ())
         key = (str(user["file"]), int(user["line"]), str(user["function"]))
+        if key[:2] in needed:
+            continue
         found[key] += count
         if _is_output(frames, user) or _OUTPUT_LINE.search(str(user.get("text", ""))):
             outputs[key] += count
@@ -77,10 +82,10 @@ def _between_steps(sample: Mapping[str, Any]) -> bool:
 def _is_output(frames: list[Mapping[str, Any]], user: Mapping[str, Any]) -> bool:
     """Among the frames that the user's line called: anything that writes."""
     for frame in frames:
-        file, function = str(frame.get("file")), str(frame.get("function"))
-        if function in _OUTPUT_FUNCTIONS:
+        file = str(frame.get("file"))
+        if called(frame) in _OUTPUT_FUNCTIONS:
             return True
-        if (file, function) == (user.get("file"), user.get("function")):
+        if (file, frame.get("function")) == (user.get("file"), user.get("function")):
             return False  # from here outwards they are callers
         if any(part in file for part in _OUTPUT_FILES):
             return True

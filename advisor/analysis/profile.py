@@ -1,4 +1,4 @@
-"""What of a profile of the training thread lies between steps.
+"""What of a profile of the training thread lies between steps, and what of it between a backward pass and the update.
 
 A profile knows no phases, but its stacks tell: what runs inside torch (a loader, the model, backward, an optimizer) is the step's. And the
 line of the training loop that called into torch tells where the loop is: between its fetch and its backward it prepares the forward pass.
@@ -7,19 +7,35 @@ line of the training loop that called into torch tells where the loop is: betwee
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from probes.host.stacks import is_user_file
 
 _TORCH = "/torch/"
-_FETCH, _BACKWARD = "/torch/utils/data/", ("/torch/_tensor.py", "/torch/autograd/")
+# Around the user's own function: what it does is not torch's.
+_DECORATORS = ("/torch/utils/_contextlib.py", "/torch/distributed/elastic/multiprocessing/errors/")
+# Below the user's own line, which is what takes the time: an expression on tensors, their text, a tracker.
+_THIN = ("/torch/_tensor.py", "/torch/_tensor_str.py", "/torch/functional.py", "/torch/utils/tensorboard/")
+_FETCH, _BACKWARD = "/torch/utils/data/", ("/torch/_tensor.py", "/torch/autograd/__init__.py")
+_OPTIMIZERS, _SCHEDULERS, _SCALER = "/torch/optim/", "/torch/optim/lr_scheduler.py", "/torch/amp/grad_scaler.py"
 _SAVE = "/torch/serialization.py"
 # A line with more than this many times what the phases say of time between steps is not, or not only, between them.
 _TOO_MUCH = 2.0
 _LEAST_SHARE = 0.05  # of the looks, allowed in any case: few looks scatter
 
-Frames = Sequence[Mapping[str, Any]]
+Frame = Mapping[str, Any]
+Frames = Sequence[Frame]
 Place = tuple[str, str]  # file, function
+
+
+@dataclass(frozen=True, slots=True)
+class AfterBackward:
+    """Of a profile what follows the last backward pass of its function, up to the update where that was seen."""
+
+    rows: tuple[tuple[int, Mapping[str, Any]], ...]  # (looks, stack)
+    updates_seen: bool  # if not, what comes after the update is in it as well
+    loops: frozenset[Place]  # functions that start backward passes, or call one that does
 
 
 def between_steps(profile: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -30,7 +46,7 @@ def between_steps(profile: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str
     outside = [
         row
         for row in rows
-        if not _inside_torch(row["frames"])
+        if not inside_torch(row["frames"])
         and not _before_backward(row["frames"], loops)
         and not any(_place(frame) in savers for frame in _inner(row["frames"]))
     ]
@@ -42,6 +58,33 @@ def between_steps(profile: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str
             yield int(row["count"]), row
 
 
+def after_backward(profile: Mapping[str, Any]) -> AfterBackward:
+    rows = [row for row in profile.get("stacks") or () if row.get("user") and row.get("frames")]
+    backwards: dict[Place, int] = {}
+    updates: dict[Place, int] = {}
+    calls = list(_calls(rows))
+    for callee, callers in calls:
+        for caller in callers if _starts_backward(callee) else ():
+            backwards[_place(caller)] = max(int(caller["line"]), backwards.get(_place(caller), 0))
+    for callee, callers in calls:
+        for caller in callers if _updates(callee) else ():
+            place, line = _place(caller), int(caller["line"])
+            if line > backwards.get(place, line):
+                updates[place] = min(line, updates.get(place, line))
+    found = []
+    for row in rows:
+        if any(_FETCH in str(frame["file"]) for frame in row["frames"]):
+            continue  # of the next batch, early
+        loop = next((frame for frame in _inner(row["frames"]) if _place(frame) in backwards), None)
+        if loop is None:
+            continue
+        place, line = _place(loop), int(loop["line"])
+        # of functions that update nowhere, where another does, nobody knows when they run
+        if backwards[place] < line < updates.get(place, 0 if updates else line + 1):
+            found.append((int(row["count"]), row))
+    return AfterBackward(tuple(found), bool(updates), frozenset(backwards))
+
+
 def _line(row: Mapping[str, Any]) -> tuple[str, int]:
     return str(row["user"]["file"]), int(row["user"]["line"])
 
@@ -49,34 +92,52 @@ def _line(row: Mapping[str, Any]) -> tuple[str, int]:
 def _inner(frames: Frames) -> Frames:
     """Frames (innermost first) below the outermost of the user's: what started the script, torchrun or a spawn, is left out."""
     outermost = max((i for i, frame in enumerate(frames) if is_user_file(str(frame["file"]))), default=0)
-    return frames[: outermost + 1]
+    return [f for f in frames[: outermost + 1] if not any(part in str(f["file"]) for part in _DECORATORS)]
 
 
-def _inside_torch(frames: Frames) -> bool:
-    return any(_TORCH in str(frame["file"]) for frame in _inner(frames))
+def inside_torch(frames: Frames) -> bool:
+    files = [str(frame["file"]) for frame in _inner(frames)]
+    return any(_TORCH in file and not any(part in file for part in _THIN) for file in files)
+
+
+def called(frame: Frame) -> str:
+    """The function's own name: from Python 3.11 on its class stands before it."""
+    return str(frame.get("function")).rpartition(".")[2]
 
 
 def _place(frame: Mapping[str, Any]) -> Place:
     return str(frame["file"]), str(frame["function"])
 
 
-def _calls(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Place, int]]:
-    """(file of torch, who called it, at which line) of every stack that goes into torch."""
+def _calls(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Frame, Frames]]:
+    """(frame of torch, its callers, innermost first) of every stack that goes into torch."""
     for row in rows:
         inner = _inner(row["frames"])
         into = max((i for i, frame in enumerate(inner) if _TORCH in str(frame["file"])), default=-1)
         if 0 <= into < len(inner) - 1:
-            yield str(inner[into]["file"]), _place(inner[into + 1]), int(inner[into + 1]["line"])
+            yield inner[into], inner[into + 1 :]
+
+
+def _starts_backward(frame: Frame) -> bool:
+    return called(frame) == "backward" and str(frame["file"]).endswith(_BACKWARD)
+
+
+def _updates(frame: Frame) -> bool:
+    """An optimizer's step, as torch wraps it, or a gradient scaler's; a scheduler wraps it as well, and has a step of its own."""
+    file, function = str(frame["file"]), called(frame)
+    if file.endswith((_SCALER, _SCHEDULERS)):
+        return function == ("step" if file.endswith(_SCALER) else "wrapper")
+    return _OPTIMIZERS in file and function in ("step", "wrapper")
 
 
 def _savers(rows: Sequence[Mapping[str, Any]]) -> set[Place]:
     """Functions that save and do not train as well: all of their time is a checkpoint's, which is told elsewhere."""
     savers, trainers = set(), set()
-    for file, place, _ in _calls(rows):
-        if _SAVE in file:
-            savers.add(place)
-        elif _FETCH in file or any(part in file for part in _BACKWARD):
-            trainers.add(place)
+    for callee, callers in _calls(rows):
+        if _SAVE in str(callee["file"]):
+            savers.add(_place(callers[0]))
+        elif _FETCH in str(callee["file"]) or _starts_backward(callee):
+            trainers.add(_place(callers[0]))
     return savers - trainers
 
 
@@ -84,10 +145,11 @@ def _loops(rows: Sequence[Mapping[str, Any]]) -> dict[Place, tuple[int, int]]:
     """Of every function that both fetches batches and starts backward passes: first line of the one, last line of the other."""
     fetches: dict[Place, int] = {}
     backwards: dict[Place, int] = {}
-    for file, place, line in _calls(rows):
-        if _FETCH in file:
+    for callee, callers in _calls(rows):
+        place, line = _place(callers[0]), int(callers[0]["line"])
+        if _FETCH in str(callee["file"]):
             fetches[place] = min(line, fetches.get(place, line))
-        elif any(part in file for part in _BACKWARD):
+        elif _starts_backward(callee):
             backwards[place] = max(line, backwards.get(place, line))
     return {place: (fetches[place], line) for place, line in backwards.items() if fetches.get(place, line) < line}
 

@@ -12,6 +12,7 @@ from advisor.analysis.flight import stuck_by_calls, stuck_by_flight
 from advisor.analysis.gpu_ranks import gpus_of
 from advisor.analysis.host import process_by_rank
 from advisor.analysis.moments import place
+from advisor.analysis.profile import called
 from advisor.analysis.steady import RankSteps, warm_up_rows
 from advisor.core.analysis import Stall, StalledRank, StuckCollective
 from advisor.core.recording import Event, Recording
@@ -248,4 +249,4 @@ def _in_users_line(row: Mapping[str, Any]) -> bool:
 
 def _in_collective(frame: Mapping[str, Any]) -> bool:
     """Other libraries have functions called `wait` or `send` too: only torch's count."""
-    return "/torch/" in str(frame.get("file")) and str(frame.get("function")) in _COLLECTIVE_FUNCTIONS
+    return "/torch/" in str(frame.get("file")) and called(frame) in _COLLECTIVE_FUNCTIONS

@@ -158,6 +158,7 @@ def test_only_samples_between_the_phases_after_the_first_step_count(given: dict[
     [
         pytest.param([("emit", "/usr/lib/python3/logging/__init__.py", 1100)], True, id="a logger"),
         pytest.param([("add_scalar", "/site-packages/tensorboard/writer.py", 5)], True, id="a tracker"),
+        pytest.param([("Journal.write", "/site-packages/x/files.py", 5)], True, id="a method that writes"),
         pytest.param([("refresh", "/site-packages/tqdm/std.py", 5)], True, id="a progress bar"),
         pytest.param([("fsync", "/site-packages/x/files.py", 5)], True, id="a write to disk"),
         pytest.param([("matmul", "/site-packages/numpy/core.py", 5)], False, id="computing"),

@@ -56,6 +56,7 @@ def test_what_a_rank_does_that_stands(change: dict[str, Any], halted: str) -> No
 WORKS = {"rank": 1, "phase": "gap", "state": "R", "wchan": "0", "cpu_s": 7.0, "user": USER, "frames": [USER]}
 INSIDE = {"begun": 4, "kind": "barrier", "group": 0, "size": 2, "inside_s": 15.0}
 SPINS = {"function": "barrier", "file": "/lib/site-packages/torch/distributed/distributed_c10d.py", "line": 4800}
+EVENT = {"function": "Event.synchronize", "file": "/lib/site-packages/torch/cuda/streams.py", "line": 230}
 LIBRARY = {"function": "bulk", "file": "/site-packages/pycocotools/cocoeval.py", "line": 9}
 
 
@@ -68,6 +69,7 @@ LIBRARY = {"function": "bulk", "file": "/site-packages/pycocotools/cocoeval.py",
         pytest.param({}, {"cpu_s": 6.24}, False, id="less: threads that look around"),
         pytest.param({}, {"cpu_s": None}, False, id="nobody knows what it used"),
         pytest.param({}, {"frames": [SPINS, USER]}, False, id="it spins in a collective"),
+        pytest.param({}, {"frames": [EVENT, USER]}, False, id="it spins until its GPU is done"),
         pytest.param({}, {"collective": INSIDE}, False, id="in one that was counted"),
         pytest.param({"phase": "backward"}, {"phase": "backward"}, False, id="it spins in DDP's all-reduce"),
         pytest.param({}, {"state": "S", "wchan": "hrtimer_nanosleep"}, False, id="it sleeps beside a busy thread"),

@@ -19,7 +19,9 @@ SCRIPT = "/job/train.py"
 FETCH, FORWARD, BACKWARD, STEP = 20, 23, 24, 25
 LOADER = ("/env/torch/utils/data/dataloader.py", "__next__", 700)
 MODULE = ("/env/torch/nn/modules/module.py", "_call_impl", 1790)
-TENSOR = ("/env/torch/_tensor.py", "backward", 640)
+TENSOR = ("/env/torch/_tensor.py", "Tensor.backward", 640)  # from Python 3.11 on with its class
+NO_GRAD = ("/env/torch/utils/_contextlib.py", "context_decorator.<locals>.decorate_context", 120)
+TRACKER = ("/env/torch/utils/tensorboard/writer.py", "SummaryWriter.add_histogram", 480)
 OPTIMIZER = ("/env/torch/optim/sgd.py", "step", 120)
 SAVE = ("/env/torch/serialization.py", "save", 900)
 LAUNCHER = ("/env/torch/distributed/run.py", "main", 900)
@@ -58,6 +60,10 @@ def lines(rows: list[Any], *, share: float = 0.3) -> dict[int, int]:
         ([*STEPS, stack(30, FETCH, LOADER, ("/job/data.py", "__getitem__", 9))], {}),
         ([*STEPS, *CHECKPOINT, stack(30, 29, (SCRIPT, "keep", 42))], {}),
         ([*STEPS, stack(9, 29, SAVE), stack(30, 30)], {30: 30}),
+        ([*STEPS, stack(30, 28, NO_GRAD, (SCRIPT, "watch", 12))], {12: 30}),
+        ([*STEPS, stack(30, 27, TRACKER)], {27: 30}),
+        ([*STEPS, stack(30, 27, ("/env/torch/_tensor.py", "Tensor.norm", 9))], {27: 30}),
+        ([*STEPS, stack(30, 27, ("/env/torch/distributed/distributed_c10d.py", "all_reduce", 9))], {}),
         (STEPS, {}),
         ([], {}),
     ],
@@ -72,6 +78,10 @@ def lines(rows: list[Any], *, share: float = 0.3) -> dict[int, int]:
         "the user's dataset",
         "the rest of a function that saves",
         "a line of a loop that saves by itself",
+        "a function of the user's that torch decorates",
+        "a tracker of torch's",
+        "an expression on a tensor",
+        "an exchange",
         "nothing but torch",
         "an empty profile",
     ],

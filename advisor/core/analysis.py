@@ -96,7 +96,7 @@ VALUES: dict[str, tuple[str, str]] = {
     "nccl.socket": ("", "1 where NCCL connects ranks by TCP"),
     "net.gbit_per_s": ("Gbit/s", "nominal speed of the network card that the ranks exchange over"),
     "loader.workers": ("workers", "worker processes of the training loader"),
-    "loader.busy_share": ("", "share of the time the workers were making batches"),
+    "loader.busy_share": ("", "share of the time outside evaluations and checkpoints that workers made batches"),
     "loader.lock_share": (
         "",
         "of the looks at processes that made samples, those that found one waiting for a lock or server of all",

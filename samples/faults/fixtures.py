@@ -293,11 +293,13 @@ class Images:
     per_class: int
     scale: float = 1.0
     classes: int = 10
+    val_per_class: int = 4
 
     @contextlib.contextmanager
     def hold(self, folder: Path) -> Iterator[Conditions]:
-        images = folder.parents[1] / "images" / f"{self.classes}x{self.per_class}-at-{self.scale:g}"
+        name = f"{self.classes}x{self.per_class}+{self.val_per_class}-at-{self.scale:g}"
+        images = folder.parents[1] / "images" / name
         make = [sys.executable, str(Path(__file__).parents[1] / "make_images.py"), str(images)]
-        make += ["--classes", str(self.classes), "--per-class", str(self.per_class), "--val-per-class", "4"]
-        call(*make, "--scale", str(self.scale))
+        make += ["--classes", str(self.classes), "--per-class", str(self.per_class), "--scale", str(self.scale)]
+        call(*make, "--val-per-class", str(self.val_per_class))
         yield Conditions(values={"images": str(images)})

@@ -34,6 +34,7 @@ def fault(
     line: str = "",
     fast: bool = False,
     or_rule: str = "",
+    also: tuple[str, ...] = (),
     note: str = "",
 ) -> Scenario:
     """Just below its threshold, a fault must not be called the root."""
@@ -43,7 +44,7 @@ def fault(
         name=name,
         family="input",
         job=given,
-        truth=Truth(never=roots) if below else Truth(roots=roots, line=line),
+        truth=Truth(never=roots) if below else Truth(roots=roots, line=line, also=also),
         strength=strength,
         remedy=Remedy(job=fixed) if fixed else None,
         fast=fast,
@@ -89,6 +90,8 @@ FILES = (
         fixed=train(*IMAGES, "--workers=1"),
     ),
 )
+# longer: the first evaluation starts its workers
+AND_EVALUATION = ("--data={images}", *SMALL_NET[:-1], "--steps=150")
 # pictures of 1000x750: a net as small as this one could train on several times what a worker decodes
 LARGE_FILES = (
     fault(
@@ -97,9 +100,19 @@ LARGE_FILES = (
         train(*SMALL_NET, "--workers=1"),
         fixed=train(*SMALL_NET, "--workers=2"),
     ),
+    fault(
+        "one-worker-and-evaluation",
+        "DAT004",
+        Job("train.py", (*AND_EVALUATION, "--workers=1"), environment=ONE_THREAD),
+        fixed=Job("train.py", (*AND_EVALUATION, "--workers=2"), environment=ONE_THREAD),
+        also=("LOP003",),
+        note="the workers of both loaders live on: those that train rest while the others work",
+    ),
     fault("large-images-for-two-ranks", "DAT001", train(*SMALL_NET, "--workers=1", ranks=2)),
 )
 
+SERVED = ("--transform=6", "--steps=120", "--pictures=480", "--evaluate=128", "--persistent", "--start=forkserver")
+IN_BATCHES = ("--in-batches", "--passes=90", "--steps=90", "--persistent")
 WORKERS = (
     fault(
         "too-few-workers",
@@ -107,6 +120,22 @@ WORKERS = (
         job("--transform=6", "--steps=90", "--workers=1", "--persistent"),
         line=LOADER,
         fixed=job("--transform=6", "--steps=90", "--workers=2", "--persistent"),
+    ),
+    fault(
+        "too-few-served-workers",
+        "DAT004",
+        job(*SERVED, "--workers=1"),
+        line=LOADER,
+        fixed=job(*SERVED, "--workers=2"),
+        also=("LOP003",),
+        note="forked by a server, and no children of their rank; another loader evaluates after each epoch",
+    ),
+    fault(
+        "too-few-workers-for-a-stream-in-batches",
+        "DAT004",
+        stream(*IN_BATCHES, "--workers=1"),
+        line="data = DataLoader(Batches",
+        fixed=stream(*IN_BATCHES, "--workers=2"),
     ),
     fault(
         "workers-take-turns",
@@ -264,7 +293,7 @@ SCENARIOS = (
     *BEHIND_A_THREAD,
     *IN_PROCESS,
     *(replace(scenario, fixtures=(Images(per_class=32),)) for scenario in FILES),
-    *(replace(scenario, fixtures=(Images(per_class=32, scale=2.0),)) for scenario in LARGE_FILES),
+    *(replace(scenario, fixtures=(Images(per_class=32, scale=2.0, val_per_class=8),)) for scenario in LARGE_FILES),
     *WORKERS,
     *SHARED_MEMORY,
 )

@@ -9,7 +9,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import models
@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, Dataset, DistributedSampler
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, Subset
 
 
 def blur(picture: np.ndarray, ms: float) -> np.ndarray:
@@ -80,6 +80,12 @@ def ahead(data: DataLoader[tuple[Tensor, int]], stop: threading.Event) -> Iterat
         thread.join()
 
 
+def evaluate(model: nn.Module, data: Iterable[tuple[Tensor, Tensor]]) -> int:
+    """How many of these pictures it takes for what they are."""
+    with torch.no_grad():
+        return sum(int((model(pictures).argmax(1) == labels).sum()) for pictures, labels in data)
+
+
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     add = parser.add_argument
@@ -90,6 +96,8 @@ def parse() -> argparse.Namespace:
     add("--pictures", type=int, default=100_000)
     add("--workers", type=int, default=0)
     add("--persistent", action="store_true")
+    add("--start", metavar="METHOD", help="of the workers: fork, spawn, forkserver")
+    add("--evaluate", type=int, default=0, metavar="PICTURES", help="after each epoch")
     add("--any-order", action="store_true", help="take whichever batch is ready")
     add("--ahead", action="store_true", help="a thread of its own runs through the loader")
     add("--files", help="folder of pictures to read")
@@ -112,15 +120,21 @@ def main() -> None:
         dist.init_process_group("gloo")
     pictures = Pictures(options)
     sampler = DistributedSampler(pictures) if dist.is_initialized() else None
+    workers = {
+        "num_workers": options.workers,
+        "persistent_workers": options.persistent,
+        "multiprocessing_context": options.start,
+    }
     data = DataLoader(
         pictures,
         batch_size=options.batch,
         sampler=sampler,
         shuffle=sampler is None,
-        num_workers=options.workers,
-        persistent_workers=options.persistent,
+        **workers,
         **({"in_order": False} if options.any_order else {}),  # since torch 2.6
     )
+    some = Subset(pictures, range(options.evaluate))
+    others = DataLoader(some, batch_size=options.batch, **workers) if options.evaluate else []
     model = models.small_cnn(options.width)
     if dist.is_initialized():
         model = DistributedDataParallel(model)
@@ -135,6 +149,7 @@ def main() -> None:
             step += 1
             if step >= options.steps:
                 break
+        evaluate(model, others)
     if dist.is_initialized():
         dist.barrier()  # together: gloo now and then aborts a rank whose peer has left
         dist.destroy_process_group()

@@ -47,6 +47,21 @@ class Records(IterableDataset):
             yield picture, number % 10
 
 
+class Batches(IterableDataset):
+    """Records that come out of the stream in batches already."""
+
+    def __init__(self, records: Records, size: int) -> None:
+        self.records, self.size = records, size
+
+    def __iter__(self) -> Iterator[dict[str, Tensor]]:
+        waiting: list[tuple[np.ndarray, int]] = []
+        for record in self.records:
+            waiting.append(record)
+            if len(waiting) == self.size:
+                yield collate(waiting)
+                waiting.clear()
+
+
 def collate(samples: list[tuple[np.ndarray, int]]) -> dict[str, Tensor]:
     pictures = torch.from_numpy(np.stack([picture for picture, _ in samples])).float().div_(8)
     return {"pictures": nn.functional.avg_pool2d(pictures, 2), "labels": torch.tensor([label for _, label in samples])}
@@ -61,6 +76,7 @@ def parse() -> argparse.Namespace:
     add("--workers", type=int, default=0)
     add("--persistent", action="store_true")
     add("--epochs", type=int, default=1, help="that the steps are spread over")
+    add("--in-batches", action="store_true", help="the data set makes the batches, the loader none")
     add("--shuffle", type=int, default=0, metavar="RECORDS", help="in the buffer before the first one comes out")
     add("--passes", type=int, default=1)
     add("--width", type=int, default=24)
@@ -74,13 +90,11 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     count = options.steps * options.accumulate * options.batch // options.epochs
     records = Records(count, options.passes, options.shuffle)
-    data = DataLoader(
-        records,
-        batch_size=options.batch,
-        collate_fn=collate,
-        num_workers=options.workers,
-        persistent_workers=options.persistent,
-    )
+    workers = {"num_workers": options.workers, "persistent_workers": options.persistent}
+    if options.in_batches:
+        data = DataLoader(Batches(records, options.batch), batch_size=None, **workers)
+    else:
+        data = DataLoader(records, batch_size=options.batch, collate_fn=collate, **workers)
     model = models.small_cnn(options.width)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     batches = (batch for _ in range(options.epochs) for batch in data)

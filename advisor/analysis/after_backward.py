@@ -27,7 +27,7 @@ Line = tuple[str, int]  # file, number
 _LOOKS_MIN = 3  # fewer are chance
 # Libraries whose own code changes gradients, or exchanges them.
 _TRAINERS = re.compile(
-    r"/(timm|accelerate|lightning|pytorch_lightning|transformers|deepspeed|apex|opacus|horovod|fairscale|colossalai|megatron)/"
+    r"/(timm|accelerate|(pytorch_)?lightning(_fabric)?|transformers|deepspeed|apex|opacus|horovod|fairscale|colossalai|megatron|composer|fastai)/"
 )
 _EXCHANGE, _NEAR = (
     "/torch/distributed/distributed_c10d.py",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from advisor.analysis.host import process_by_rank
+from advisor.analysis.host import Window, process_by_rank
 from advisor.core.gpus import Gpu, GpuPath, Xid
 from advisor.core.recording import Recording
 from probes.host.gpu_devices import GpuDevice, MigInstance
@@ -40,13 +40,31 @@ def paths_of(recording: Recording) -> tuple[GpuPath, ...]:
 
 
 def unseen_ranks(recording: Recording, gpus: tuple[Gpu, ...]) -> tuple[tuple[int, ...], str]:
-    """(ranks that train on a GPU of which nothing was read, why)."""
-    read = {scope for metric, scope in recording.samples if metric in _BASICS}
-    seen = {rank for gpu in gpus if f"gpu:{gpu.index}" in read for rank in gpu.ranks}
+    """(ranks that train on a GPU of which nothing was read for most of the steps, why).
+
+    Of a part of one (MIG) neither clocks nor power are told: those of the whole are what the others on it make of them, too.
+    """
+    read = _read_scopes(recording)
+    seen = {rank for gpu in gpus if f"gpu:{gpu.index}" in read and not gpu.mig for rank in gpu.ranks}
     facts = {rank: recording.facts.get(p.pid, {}) for rank, p in process_by_rank(recording.processes).items()}
     unseen = tuple(sorted(rank for rank, told in facts.items() if told.get("cuda") and rank not in seen))
-    why = next((gap.reason for gap in recording.gaps if gap.metric == "gpu.*"), "which GPU is theirs is not known")
-    return unseen, why if unseen else ""
+    return unseen, _why_unseen(recording, gpus, unseen) if unseen else ""
+
+
+def _read_scopes(recording: Recording) -> set[str]:
+    tables = [table for table in recording.steps.values() if table.size]
+    start_ns = min((int(table["t_start_ns"].min()) for table in tables), default=recording.meta.started_ns)
+    end_ns = max((int(table["t_end_ns"].max()) for table in tables), default=recording.meta.last_ns)
+    window = Window(recording, start_ns, end_ns)
+    return {scope for metric, scope in recording.samples if metric in _BASICS and window.covers(metric, scope)}
+
+
+def _why_unseen(recording: Recording, gpus: tuple[Gpu, ...], unseen: tuple[int, ...]) -> str:
+    told = next((gap.reason for gap in recording.gaps if gap.metric == "gpu.*"), "")
+    on = [gpu for gpu in gpus if set(gpu.ranks) & set(unseen)]
+    if on and all(gpu.mig for gpu in on):
+        return "of a part of a GPU (MIG) the driver tells neither clocks nor power"
+    return told or ("its readings stopped early" if on else "which GPU is theirs is not known")
 
 
 def rank_devices(recording: Recording, devices: Iterable[GpuDevice]) -> dict[int, int]:

@@ -47,6 +47,19 @@ _MADE_OF = {
 _UNSEEN = {"gpu.foreign_processes": "the driver lists no process of this job: another PID namespace, or none is shown"}
 
 
+class Covered(Window):
+    """A window that is silent on readings that do not cover it."""
+
+    def rate(self, metric: str, scope: str) -> float | None:
+        return Window.rate(self, metric, scope) if self.covers(metric, scope) else None
+
+    def growth(self, metric: str, scope: str) -> float | None:
+        return Window.growth(self, metric, scope) if self.covers(metric, scope) else None
+
+    def level(self, metric: str, scope: str) -> float | None:
+        return Window.level(self, metric, scope) if self.covers(metric, scope) else None
+
+
 def gpu_values(
     window: Window,
     gpus: tuple[Gpu, ...],
@@ -55,11 +68,12 @@ def gpu_values(
     *,
     of_load: bool = False,
 ) -> Values:
-    """What the job's GPUs did in the steady steps; those of nobody are left out.
+    """What the job's GPUs did in the steady steps; those of nobody are left out, and readings that stopped before half of them.
 
     `of_load`: clocks that were held down are a share of the time in which there was work, where each GPU has it for a while only.
     """
     values: Values = {}
+    window = Covered(window.recording, window.start_ns, window.end_ns)
     used = tuple(gpu for gpu in gpus if gpu.ranks)
     for gpu in used:
         _time_values(window, gpu, values, of_load=of_load)
@@ -80,7 +94,7 @@ def gpu_values(
 def error_values(recording: Recording, gpus: tuple[Gpu, ...]) -> Values:
     """Errors of the whole run, on all GPUs of the job."""
     values: Values = {}
-    whole = Window(recording, 0, recording.meta.last_ns)
+    whole = Window(recording, recording.meta.started_ns, recording.meta.last_ns)
     for gpu in gpus:
         if not gpu.ranks:
             continue
@@ -96,7 +110,8 @@ def error_values(recording: Recording, gpus: tuple[Gpu, ...]) -> Values:
         known = {name: value for name, value in found.items() if value is not None}
         values.update({(name, scope): value for name, value in known.items()})
         # that the GPU still answers is no error looked for
-        watched = [name for name in known if name != "gpu.lost" or known[name] > 0]
+        covered = whole.covers("gpu.lost", scope)  # which is read as long as anything is
+        watched = [name for name in known if known[name] > 0 or (covered and name != "gpu.lost")]
         if watched:
             values["gpu.errors_watched", scope] = float(len(watched))
         if gpu.nvlinks is not None:
@@ -188,7 +203,7 @@ def _link_values(window: Window, gpu: Gpu, values: Values) -> None:
 def _foreign_values(window: Window, gpu: Gpu, values: Values) -> None:
     scope = f"gpu:{gpu.index}"
     count, used = (window.recording.samples.get((f"gpu.foreign_{n}", scope)) for n in ("processes", "mem_bytes"))
-    if count is None or not count.value.size:
+    if count is None or not window.covers("gpu.foreign_processes", scope):
         return
     values["gpu.foreign_processes", scope] = float(np.median(count.value))
     if used is not None and used.value.size:
@@ -249,7 +264,7 @@ def _loaded(window: Window, metric: str, scope: str) -> NDArray[np.float64] | No
 
 def _within(window: Window, metric: str, scope: str) -> Series | None:
     series = window.recording.samples.get((metric, scope))
-    if series is None:
+    if series is None or not window.covers(metric, scope):
         return None
     inside = (series.t_ns >= window.start_ns) & (series.t_ns <= window.end_ns)
     return Series(series.t_ns[inside], series.value[inside]) if inside.any() else None

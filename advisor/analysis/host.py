@@ -11,6 +11,8 @@ from advisor.core.recording import Process, Recording, Series
 from advisor.core.report import HostStrip
 from advisor.core.stats import increase
 
+_COVERED = 0.5
+_SPARSE_NS = 10_000_000_000  # some probes read once in five seconds
 _RECENT_NS = 5_000_000_000  # the strips show the last five seconds
 
 
@@ -46,6 +48,14 @@ class Window:
             series.t_ns <= self.end_ns
         )
         return inside
+
+    def covers(self, metric: str, scope: str) -> bool:
+        """Readings were taken over half of the interval at least: a probe that was given up early says nothing of the rest."""
+        series = self.recording.samples.get((metric, scope))
+        if series is None or series.value.size == 0:
+            return False
+        seen_ns = min(int(series.t_ns[-1]), self.end_ns) - max(int(series.t_ns[0]), self.start_ns)
+        return seen_ns + _SPARSE_NS >= _COVERED * (self.end_ns - self.start_ns)
 
     def scopes(self, metric: str) -> list[str]:
         return sorted(scope for name, scope in self.recording.samples if name == metric)

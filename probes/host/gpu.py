@@ -245,7 +245,7 @@ class GpuProbe:
         return [*samples, *_list(found), *self._foreign_sm(watched, own)]
 
     def _foreign_sm(self, watched: Watched, own: frozenset[int]) -> list[Sample]:
-        if not watched.sm_listed:
+        if not watched.sm_listed or watched.device.mig:  # there it would be that of all instances
             return []
         index, since_us = watched.device.index, watched.sm_since_us
         told = self._asked(watched, (FOREIGN_SM,), lambda nvml, h: foreign_sm(nvml, index, h, own, since_us))

@@ -17,13 +17,16 @@ _SERVERS = ("nvidia-cuda-mps", "nvidia-persiste")
 def neighbours(nvml: Any, index: int, handle: Any, own: Collection[int], root: Path) -> list[Sample]:
     """Of a GPU that this job uses; nothing where none of its processes is listed. Raises NVMLError.
 
-    A container sees the ids of another namespace, or none: who is a stranger is only told where our own are known.
+    A container sees the ids of another namespace, or none: who is a stranger is only told where our own are known. Of a GPU that is cut
+    into instances (MIG) those of all are listed where we may see them; who computes in another one is no neighbour.
     """
     listed = nvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)
     ours = [process for process in listed if process.pid in own]
     if not ours:
         return []
-    strangers = [process for process in listed if process.pid not in own and not _serves(process.pid, root)]
+    instances = {process.gpuInstanceId for process in ours}
+    beside = [process for process in listed if process.pid not in own and process.gpuInstanceId in instances]
+    strangers = [process for process in beside if not _serves(process.pid, root)]
     scope = f"gpu:{index}"
     found = [
         Sample("gpu.own_processes", scope, float(len(ours))),

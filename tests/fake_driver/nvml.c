@@ -11,7 +11,7 @@
  *   gpu 0 mig MIG-1c5d...                  a MIG instance (may be repeated); then `gpu 0 mig 0 mem_total 1000` of the first of them
  *   pair 0 1 level 50 p2p 3                common ancestor of two GPUs, and why they cannot read each other (default 0: they can)
  *   xid 1 79 after 3                       GPU 1 reports Xid 79 once nobody had anything to report three times
- *   processes FILE                         read at each question: lines of GPU, PID, bytes, SM %
+ *   processes FILE                         read at each question: lines of GPU, PID, bytes, SM % and, with MIG, instance
  *   gpu 0 no_process_use 0                 none of them used the GPU, told by that code (0 or 6, as drivers differ)
  *   fail nvmlDeviceGetPowerUsage 999       that function answers with this error ("*": any function that takes a GPU)
  *   fail * 15 gpu 1 from 8 until 9         … for GPU 1 alone, from the 8th such call to the 9th
@@ -275,9 +275,11 @@ static unsigned list_processes(int gpu, unsigned room, Process *out, ProcessUse 
     unsigned found = 0, pid, sm;
     unsigned long long bytes;
     int index;
-    while (file && fscanf(file, "%d %u %llu %u", &index, &pid, &bytes, &sm) == 4) {
-        if (index != gpu) continue;
-        if (out && found < room) out[found] = (Process){pid, bytes, UINT_MAX, UINT_MAX};
+    char line[200];
+    while (file && fgets(line, sizeof line, file)) {
+        unsigned instance = UINT_MAX;
+        if (sscanf(line, "%d %u %llu %u %u", &index, &pid, &bytes, &sm, &instance) < 4 || index != gpu) continue;
+        if (out && found < room) out[found] = (Process){pid, bytes, instance, UINT_MAX};
         if (use && found < room) use[found] = (ProcessUse){pid, 1, sm, 0, 0, 0};
         found++;
     }

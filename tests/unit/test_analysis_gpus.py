@@ -355,3 +355,30 @@ def test_a_rank_on_a_gpu_of_which_nothing_was_read_is_unseen() -> None:
     assert one.unseen == (0,)
     cpu = on_gpus(devices=[], gaps=(gap,), facts={100: {"cuda": None}, 101: {}}).gpu_view
     assert (cpu.unseen, cpu.why_unseen) == ((), "")
+
+
+@pytest.mark.parametrize(("until_s", "known"), [(60, True), (40, True), (30, False), (5, False)])
+def test_readings_that_stop_early_say_nothing_of_the_rest(until_s: int, known: bool) -> None:
+    """The probe was given up, or the driver hangs: ninety seconds of steps and the first readings fine."""
+    read = {
+        ("gpu.hw_thermal_s", "gpu:0"): levels(0, until_s),
+        ("gpu.sw_thermal_s", "gpu:0"): levels(0, until_s),
+        ("gpu.foreign_processes", "gpu:0"): levels(0, until_s),
+        ("gpu.lost", "gpu:0"): levels(0, until_s),
+        ("gpu.ecc_uncorrected", "gpu:0"): levels(7, until_s),
+        ("gpu.power_w", "gpu:0"): levels(300, until_s),
+    }
+    about = {"meta": {"environment": {"gpus": [device(0)]}}, "facts": {100: cuda("00000000-aaaa")}}
+    analysis = analyse(recording({0: plan(900)}, samples=read, **about))
+    names = ("gpu.throttled_share", "gpu.foreign_processes", "gpu.power_w", "gpu.errors_watched")
+    assert [("gpu:0" in {scope for n, scope in analysis.values if n == name}) for name in names] == [known] * 4
+    view = analysis.gpu_view
+    assert (view.unseen, view.why_unseen) == (((), "") if known else ((0,), "its readings stopped early"))
+
+
+def test_of_a_part_of_a_gpu_nothing_is_known() -> None:
+    instances = [{"uuid": "MIG-1111", "name": "1g", "mem_total_bytes": GIB}]
+    read = {("gpu.power_w", "gpu:0"): levels(300)}
+    whole = [device(0, mig=True, mig_instances=instances)]
+    view = on_gpus(read, whole, {100: cuda("MIG-1111"), 101: {}}).gpu_view
+    assert view.unseen == (0,) and "MIG" in view.why_unseen

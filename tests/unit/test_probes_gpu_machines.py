@@ -155,7 +155,7 @@ def test_without_events_and_log_nobody_knows_of_xids(fake_driver: Path, tmp_path
     assert scope == "gpu:1" and "not permitted" in reason and "dmesg" in hint
 
 
-def processes(folder: Path, *rows: tuple[int, int, int, int]) -> list[str]:
+def processes(folder: Path, *rows: tuple[int, ...]) -> list[str]:
     (folder / "processes").write_text("".join(" ".join(map(str, row)) + "\n" for row in rows))
     return [*machine(L40S, 2), f"processes {folder / 'processes'}"]
 
@@ -181,6 +181,14 @@ def test_strangers_that_rest_are_there_all_the_same(fake_driver: Path, tmp_path:
 def test_who_is_alone_is_told_so(fake_driver: Path, tmp_path: Path) -> None:
     samples = play(fake_driver, processes(tmp_path, (0, 501, 10**10, 60)), 1, tmp_path, own=[501])["samples"][0]
     assert samples["gpu.own_processes gpu:0"] == 1 and samples["gpu.foreign_processes gpu:0"] == 0
+
+
+def test_who_computes_in_another_instance_of_the_gpu_is_no_stranger(fake_driver: Path, tmp_path: Path) -> None:
+    processes(tmp_path, (0, 501, 10**10, 0, 2), (0, 77, 2 * 10**9, 40, 1), (0, 78, 10**9, 5, 2))
+    script = [*MACHINES["MIG"](), f"processes {tmp_path / 'processes'}"]
+    samples = play(fake_driver, script, 1, tmp_path, own=[501])["samples"][0]
+    assert samples["gpu.foreign_processes gpu:0"] == 1 and samples["gpu.foreign_mem_bytes gpu:0"] == 1e9
+    assert "gpu.foreign_sm_pct gpu:0" not in samples, "the driver tells it of all instances together"
 
 
 def test_process_ids_of_another_namespace_are_nobody(fake_driver: Path, tmp_path: Path) -> None:

@@ -107,10 +107,9 @@ def against(now: Benchmark, then: Benchmark, name: str) -> Benchmark:
     """The same with an earlier result beside it. Only equal settings of one model and picture size are compared."""
     usual = max(BETWEEN_RUNS[now.machine.device], BETWEEN_RUNS[then.machine.device])
     notes = [f"runs of one job are taken to differ by {100 * usual:.0f} % in any case"]
-    notes += _differences(now, then)
     ours, theirs = (o.options for o in (now, then))
     if (ours.model, ours.image_size) != (theirs.model, theirs.image_size):
-        notes.append("another model or picture size: nothing is compared")
+        notes += [*_differences(now, then, real=False), "another model or picture size: nothing is compared"]
         return replace(now, against=Against(name, (), tuple(notes)))
     places = {cell.setting: place for place, cell in enumerate(then.cells) if cell.images_per_s}
     changes = []
@@ -119,6 +118,7 @@ def against(now: Benchmark, then: Benchmark, name: str) -> Benchmark:
             other = places[cell.setting]
             speed = _widened(_ratio(cell, then.cells[other]), usual)
             changes.append(CellChange(place, other, speed, judge(speed)))
+    notes += _differences(now, then, real=any(now.cells[change.now].setting.data == "real" for change in changes))
     return replace(now, against=Against(name, tuple(changes), tuple(notes)))
 
 
@@ -135,13 +135,19 @@ def slower_than(made: Benchmark, max_regression: float) -> tuple[CellChange, ...
     return tuple(c for c in changes if c.change == "regressed" and 1.0 - c.speed.value > max_regression)
 
 
-def _differences(now: Benchmark, then: Benchmark) -> list[str]:
-    pairs = {
+def _differences(now: Benchmark, then: Benchmark, *, real: bool) -> list[str]:
+    """Between what was measured; `real`: cells of real data are among what is compared."""
+    ours, theirs = now.options, then.options
+    pairs: dict[str, tuple[object, object]] = {
         "devices": (now.machine.names or (now.machine.device,), then.machine.names or (then.machine.device,)),
         "host": (now.machine.host, then.machine.host),
         "torch": (now.machine.torch, then.machine.torch),
         "cores": (now.machine.cores, then.machine.cores),
+        "classes": (ours.classes, theirs.classes),
     }
+    if real:
+        pairs["data"] = (ours.data or "not told", theirs.data or "not told")
+        pairs["loader workers"] = (ours.workers, theirs.workers)
     return [f"{what}: {_shown(was)} then, {_shown(is_)} now" for what, (is_, was) in pairs.items() if is_ != was]
 
 

@@ -21,10 +21,13 @@ from advisor.core.config import Config
 from advisor.core.errors import AdvisorError, NotARun
 from advisor.core.report import Verdict
 from advisor.diagnose import diagnose
+from advisor.run.children import module_command
 from advisor.store.reader import read_recording
 from advisor.store.runs import resolve_run
 
 TRAINER = Path(__file__).with_name("trainer.py")
+# As `torchrun`: with `-m`, the working directory would come first on its path, and a user's `queue.py` with it.
+_TORCHRUN = "import sys; sys.path[:] = filter(None, sys.path); from torch.distributed.run import main; main()"
 _TOLD_LINES = 40  # of a failed cell's output, searched for what went wrong
 _ENDING_S = 30.0  # for a cell that is told to end: the advisor writes its recording
 _KILLED_FIRST = re.compile(r"Root Cause \(first observed failure\):(?:(?!exitcode).)*exitcode\s*: -9\b", re.DOTALL)
@@ -48,10 +51,8 @@ class Bench:
         """Never raises for what a cell does; a machine without memory is a result."""
         name = cell_name(setting)
         result = self.folder / f"{name}.json"
-        command = [
-            *(sys.executable, "-m", "advisor.cli", "run", "--no-tui"),
-            *("--run-dir", str(self.folder), "--name", name, "--", *self.command(setting, result)),
-        ]
+        where = ("--run-dir", str(self.folder), "--name", name)
+        command = module_command("advisor.cli", ["run", "--no-tui", *where, "--", *self.command(setting, result)])
         ended = run_logged(command, self.folder / f"{name}.log", self._environment(setting), self.limit_s)
         said = _read_result(result)
         verdict, shares, run = self._conclusion(name)
@@ -67,7 +68,11 @@ class Bench:
         return Cell(
             setting=setting,
             state="measured",
-            images_per_s=rate_of(steps_s, setting.batch * setting.devices),
+            images_per_s=rate_of(
+                steps_s,
+                setting.batch * setting.devices,
+                together=max(1, self.options.workers) if setting.data == "real" else 1,
+            ),
             step_s=sum(steps_s) / len(steps_s),
             steps=len(steps_s),
             memory_bytes=said.get("memory_bytes"),
@@ -95,7 +100,7 @@ class Bench:
         options = self.options
         started = [self.python]
         if setting.devices > 1:
-            started += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={setting.devices}"]
+            started += ["-c", _TORCHRUN, "--standalone", f"--nproc-per-node={setting.devices}"]
         given = {
             "result": result,
             "device": self.device,
@@ -105,6 +110,7 @@ class Bench:
             "batch": setting.batch,
             "precision": setting.precision,
             "seconds": options.seconds,
+            "limit": self.limit_s,
         }
         if setting.data == "real":
             given |= {"data": self.data, "workers": options.workers}

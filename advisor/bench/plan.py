@@ -6,9 +6,10 @@ import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from advisor.core.benchmark import Cell, Data, Precision, Setting
+from advisor.core.benchmark import FULL_PRECISIONS, Cell, Data, Precision, Setting
 
 Measure = Callable[[Setting], Cell]
+FAILED_MAX = 2  # batches of a sweep
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +38,12 @@ class Ledger:
         return self.cells[setting]
 
     def sweep(self, setting: Setting, batches: Iterable[int]) -> None:
-        """Growing batches until one does not fit."""
+        """Growing batches until one does not fit or two fail: one is too small for some models, larger ones take longer to fail."""
+        failed = 0
         for batch in sorted(batches):
-            if self(replace(setting, batch=batch)).state == "oom":
+            state = self(replace(setting, batch=batch)).state
+            failed += state == "failed"
+            if state == "oom" or failed == FAILED_MAX:
                 break
 
 
@@ -81,9 +85,22 @@ def _one_at_a_time(plan: Plan, ledger: Ledger) -> None:
                 ledger(replace(mine.setting, batch=paying))  # on one device, to compare with
                 ledger(replace(mine.setting, batch=paying, devices=devices))
     if "real" in plan.data:
-        for devices in dict.fromkeys((plan.devices[0], plan.devices[-1])):
-            ledger(replace(best.setting, batch=paying, devices=devices))
-            ledger(replace(best.setting, batch=paying, devices=devices, data="real"))
+        _real_data(plan, ledger, matrix, replace(best.setting, batch=paying))
+
+
+def _real_data(plan: Plan, ledger: Ledger, matrix: Iterable[Cell], fastest: Setting) -> None:
+    """Beside synthetic ones on one device and on all; on one, full precision beside 16 bits, for what these still bring there."""
+    ledger(fastest)
+    if not ledger(replace(fastest, data="real")).images_per_s:
+        return  # who cannot be fed is not asked again
+    full, layout = fastest.precision in FULL_PRECISIONS, fastest.channels_last
+    others = (
+        c for c in matrix if (c.setting.precision in FULL_PRECISIONS) != full and c.setting.channels_last == layout
+    )
+    if (rival := _fastest(others)) is not None:
+        ledger(replace(rival.setting, batch=fastest.batch, data="real"))
+    ledger(replace(fastest, devices=plan.devices[-1]))
+    ledger(replace(fastest, devices=plan.devices[-1], data="real"))
 
 
 def _matrix(plan: Plan, ledger: Ledger) -> tuple[list[Cell], int]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from advisor.core.benchmark import Benchmark, Cell, Setting
+from advisor.core.benchmark import FULL_PRECISIONS, Benchmark, Cell, Setting
 from advisor.core.format import number
 
 # Mixed precision brings 1.5 to 3.3 times on tensor cores; below this somebody should ask why it does not.
@@ -28,21 +29,24 @@ def sentences(made: Benchmark) -> tuple[str, ...]:
 
 
 def _mixed_precision(made: Benchmark) -> list[str]:
-    """Each 16-bit format against the best of full precision, all else being equal; of all pairs the one with the fastest base."""
+    """Each 16-bit format against the best of full precision, all else being equal; of all pairs the one with the fastest base.
+
+    On real data too: what is bound by its input gains nothing there.
+    """
     said = []
-    for precision in ("bf16", "fp16"):
+    for data, precision in itertools.product(("synthetic", "real"), ("bf16", "fp16")):
         pairs = [
             (base, cell)
             for cell in _measured(made)
-            if cell.setting.precision == precision
-            for full in ("tf32", "fp32")
+            if cell.setting.precision == precision and cell.setting.data == data
+            for full in FULL_PRECISIONS
             if (base := _like(made, cell, lambda s, full=full: replace(s, precision=full))) is not None  # type: ignore[misc]
         ]
         for base, cell in sorted(pairs, key=lambda pair: -pair[0].rate)[:1]:
             gain = cell.rate / base.rate
             only = "only " if gain < AMP_GAIN_MIN else ""
-            text = f"{precision} brings {only}{gain:.2f}× over {base.setting.precision} ({_short(cell.setting)})"
-            said.append(text + (_because(cell) if only else ""))
+            text = f"{precision} brings {only}{gain:.2f}× over {base.setting.precision} at {_rate(cell)}"
+            said.append(f"{text} ({_short(cell.setting)})" + (_because(cell) if only else ""))
     return said
 
 
@@ -80,6 +84,8 @@ def _batches(made: Benchmark) -> list[str]:
 
 def _devices(made: Benchmark) -> list[str]:
     said = []
+    if not made.scaling and any(cell.setting.devices > 1 for cell in _measured(made)):
+        said.append("no scaling efficiency: no setting was measured on one device alone as well (--devices 1,…)")
     for line in made.scaling:
         most, efficiency = line.devices[-1], line.efficiency[-1].value
         setting = Setting(line.precision, line.channels_last, line.batch, most, line.data)

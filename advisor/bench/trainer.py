@@ -4,7 +4,7 @@
     torchrun --nproc-per-node=8 trainer.py --result F.json ...
 
 Synthetic batches lie on the device already: they measure training alone. Steps are timed from end to end; nothing waits for the device
-but the end of the warm-up and of the measurement.
+but the end of the warm-up and of each of a few portions of the measurement. Runs in the interpreter that trains: Python 3.9 and newer.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import argparse
 import contextlib
 import itertools
 import json
+import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,11 @@ OUT_OF_MEMORY = 77  # exit code, so that torchrun ends the other ranks
 NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "ALLOC_FAILED")
 PREFETCHED = 2  # batches a worker, torch's own
 FEWEST_STEPS = 6  # of very long ones: with the warm-up enough for the advisor to see five steady ones
+FIRST_STEPS = 4  # which allocate, compile, choose algorithms; the last two tell how long a step takes
+PORTIONS = 4  # of the measurement: a disk may turn slow at any moment, so only a part of it is planned ahead
+# Workers begin together and so hand over together: a rush of batches, then a wait. Only whole rounds of all of them have the loader's pace.
+FEWEST_ROUNDS = 2
+LONGEST_ROUNDS = 4  # that a measurement takes at least: until the first batch comes, to use up what was made ahead, and those that count
 Batch = tuple[Tensor, Tensor]
 
 
@@ -69,6 +75,7 @@ def make_loader(args: argparse.Namespace, device: torch.device) -> DataLoader[An
         sampler=sampler,
         shuffle=sampler is None,
         num_workers=args.workers,
+        timeout=args.limit / LONGEST_ROUNDS if args.workers else 0.0,
         pin_memory=device.type == "cuda",
         persistent_workers=args.workers > 0,
         drop_last=True,
@@ -113,8 +120,8 @@ class Clock:
     def steps_s(self) -> list[float]:
         if self.cuda:
             torch.cuda.synchronize()
-            return [a.elapsed_time(b) / 1000 for a, b in itertools.pairwise(self.marks)]
-        return [b - a for a, b in itertools.pairwise(self.marks)]
+            return [a.elapsed_time(b) / 1000 for a, b in zip(self.marks, self.marks[1:])]
+        return [b - a for a, b in zip(self.marks, self.marks[1:])]
 
 
 def make_step(args: argparse.Namespace, device: torch.device) -> Callable[[Batch], None]:
@@ -139,20 +146,32 @@ def make_step(args: argparse.Namespace, device: torch.device) -> Callable[[Batch
     return step
 
 
-def steps_to_come(args: argparse.Namespace, usual_s: float, device: torch.device) -> tuple[int, int]:
-    """(more steps of warm-up, steps to measure) that fill the time asked for; the first rank's word counts for all."""
+def warm_up_steps(args: argparse.Namespace, usual_s: float) -> int:
+    """After the first ones. What workers made ahead of those is used up, for it would make what is measured look fed."""
+    more: int = args.warmup if args.warmup * usual_s < args.seconds else 1
+    return more if args.data is None else max(more, PREFETCHED * args.workers - FIRST_STEPS)
+
+
+def steps_to_come(args: argparse.Namespace, usual_s: float, steps_s: Sequence[float]) -> int:
+    """How many fill another portion of the time asked for, at the latest pace; none when it is filled."""
+    together = max(1, args.workers) if args.data is not None else 1
     least = args.min_steps if args.min_steps * usual_s < 2 * args.seconds else FEWEST_STEPS
-    wanted = min(max(round(args.seconds / max(usual_s, 1e-6)), least), args.max_steps)
-    more = args.warmup if args.warmup * usual_s < args.seconds else 1
-    if args.data is not None:
-        # batches that workers made ahead during the warm-up would make the first steps look fed
-        more = max(more, min(PREFETCHED * args.workers, round(3 * args.seconds / max(usual_s, 1e-6))))
+    lacking = max(least, FEWEST_ROUNDS * together if together > 1 else 0) - len(steps_s)
+    portion_s = args.seconds / PORTIONS
+    if lacking <= 0 and args.seconds - sum(steps_s) < portion_s / 2:
+        return 0
+    wanted = max(round(portion_s / max(usual_s, 1e-6)), lacking, 1)
+    rounded: int = min(math.ceil(wanted / together) * together, args.max_steps - len(steps_s))
+    return rounded
+
+
+def agreed(number: int, device: torch.device) -> int:
+    """The first rank's word counts for all."""
     if not dist.is_initialized():
-        return more, wanted
-    shared = torch.tensor([more, wanted], device=device)
+        return number
+    shared = torch.tensor(number, device=device)
     dist.broadcast(shared, 0)
-    more, wanted = shared.tolist()
-    return more, wanted
+    return int(shared)
 
 
 def measure(args: argparse.Namespace, device: torch.device) -> dict[str, Any]:
@@ -168,10 +187,12 @@ def measure(args: argparse.Namespace, device: torch.device) -> dict[str, Any]:
             clock.mark()
         return clock.steps_s()
 
-    timed(2)  # allocates, compiles, chooses algorithms
-    more, wanted = steps_to_come(args, min(timed(2)), device)
-    timed(more)
-    steps_s = timed(wanted)
+    usual_s = min(timed(FIRST_STEPS)[2:])
+    portion = timed(agreed(warm_up_steps(args, usual_s), device))
+    steps_s: list[float] = []
+    while more := agreed(steps_to_come(args, sum(portion) / len(portion), steps_s), device):
+        portion = timed(more)
+        steps_s += portion
     peak = torch.cuda.max_memory_allocated() if device.type == "cuda" else None
     return {"state": "measured", "steps_s": steps_s, "memory_bytes": peak}
 
@@ -222,6 +243,7 @@ def parse() -> argparse.Namespace:
     add("--data", type=Path)
     add("--workers", type=int, default=0)
     add("--seconds", type=float, default=10.0)
+    add("--limit", type=float, default=0.0, help="seconds until whoever started this ends it; 0: never")
     add("--warmup", type=int, default=5, help="steps before the measurement, fewer where they are long")
     add("--min-steps", type=int, default=12)
     add("--max-steps", type=int, default=5000)
@@ -247,9 +269,13 @@ def main() -> None:
     set_precision(args.precision)
     try:
         result = measure(args, device)
-    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+    except (MemoryError, RuntimeError) as error:
         words = str(error)
-        if not isinstance(error, (torch.OutOfMemoryError, MemoryError)) and not any(w in words for w in NO_MEMORY):
+        if "DataLoader timed out" in words:
+            raise SystemExit(
+                f"train: {words} for a batch; fewer workers or smaller batches take less at once"
+            ) from None
+        if isinstance(error, RuntimeError) and not any(w in words for w in NO_MEMORY):
             raise
         write(args.result, {"state": "oom", "why": words.splitlines()[0][:300] if words else "out of memory"})
         os._exit(OUT_OF_MEMORY)

@@ -158,8 +158,9 @@ def bench(
     )
     machine = machines.machine_of(found, devices=len(found.names) or max(plan.devices), metadata=metadata)
     if data is not None:
-        asked = replace(asked, workers=workers if workers is not None else machines.workers_each(machine, plan.devices))
+        each = workers if workers is not None else machines.workers_each(machine, plan.devices)
         job = replace(job, data=data.resolve())
+        asked = replace(asked, workers=each, data=str(job.data))
     job = replace(job, options=asked, device=found.device, cores=machine.cores)
     try:
         cells = _measure_all(plan, job.measure)

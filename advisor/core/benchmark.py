@@ -2,7 +2,7 @@
 
 ```
 made_unix_s, machine   {host, device, devices, names: [], cores, torch, torchvision, cuda, instance: null|string, instance_source}
-options     {model, image_size, classes, seconds, workers}
+options     {model, image_size, classes, seconds, workers, data: folder of the real data, or ""}
 cells[]     {precision, channels_last, batch, devices, data: synthetic|real, state: measured|oom|failed, why,
              images_per_s: {value, lo, hi}|null, step_s, steps, memory_bytes, verdict: {state, rule, title, summary}|null,
              shares: {phase: share of the step}, reference: [{tier, lo, hi, source, scaled}], run}
@@ -29,6 +29,7 @@ from advisor.core.report import Verdict, plain_values
 
 SCHEMA = "rn50-advisor/bench/1"
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
+FULL_PRECISIONS = ("fp32", "tf32")  # the others are mixed: 16 bits where they do
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 Data = Literal["synthetic", "real"]
@@ -56,6 +57,7 @@ class Options:
     classes: int
     seconds: float
     workers: int
+    data: str = ""
 
 
 @dataclass(frozen=True, slots=True)

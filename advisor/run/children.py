@@ -17,22 +17,26 @@ _BOOT = (
 )
 
 
-def start_module(module: str, arguments: Sequence[str], *, descriptors: Sequence[int] = ()) -> subprocess.Popen[bytes]:
-    """`main()` of a module of ours."""
+def module_command(module: str, arguments: Sequence[str]) -> list[str]:
+    """Runs `main()` of a module of ours."""
     path = json.dumps([entry for entry in sys.path if entry])
-    return _start(["-I", "-c", _BOOT, path, module, *arguments], descriptors)
+    return [sys.executable, "-I", "-c", _BOOT, path, module, *arguments]
+
+
+def start_module(module: str, arguments: Sequence[str], *, descriptors: Sequence[int] = ()) -> subprocess.Popen[bytes]:
+    return _start(module_command(module, arguments), descriptors)
 
 
 def start_file(file: Path, arguments: Sequence[str], *, descriptors: Sequence[int] = ()) -> subprocess.Popen[bytes]:
     """A file that needs nothing but the standard library, and so starts in 10 ms."""
-    return _start(["-IS", str(file), *arguments], descriptors)
+    return _start([sys.executable, "-IS", str(file), *arguments], descriptors)
 
 
-def _start(arguments: Sequence[str], descriptors: Sequence[int]) -> subprocess.Popen[bytes]:
+def _start(command: Sequence[str], descriptors: Sequence[int]) -> subprocess.Popen[bytes]:
     """In a session of its own, without stdio of ours."""
     null = subprocess.DEVNULL
     return subprocess.Popen(
-        [sys.executable, *arguments],
+        command,
         stdin=null,
         stdout=null,
         stderr=null,

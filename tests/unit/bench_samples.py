@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from advisor.bench.plan import Plan, doublings
 from advisor.core.benchmark import Cell, Data, Machine, Options, Precision, Setting
 from advisor.core.comparison import Estimate
 from advisor.core.report import Verdict
@@ -44,3 +46,18 @@ def measured(wanted: Setting, rate: float, *, rule: str | None = None, title: st
         shares={"forward": 0.3, "backward": 0.6, "optimizer": 0.1},
         run="run",
     )
+
+
+PLAN = Plan(("fp32", "bf16"), (True, False), 32, doublings(16, 256), (1, 2, 4))
+
+
+def machine_that(rate: Callable[[Setting], float], *, fits: int = 1 << 30) -> Callable[[Setting], Cell]:
+    def measure(wanted: Setting) -> Cell:
+        return cell(wanted, state="oom") if wanted.batch > fits else measured(wanted, rate(wanted))
+
+    return measure
+
+
+def saturating(wanted: Setting) -> float:
+    """bf16 is twice as fast; half speed at a batch of 8, near the best at 128."""
+    return (2000 if wanted.precision == "bf16" else 1000) * wanted.batch / (wanted.batch + 8) * wanted.devices**0.9

@@ -7,38 +7,23 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from bench_samples import A100, OPTIONS, cell, machine, measured, setting
+from bench_samples import A100, OPTIONS, PLAN, cell, machine, machine_that, measured, saturating, setting
 
 from advisor.bench import launch
 from advisor.bench.conclude import against, conclude, judge, scaling, slower_than, sweeps
 from advisor.bench.launch import Bench, run_logged
 from advisor.bench.machine import possible_precisions, precisions_of, seen, usual_batch, usual_batches, usual_devices
-from advisor.bench.plan import Plan, carry_out, doublings, knee
+from advisor.bench.plan import carry_out, knee
 from advisor.bench.rate import rate_of
 from advisor.core.benchmark import Benchmark, Cell, Setting, parse_benchmark
 from advisor.core.comparison import Estimate
 from advisor.core.errors import AdvisorError, NotARun, UsageError
-
-PLAN = Plan(("fp32", "bf16"), (True, False), 32, doublings(16, 256), (1, 2, 4))
-
-
-def machine_that(rate: Callable[[Setting], float], *, fits: int = 1 << 30) -> Callable[[Setting], Cell]:
-    def measure(wanted: Setting) -> Cell:
-        return cell(wanted, state="oom") if wanted.batch > fits else measured(wanted, rate(wanted))
-
-    return measure
-
-
-def saturating(wanted: Setting) -> float:
-    """bf16 is twice as fast; half speed at a batch of 8, near the best at 128."""
-    return (2000 if wanted.precision == "bf16" else 1000) * wanted.batch / (wanted.batch + 8) * wanted.devices**0.9
 
 
 def test_dimensions_are_measured_one_at_a_time_around_the_fastest() -> None:
@@ -74,17 +59,19 @@ def test_nothing_fits_and_nothing_works() -> None:
     assert len(failed) == 4, "where no setting of the matrix works, no other is tried"
 
 
+def test_a_sweep_ends_after_two_that_fail() -> None:
+    def measure(wanted: Setting) -> Cell:
+        fails = wanted.batch == 16 or wanted.batch >= 128
+        return cell(wanted, state="failed") if fails else measured(wanted, 100.0)
+
+    plan = replace(PLAN, devices=(1,), precisions=("fp32",), layouts=(True,), every_combination=True)
+    assert [one.setting.batch for one in carry_out(plan, measure)] == [16, 32, 64, 128]
+
+
 def test_every_combination_is_the_whole_table() -> None:
     plan = replace(PLAN, batches=(128, 256, 512), devices=(1, 2), precisions=("fp32",), every_combination=True)
     cells = [one.setting for one in carry_out(plan, machine_that(saturating))]
     assert set(cells) == {setting("fp32", lay, b, d) for lay in (True, False) for b in (128, 256, 512) for d in (1, 2)}
-
-
-def test_real_data_stand_beside_synthetic_ones_on_one_device_and_on_all() -> None:
-    cells = carry_out(replace(PLAN, data=("synthetic", "real")), machine_that(saturating))
-    real = [one.setting for one in cells if one.setting.data == "real"]
-    assert {one.devices for one in real} == {1, 4}
-    assert {replace(one, data="synthetic") for one in real} <= {one.setting for one in cells}
 
 
 @pytest.mark.parametrize(
@@ -127,6 +114,9 @@ def test_efficiency_is_a_devices_rate_over_that_of_one_alone() -> None:
     assert [e.value for e in line.efficiency] == pytest.approx([1.0, 0.8])
     assert line.efficiency[0] == Estimate(1.0, 1.0, 1.0) and line.efficiency[1].lo < 0.8 < line.efficiency[1].hi
     assert scaling(cells[1:]) == (), "without one device alone there is nothing to compare with"
+    missing = [measured(setting("bf16", True, 32, devices), 100.0 * devices) for devices in (2, 4)]
+    said = [conclude(A100, OPTIONS, some, made_unix_s=0.0).sentences for some in (missing, cells)]
+    assert [any("no scaling efficiency" in sentence for sentence in one) for one in said] == [True, False]
 
 
 def test_ranks_on_one_cpu_are_not_held_against_cores_of_their_own() -> None:
@@ -149,22 +139,6 @@ def test_what_others_measured_stands_beside_a_cell_of_a_known_gpu_only() -> None
     mixed = replace(A100, names=("NVIDIA A100-SXM4-40GB", "NVIDIA A10G"))
     assert not conclude(mixed, OPTIONS, cells, made_unix_s=0.0).cells[0].reference
     assert not conclude(machine("cpu"), OPTIONS, cells, made_unix_s=0.0).cells[0].reference
-
-
-def test_a_mixed_precision_that_brings_little_is_told_with_its_reason() -> None:
-    cells = [
-        measured(setting("fp32", True, 64, data="real"), 1900.0),
-        measured(
-            setting("bf16", True, 64, data="real"), 2100.0, rule="DAT001", title="Preprocessing exhausts the CPUs"
-        ),
-    ]
-    said = conclude(A100, OPTIONS, cells, made_unix_s=0.0).sentences
-    assert any(
-        "bf16 brings only 1.11× over fp32" in s and "Preprocessing exhausts the CPUs (DAT001)" in s for s in said
-    )
-    plenty = [measured(setting("fp32", True, 64), 400.0), measured(setting("bf16", True, 64), 1200.0)]
-    said = conclude(A100, OPTIONS, plenty, made_unix_s=0.0).sentences
-    assert any("bf16 brings 3.00× over fp32" in s for s in said)
 
 
 def benchmark(*rates: float, **other: Any) -> Benchmark:

@@ -116,17 +116,6 @@ def results(tmp_path: Path) -> list[Path]:
     return sorted((tmp_path / "runs").glob("*-bench*/bench.json"))
 
 
-def test_the_command_keeps_the_result_beside_the_recordings_and_where_it_is_told(run: Run, tmp_path: Path) -> None:
-    files = [tmp_path / name for name in ("b.json", "b.md", "b.html")]
-    ended = run("--quick", *(f"-o{file}" for file in files))
-    assert ended.exit_code == 0, ended.output
-    [kept] = results(tmp_path)
-    assert kept.read_text() == files[0].read_text()
-    assert all(file.read_text() for file in files)
-    assert {one.setting.precision for one in parse_benchmark(kept.read_text()).cells} == {"fp32", "bf16"}
-    assert "fastest:" in ended.output
-
-
 def test_the_study_of_batches_on_one_and_two_devices_can_be_asked_for(run: Run, tmp_path: Path) -> None:
     study = (
         "--model vgg19 --image-size 32 --classes 10 --precisions fp32 --layout first --devices 1,2 --all-combinations"

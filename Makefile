@@ -13,10 +13,10 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10 p
 	"$$p" -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1 && echo "$$p" && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench faults clean distclean
+.PHONY: help demo test check bench by-hand faults clean distclean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(TRAIN) ## set up, train ResNet50 with a real bottleneck, read the verdict, apply the fix, measure again
 	@$(BIN)/python samples/demo.py
@@ -35,6 +35,9 @@ check: ## formatting, lints, types, layers and tests, in an environment that is 
 
 bench: $(DEV) ## what the advisor costs a training job
 	@$(BIN)/python tests/bench/overhead.py
+
+by-hand: $(DEV) ## images/s of `rn50-advisor bench` beside a loop written by hand; wants a quiet machine
+	@$(BIN)/python tests/bench/by_hand.py --markdown tests/bench/BY_HAND.md
 
 faults: $(DEV) ## seeded faults on real jobs: how often the verdict is right (more than a hundred scenarios, one after the other)
 	@$(BIN)/python -m samples.faults --json .faults/results.json --markdown samples/faults/RESULTS.md

@@ -169,11 +169,11 @@ def markdown(results: Results, where: Mapping[str, Any]) -> str:
     if results.quick:
         parts.append("**A quick run: it shows that the bench works, not what the advisor costs.**")
     for sheet in sheets(results):
-        parts += [f"## {sheet.title}", sheet.note, _grid(sheet.headings, sheet.rows)]
+        parts += [f"## {sheet.title}", sheet.note, grid(sheet.headings, sheet.rows)]
     return "\n\n".join(parts) + "\n"
 
 
-def _grid(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def grid(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [headings, ["---"] * len(headings), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 

@@ -37,7 +37,7 @@ _SHORT_TITLES = {"input_wait": "input wait", "comm_exposed": "communication"}
 PLACES = {
     "start": "starting up",
     "input_wait": "waiting for input",
-    "clip": "clipping gradients",
+    "clip": "before the update",
     "gap": "between steps",
     "evaluation": "evaluating",
     "checkpoint": "checkpointing",

@@ -8,7 +8,8 @@ Where a GPU's memory ran out it tells what held it, largest part first, and whic
 Why it matters: when one rank dies, launchers end the others, and the last lines of the output are those of the victims.
 
 Evidence: the order of the deaths; exit code or signal of each as the kernel kept it; the OOM killer's counter. A rank whose exception says
-that its peer had gone (connection closed, remote process exited) follows, whenever it ended. Output is kept where the screen stands
+that its peer had gone (connection closed, remote process exited) follows, whenever it ended; where all that died follow, the rank that
+ended in order before them is named: it ran out of data, or took no part in the last collective. Output is kept where the screen stands
 between the job and the terminal, and the end of it is read where stderr is a file; elsewhere the exceptions that Python processes leave
 speak, and of an NCCL watchdog the dumps that it leaves. On several
 hosts the order of deaths is known as well as their clocks are: within that, all that died otherwise than by SIGTERM are named.
@@ -166,21 +167,34 @@ def _how(death: Death) -> str:
             return f"was killed by {signal.Signals(death.signal).name}"
         except ValueError:
             return f"was killed by signal {death.signal}"
+    if death.exit_code == 0:
+        return "left while other ranks still trained"
     if death.exit_code is not None:
         return f"ended with exit code {death.exit_code}"
     return "vanished without shutting down"
 
 
+_CRASHED = (
+    "native code crashed: run again with faulthandler (python -X faulthandler); SIGBUS often means /dev/shm is full"
+)
+_BY_SIGNAL: dict[int, str] = {
+    signal.SIGKILL: "something outside the job killed it: the OOM killer, a scheduler, a memory limit or an operator; ask the host's log",
+    signal.SIGTERM: "something outside this rank asked it to end: its launcher, a scheduler or a time limit",
+    **dict.fromkeys((signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT), _CRASHED),
+}
+
+
 def _advice(death: Death, world_size: int) -> str:
     followers = "; the other ranks only followed" if world_size > 1 else ""
+    if death.exit_code == 0:
+        return (
+            "let every rank make as many steps: a sampler that divides the data evenly (DistributedSampler, drop_last=True), "
+            "or DDP's `with model.join():`; and a barrier before the end"
+        )
     if death.oom_killed:
         return "the host's or the container's memory ran out: fewer workers or prefetched batches, a smaller cache, or a higher limit"
-    if death.signal == signal.SIGKILL:
-        return "something outside the job killed it: the OOM killer, a scheduler, a memory limit or an operator; ask the host's log"
-    if death.signal == signal.SIGTERM:
-        return "something outside this rank asked it to end: its launcher, a scheduler or a time limit"
-    if death.signal in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT):
-        return "native code crashed: run again with faulthandler (python -X faulthandler); SIGBUS often means /dev/shm is full"
+    if death.signal in _BY_SIGNAL:
+        return _BY_SIGNAL[death.signal]
     if death.exception:
         return f"mend the exception above{followers}"
     return f"read this rank's own last lines of output{followers}"

@@ -13,7 +13,7 @@ from advisor.analysis.collectives import network_values
 from advisor.analysis.data_mount import data_mount
 from advisor.analysis.deep import deep_windows
 from advisor.analysis.device_memory import device_memory
-from advisor.analysis.failures import failure_of, mark_followers
+from advisor.analysis.failures import failure_of, mark_followers, with_leaver
 from advisor.analysis.gpu_ranks import gpus_of, paths_of, unseen_ranks
 from advisor.analysis.gpu_strips import gpu_strips
 from advisor.analysis.gpus import error_values, path_values
@@ -87,7 +87,8 @@ def analyse(recording: Recording) -> Analysis:
     memory = memory_trends(recording, everything)
     values.update(memory_values(recording, everything, memory))
     time = _step_time(everything, steady)
-    dead, changed = mark_followers(deaths(recording)), speed_changes(recording, steady)
+    dead = with_leaver(recording, mark_followers(deaths(recording)))
+    changed = speed_changes(recording, steady)
     stalled = stalls(recording, time.median_s or 0.0, slowest_steps(everything))
     nccl = nccl_facts(recording)
     values.update(network_values(recording, nccl))

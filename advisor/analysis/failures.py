@@ -188,6 +188,24 @@ def mark_followers(deaths: Iterable[Death]) -> tuple[Death, ...]:
     return tuple(replace(d, follows=bool(d.exception) and is_consequence(d.exception)) for d in deaths)
 
 
+def with_leaver(recording: Recording, deaths: tuple[Death, ...]) -> tuple[Death, ...]:
+    """Where all ranks that died follow one that had gone, and that one ended in order: it comes first, for it left the others behind."""
+    ranks = [death for death in deaths if death.role == "rank"]
+    if not ranks or not all(death.follows for death in ranks):
+        return deaths
+    start = recording.meta.started_ns
+    left = [p for p in recording.processes if p.role == "rank" and p.exit_code == 0 and p.ended_ns is not None]
+    leaver = min(left, key=lambda p: p.ended_ns or 0, default=None)
+    if leaver is None or leaver.ended_ns is None or leaver.rank is None:
+        return deaths
+    t_s = (leaver.ended_ns - start) / 1e9
+    if t_s >= ranks[0].t_s:
+        return deaths
+    _, step, _ = recording.positions.get(leaver.rank, ("", 0, 0))
+    gone = Death(leaver.rank, leaver.pid, t_s, 0, None, False, "ended", step, first=True)
+    return (gone, *(replace(death, first=False) for death in deaths))
+
+
 def failure_of(recording: Recording, deaths: Sequence[Death]) -> Failure | None:
     """What made the job fail, by the exceptions that processes left and by the output that was kept. None: nothing tells."""
     told = [death for death in deaths if death.exception and not death.follows and death.role == "rank"]

@@ -402,6 +402,13 @@ def test_run002_says_why_where_a_known_failure_tells() -> None:
     assert finding.fixes[0].title == "a smaller batch" and finding.evidence[-1].note == "CUDA out of memory."
 
 
+def test_run002_tells_a_rank_that_ran_out_of_data_to_make_as_many_steps() -> None:
+    gone = death(0, t_s=11.0, exception="RuntimeError: Connection closed by peer", follows=True)
+    finding = found("RUN002", jobs.unjudged(deaths=(death(1, exit_code=0), gone)))
+    assert finding.title == "Rank 1 left while other ranks still trained"
+    assert "drop_last" in finding.fixes[0].title
+
+
 def test_run002_blames_the_rank_that_follows_no_other() -> None:
     gone = death(0, t_s=9.0, exception="RuntimeError: Connection closed by peer", follows=True)
     finding = found("RUN002", jobs.unjudged(deaths=(gone, death(1, t_s=10.0)), failure=OOM))

@@ -121,6 +121,20 @@ def test_the_rank_whose_exception_is_a_cause_is_named_whoever_ended_first() -> N
     assert [(d.rank, d.follows) for d in analyse(made).deaths] == [(0, True), (1, False)]
 
 
+@pytest.mark.parametrize(("left_s", "first"), [(19, 1), (21, 0)])
+def test_a_rank_that_ended_in_order_before_all_that_follow_left_them_behind(left_s: int, first: int) -> None:
+    made = failed((0, "RuntimeError", "[pair.cc:598] Connection closed by peer [127.0.0.1]:10895"))
+    leaver = rank_process(1, ended_ns=FIRST_STEP_NS + left_s * SECOND, exit_code=0)
+    deaths = analyse(replace(made, processes=(*made.processes, leaver))).deaths
+    assert deaths[0].rank == first and [death.first for death in deaths].count(True) == 1
+
+
+def test_who_ended_in_order_left_nobody_behind_where_another_died_of_itself() -> None:
+    made = failed((0, "ValueError", "record 40 is damaged"))
+    leaver = rank_process(1, ended_ns=FIRST_STEP_NS + 19 * SECOND, exit_code=0)
+    assert [d.rank for d in analyse(replace(made, processes=(*made.processes, leaver))).deaths] == [0]
+
+
 def test_any_exception_of_the_first_rank_is_the_failure() -> None:
     found = failure(failed((1, "ValueError", "record 40 is damaged\nsecond line")))
     assert (found.kind, found.title, found.rank) == ("exception", "ValueError: record 40 is damaged", 1)

@@ -68,7 +68,7 @@ class Agent:
         )
         self._stacks = StackWatch(plan.options, post=self._news.append)
         self._deaths = self._death_desk()
-        self._stderr = StderrFiles()
+        self._stderr = StderrFiles(plan.stderr_bytes)
         self._followers = Followers(self._writer, self._roster, plan.ring_folder, watch_death=self._watch_death)
         self._notes = plan.ring_folder and Notes(
             self._writer,

@@ -65,6 +65,7 @@ def run_job(
                 began_ns=time.perf_counter_ns(),
                 began_unix_s=time.time(),
                 began_cpu_s=time.process_time(),
+                stderr_bytes=os.fstat(2).st_size,
             )
             _ask_for_window(plan)
             return _run(plan, desk, canary, on_start)

@@ -29,16 +29,20 @@ class _Stream:
 
 
 class StderrFiles:
-    """`watch` while a process lives, `ended` as they end, `last_lines` once, when the job has failed."""
+    """`watch` while a process lives, `ended` as they end, `last_lines` once, when the job has failed.
 
-    def __init__(self, proc: Path = Path("/proc")) -> None:
+    Our own stderr is the job's as well, unless it opens another; `before_bytes` stood in it when the job began.
+    """
+
+    def __init__(self, before_bytes: int, proc: Path = Path("/proc")) -> None:
         self._proc = proc
         self._streams: dict[int, _Stream | None] = {}  # None: no file, or nobody may know
         self._ended: list[int] = []
         self._gaps: dict[str, str] = {}  # scope -> why its last lines are not known
-        self._ours: _Stream | None = None
-        with contextlib.suppress(OSError, KeyError, ValueError):
-            self._ours = self._streams[0] = self._stream("self", None)  # the job's as well, unless it opens another
+        self._ours = _Stream(None, "", before_bytes)
+        with contextlib.suppress(OSError):
+            self._ours = _Stream(None, _path(proc / "self"), before_bytes)
+            self._streams[0] = self._ours if _may_be_file(self._ours.path) else None
 
     def watch(self, pid: int, rank: int | None) -> None:
         """Reads nothing but /proc, and that once."""
@@ -52,16 +56,14 @@ class StderrFiles:
         except (OSError, KeyError, ValueError):
             pass  # it has just ended
 
-    def _stream(self, pid: int | str, rank: int | None) -> _Stream | None:
-        path = os.readlink(self._proc / f"{pid}/fd/2")  # noqa: PTH115 - it may be no path: `pipe:[4711]`
-        if not path.startswith("/") or path.startswith("/dev/") or path.endswith(" (deleted)"):
-            return None
+    def _stream(self, pid: int, rank: int | None) -> _Stream | None:
+        path = _path(self._proc / str(pid))
+        if path == self._ours.path or not _may_be_file(path):
+            return None  # it is read already, or cannot be
         told = dict(line.split(":", 1) for line in (self._proc / f"{pid}/fdinfo/2").read_text().splitlines())
         at, appends = int(told["pos"]), int(told["flags"], 8) & os.O_APPEND
-        if self._ours is not None and path == self._ours.path:
-            return _Stream(rank, path, self._ours.begin)
-        if appends and not at:  # nothing yet: the file says how much others wrote before, if it is ours
-            return _Stream(rank, path, Path(path).stat().st_size) if pid == "self" else None
+        if appends and not at:
+            return None  # it has said nothing yet: nobody knows how much others wrote before
         return _Stream(rank, path, at if appends else 0)
 
     def ended(self, pid: int) -> None:
@@ -101,6 +103,14 @@ def _words(path: Path, begin: int) -> list[str]:
         return []
     path.open("rb").close()
     return words_of(path, begin=max(begin, about.st_size - _BYTES_MAX))
+
+
+def _path(process: Path) -> str:
+    return os.readlink(process / "fd/2")  # noqa: PTH115 - it may be no path: `pipe:[4711]`
+
+
+def _may_be_file(path: str) -> bool:
+    return path.startswith("/") and not path.startswith("/dev/") and not path.endswith(" (deleted)")
 
 
 def _scope(rank: int | None) -> str:

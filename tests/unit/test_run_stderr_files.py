@@ -21,7 +21,7 @@ def writes(root: Path, pid: int | str, to: str | Path, *, at: int = 0, flags: st
 
 
 def told(root: Path, *ended: int, ranks: dict[int, int | None]) -> tuple[list[str], list[str]]:
-    files = StderrFiles(root)
+    files = StderrFiles(0, root)
     for pid, rank in ranks.items():
         files.watch(pid, rank)
     for pid in ended:
@@ -61,8 +61,8 @@ def test_what_others_wrote_before_into_a_file_that_goes_on_is_left_out(
     log.write_text("old error 1\n")
     writes(tmp_path, 100, log, at=at, flags=APPENDS)
     if ours:
-        writes(tmp_path, "self", log, flags=APPENDS)
-    files = StderrFiles(tmp_path)
+        writes(tmp_path, "self", log)
+    files = StderrFiles(log.stat().st_size, tmp_path)
     files.watch(100, 0)
     with log.open("a") as more:
         more.write("new error\n")

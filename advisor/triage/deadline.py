@@ -21,6 +21,7 @@ from advisor.triage.found import Item
 
 # A process that is asked to end ends its own children first; one that the kernel does not let go is left to it.
 _ENDS_S = 3.0
+_ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _DAY_S = 86_400.0  # no clock of the system takes infinity
 _HINT = "something there does not answer, or is slower than all machines that were seen: see dmesg"
 
@@ -79,7 +80,7 @@ def _make(make: Callable[[], Iterable[Item]], send: Connection) -> NoReturn:
     """Nothing of what our parent does at its end may happen here, too: its scratch folder is still in use."""
     code = 1
     try:
-        for number in (signal.SIGTERM, signal.SIGHUP):
+        for number in _ENDINGS:
             signal.signal(number, _leave)
         for item in make():
             send.send(item)
@@ -90,6 +91,9 @@ def _make(make: Callable[[], Iterable[Item]], send: Connection) -> NoReturn:
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
+    """Once: Ctrl-C comes to both of us, and our parent asks us to end while we do."""
+    for other in _ENDINGS:
+        signal.signal(other, signal.SIG_IGN)
     raise SystemExit(128 + number)
 
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from advisor.core.triage import TriageGap
-from advisor.triage import deadline, runner
+from advisor.triage import child, deadline, runner
+from advisor.triage.child import run_child
 from advisor.triage.deadline import apart, within
 from advisor.triage.found import Found, Item, Setting, fact
 from advisor.triage.load import Watch
@@ -73,6 +76,27 @@ def test_what_the_parent_does_at_its_end_the_fork_does_not(tmp_path: Path) -> No
     finally:
         (tmp_path / str(os.getpid())).touch()
     assert [path.name for path in tmp_path.iterdir()] == [str(os.getpid())], "the fork came by here, too"
+
+
+def test_an_interrupt_ends_what_a_group_has_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C comes to both processes, and ours asks the other to end on top of it."""
+    (tmp_path / "probe.py").write_text(
+        "import os, time\nprint('{\"pid\": %d}' % os.getpid(), flush=True)\ntime.sleep(600)\n"
+    )
+    monkeypatch.setattr(child, "_HERE", tmp_path)
+
+    def on_result(result: dict[str, Any]) -> None:
+        (tmp_path / "pid").write_text(str(result["pid"]))
+        os.kill(os.getppid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def measures() -> Iterator[Item]:
+        run_child(sys.executable, "probe", {}, timeout_s=60.0, scratch=tmp_path, on_result=on_result)
+        yield fact("x.y", 1.0)
+
+    with pytest.raises(KeyboardInterrupt):
+        apart(measures, "x", seconds=60.0)
+    assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
 
 
 def test_each_group_leaves_time_to_those_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     return Finding(
         rule=RULE.id,
         title=title,
-        severity=severity(lost / step) or ("low" if wire else "medium"),
+        severity=severity(lost / step) or "low",  # where nobody timed the wire it is a hint
         confidence=confidence(a, cap=0.8),
         seconds_per_step=lost,
         scope=Affected(gpus=tuple(sorted(used))),

@@ -49,7 +49,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     return Finding(
         rule=RULE.id,
         title=f"NVLinks of {listed(down)} are down" if down else f"NVLinks of {listed(noisy)} lose packets",
-        severity=severity(lost / a.value("step.time_s")) or ("medium" if down or often else "low"),
+        # nothing of a job on one GPU goes over them
+        severity=severity(lost / a.value("step.time_s")) or ("medium" if len(used) > 1 and (down or often) else "low"),
         confidence=confidence(a, cap=0.9),
         seconds_per_step=lost,
         scope=Affected(gpus=tuple(gpu.index for gpu in gpus)),

@@ -207,6 +207,7 @@ GPU_TABLES: dict[str, Table] = {
             ({"active": 0}, "high"),
             ({"active": 9}, "medium"),
             ({"active": 11, "wire_s": 0.0}, "medium"),  # nobody waits for it, yet it is down
+            ({"peer": 9, "gpus": (gpu(0),), "wire_s": 0.0}, "low"),  # it has no other to talk to
             ({"active": 12, "recoveries": 1}, "low"),
             ({"active": 12, "recoveries": 30}, "medium"),
         ),
@@ -248,7 +249,7 @@ GPU_TABLES: dict[str, Table] = {
             ({"wire": 0.3}, "high"),
             ({"wire": 0.1}, "medium"),
             ({"wire": 0.02}, "low"),
-            ({"wire": None}, "medium"),
+            ({"wire": None}, "low"),
         ),
         best=({"wire": 0.3}, 1 / 0.73),
         also_fires={

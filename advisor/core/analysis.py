@@ -43,7 +43,10 @@ VALUES: dict[str, tuple[str, str]] = {
     "step.input_wait_s": ("s", "waiting for input in a typical step, the first fetch of each epoch left out"),
     "step.epoch_start_s": ("s", "first fetch of each epoch and start of its workers, per step"),
     "step.compute_s": ("s", "forward (where it is known), backward without communication, optimizer"),
-    "step.gap_s": ("s", "unlabelled time between the optimizer and the next fetch, and the user's own before the optimizer"),
+    "step.gap_s": (
+        "s",
+        "unlabelled time between the optimizer and the next fetch, and the user's own before the optimizer",
+    ),
     "step.before_update_s": ("s", "of that, between backward and optimizer: neither clipping nor an exchange"),
     "step.evaluation_s": ("s", "evaluation, spread over the steps"),
     "step.checkpoint_s": ("s", "checkpoints with their fsync, spread over the steps"),

@@ -54,6 +54,15 @@ SCENARIOS = (
         note="many parameters, but sent only after every eighth batch",
     ),
     healthy(
+        "healthy-clipping",
+        Job("faults/jobs/before_update.py", ("--out={out}", "--clip=norm", "--hidden=2048", "--steps=200")),
+        note="many parameters for little work: clipping takes a tenth of the step",
+    ),
+    healthy(
+        "healthy-clipping-by-hand",
+        Job("faults/jobs/before_update.py", ("--out={out}", "--clip=by-hand", "--hidden=2048", "--steps=200")),
+    ),
+    healthy(
         "healthy-seldom-saving",
         Job(
             "faults/jobs/between_steps.py",

@@ -9,6 +9,10 @@ def between(*arguments: str, ranks: int = 2) -> Job:
     return Job("faults/jobs/between_steps.py", ("--out={out}", *arguments), ranks=ranks)
 
 
+def before_update(*arguments: str, ranks: int = 0) -> Job:
+    return Job("faults/jobs/before_update.py", ("--out={out}", *arguments), ranks=ranks)
+
+
 def threads(*arguments: str, ranks: int = 0) -> Job:
     return Job("faults/jobs/threads.py", arguments, ranks=ranks)
 
@@ -99,6 +103,34 @@ SCENARIOS = (
         fixed=between("--write-log=5", "--every=10", *ALONE, ranks=0),
     ),
     fault("logging-hardly", "LOP002", between("--write-log=0.8", *STEPS), strength="just below"),
+    fault(
+        "logging-before-the-update",
+        "LOP002",
+        before_update("--write-norms=60", "--steps=100", ranks=2),
+        line="file.",
+        says="write_norms",
+        fixed=before_update("--write-norms=60", "--every=10", "--steps=100", ranks=2),
+    ),
+    fault(
+        "histograms-before-the-update",
+        "LOP004",
+        before_update("--histograms=32", "--clip=norm", *ALONE[:1], "--steps=200"),
+        says="histograms",
+        fixed=before_update("--histograms=32", "--clip=norm", "--every=10", *ALONE[:1], "--steps=200"),
+    ),
+    fault(
+        "a-pause-before-the-update",
+        "LOP004",
+        before_update("--wait=30", "--steps=150"),
+        line="time.sleep(",
+        fixed=before_update("--wait=30", "--every=10", "--steps=150"),
+    ),
+    fault(
+        "histograms-seldom-before-the-update",
+        "LOP004",
+        before_update("--histograms=32", "--clip=norm", "--every=10", *ALONE[:1], "--steps=200"),
+        strength="just below",
+    ),
     fault(
         "evaluation",
         "LOP003",

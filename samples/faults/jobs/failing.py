@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import subprocess
+import sys
+import time
 
 import models
 import torch
@@ -12,6 +15,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
+
+PAUSE_S = 18.0  # the agent looks from 15 s on; a hang is one from 30 s on
 
 
 def stuck_in_user_code() -> None:
@@ -33,14 +38,22 @@ def parse() -> argparse.Namespace:
     add = parser.add_argument
     add("--steps", type=int, default=400)
     add("--at", type=int, default=40, help="the step after which it happens")
-    what = ("hang", "collective", "skips", "uneven", "stop", "kill", "raise", "memory")
+    what = ("hang", "collective", "skips", "uneven", "leave", "stop", "pauses", "helper", "kill", "raise", "memory")
     add("--what", choices=what, required=True)
     return parser.parse_args()
 
 
-def fail(what: str, step: int, hoard: list[Tensor]) -> None:
+def fail(what: str, step: int, at: int, hoard: list[Tensor]) -> None:
     if what == "hang":
         stuck_in_user_code()
+    elif what == "pauses" and step == at:
+        time.sleep(PAUSE_S)
+    elif what == "helper" and step == at:
+        helper = subprocess.Popen(["sleep", "60"])
+        helper.kill()  # as a library does with what it needs no more
+        helper.wait()
+    elif what == "leave":
+        sys.exit()  # its part of the data is shorter, and nothing waits for the others
     elif what == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     elif what == "raise":
@@ -69,7 +82,7 @@ def train(options: argparse.Namespace) -> None:
             optimizer.step()
             step += 1
             if rank == 1 and step >= options.at:
-                fail(options.what, step, hoard)
+                fail(options.what, step, options.at, hoard)
                 if options.what == "uneven":
                     return  # its part of the data is shorter
             if options.what == "skips" and (rank == 0 or step < options.at):

@@ -51,6 +51,8 @@ INVISIBLE_OPTIMIZER_AFTER = 20
 TURNS_WITHOUT_LOADER = 2
 # So many steps of other optimizers, and the first one is gone: one loop after another, each with an optimizer of its own.
 FIRST_IS_GONE_AFTER = 20
+# Prefetchers and loops with a teacher model fetch what they train on under no_grad; an evaluation of one batch may precede a backward, too.
+UNGRADED_IS_HABIT_AFTER = 3
 # A CPU clock is a system call: 0.6 us in a tight loop, 10-30 us where training has emptied the caches, ten of them a step. They are read
 # once in this time, and more often in the first steps: a short run is to be understood, too.
 CLOCKED_EVERY_NS = 500_000_000
@@ -110,7 +112,9 @@ class Account:
         self._gradients = False  # a backward has run that no optimizer has used yet
         self._evaluation_began = 0
         self._evaluated = 0
-        self._doubtful = -1  # loader taken for an evaluating one with gradients on, by its last fetch
+        self._doubtful = -1  # loader taken for an evaluating one by its last fetch, which may yet meet a backward
+        self._in_no_grad = False  # that fetch
+        self._ungraded: dict[int, int] = {}  # loader -> how often a single batch fetched under no_grad met a backward
         self._opened: tuple[int, int, int] | None = (
             None  # (loader, wall, cpu of input_wait before) of an iterator just made by a loader of unknown purpose
         )
@@ -192,10 +196,12 @@ class Account:
 
     def fetch_begin(self, loader: int, evaluating: bool, first: bool) -> bool:
         """A loader is asked for a batch. Returns True when the fetch may feed training."""
-        if evaluating or self.loaders.get(loader) == EVALUATING:
+        known = self.loaders.get(loader)
+        if known == EVALUATING or (evaluating and not (known == TRAINING and self._is_habit(loader))):
             now = self.enter(EVALUATION)
             self._evaluated += 1
-            self._doubtful = -1 if evaluating else loader
+            self._doubtful = loader if self._evaluated == 1 or not evaluating else -1
+            self._in_no_grad = evaluating
             self.evaluated.add(loader)
             return False
         self._optimizer_depth = 0  # an optimizer that raised has told of no end
@@ -250,7 +256,10 @@ class Account:
                 # all its batches met no backward; that of a loop which looks ahead may still come
                 self.loaders[loader] = EVALUATING
                 self._doubtful = loader
+                self._in_no_grad = False
                 del self.fetched[loader]
+        elif self._in_no_grad:
+            self._doubtful = -1
 
     def loader_started(self, loader: int, evaluating: bool, began: int) -> None:
         """An iterator was made and its workers started: it took from `began` until now."""
@@ -276,10 +285,20 @@ class Account:
         self.enter(BACKWARD, FORWARD if self.phase in (GAP, CLIP, OPTIMIZER, START) else -1)
         if self.unconsumed is not None:
             self._consume()
-        elif self._doubtful >= 0:
-            self.loaders[self._doubtful] = TRAINING  # its batch met a backward after all
+        elif self._doubtful >= 0 and self._trains_after_all(self._doubtful):
+            self.loaders[self._doubtful] = TRAINING
         self._doubtful = -1
         return True
+
+    def _trains_after_all(self, loader: int) -> bool:
+        """The last batch taken for an evaluating one met a backward; one fetched under no_grad does so by habit alone."""
+        if not self._in_no_grad:
+            return True
+        self._ungraded[loader] = self._ungraded.get(loader, 0) + 1
+        return TRAINING not in self.loaders.values() and self._is_habit(loader)
+
+    def _is_habit(self, loader: int) -> bool:
+        return self._ungraded.get(loader, 0) >= UNGRADED_IS_HABIT_AFTER
 
     def _consume(self) -> None:
         """The loaders fetched as often as the last one feed training; the others of this step do not."""

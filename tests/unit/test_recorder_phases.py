@@ -230,6 +230,39 @@ def test_a_loader_taken_for_an_evaluating_one_is_put_right_by_a_backward(loop):
     assert loop.account.loaders[OTHER] == TRAINING
 
 
+def test_batches_fetched_under_no_grad_train_once_a_habit_shows(loop):
+    for _ in range(6):
+        loop.fetch(evaluating=True)
+        loop.forward()
+        loop.backward()
+        loop.optimize()
+    loop.fetch(evaluating=True)
+    assert loop.account.loaders == {TRAIN: TRAINING}
+    assert loop.phases(-1) == {name: ms for name, ms in PLAIN.items() if name != "gap"}
+
+
+@pytest.mark.parametrize("batches", [1, 2])
+def test_evaluation_beside_training_on_tensors_is_no_habit(loop, batches):
+    for _ in range(6):
+        for _ in range(batches):
+            loop.fetch(EVAL, evaluating=True)
+            loop.spend(4)
+        if batches == 1:
+            loop.exhaust(EVAL, evaluating=True)
+        loop.forward()
+        loop.backward()
+        loop.optimize()
+    assert TRAINING not in loop.account.loaders.values()
+
+
+def test_one_batch_of_evaluation_before_each_step_is_no_habit_where_another_loader_trains(loop):
+    for _ in range(6):
+        loop.step()
+        loop.fetch(EVAL, evaluating=True)
+        loop.spend(4)
+    assert loop.account.loaders == {TRAIN: TRAINING}
+
+
 def test_two_loaders_that_feed_one_step_both_train(loop):
     for _ in range(3):
         loop.fetch(TRAIN)

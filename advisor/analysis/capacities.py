@@ -71,7 +71,7 @@ def capacities(seen: Seen, samples: float | None) -> tuple[Capacity, ...]:
         return ()
     making = _slowest(seen)
     return (
-        _storage(seen, making),
+        _storage(seen, making, samples),
         _preprocessing(seen, making),
         _hand_over(seen, samples),
         _copy(seen),
@@ -104,19 +104,25 @@ def _reads(seen: Seen, making: _Making) -> bool:
     return making.made.reads or bool(seen.of("data.network_mount", making.rank))
 
 
-def _storage(seen: Seen, making: _Making | None) -> Capacity:
+def _storage(seen: Seen, making: _Making | None, samples: float) -> Capacity:
     if making is None:
         return _unknown("storage", "no batch was seen being made")
     made = making.made
     if not _reads(seen, making) or made.blocked_s < _LITTLE * made.wall_s:
         return _unknown("storage", "nothing was read from a device: the page cache served the data")
-    ceiling, why = storage_ceiling(seen.of, made)
-    value = len(seen.model.own) / making.per_sample_s(made.blocked_s)
-    error = making.errors["waiting"] + _ALSO_BLOCKS
-    if ceiling is not None:
-        return _known("storage", min(value, ceiling), making.errors["waiting"], why)
-    basis = f"time blocked on reads, by {_lanes(making)} reading at a time; other waiting in it ±{_ALSO_BLOCKS:.0%}"
-    return _known("storage", value, error, basis)
+    ranks, error = len(seen.model.own), making.errors["waiting"]
+    by_lanes = ranks / making.per_sample_s(made.blocked_s)
+    ceiling = storage_ceiling(seen.of, made, seen.model.hosts)
+    if ceiling is not None and ceiling.reached:
+        return _known("storage", min(by_lanes, ceiling.samples_per_s), error, ceiling.why)
+    # nobody saw all lanes read at a time: what one of them reads alone, or all by turns, is certain
+    least = max(made.samples / made.blocked_s, ranks * samples / seen.model.step_s)
+    value, basis = by_lanes, f"time blocked on reads, by {_lanes(making)} reading at a time"
+    if ceiling is not None and ceiling.samples_per_s < by_lanes:
+        value, basis = ceiling.samples_per_s, ceiling.why
+    else:
+        error, basis = error + _ALSO_BLOCKS, f"{basis}; other waiting in it ±{_ALSO_BLOCKS:.0%}"
+    return _known("storage", value, error, basis, less=max(0.0, 1 - least / value))
 
 
 def _preprocessing(seen: Seen, making: _Making | None) -> Capacity:

@@ -120,9 +120,9 @@ def _feed(known: _Known, steps: RankSteps, made: Loading) -> Feed:
 
 
 def _full_s(known: _Known, made: Loading) -> float:
-    """A batch's share of what the storage gives, where it gives no more: all ranks read from it."""
-    ceiling, _ = storage_ceiling(known.of, made)
-    return len(known.model.own) * made.samples / ceiling if ceiling else 0.0
+    """A batch's share of the most that the storage gives, where that is known: all ranks read from it."""
+    ceiling = storage_ceiling(known.of, made, known.model.hosts)
+    return len(known.model.own) * made.samples / ceiling.samples_per_s if ceiling else 0.0
 
 
 def _locked_s(known: _Known, made: Loading) -> float:

@@ -1,8 +1,9 @@
-"""Whether the storage gives all it has: then more readers only share it."""
+"""What the storage gives at most: what a control group allows, or what it gives now if that is all it has. More readers only share it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from advisor.analysis.loading import Loading
 
@@ -11,19 +12,41 @@ _QUEUED = 1.5  # requests in flight: a disk that is always busy with one may tak
 _HELD_BACK = 0.1  # of the time: a provider's volume that is held back so often
 
 
-def storage_ceiling(of: Callable[[str], float | None], made: Loading) -> tuple[float | None, str]:
-    """(samples/s of all ranks at which the storage gives no more, why that is known); None where it is not known to be there.
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """Samples/s of all ranks together, and why that is known."""
 
-    `of` gives a value of the whole job.
-    """
+    samples_per_s: float
+    why: str
+    reached: (
+        bool  # the job reads that much now; where it does not, the disk may have less to give than it is allowed to
+    )
+
+
+def storage_ceiling(of: Callable[[str], float | None], made: Loading, hosts: int = 1) -> Ceiling | None:
+    """The lowest that is known; None where none is. `of` gives a value of the whole job, of storage it is one host's; each has its own."""
     read, per_sample = of("storage.read_mb_s"), made.read_bytes / max(made.samples, 1.0) / 1e6
     if not read or per_sample <= 0:
-        return None, ""
-    limit, busy = of("storage.limit_mb_s"), of("storage.busy_share") or 0.0
-    if limit and read >= _NEAR * limit:
-        return limit / per_sample, f"{read:.3g} MB/s read of {limit:.3g} that a control group allows"
+        return None
+    found = [*_allowed(of, read), *_all_it_has(of, read)]
+    if not found:
+        return None
+    mb_s, why, reached = min(found)
+    return Ceiling(hosts * mb_s / per_sample, why, reached)
+
+
+def _allowed(of: Callable[[str], float | None], read_mb_s: float) -> Iterator[tuple[float, str, bool]]:
+    """MB/s at the limits of a control group; a number of reads is worth what one of them brings."""
+    for name, unit, now in (("mb_s", "MB/s", read_mb_s), ("reads_s", "reads/s", of("storage.reads_s"))):
+        limit = of(f"storage.limit_{name}")
+        if limit and now:
+            why = f"{now:.3g} {unit} read of {limit:.3g} that a control group allows"
+            yield limit * read_mb_s / now, why, now >= _NEAR * limit
+
+
+def _all_it_has(of: Callable[[str], float | None], read_mb_s: float) -> Iterator[tuple[float, str, bool]]:
+    busy, held = of("storage.busy_share") or 0.0, of("storage.volume_exceeded_share") or 0.0
     if busy >= _NEAR and (of("storage.queue") or 0.0) >= _QUEUED:
-        return read / per_sample, f"{read:.3g} MB/s read from a disk that is busy {busy:.0%} of the time"
-    if (of("storage.volume_exceeded_share") or 0.0) >= _HELD_BACK:
-        return read / per_sample, f"{read:.3g} MB/s read from a volume that its provider holds back"
-    return None, ""
+        yield read_mb_s, f"{read_mb_s:.3g} MB/s read from a disk that is busy {busy:.0%} of the time", True
+    elif held >= _HELD_BACK:
+        yield read_mb_s, f"{read_mb_s:.3g} MB/s read from a volume that its provider holds back", True

@@ -52,7 +52,7 @@ class Feed:
     first_s: float = 0.0  # per step: first batches of epochs, made where each was; workers have none ready
     delay_s: float = 0.0  # per step: the training thread stood in line for a core, on its way from batch to batch
     reading_s: float = 0.0  # mean of a batch, part of `waiting_s`: reads from what all workers share
-    full_s: float = 0.0  # reads of a batch from what gives no more, by all workers together; 0: it may give more
+    full_s: float = 0.0  # reads of a batch at the most that is given to all workers together; 0: no such limit is known
     locked_s: float = 0.0  # of a batch for which all workers take turns, at a lock that has no rest; 0: none is known
     kernel_s: float = 0.0  # mean of a batch, part of `computing_s`: in workers mostly taking shared memory
     faults_s: float = 0.0  # per step: forward and backward inside the kernel, mostly touching what came in it
@@ -195,7 +195,7 @@ def _worth_a_look(model: WorkerModel, feeds: Mapping[int, Feed]) -> int:
 
 
 class _Side:
-    """One bound of the forecast: `kind` is when cores never queue or crowd, storage has no ceiling and handing over is quick."""
+    """One bound of the forecast: `kind` is when cores never queue or crowd, readers never share a disk and handing over is quick."""
 
     def __init__(self, model: WorkerModel, feeds: Mapping[int, Feed], most: int, *, kind: bool) -> None:
         self.model, self.feeds, self.kind = model, feeds, kind
@@ -231,9 +231,9 @@ class _Side:
     def _times(self, worker: Array, trainer: Array, work: Array) -> Array:
         feed = self.feed
         waits = feed.batches * _waits(feed, self.counts, worker, trainer, self)
-        # reads that are as quick as they can be are shared by any number of workers
-        full_s = feed.full_s or (0.0 if self.kind else feed.reading_s / max(feed.workers, 1))
-        full_s = max(full_s, feed.locked_s)
+        # at worst reads are as quick as they can be: any number of workers share them
+        shared_s = 0.0 if self.kind else feed.reading_s / max(feed.workers, 1)
+        full_s = max(feed.full_s, shared_s, feed.locked_s)
         waits = np.maximum(waits, feed.batches * (full_s - float(np.mean(feed.rest_s)) * trainer))
         return self._step_s(waits, trainer, work)
 

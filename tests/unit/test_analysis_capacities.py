@@ -136,21 +136,62 @@ def test_compute_is_the_streams_time_where_events_were_read() -> None:
 MADE = Loading(2, 100, 8.0, wall_s=0.08, cpu_s=0.01, delay_s=0.0, read_bytes=80_000, system_s=0.0, busy_share=1.0)
 
 
+READ = {"storage.read_mb_s": 1.0, "storage.reads_s": 50.0}  # a hundred samples and fifty requests a second
+BUSY = {"storage.busy_share": 0.95, "storage.queue": 3.0}
+
+
 @pytest.mark.parametrize(
     ("probe", "ceiling"),
     [
         pytest.param({}, None, id="nothing known of the disk"),
-        pytest.param({"storage.limit_mb_s": 1.1}, 110.0, id="a control group's limit"),
-        pytest.param({"storage.limit_mb_s": 2.0}, None, id="a limit that is far"),
-        pytest.param({"storage.busy_share": 0.95, "storage.queue": 3.0}, 100.0, id="a disk that is busy"),
+        pytest.param({"storage.limit_mb_s": 1.1}, (110.0, True), id="a control group's limit"),
+        pytest.param({"storage.limit_mb_s": 2.0}, (200.0, False), id="a limit that is far"),
+        pytest.param({"storage.limit_reads_s": 55.0}, (110.0, True), id="a limit on requests"),
+        pytest.param({"storage.limit_reads_s": 75.0, "storage.limit_mb_s": 2.0}, (150.0, False), id="the lower of two"),
+        pytest.param(BUSY, (100.0, True), id="a disk that is busy"),
+        pytest.param({**BUSY, "storage.limit_mb_s": 2.0}, (100.0, True), id="a disk that gives less than is allowed"),
         pytest.param({"storage.busy_share": 0.95, "storage.queue": 1.0}, None, id="one request at a time"),
-        pytest.param({"storage.volume_exceeded_share": 0.5}, 100.0, id="a volume that its provider holds back"),
+        pytest.param({"storage.volume_exceeded_share": 0.5}, (100.0, True), id="a volume that its provider holds back"),
     ],
 )
-def test_storage_at_its_ceiling_gives_no_more(probe: dict[str, float], ceiling: float | None) -> None:
-    known = {"storage.read_mb_s": 1.0, **probe}
-    assert storage_ceiling(known.get, MADE)[0] == (None if ceiling is None else pytest.approx(ceiling))
-    assert storage_ceiling(probe.get, MADE) == (None, ""), "how much is read must be known"
+def test_the_most_that_storage_gives(probe: dict[str, float], ceiling: tuple[float, bool] | None) -> None:
+    for hosts in (1, 2):
+        found = storage_ceiling({**READ, **probe}.get, MADE, hosts)
+        told = None if found is None else (found.samples_per_s, found.reached)
+        assert told == (None if ceiling is None else (pytest.approx(hosts * ceiling[0]), ceiling[1]))
+    assert storage_ceiling(probe.get, MADE) is None, "how much is read must be known"
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        # three lanes of 10 ms a batch: 2400/s; one of them 800/s, and 80/s were seen. 12.8 KB a sample, 1 MB/s read
+        pytest.param({}, (800 * 0.9, 2400.0, 2400 * 1.1), id="no limit: one lane is certain"),
+        pytest.param({"storage.limit_mb_s": 100.0}, (800 * 0.9, 2400.0, 2400 * 1.1), id="a limit beyond the lanes"),
+        pytest.param({"storage.limit_mb_s": 12.8}, (800.0, 1000.0, 1000.0), id="below the lanes"),
+        pytest.param({"storage.limit_mb_s": 2.56}, (200.0, 200.0, 200.0), id="below one of them"),
+        pytest.param({"storage.limit_reads_s": 100.0}, (156.25, 156.25, 156.25), id="requests"),
+        pytest.param({"storage.limit_mb_s": 1.1}, (1.1e6 / 12_800,) * 3, id="reached"),
+    ],
+)
+def test_storage_gives_no_more_than_it_may_and_no_less_than_one_reader_had(
+    limit: dict[str, float], expected: tuple[float, float, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = {(name, "job"): value for name, value in {**READ, **limit}.items()}
+    monkeypatch.setattr("advisor.analysis.measures.storage_values", lambda *args: known)
+    rows = [{**row, "worker": n % 3, "pid": 200 + n % 3} for n, row in enumerate(evenly())]
+    found = capacity(fed(rows, {**TRAIN, "num_workers": 3}), "storage")
+    assert (found.lo, found.samples_per_s, found.hi) == pytest.approx(expected, rel=0.001)
+    assert ("a control group allows" in found.basis) == (expected[1] < 2400)
+
+
+def test_the_job_as_a_whole_was_seen_to_read_more_than_one_lane() -> None:
+    """Batches of 100 ms, all of it reading, by ten workers: a hundred a second came."""
+    rows = evenly(280, wall=100, cpu=0, delay=0, wait=0)
+    rows = [{**row, "start": 0.01 * n, "worker": n % 10, "pid": 200 + n % 10} for n, row in enumerate(rows)]
+    own = plan(280, forward=1, backward=6, optimizer=1, input_wait=1, gap=1)
+    found = capacity(fed(rows, {**TRAIN, "num_workers": 10}, own=own), "storage")
+    assert found.samples_per_s == pytest.approx(800) and found.lo == pytest.approx(0.9 * 800, rel=0.01)
 
 
 @pytest.mark.parametrize(

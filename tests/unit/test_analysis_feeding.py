@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from recordings import batches, epoch_starts, plan, recording, series, steady_counter, step
 
 from advisor.analysis.analyse import analyse
-from advisor.core.recording import Recording
+from advisor.core.recording import Node, Recording
 from advisor.core.worker_model import CROWDING, Feed
 from advisor.diagnose import diagnose
 from probes.rank.layout import FLAG_CLOCKED
@@ -53,6 +54,23 @@ def test_a_disk_that_gives_no_more_is_shared_by_all_ranks(monkeypatch: pytest.Mo
     loaders = {100 + rank: {"loaders": [TRAIN]} for rank in (0, 1)}
     both = recording({0: plan(), 1: plan()}, batches={0: batches(reading), 1: batches(reading)}, facts=loaders)
     assert feed(both).full_s == pytest.approx(2 * 8 * 0.0128)
+    known["storage.limit_mb_s", "job"] = 4.0
+    assert feed(fed(reading)).full_s == pytest.approx(8 * 0.0032), "a limit holds before it is reached"
+
+
+def test_each_host_reads_from_a_disk_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one host's disk gives is shared by its ranks, not by all."""
+    known = {("storage.read_mb_s", "job"): 1.0, ("storage.limit_mb_s", "job"): 1.0}
+    monkeypatch.setattr("advisor.analysis.measures.storage_values", lambda *args: known)
+    loaders = {100 + rank: {"loaders": [TRAIN]} for rank in (0, 1)}
+    made = recording(
+        {0: plan(), 1: plan()}, batches={rank: batches(rows(blocks=200)) for rank in (0, 1)}, facts=loaders
+    )
+    nodes = tuple(Node(n, f"node{n}", (n,), made, shown=n == 0) for n in (0, 1))
+    made = replace(made, nodes=nodes)
+    assert feed(made).full_s == pytest.approx(8 * 0.0128)
+    storage = next(c for c in analyse(made).capacities if c.stage == "storage")
+    assert storage.samples_per_s == pytest.approx(2 * 1e6 / 12_800)
 
 
 def test_every_kind_of_batch_is_played_in_its_share() -> None:

@@ -120,7 +120,8 @@ def test_reads_from_a_shared_device_may_be_as_fast_as_they_can_be() -> None:
     reading = replace(FEED, computing_s=(0.01,), waiting_s=(0.15,), reading_s=0.15)
     assert played(reading).step_s(3) == pytest.approx((0.1, 0.15))
     assert played(replace(reading, reading_s=0.0)).step_s(3) == pytest.approx((0.1, 0.1)), "a sleep is nobody else's"
-    assert played(replace(reading, full_s=0.14)).step_s(3) == pytest.approx((0.14, 0.14)), "known to be full"
+    assert played(replace(reading, full_s=0.16)).step_s(3) == pytest.approx((0.16, 0.16)), "known to be full"
+    assert played(replace(reading, full_s=0.13)).step_s(3) == pytest.approx((0.13, 0.15)), "a limit that is not reached"
 
 
 def test_what_crowding_was_measured_to_cost_replaces_what_it_might() -> None:

@@ -7,7 +7,7 @@ Why it is slow: PyTorch queues work for the GPU and runs ahead. A value that is 
 GPU for the host: while the next batch is fetched and the first kernels are launched it has nothing to do.
 
 Evidence: in some steps, ever more rarely, the recorder times these calls and notes their lines; CUDA events tell how long the GPU idled
-between steps.
+between steps: at most what the host spends there, and what NVML saw without any kernel.
 
 Fix: read the value every so many steps, and keep sums on the device until then.
 

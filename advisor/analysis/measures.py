@@ -27,7 +27,7 @@ from advisor.analysis.interpreter import asleep_values, interpreter_values
 from advisor.analysis.loading import Loading, loading_of
 from advisor.analysis.locking import lock_values
 from advisor.analysis.memory_shortage import shortage_values
-from advisor.analysis.pacing import pace_values
+from advisor.analysis.pacing import gaps_as_seen, pace_values
 from advisor.analysis.phases import BEFORE_UPDATE
 from advisor.analysis.references import reference_values
 from advisor.analysis.steady import RankSteps
@@ -97,6 +97,7 @@ def measure(around: Around, values: Values, missing: dict[str, str]) -> Measured
     values.update(reference_values(recording, accounts.budget, values, missing))
     made = throughput(accounts, steady, values.get(("step.samples", JOB))).samples_per_s
     values.update(gpu_values(window, around.devices, missing, made))
+    values.update(gaps_as_seen(values, around.devices))
     held, creeps = gpu_memory(recording, steady, around.devices)
     values.update(held)
     values.update(storage_values(window, everything, around.mount, values, missing))

@@ -8,7 +8,7 @@ pace: it had nothing queued. How much of that time kernels took is not known fro
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from advisor.analysis.habits import trains_on_gpu
 from advisor.analysis.steady import RankSteps
+from advisor.core.analysis import JOB
+from advisor.core.gpus import Gpu
 from advisor.core.pace import Habits
 from advisor.core.recording import Recording, Table
 
@@ -46,6 +48,7 @@ class _Rows:
 
     host: Mapping[str, Array]
     gpu: Mapping[str, Array]
+    gap_before: Array  # the host's, which the stream's stands beside
     quiet_before: NDArray[np.bool_]  # neither evaluation nor checkpoint came right before
     one_batch: bool
 
@@ -63,7 +66,8 @@ def pace_values(
         scope = f"rank:{rank}"
         values["gpu.idle_input_s", scope] = float(rows.gpu["input_wait"].mean())
         if rows.quiet_before.any():
-            values["gpu.idle_gap_s", scope] = float(rows.gpu["gap"][rows.quiet_before].mean())
+            idle = np.minimum(rows.gpu["gap"], rows.gap_before)
+            values["gpu.idle_gap_s", scope] = float(idle[rows.quiet_before].mean())
         if rows.one_batch:
             paced = _host_paced(rows)
             lost = _not_launching(rank, known, rows)
@@ -94,7 +98,22 @@ def _together(steps: RankSteps, table: Table) -> _Rows | None:
     host = {name: c[name][use] for name in ("input_wait", "forward", "backward")}
     host["optimizer"] = (c["clip"] + c["optimizer"])[use]
     gpu = {name: row[f"{name}_ns"][use] / 1e9 for name in ("input_wait", "gap", *PHASES)}
-    return _Rows(host, gpu, (before == 0)[use], bool((c["micro_batches"][use] <= 1).all()))
+    gap = np.roll(c["gap"], 1)[use]
+    return _Rows(host, gpu, gap, (before == 0)[use], bool((c["micro_batches"][use] <= 1).all()))
+
+
+def gaps_as_seen(values: Mapping[tuple[str, str], float], gpus: Iterable[Gpu]) -> Values:
+    """The idle time between steps of each rank, no more than its GPUs had no kernel at all."""
+    found: Values = {}
+    for gpu in gpus:
+        resident = values.get(("gpu.util_share", f"gpu:{gpu.index}"))
+        for rank in gpu.ranks:
+            gap, fetch = (values.get((f"gpu.idle_{name}_s", f"rank:{rank}")) for name in ("gap", "input"))
+            if resident is not None and gap is not None:
+                idle = max(0.0, (1.0 - resident) * values["step.time_s", JOB] - (fetch or 0.0))
+                key = "gpu.idle_gap_s", f"rank:{rank}"
+                found[key] = max(found.get(key, 0.0), min(gap, idle))
+    return found
 
 
 def _host_paced(rows: _Rows) -> dict[str, float]:

@@ -9,7 +9,7 @@ from advisor.core.findings import Where
 # As advisor.core.analysis.VALUES; of a rank, those of a reference of the job.
 PACE_VALUES: dict[str, tuple[str, str]] = {
     "gpu.idle_input_s": ("s", "the GPU had nothing to do while the loop waited for its batch, in a step"),
-    "gpu.idle_gap_s": ("s", "the GPU had nothing to do between the optimizer and the next fetch, in a step"),
+    "gpu.idle_gap_s": ("s", "the GPU had nothing to do between the optimizer and the next fetch at most, in a step"),
     "gpu.host_paced_s": ("s", "forward, backward and optimizer with nothing queued: the GPU went at the pace of the host's launches"),
     "sync.looks": ("steps", "steps in which calls that wait for the GPU were looked for"),
     "sync.calls": ("calls", "calls in a step that wait for the GPU, at places that do so in most steps"),

@@ -10,8 +10,9 @@ from recordings import gpu_steps, plan, recording, step
 
 from advisor.analysis.analyse import analyse
 from advisor.analysis.batch_sizes import batch_values
-from advisor.analysis.pacing import pace_values
+from advisor.analysis.pacing import gaps_as_seen, pace_values
 from advisor.analysis.steady import all_steps, steady_steps
+from advisor.core.gpus import Gpu
 from advisor.core.pace import Habits, HostCopy, Wait
 from advisor.core.recording import Recording
 from advisor.core.report import Budget
@@ -82,6 +83,38 @@ def test_idle_time_after_evaluation_or_a_checkpoint_is_not_the_gaps() -> None:
     steps = [step(**HOST, **({"checkpoint": 50} if n % 4 == 0 else {})) for n in range(STEPS)]
     gpu = [{**HOST, "gap": 51 if n % 4 == 1 else 1} for n in range(STEPS)]
     assert paced(recording({0: steps}, gpu_steps={0: gpu_steps(gpu)}))["gpu.idle_gap_s"] == 0.001
+
+
+def test_kernels_queued_after_the_update_are_no_idle_time() -> None:
+    """Averages of weights keep the GPU busy for 12 ms after each update; the host queues them in 1 ms."""
+    averaging = {"input_wait": 0, "forward": 20, "backward": 25, "optimizer": 5, "gap": 12}
+    assert paced(job(averaging))["gpu.idle_gap_s"] == 0.001
+
+
+@pytest.mark.parametrize(
+    ("resident", "idle"),
+    [
+        pytest.param(None, 0.010, id="nobody saw whether a kernel ran"),
+        pytest.param(0.5, 0.010, id="more is idle than the gap"),
+        pytest.param(0.85, 0.005, id="of 9 ms without a kernel the fetch has 4"),
+        pytest.param(0.99, 0.0, id="all of it is the fetch's"),
+    ],
+)
+def test_the_gap_idles_no_more_than_there_was_no_kernel(resident: float | None, idle: float) -> None:
+    """Steps of 60 ms: 4 for a batch, 10 between steps in which the host queues kernels as well."""
+    values = {("step.time_s", "job"): 0.060, ("gpu.idle_gap_s", "rank:0"): 0.010, ("gpu.idle_input_s", "rank:0"): 0.004}
+    if resident is not None:
+        values["gpu.util_share", "gpu:3"] = resident
+    found = gaps_as_seen(values, [Gpu(3, "A100", ranks=(0,)), Gpu(1, "A100")])
+    assert {**values, **found}["gpu.idle_gap_s", "rank:0"] == pytest.approx(idle)
+
+
+def test_of_several_gpus_the_one_that_idles_most_tells() -> None:
+    values = {("step.time_s", "job"): 0.060, ("gpu.idle_gap_s", "rank:0"): 0.010}
+    values |= {("gpu.util_share", f"gpu:{n}"): share for n, share in enumerate((0.95, 0.9, 1.0))}
+    assert gaps_as_seen(values, [Gpu(n, "A100", ranks=(0,)) for n in range(3)]) == {
+        ("gpu.idle_gap_s", "rank:0"): pytest.approx(0.006)
+    }
 
 
 def test_steps_of_several_batches_tell_no_pace() -> None:

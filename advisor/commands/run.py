@@ -50,7 +50,7 @@ def check_report_files(context: click.Context, parameter: click.Parameter, files
 @click.option(
     "--overhead-budget",
     type=click.FloatRange(0, 100, min_open=True),
-    default=1.0,
+    default=2.0,
     show_default=True,
     metavar="PERCENT",
     help="Switch measurements off, dearest first, when watching costs more than this.",

@@ -12,7 +12,7 @@ class RunOptions:
 
     period_s: float = 1.0  # host probes, process tree, commit
     poll_s: float = 0.25  # rings; a rank's ring holds 1024 records, so 1 ms steps still fit four times into one poll
-    overhead_budget: float = 0.01  # of the training thread (recorder) and of one core (agent); above it probes are shed
+    overhead_budget: float = 0.02  # of the training thread (recorder) and of one core (agent); above it probes are shed
     stacks: bool = True  # py-spy looks at time outside the model
     stack_share: float = 0.005  # of one core, once the first dumps are taken
     stack_first: int = 30  # dumps per rank that are taken at the denser pace

@@ -131,12 +131,16 @@ class Retention:
         firsts, folded = fold(rows[:, 1:], width_ns, self._limits.outlier_share, bridge=stretch.level > 0)
         rowids = rows[:, 0]
         merged = np.diff(np.append(firsts, len(rows))) > 1
-        gone = np.ones(len(rows), bool)
-        gone[firsts] = False
         assignments = ", ".join(f"{name} = ?" for name in COLUMNS)
         updates = np.column_stack([folded[merged], rowids[firsts][merged]])
         self._db.executemany(f"UPDATE steps SET {assignments} WHERE rowid = ?", updates.tolist())
-        self._db.executemany("DELETE FROM steps WHERE rowid = ?", rowids[gone, None].tolist())
+        # A window's rows at once: one by one they took a fifth of the time.
+        lasts = rowids[np.append(firsts[1:], len(rows)) - 1]
+        gone = np.column_stack([rowids[firsts], lasts])[merged]
+        self._db.executemany(
+            "DELETE FROM steps WHERE rank = ? AND rowid > ? AND rowid <= ?",
+            [(stretch.key, *ends) for ends in gone.tolist()],
+        )
         # The last window may go on in the next slice, so the next slice begins with it.
         stretch.moved(len(rows) - 1, len(firsts) - 1, int(rowids[firsts[-1]]) - 1)
 

@@ -12,7 +12,7 @@ import re
 from functools import lru_cache
 
 _NCCL = re.compile(r"^(?:void )?nccl", re.IGNORECASE)
-# In this order: a batch norm of cuDNN has "nhwc" in its name, a fused convolution "relu".
+# In this order: a batch norm of cuDNN has "nhwc" in its name, a fused convolution "relu", an attention of cuDNN's "flash_fprop".
 _CLASSES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("layout", re.compile(r"nchwtonhwc|nhwctonchw|nhwcaddpadding|convertTensor_kernel", re.IGNORECASE)),
     ("optimizer", re.compile(r"multi_tensor_apply|fused_?adam|fused_?sgd|adam_?w?_|lamb_", re.IGNORECASE)),
@@ -20,13 +20,14 @@ _CLASSES: tuple[tuple[str, re.Pattern[str]], ...] = (
         "norm",
         re.compile(r"batch_?norm|layer_?norm|group_?norm|rms_?norm|instance_?norm|bn_(?:fw|bw)|welford", re.IGNORECASE),
     ),
+    ("matmul", re.compile(r"sdpa|flash_|fmha|attention", re.IGNORECASE)),
     (
         "conv",
         re.compile(r"conv(?!ert)|fprop|dgrad|wgrad|implicit_gemm|winograd|[s\d]cudnn|im2col|col2im", re.IGNORECASE),
     ),
     (
         "matmul",
-        re.compile(r"gemm|gemv|nvjet|cublas|cutlass|splitk|flash_|fmha|attention|triton_tem_|matmul", re.IGNORECASE),
+        re.compile(r"gemm|gemv|nvjet|cublas|cutlass|splitk|triton_tem_|matmul", re.IGNORECASE),
     ),
     (
         "elementwise",
@@ -40,7 +41,7 @@ _PLAIN_CORES = re.compile(r"simt|sgemm|dgemm|scudnn|ffma|fft|gemv|winograd|cgemm
 _TENSOR_CORES = re.compile(
     r"[hsic]884|[hscif]1688|i8816|16816|161616|hmma|imma|[qwhu]?gmma|wmma|tcgen05|tensorop|tensor(?:8|16|32)x"
     r"|nvjet|sm100_|xmma_(?:sparse_)?gemm|xmma_sparse_conv|warp_specialized|implicit_gemm_(?:indexed_)?(?:bf16|f16|tf32|i8)"
-    r"|flash_(?:fwd|bwd)|fmha|conv2d_c1_k1|conv1x1|first_layer_wgrad_kernel|dgrad_1x1_stride_2x2",
+    r"|flash_(?:fwd|bwd)|fmha|native_sdpa|conv2d_c1_k1|conv1x1|first_layer_wgrad_kernel|dgrad_1x1_stride_2x2",
     re.IGNORECASE,
 )
 _OPERATORS = {

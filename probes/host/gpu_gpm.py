@@ -40,11 +40,11 @@ class Gpm:
         if self.off or (self._before is not None and now_ns - self._before_ns < _LEAST_NS):
             return []
         nvml = self._nvml
-        sample = self._spare or nvml.nvmlGpmSampleAlloc()
-        nvml.nvmlGpmSampleGet(self._handle, sample)
-        before, self._before, self._spare = self._before, sample, self._before
+        self._spare = self._spare or nvml.nvmlGpmSampleAlloc()  # kept where it cannot be filled this time
+        nvml.nvmlGpmSampleGet(self._handle, self._spare)
+        before, self._before, self._spare = self._before, self._spare, self._before
         self._before_ns = now_ns
-        return [] if before is None else self._between(before, sample)
+        return [] if before is None else self._between(before, self._before)
 
     def _between(self, before: Any, after: Any) -> list[Sample]:
         nvml = self._nvml

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -30,9 +29,11 @@ class XidWatch:
         self._nvml = nvml
         self._gaps = gaps
         self._buses = {_bus(device.pci_bus_id): device.index for device in devices}
-        self._set: Any = None
-        self._addresses: dict[int, int] = {}
+        self._sets: dict[
+            int, Any
+        ] = {}  # one for each GPU: where one is lost, waiting for its events fails, and for theirs alone
         refused = self._register(handles)
+        self.watched = set(self._sets)
         self._log = _open_log(root) if refused else None
         for index, gap in refused.items():
             if self._log is None:
@@ -42,45 +43,42 @@ class XidWatch:
 
     def _register(self, handles: Mapping[int, Any]) -> dict[int, ProbeGap]:
         """Why GPUs cannot be watched by events."""
-        self.watched: set[int] = set()
         nvml, refused = self._nvml, {}
         for index, handle in handles.items():
             try:
-                self._set = self._set or nvml.nvmlEventSetCreate()
-                nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, self._set)
+                events = nvml.nvmlEventSetCreate()
+                nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, events)
             except nvml.NVMLError as error:
                 refused[index] = gap_of(error_name(nvml, error), METRICS[0], f"gpu:{index}")
             else:
-                self.watched.add(index)
-                self._addresses[_address(handle)] = index
+                self._sets[index] = events
         return refused
 
     def take(self) -> list[tuple[int, int]]:
         """(GPU, Xid) of all that was reported since the last call."""
-        return [*self._events(), *self._lines()]
+        events = [(index, xid) for index in tuple(self._sets) for xid in self._events(index)]
+        return [*events, *self._lines()]
 
-    def _events(self) -> list[tuple[int, int]]:
+    def _events(self, index: int) -> list[int]:
         nvml = self._nvml
-        found: list[tuple[int, int]] = []
-        while self._set is not None and self._addresses and len(found) < _MOST:
+        found: list[int] = []
+        while len(found) < _MOST:
             try:
-                event = nvml.nvmlEventSetWait_v2(self._set, 0)
+                event = nvml.nvmlEventSetWait_v2(self._sets[index], 0)
             except nvml.NVMLError_Timeout:
                 break
             except nvml.NVMLError as error:
-                self._blind(error_name(nvml, error))
+                self._blind(index, error_name(nvml, error))
                 break
-            index = self._addresses.get(_address(event.device))
-            if index is not None and event.eventType & nvml.nvmlEventTypeXidCriticalError:
-                found.append((index, int(event.eventData)))
+            if event.eventType & nvml.nvmlEventTypeXidCriticalError:
+                found.append(int(event.eventData))
         return found
 
-    def _blind(self, name: str) -> None:
-        for index in self._addresses.values():
-            gap = gap_of(name, METRICS[0], f"gpu:{index}")
-            self._gaps.add(gap.metric, gap.scope, gap.reason, gap.hint)
-            self.watched.discard(index)
-        self._addresses.clear()
+    def _blind(self, index: int, name: str) -> None:
+        gap = gap_of(name, METRICS[0], f"gpu:{index}")
+        self._gaps.add(gap.metric, gap.scope, gap.reason, gap.hint)
+        self.watched.discard(index)
+        del self._sets[index]
 
     def _lines(self) -> list[tuple[int, int]]:
         found: list[tuple[int, int]] = []
@@ -99,7 +97,7 @@ class XidWatch:
                 break
             for bus, xid in _LINE.findall(text):
                 index = self._buses.get(_bus(bus.decode()))
-                if index is not None and index not in self._addresses.values():
+                if index is not None and index not in self._sets:
                     found.append((index, int(xid)))
         return found
 
@@ -135,7 +133,3 @@ def _open_log(root: Path, whence: int = os.SEEK_END) -> int | None:
 def _bus(bus_id: str) -> tuple[int, ...]:
     """Domain, bus, device: NVML writes the domain with eight digits, the kernel with four."""
     return tuple(int(part, 16) for part in bus_id.partition(".")[0].split(":") if part)
-
-
-def _address(handle: Any) -> int:
-    return ctypes.cast(handle, ctypes.c_void_p).value or 0

@@ -234,12 +234,17 @@ int nvmlDeviceGetNvLinkRemotePciInfo_v2(Gpu *gpu, unsigned link, Pci *out) {
     return pci(__func__, &gpus[atoi(end)], out);
 }
 
-int nvmlEventSetCreate(void **out) {
-    *out = calloc(1, 1);
+typedef struct {
+    int watches[MAX_GPUS];
+    long quiet;
+} EventSet;
+int nvmlEventSetCreate(EventSet **out) {
+    *out = calloc(1, sizeof **out);
     return failure(__func__, -1);
 }
-int nvmlDeviceRegisterEvents(Gpu *gpu, unsigned long long types, void *set) {
-    (void)types, (void)set;
+int nvmlDeviceRegisterEvents(Gpu *gpu, unsigned long long types, EventSet *set) {
+    (void)types;
+    set->watches[gpu->index] = 1;
     return failure(__func__, gpu->index);
 }
 typedef struct {
@@ -247,17 +252,19 @@ typedef struct {
     unsigned long long type, data;
     unsigned gpu_instance, compute_instance;
 } Event;
-int nvmlEventSetWait_v2(void *set, Event *out, unsigned timeout_ms) {
-    (void)set;
-    int code = failure(__func__, -1);
-    for (int i = 0; i < xid_count && !code && timeout_ms == 0; i++) {
-        if (xids[i].told || quiet < xids[i].after) continue;
+int nvmlEventSetWait_v2(EventSet *set, Event *out, unsigned timeout_ms) {
+    for (int i = 0; i < xid_count && timeout_ms == 0; i++) {
+        if (xids[i].told || set->quiet < xids[i].after || !set->watches[xids[i].gpu]) continue;
         xids[i].told = 1;
         *out = (Event){&gpus[xids[i].gpu], 8, (unsigned long long)xids[i].code, UINT_MAX, UINT_MAX};
         return OK;
     }
-    quiet++;
-    return code ? code : TIMEOUT;
+    if (++set->quiet > quiet) quiet = set->quiet;
+    for (int i = 0; i < gpu_count; i++) {
+        int code = set->watches[i] ? failure(__func__, i) : OK;
+        if (code) return code;
+    }
+    return TIMEOUT;
 }
 
 typedef struct {

@@ -5,12 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from gpu_playing import of_gpu, play
 
 from advisor.core.metrics import SAMPLES
 from probes.host.gpu import ALL_METRICS
+from probes.host.gpu_devices import GpuDevice
+from probes.host.gpu_gpm import Gpm
 from samples.gpus.machines import A100, H100, RTX3090, gpu, machine
 
 TWO = machine(H100, 2)
@@ -224,3 +227,22 @@ def test_a_driver_without_a_gpu(fake_driver: Path, tmp_path: Path) -> None:
 def test_importing_the_probe_loads_no_driver() -> None:
     code = "import sys, probes.host.gpu; probes.host.gpu.GpuProbe(); assert 'pynvml' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_sample_that_cannot_be_filled_is_kept_for_the_next_one() -> None:
+    """The driver holds what was allocated, once a second for as long as the job runs."""
+    made: list[object] = []
+
+    def alloc() -> object:
+        made.append(object())
+        return made[-1]
+
+    def refuse(handle: object, sample: object) -> None:
+        raise RuntimeError
+
+    nvml = SimpleNamespace(nvmlGpmSampleAlloc=alloc, nvmlGpmSampleGet=refuse)
+    counted = Gpm(nvml, GpuDevice(0, "H100", "", "", None, gpm=True), object())
+    for second in range(5):
+        with pytest.raises(RuntimeError):
+            counted.read(second * 10**9)
+    assert len(made) == 1

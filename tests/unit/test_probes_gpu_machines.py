@@ -133,6 +133,17 @@ def test_xids_come_once_and_are_counted(fake_driver: Path, tmp_path: Path) -> No
     assert samples[3]["gpu.xid gpu:0"] == 13 and "gpu.xid gpu:0" not in samples[4]
 
 
+def test_a_gpu_whose_events_end_blinds_no_other(fake_driver: Path, tmp_path: Path) -> None:
+    """Waiting for events fails where one of the GPUs waited for is lost."""
+    script = [*machine(L40S, 2), "fail nvmlEventSetWait_v2 15 gpu 1 from 3", "xid 0 13 after 4", "xid 1 79 after 2"]
+    said = play(fake_driver, script, 6, tmp_path)
+    assert [s["gpu.xids gpu:0"] for s in said["samples"]] == [0, 0, 0, 0, 1, 1]
+    assert said["samples"][2]["gpu.xid gpu:1"] == 79, "what was reported before it was lost is told"
+    assert ["gpu.xids gpu:1" in s for s in said["samples"]] == [True, True, False, False, False, False]
+    told = [(metric, scope) for gaps in said["gaps"] for metric, scope, _, _ in gaps]
+    assert told.count(("gpu.xids", "gpu:1")) == 1 and ("gpu.xids", "gpu:0") not in told
+
+
 def test_the_kernels_log_tells_of_xids_where_events_are_refused(fake_driver: Path, tmp_path: Path) -> None:
     (tmp_path / "dev").mkdir()
     log = tmp_path / "dev/kmsg"

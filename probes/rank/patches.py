@@ -307,7 +307,7 @@ def _optimizer(torch: Any, recorder: Recorder) -> list[Any]:
                 now = perf_counter_ns()
                 note((OPTIMIZER_END, now, id(optimizer)))
                 words = tape.words
-                words[PHASE] = GAP
+                words[PHASE] = IN_BACKWARD if tape.inside_backward else GAP
                 words[SINCE] = now
             elif recorder.active:
                 recorder.optimizer_end(optimizer)

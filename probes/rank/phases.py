@@ -44,6 +44,7 @@ ENDED = PHASE_CODE["ended"]
 
 TRAINING = 1
 EVALUATING = 2
+INSIDE_BACKWARD = 0  # no optimizer's id: the one of each parameter, which a hook of its gradient runs (PyTorch's memory tutorial, LOMO)
 
 # An optimizer whose step is compiled fires no hook. After this many backward passes without one, each backward counts as a step.
 INVISIBLE_OPTIMIZER_AFTER = 20
@@ -110,6 +111,7 @@ class Account:
         self._without_first = 0  # steps of other optimizers since its last one
         self._optimizer_depth = 0
         self._gradients = False  # a backward has run that no optimizer has used yet
+        self._updated_inside = False  # an optimizer has stepped inside the backward that runs
         self._evaluation_began = 0
         self._evaluated = 0
         self._doubtful = -1  # loader taken for an evaluating one by its last fetch, which may yet meet a backward
@@ -316,27 +318,43 @@ class Account:
                 self.loaders.setdefault(loader, EVALUATING)
 
     def backward_end(self) -> None:
-        now = self.enter(OPTIMIZER if self._optimizer_depth else CLIP)
+        inside, self._updated_inside = self._updated_inside, False
+        if inside:
+            self._optimizer_depth = 0  # one that raised has told of no end
+        now = self.enter(OPTIMIZER if self._optimizer_depth else GAP if inside else CLIP)
         self.backwards += 1
-        self.backward_seen = self._gradients = True
-        if not self.fetched and self._optimizer_invisible():
+        self.backward_seen = True
+        self._gradients = not inside
+        if inside:
+            self._end_turn(INSIDE_BACKWARD, now)
+        elif not self.fetched and self._optimizer_invisible():
             self._close(now)  # a loop that updates its parameters by hand, on tensors of its own
 
     def optimizer_begin(self, optimizer: int) -> None:
         if self._optimizer_depth == 0:
-            if self._first_optimizer is None:
-                self._first_optimizer = optimizer
-            elif optimizer != self._first_optimizer:
-                self._count_others(optimizer)
-            else:
-                self._without_first = 0
-                if self.stepped:
-                    self._turns += 1
-                    self._cycle_end = self._last_optimizer
+            inside = self.phase == BACKWARD
+            if not (inside and self._updated_inside):  # all that a backward's hooks run are one
+                self._begin_turn(INSIDE_BACKWARD if inside else optimizer)
+            self._updated_inside = inside
             # the next batch was fetched between backward and optimizer: the chunk is no forward
             late = self.phase == FORWARD and self._gradients and self.unconsumed is not None
             self.enter(OPTIMIZER, CLIP if late else -1)
         self._optimizer_depth += 1
+
+    def _begin_turn(self, optimizer: int) -> None:
+        if self._first_optimizer is None:
+            self._first_optimizer = optimizer
+        elif optimizer != self._first_optimizer:
+            self._count_others(optimizer)
+        else:
+            self._without_first = 0
+            if self.stepped:
+                self._turns += 1
+                self._cycle_end = self._last_optimizer
+
+    def _end_turn(self, optimizer: int, now: int) -> None:
+        if self._turns >= TURNS_WITHOUT_LOADER and optimizer == self._cycle_end:
+            self._close(now)
 
     def _count_others(self, optimizer: int) -> None:
         self._without_first += 1
@@ -349,13 +367,14 @@ class Account:
         if stepped:
             self.stepped = True
             self.optimizers += 1
-            self._last_optimizer = optimizer
+            self._last_optimizer = INSIDE_BACKWARD if self._updated_inside else optimizer
         if self._optimizer_depth:
             return
+        if self._updated_inside:
+            self.enter(BACKWARD)
+            return
         self._gradients = False
-        now = self.enter(GAP)
-        if self._turns >= TURNS_WITHOUT_LOADER and optimizer == self._cycle_end:
-            self._close(now)
+        self._end_turn(optimizer, self.enter(GAP))
 
     def update_skipped(self) -> None:
         """GradScaler found inf or nan: the update counts as a step, flagged."""

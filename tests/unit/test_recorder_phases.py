@@ -503,3 +503,44 @@ def test_a_loop_without_loader_and_optimizer_steps_with_its_backward_after_a_whi
     assert len(loop.paper.steps) == 5
     assert loop.phases() == {"forward": 8, "backward": 7}
     assert all(flags & FLAG_NO_LOADER and flags & FLAG_NO_OPTIMIZER for flags in loop.paper.flags)
+
+
+def update_inside(loop, parameters=30):
+    """PyTorch's memory tutorial: an optimizer for each parameter, which a hook of its gradient runs."""
+    assert loop.account.backward_begin()
+    for parameter in range(parameters):
+        loop.spend(1)
+        loop.optimize(optimizer=1000 + parameter, ms=0.5)
+    loop.account.backward_end()
+
+
+def test_optimizers_that_step_inside_the_backward_leave_the_rest_of_it_to_the_backward(loop):
+    for _ in range(3):
+        loop.fetch()
+        loop.forward()
+        update_inside(loop)
+        loop.spend(3)
+    loop.fetch()
+    assert len(loop.paper.steps) == 3
+    assert loop.phases(-1) == {"input_wait": 10, "forward": 5, "backward": 30, "optimizer": 15, "gap": 3}
+
+
+def test_without_a_loader_a_backward_that_updates_ends_the_step(loop):
+    """More optimizers than others may come before the first is given up."""
+    for _ in range(6):
+        loop.forward()
+        update_inside(loop)
+    assert len(loop.paper.steps) == 4
+    assert loop.phases(-1) == {"forward": 5, "backward": 30, "optimizer": 15}
+
+
+def test_an_optimizer_that_raised_inside_the_backward_does_not_stay_open(loop):
+    loop.fetch()
+    loop.forward()
+    assert loop.account.backward_begin()
+    loop.account.optimizer_begin(1000)
+    loop.spend(4)
+    loop.account.backward_end()
+    loop.step()
+    loop.fetch()
+    assert loop.phases(-1)["optimizer"] == 4 + 2 and loop.phases(-1)["gap"] == 1

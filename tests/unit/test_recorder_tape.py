@@ -90,17 +90,26 @@ class Rank:
 
 
 def loop(
-    draw: random.Random, steps: int, *, micro: int = 1, loader: bool = True, optimizers: int = 1, odd: float = 0.1
+    draw: random.Random,
+    steps: int,
+    *,
+    micro: int = 1,
+    loader: bool = True,
+    optimizers: int = 1,
+    odd: float = 0.1,
+    inside: bool = False,
 ):
-    """The marks of a training loop, some of its steps interrupted by what interrupts steps."""
+    """The marks of a training loop, some of its steps interrupted by what interrupts steps. `inside`: hooks of the backward update."""
     script: list[tuple[str, int, int]] = []
     for _ in range(steps):
         for _ in range(micro):
             if loader:
                 script += [("fetch", draw.randint(0, 2), 0), ("batch", draw.randint(0, 3), draw.randint(1, 9))]
-            script += [("backward", draw.randint(0, 3), 0), ("backward end", draw.randint(0, 3), 0)]
+            ended = [("backward end", draw.randint(0, 3), 0)]
+            script += [("backward", draw.randint(0, 3), 0), *([] if inside else ended)]
         for number in range(optimizers):
             script += [("optimizer", draw.randint(0, 1), ADAM + number), ("optimizer end", 1, ADAM + number)]
+        script += ended if inside else []
         if draw.random() < odd:
             script.insert(len(script) - draw.randint(0, 4), ("collected", 3, 0))
         if draw.random() < odd:
@@ -117,6 +126,8 @@ def loop(
         {"loader": False},
         {"optimizers": 2},
         {"loader": False, "optimizers": 2},
+        {"inside": True, "optimizers": 30},
+        {"inside": True, "optimizers": 30, "loader": False},
         {"odd": 0.6},
     ],
     ids=str,

@@ -305,10 +305,12 @@ def lop003(spent: float = 0.3, times: int = 4, **more: Any) -> Analysis:
     return job(own, **{"segments": found, "loaders": loaders, **more})
 
 
-def lop004(spent: float = 0.2, output: float | None = 0.1, *, seen: bool = True, **more: Any) -> Analysis:
+def lop004(
+    spent: float = 0.2, output: float | None = 0.1, *, seen: bool = True, step_s: float = 1.0, **more: Any
+) -> Analysis:
     lines = (hot(71, "log_step", io=True, samples=1), hot(93, "smooth_weights", io=False)) if seen else ()
-    values = {} if output is None else {"gap.io_share": output}
-    return job({0: rank(gap=spent), 1: rank(gap=spent)}, values=values, hot_lines=lines, **more)
+    values = {"step.time_s": step_s, **({} if output is None else {"gap.io_share": output})}
+    return job({0: rank(step_s, gap=spent), 1: rank(step_s, gap=spent)}, values=values, hot_lines=lines, **more)
 
 
 def lop005(total: float = 200.0, run: float = 1000.0, *, first_step: float = 0.1, **more: Any) -> Analysis:

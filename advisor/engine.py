@@ -229,7 +229,7 @@ def _no_bottleneck(analysis: Analysis, outcomes: list[Outcome]) -> Verdict:
         why = f"whether the GPU of {who} is sound is not known: {view.why_unseen}"
         return Verdict("inconclusive", None, "The GPUs could not be watched", f"{text}; {why}.")
     slept, beside = _asleep(analysis)
-    unknown = _unknown_waits(analysis, text) if computed - slept >= _COMPUTE_SHARE else (_SLEEPS, f"{text}.{beside}")
+    unknown = (_SLEEPS, f"{text}.{beside}") if slept else _unknown_waits(analysis, text)
     if unknown:
         return Verdict("inconclusive", None, *unknown)
     return Verdict(

@@ -133,7 +133,7 @@ RULE = rule(
     "another thread holds the interpreter",
     check,
     needs=("step.time_s",),
-    explains=("CMP003", "CMP007", "COM002", "DAT003", "LOP002", "LOP004", "RUN004"),
+    explains=("CMP003", "CMP007", "COM002", "DAT003", "LOP002", "LOP004", "LOP007", "RUN004"),
     thresholds={
         "waiting": Threshold(
             0.05, "severity 'medium' begins at 5 % of the step; a thread busy for less cannot cost more"

@@ -39,6 +39,7 @@ from advisor.analysis.rank_strips import rank_strips
 from advisor.analysis.roofline import roofline
 from advisor.analysis.searching import search_values
 from advisor.analysis.shifts import change_segments, speed_changes
+from advisor.analysis.sleeping import waiting_lines
 from advisor.analysis.stalls import slowest_steps, stalls
 from advisor.analysis.starting import start_values
 from advisor.analysis.starts import with_one_start
@@ -48,6 +49,7 @@ from advisor.analysis.unfed import feed
 from advisor.analysis.zipped import with_slowest
 from advisor.core.analysis import JOB, Analysis, Death, Failure, HotLine
 from advisor.core.device_memory import memory_facts
+from advisor.core.exchange import exchange_facts
 from advisor.core.gpus import GpuView
 from advisor.core.kernels import deep_facts
 from advisor.core.nccl import nccl_words
@@ -112,6 +114,7 @@ def analyse(recording: Recording) -> Analysis:
         lock=shared_lock(recording, steady),
         holders=holders(recording, steady),
         hot_lines=lines,
+        waiting_lines=waiting_lines(recording),
         save_sites=_save_sites(recording),
         deaths=dead,
         failure=(why := _failure(recording, dead)),
@@ -127,6 +130,7 @@ def analyse(recording: Recording) -> Analysis:
         timeline=timeline(recording, everything),
         facts=_facts(recording)
         | storage_facts(mount, values)
+        | exchange_facts(values)
         | sample_facts(found.cost)
         | idle_facts(values)
         | nccl_words(nccl)

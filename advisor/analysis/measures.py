@@ -30,6 +30,7 @@ from advisor.analysis.memory_shortage import shortage_values
 from advisor.analysis.pacing import gaps_as_seen, pace_values
 from advisor.analysis.phases import BEFORE_UPDATE
 from advisor.analysis.references import reference_values
+from advisor.analysis.sleeping import waiting_values
 from advisor.analysis.steady import RankSteps
 from advisor.analysis.storage import storage_values
 from advisor.analysis.threads import thread_values
@@ -94,6 +95,7 @@ def measure(around: Around, values: Values, missing: dict[str, str]) -> Measured
     values.update(collecting_values(recording, steady, accounts) | copy_values(recording, steady, missing))
     values.update(habit_values(recording, around.ways, missing) | batch_values(recording, steady, missing))
     values.update(pace_values(recording, steady, around.ways, missing))
+    values.update(waiting_values(recording, steady, values, missing))
     values.update(reference_values(recording, accounts.budget, values, missing))
     made = throughput(accounts, steady, values.get(("step.samples", JOB))).samples_per_s
     values.update(gpu_values(window, around.devices, missing, made))

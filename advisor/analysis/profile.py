@@ -12,12 +12,12 @@ from typing import Any
 
 from probes.host.stacks import is_user_file
 
-_TORCH = "/torch/"
+TORCH, FETCH = "/torch/", "/torch/utils/data/"
 # Around the user's own function: what it does is not torch's.
 _DECORATORS = ("/torch/utils/_contextlib.py", "/torch/distributed/elastic/multiprocessing/errors/")
 # Below the user's own line, which is what takes the time: an expression on tensors, their text, a tracker.
 _THIN = ("/torch/_tensor.py", "/torch/_tensor_str.py", "/torch/functional.py", "/torch/utils/tensorboard/")
-_FETCH, _BACKWARD = "/torch/utils/data/", ("/torch/_tensor.py", "/torch/autograd/__init__.py")
+_BACKWARD = ("/torch/_tensor.py", "/torch/autograd/__init__.py")
 _OPTIMIZERS, _SCHEDULERS, _SCALER = "/torch/optim/", "/torch/optim/lr_scheduler.py", "/torch/amp/grad_scaler.py"
 _SAVE = "/torch/serialization.py"
 # A line with more than this many times what the phases say of time between steps is not, or not only, between them.
@@ -48,7 +48,7 @@ def between_steps(profile: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str
         for row in rows
         if not inside_torch(row["frames"])
         and not _before_backward(row["frames"], loops)
-        and not any(_place(frame) in savers for frame in _inner(row["frames"]))
+        and not any(_place(frame) in savers for frame in inner(row["frames"]))
     ]
     of_line: dict[tuple[str, int], int] = {}
     for row in outside:
@@ -64,7 +64,7 @@ def after_backward(profile: Mapping[str, Any]) -> AfterBackward:
     updates: dict[Place, int] = {}
     calls = list(_calls(rows))
     for callee, callers in calls:
-        for caller in callers if _starts_backward(callee) else ():
+        for caller in callers if starts_backward(callee) else ():
             backwards[_place(caller)] = max(int(caller["line"]), backwards.get(_place(caller), 0))
     for callee, callers in calls:
         for caller in callers if _updates(callee) else ():
@@ -73,9 +73,9 @@ def after_backward(profile: Mapping[str, Any]) -> AfterBackward:
                 updates[place] = min(line, updates.get(place, line))
     found = []
     for row in rows:
-        if any(_FETCH in str(frame["file"]) for frame in row["frames"]):
+        if any(FETCH in str(frame["file"]) for frame in row["frames"]):
             continue  # of the next batch, early
-        loop = next((frame for frame in _inner(row["frames"]) if _place(frame) in backwards), None)
+        loop = next((frame for frame in inner(row["frames"]) if _place(frame) in backwards), None)
         if loop is None:
             continue
         place, line = _place(loop), int(loop["line"])
@@ -89,15 +89,15 @@ def _line(row: Mapping[str, Any]) -> tuple[str, int]:
     return str(row["user"]["file"]), int(row["user"]["line"])
 
 
-def _inner(frames: Frames) -> Frames:
+def inner(frames: Frames) -> Frames:
     """Frames (innermost first) below the outermost of the user's: what started the script, torchrun or a spawn, is left out."""
     outermost = max((i for i, frame in enumerate(frames) if is_user_file(str(frame["file"]))), default=0)
     return [f for f in frames[: outermost + 1] if not any(part in str(f["file"]) for part in _DECORATORS)]
 
 
 def inside_torch(frames: Frames) -> bool:
-    files = [str(frame["file"]) for frame in _inner(frames)]
-    return any(_TORCH in file and not any(part in file for part in _THIN) for file in files)
+    files = [str(frame["file"]) for frame in inner(frames)]
+    return any(TORCH in file and not any(part in file for part in _THIN) for file in files)
 
 
 def called(frame: Frame) -> str:
@@ -112,13 +112,13 @@ def _place(frame: Mapping[str, Any]) -> Place:
 def _calls(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Frame, Frames]]:
     """(frame of torch, its callers, innermost first) of every stack that goes into torch."""
     for row in rows:
-        inner = _inner(row["frames"])
-        into = max((i for i, frame in enumerate(inner) if _TORCH in str(frame["file"])), default=-1)
-        if 0 <= into < len(inner) - 1:
-            yield inner[into], inner[into + 1 :]
+        frames = inner(row["frames"])
+        into = max((i for i, frame in enumerate(frames) if TORCH in str(frame["file"])), default=-1)
+        if 0 <= into < len(frames) - 1:
+            yield frames[into], frames[into + 1 :]
 
 
-def _starts_backward(frame: Frame) -> bool:
+def starts_backward(frame: Frame) -> bool:
     return called(frame) == "backward" and str(frame["file"]).endswith(_BACKWARD)
 
 
@@ -136,7 +136,7 @@ def _savers(rows: Sequence[Mapping[str, Any]]) -> set[Place]:
     for callee, callers in _calls(rows):
         if _SAVE in str(callee["file"]):
             savers.add(_place(callers[0]))
-        elif _FETCH in str(callee["file"]) or _starts_backward(callee):
+        elif FETCH in str(callee["file"]) or starts_backward(callee):
             trainers.add(_place(callers[0]))
     return savers - trainers
 
@@ -147,15 +147,15 @@ def _loops(rows: Sequence[Mapping[str, Any]]) -> dict[Place, tuple[int, int]]:
     backwards: dict[Place, int] = {}
     for callee, callers in _calls(rows):
         place, line = _place(callers[0]), int(callers[0]["line"])
-        if _FETCH in str(callee["file"]):
+        if FETCH in str(callee["file"]):
             fetches[place] = min(line, fetches.get(place, line))
-        elif _starts_backward(callee):
+        elif starts_backward(callee):
             backwards[place] = max(line, backwards.get(place, line))
     return {place: (fetches[place], line) for place, line in backwards.items() if fetches.get(place, line) < line}
 
 
 def _before_backward(frames: Frames, loops: Mapping[Place, tuple[int, int]]) -> bool:
-    for frame in _inner(frames):
+    for frame in inner(frames):
         lines = loops.get(_place(frame))
         if lines is not None:
             return lines[0] < int(frame["line"]) <= lines[1]

@@ -198,7 +198,7 @@ class LoaderFacts:
 
 @dataclass(frozen=True, slots=True)
 class HotLine:
-    """Where the time between steps goes, by stack samples: a line of the user's and what it was in."""
+    """Where the time between steps goes, or sleep inside them, by stack samples: a line of the user's and what it was in."""
 
     file: str
     line: int
@@ -374,6 +374,7 @@ class Analysis:
     lock: SharedLock | None = None  # None: no worker was found waiting for one
     holders: tuple[Holder, ...] = ()  # of ranks whose training thread was found waiting for the interpreter
     hot_lines: tuple[HotLine, ...] = ()
+    waiting_lines: tuple[HotLine, ...] = ()  # where ranks sleep inside the step, the longest first
     save_sites: tuple[Mapping[str, Any], ...] = ()
     deaths: tuple[Death, ...] = ()
     failure: Failure | None = None

@@ -30,15 +30,20 @@ def described(stack: ThreadStack, *, with_text: bool = True) -> dict[str, Any]:
     }
 
 
-def summed(stacks: Sequence[CountedStack]) -> dict[str, Any]:
-    """A profile of one thread: its most frequent stacks, as in `described`, and how many looks it took."""
+def summed(stacks: Sequence[CountedStack], awake: Sequence[CountedStack] | None = None) -> dict[str, Any]:
+    """A profile of one thread: its most frequent stacks, as in `described`, and how many looks it took.
+
+    `awake`: a second profile that took as many looks and left out those that found the thread asleep.
+    """
     often = sorted(stacks, key=lambda stack: -stack.count)[:_STACKS_MAX]
+    awake_at = {stack.frames: stack.count for stack in awake or ()}
     rows = []
     for stack in often:
         user = user_frame(stack.frames)
         # without our own marks, which stand between the training loop and torch
         frames = [{"function": f.function, "file": f.file, "line": f.line} for f in stack.frames if not is_ours(f.file)]
-        rows.append({"count": stack.count, "frames": frames, "user": _line(user) if user else None})
+        row: dict[str, Any] = {"count": stack.count, "frames": frames, "user": _line(user) if user else None}
+        rows.append(row if awake is None else {**row, "awake": awake_at.get(stack.frames, 0)})
     return {"looks": sum(stack.count for stack in stacks), "stacks": rows}
 
 

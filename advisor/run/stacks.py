@@ -22,7 +22,7 @@ from advisor.run.stackbudget import StackBudget
 from advisor.run.stackrows import COMPILERS, described, summed, training_thread
 from advisor.run.stalls import Sight, StallClock, StallState
 from probes.host.procfs import parse_stat, read_text
-from probes.host.stack_profile import CountedStack, profile_stacks
+from probes.host.stack_profile import CountedStack, profile_awake, profile_stacks
 from probes.host.stacks import Frame, ThreadStack, dump_stacks
 from probes.rank.layout import ERRORS_MAX
 
@@ -39,7 +39,8 @@ _REFUSALS_MAX = 3
 _FLIGHT_BYTES_MAX = 1 << 20
 
 Dump = Callable[[int], tuple[ThreadStack, ...] | ProbeGap]
-Profile = Callable[[int], tuple[CountedStack, ...] | ProbeGap]
+Stacks = tuple[CountedStack, ...]
+Profile = Callable[[int], Stacks | ProbeGap]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +69,13 @@ class StackWatch:
         post: Callable[[Event | ProbeGap], None],
         dump: Dump = dump_stacks,
         profile: Profile = profile_stacks,
+        profile_awake: Profile = profile_awake,
     ) -> None:
         self._options = options
         self._post = post
         self._dump = dump
         self._profile = profile
+        self._profile_awake = profile_awake
         self._profiled: dict[int, float] = {}  # rank -> when
         self._stalls = StallClock(after_s=options.stall_after_s, refresh_s=options.stall_refresh_s)
         self._readers: dict[tuple[Path, int], RingReader] = {}
@@ -179,7 +182,8 @@ class StackWatch:
         for rank, at in places:
             last_s = self._profiled.get(rank.rank, -_PROFILE_AGAIN_S)
             again = time.monotonic() - last_s >= _PROFILE_AGAIN_S
-            if rank.rank in due and again and rank.outside_share >= _WORTH_SHARE and at.phase not in _LABELLED:
+            worth = max(rank.outside_share, rank.asleep_share) >= _WORTH_SHARE
+            if rank.rank in due and again and worth and at.phase not in _LABELLED:
                 self._take_profile(rank)
                 return
         hunted = [w for w in due.values() if w.outside_share >= _WORTH_SHARE]
@@ -200,6 +204,8 @@ class StackWatch:
         assert self._budget is not None
         with _children_cpu() as spent:
             stacks = self._profile(rank.pid)
+            # where it sleeps, nobody can tell from one that takes in all
+            awake = self._profile_awake(rank.pid) if rank.asleep_share >= _WORTH_SHARE else None
         self.cpu_s += spent[0]
         after = self._position(rank)
         training = after is not None and after.phase not in _LABELLED
@@ -207,10 +213,11 @@ class StackWatch:
         if isinstance(stacks, ProbeGap):
             self._refuse(rank, stacks)
             return
-        mine = [s for s in stacks if s.thread_id == rank.thread] or [s for s in stacks if s.name == "MainThread"]
+        mine = _of_training(stacks, rank)
         if mine and training:
             self._profiled[rank.rank] = time.monotonic()
-            data = {"outside_share": rank.outside_share, **summed(mine)}
+            woken = None if awake is None or isinstance(awake, ProbeGap) else _of_training(awake, rank)
+            data = {"outside_share": rank.outside_share, **summed(mine, woken)}
             self._post(Event(time.perf_counter_ns(), "profile", rank.pid, rank.rank, data))
 
     def _refuse(self, rank: Watched, gap: ProbeGap) -> None:
@@ -306,6 +313,10 @@ class StackWatch:
         if stack is not None:
             row |= {"thread": stack.name, **described(stack, with_text=False)}
         return row
+
+
+def _of_training(stacks: Stacks, rank: Watched) -> list[CountedStack]:
+    return [s for s in stacks if s.thread_id == rank.thread] or [s for s in stacks if s.name == "MainThread"]
 
 
 def _own_words(rank: Watched, at: Position) -> dict[str, list[dict[str, Any]]]:

@@ -26,14 +26,17 @@ class CountedStack:
 
 
 def profile_stacks(
-    pid: int, *, seconds: int = 2, rate_hz: int = 200, timeout_s: float = 10.0
+    pid: int, *, asleep: bool = True, seconds: int = 2, rate_hz: int = 200, timeout_s: float = 10.0
 ) -> tuple[CountedStack, ...] | ProbeGap:
-    """All threads' stacks over so many seconds, asleep or not. (Measured: 500 looks at a thread took 0.1 s of CPU time.)"""
+    """All threads' stacks over so many seconds; those of threads that sleep too, unless told otherwise.
+
+    Measured: 500 looks at a thread took 0.1 s of CPU time.
+    """
     try:
         with tempfile.NamedTemporaryFile(prefix="rn50-stacks-", suffix=".txt") as file:
             # fmt: off
             done = run_py_spy(
-                pid, "record", "--idle", "--threads", "--full-filenames", "--format", "raw",
+                pid, "record", *(("--idle",) if asleep else ()), "--threads", "--full-filenames", "--format", "raw",
                 "--rate", str(rate_hz), "--duration", str(seconds), "--output", file.name, timeout_s=seconds + timeout_s,
             )
             # fmt: on
@@ -41,6 +44,11 @@ def profile_stacks(
     except OSError as e:  # a full disk, or a container whose root may only be read
         reason = f"no temporary file for a profile: {e.strerror or e}"
         return ProbeGap(METRIC, f"pid:{pid}", reason, "set TMPDIR to a folder with room")
+
+
+def profile_awake(pid: int) -> tuple[CountedStack, ...] | ProbeGap:
+    """As many looks, without those that find a thread asleep."""
+    return profile_stacks(pid, asleep=False)
 
 
 def parse_raw(text: str) -> Iterator[CountedStack]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from rule_cases import SCRIPT, Phases, job, rank
+from rule_cases import SCRIPT, Phases, hot, job, rank
 
 from advisor.core.analysis import Analysis, MemoryTrend
 from advisor.core.findings import Where
@@ -77,6 +78,25 @@ def lop006(
         values["interpreter.lost_s"] = {0: 0.0, **dict.fromkeys(held, share)}
     threads = (Holder(1, "sender", "send_metrics", Where(SCRIPT, 77), 4, 5),) if seen else ()
     return job({0: rank(other), 1: rank()}, **{"values": values, "holders": threads, **more})
+
+
+def lop007(
+    waits: float = 0.2,
+    asleep: float | None = None,
+    *,
+    alone: bool = False,
+    seen: bool = True,
+    samples: int = 80,
+    **more: Any,
+) -> Analysis:
+    """Rank 1, or both ranks, sleep so many seconds of their second in a line of the script's."""
+    sleepers = (1,) if alone else (0, 1)
+    own = {n: rank(forward=0.5, backward=0.5 if n in sleepers else 0.3) for n in (0, 1)}
+    values = {"step.asleep_s": dict.fromkeys(sleepers, waits if asleep is None else asleep)}
+    if seen:
+        values["step.waiting_s"] = {0: 0.0, **dict.fromkeys(sleepers, waits)}
+    line = replace(hot(77, "fetch_features", io=False), samples=samples)
+    return job(own, values=values, waiting_lines=(line,) if seen else (), **more)
 
 
 def trend(

@@ -91,6 +91,18 @@ HOST_TABLES: dict[str, Table] = {
         where=Where(SCRIPT, 77),
         best=({"share": 0.4, "other": 0.8}, warm(1 / 0.8)),
     ),
+    "LOP007": Table(
+        jobs.lop007,
+        lines={"waiting": ({"waits": 0.05}, {"waits": 0.0499})},
+        false_alarms={
+            "it sleeps, but in none of the script's lines": {"waits": 0.01, "asleep": 0.4},
+            "too few looks at the line to name it": {"samples": 9},
+            "nobody looks where no time is unexplained": {"seen": False, "asleep": 0.04},
+        },
+        severities=waits("waits"),
+        where=Where(SCRIPT, 77),
+        best=({"waits": 0.4}, warm(1 / 0.6)),
+    ),
     "MEM001": Table(
         jobs.mem001,
         lines={

@@ -121,6 +121,24 @@ def test_lop006_is_not_measured_where_time_is_unexplained_and_nobody_could_look(
     assert result == NotMeasured("LOP006", ("interpreter.waiting_share",))
 
 
+def test_lop007_says_where_it_waits_and_promises_the_step_without() -> None:
+    finding = found("LOP007")
+    assert finding.title == "The step waits in fetch_features, and nothing is computed meanwhile"
+    assert finding.scope.ranks == () and "loader workers do ahead what fetch_features" in finding.fixes[0].title
+    assert finding.saving is not None and finding.saving.seconds_per_step == pytest.approx((0.15, 0.224))
+
+
+def test_lop007_is_about_the_rank_that_waits_and_gains_what_the_others_need_less() -> None:
+    finding = found("LOP007", alone=True)
+    assert finding.title.endswith(" on rank 1") and finding.scope.ranks == (1,)
+    assert finding.saving is not None and finding.saving.seconds_per_step[0] == pytest.approx(0.15)
+
+
+def test_lop007_is_not_measured_where_a_rank_sleeps_and_no_profile_told_where() -> None:
+    result = run_rule(RULES["LOP007"], host_jobs.lop007(seen=False), Config())
+    assert result == NotMeasured("LOP007", ("step.waiting_s",))
+
+
 def test_lop006_promises_by_the_looks_and_their_error() -> None:
     """Of one second, a fifth of it found waiting, give or take two hundredths; at best seven tenths of the rest are left."""
     saving = found("LOP006").saving

@@ -400,12 +400,11 @@ SLEEPS = {("step.time_s", JOB): 1.0, ("step.asleep_s", "rank:0"): 0.3}
     [
         ({("step.asleep_s", "rank:0"): 0.14}, "healthy", ""),
         (
-            {},
-            "healthy",
-            "In 30 % of the step rank 0's training thread sleeps in them, for what is not known: not permitted.",
+            {("step.asleep_s", "rank:0"): 0.15},
+            "inconclusive",
+            "In 15 % of the step rank 0's training thread sleeps in them, for what is not known: not permitted.",
         ),
-        ({("interpreter.waiting_share", "rank:0"): 0.0}, "healthy", "sleeps in them, not for the interpreter."),
-        ({("step.asleep_s", "rank:0"): 0.5}, "inconclusive", "sleeps in them, for what is not known: not permitted."),
+        ({("interpreter.waiting_share", "rank:0"): 0.0}, "inconclusive", "sleeps in them, not for the interpreter."),
     ],
 )
 def test_compute_is_not_what_takes_the_time_in_which_its_thread_sleeps(

@@ -35,7 +35,7 @@ def test_there_are_enough_scenarios_with_names_of_their_own() -> None:
 # Rules that are tried clearly above, just above and just below what is worth a word.
 AT_ALL_STRENGTHS = (
     *("CMP007", "COM001", "CPU001", "CPU006", "DAT002", "DAT003", "DAT006", "DAT008", "DAT010", "DAT011"),
-    *("DSK001", "DSK002", "LOP001", "LOP002", "LOP003", "LOP004", "LOP005", "LOP006", "RUN003", "RUN004"),
+    *("DSK001", "DSK002", "LOP001", "LOP002", "LOP003", "LOP004", "LOP005", "LOP006", "LOP007", "RUN003", "RUN004"),
 )
 
 

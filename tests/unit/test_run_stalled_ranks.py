@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from advisor.run.options import RunOptions
 from advisor.run.rings import RingReader
 from advisor.run.stackbudget import StackBudget
 from advisor.run.stacks import StackWatch, Watched
+from probes.host.stack_profile import CountedStack
 from probes.host.stacks import Frame, ThreadStack
 from probes.rank.layout import COLLECTIVE_KINDS, COLLECTIVE_OFFSET, PHASE_CODE, ROLE_RANK
 from probes.rank.ring import Ring
@@ -131,6 +133,32 @@ def test_samples_that_break_off_do_not_take_the_watch_for_hangs_along(ring: Ring
     watch._look_outside([(rank, reader.position())])
     reader.close()
     assert not watch.sampling and "no such profile" in gaps[0].reason
+
+
+@pytest.mark.parametrize("asleep_share", [0.0, 0.3])
+def test_who_sleeps_in_its_steps_is_looked_at_with_and_without_its_sleep(ring: Ring, asleep_share: float) -> None:
+    events: list[Any] = []
+    frames = (Frame("read", "/lib/socket.py", 7), STUCK)
+    watch = StackWatch(
+        RunOptions(),
+        post=events.append,
+        dump=lambda pid: (),
+        profile=lambda pid: (
+            CountedStack(None, "MainThread", frames, 80),
+            CountedStack(None, "MainThread", (STUCK,), 9),
+        ),
+        profile_awake=lambda pid: (CountedStack(None, "MainThread", (STUCK,), 8),),
+    )
+    watch._budget = StackBudget(now_s=0.0, share=1.0, period_s=0.0, first=9, dense_s=0.0)
+    reader = RingReader(Path(ring.path))
+    rank = Watched(1, os.getpid(), Path(ring.path), reader.identity.created_ns, steps=5, outside_share=0.0, p99_ns=0)
+    rank = replace(rank, asleep_share=asleep_share)
+    watch._keep_readers((rank,))
+    watch._look_outside([(rank, reader.position())])
+    watch._keep_readers(())
+    reader.close()
+    told = [[(row["count"], row["awake"]) for row in e.data["stacks"]] for e in events if e.kind == "profile"]
+    assert told == ([[(80, 0), (9, 8)]] if asleep_share else [])
 
 
 @pytest.mark.parametrize(

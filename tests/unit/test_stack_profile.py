@@ -141,11 +141,13 @@ def test_a_real_process_is_looked_at_many_times() -> None:
         assert child.stdin is not None
         child.stdout.readline()
         found = profile_stacks(child.pid, seconds=1, rate_hz=50, timeout_s=30)
+        awake = profile_stacks(child.pid, asleep=False, seconds=1, rate_hz=50, timeout_s=30)
         child.stdin.close()
     if isinstance(found, ProbeGap) and "not permitted" in found.reason:
         pytest.skip(f"PROFILES OF REAL PROCESSES ARE NOT TESTED HERE: {found.reason}")
     assert not isinstance(found, ProbeGap)
     assert max(found, key=lambda s: s.count).frames[0] == Frame("read_on", "<string>", 3)
+    assert awake == (), "it sleeps"
 
 
 def test_a_process_that_is_gone_is_a_gap() -> None:

@@ -13,14 +13,23 @@ def before_update(*arguments: str, ranks: int = 0) -> Job:
     return Job("faults/jobs/before_update.py", ("--out={out}", *arguments), ranks=ranks)
 
 
+def enriching(*arguments: str, ranks: int = 0) -> Job:
+    return Job("faults/jobs/enriching.py", arguments, ranks=ranks)
+
+
 def threads(*arguments: str, ranks: int = 0) -> Job:
     return Job("faults/jobs/threads.py", arguments, ranks=ranks)
 
 
 def untouched_by(rule: str, job: Job) -> tuple[Untouched, ...]:
-    """Who waits for the interpreter does so everywhere; the backward pass of several ranks holds waiting for each other."""
+    """Who waits for the interpreter does so everywhere; the backward pass of several ranks holds waiting for each other.
+
+    What a step waits for before its backward pass is in its forward.
+    """
     if rule == "LOP006":
         return ()
+    if rule == "LOP007":
+        return () if job.ranks else ("backward",)
     return ("forward",) if job.ranks else ("forward", "backward")
 
 
@@ -164,6 +173,35 @@ SCENARIOS = (
         fixed=between("--pause=4", "--every=10", *ALONE, ranks=0),
     ),
     fault("pause-hardly", "LOP004", between("--pause=0.8", *STEPS), strength="just below"),
+    fault(
+        "features-from-a-server",
+        "LOP007",
+        enriching("--answer=10", "--steps=300"),
+        line="urlopen(",
+        says="features",
+        fixed=enriching("--answer=10", "--steps=300", "--ahead"),
+    ),
+    fault(
+        "features-in-the-model-of-one-rank",
+        "LOP007",
+        enriching("--rest=20", "--in-model", "--rank=1", "--steps=200", ranks=2),
+        line="time.sleep(",
+        on_ranks=(1,),
+    ),
+    fault(
+        "features-a-little",
+        "LOP007",
+        enriching("--rest=3.2", "--steps=300"),
+        strength="just above",
+        line="time.sleep(",
+        fixed=enriching("--rest=3.2", "--steps=300", "--ahead"),
+    ),
+    fault(
+        "features-hardly",
+        "LOP007",
+        enriching("--rest=0.6", "--steps=300"),
+        strength="just below",
+    ),
     fault(
         "thread-without-a-pause",
         "LOP006",

@@ -1,0 +1,131 @@
+"""Trains a small net whose batches are enriched with features that a server or a service of the user's own answers, step by step."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import time
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import models
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+
+RANK = int(os.environ.get("RANK", "0"))
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    add = parser.add_argument
+    add("--steps", type=int, default=150)
+    add("--batch", type=int, default=16)
+    add("--width", type=int, default=48)
+    add("--answer", type=float, default=0.0, metavar="MS", help="the server takes so long")
+    add("--rest", type=float, default=0.0, metavar="MS", help="no server: a limit on requests that the user keeps to")
+    add("--in-model", action="store_true", help="the model's forward asks, not the loop")
+    add("--ahead", action="store_true", help="ask for the next batch while this one is trained on")
+    add("--rank", type=int, default=-1, help="only this one asks")
+    return parser.parse_args()
+
+
+def serve(ms: float, tell: Any) -> None:
+    class Features(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            time.sleep(ms / 1000)
+            body = json.dumps([0.5] * 8).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Features)
+    tell.send(server.server_port)
+    server.serve_forever()
+
+
+class Store:
+    """Features of a batch, from a server or after a rest."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.rest_s, self.url, self.server = options.rest / 1000, "", None
+        if options.answer:
+            here, there = multiprocessing.Pipe()
+            self.server = multiprocessing.get_context("spawn").Process(
+                target=serve, args=(options.answer, there), daemon=True
+            )
+            self.server.start()
+            self.url = f"http://127.0.0.1:{here.recv()}/features"
+
+    def features(self, pictures: Tensor) -> Tensor:
+        if not self.url:
+            time.sleep(self.rest_s)
+            return pictures
+        with urllib.request.urlopen(self.url) as answer:
+            return pictures + sum(json.load(answer)) / 8
+
+
+class Enriched(nn.Module):
+    def __init__(self, net: nn.Module, store: Store | None) -> None:
+        super().__init__()
+        self.net, self.store = net, store
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        return self.net(self.store.features(pictures) if self.store else pictures)
+
+
+def train(options: argparse.Namespace, data: DataLoader, store: Store | None) -> None:
+    plain = Enriched(models.small_cnn(options.width), store if options.in_model else None)
+    model = DistributedDataParallel(plain) if dist.is_initialized() else plain
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    thread = ThreadPoolExecutor(1)
+    step, before, store = 0, None, None if options.in_model else store
+    while step < options.steps:
+        for pictures, y in data:
+            if store is None:
+                x = pictures
+            elif options.ahead:
+                asked = thread.submit(store.features, pictures)  # trained on after the next batch
+                x = before.result() if before else pictures
+                before = asked
+            else:
+                x = store.features(pictures)
+            loss = nn.functional.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            step += 1
+            if step >= options.steps:
+                break
+    thread.shutdown()
+
+
+def main() -> None:
+    options = parse()
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    if "RANK" in os.environ:
+        dist.init_process_group("gloo")
+    memory = TensorDataset(torch.rand(2048, 3, 32, 32), torch.randint(10, (2048,)))
+    asks = options.rank in (-1, RANK) and (options.answer or options.rest)
+    store = Store(options) if asks else None
+    train(options, DataLoader(memory, batch_size=options.batch, shuffle=True), store)
+    if dist.is_initialized():
+        dist.barrier()
+        dist.destroy_process_group()
+    if store and store.server:
+        store.server.terminate()
+
+
+if __name__ == "__main__":
+    main()

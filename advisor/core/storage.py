@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from advisor.core.format import quantity, share
 
@@ -127,9 +126,3 @@ def _place(mount: DataMount | None) -> str:
         mount.network
     ]
     return mount.words + network + (f", {mount.model}" if mount.model else "")
-
-
-def storage_rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Label and text from the facts of a report; whatever is not of the expected shape is passed over."""
-    told = facts.get("storage")
-    return [(str(label), str(text)) for label, text in told.items()] if isinstance(told, Mapping) else []

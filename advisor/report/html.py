@@ -17,8 +17,7 @@ from advisor.core.loader_words import loader_rows
 from advisor.core.report import SCHEMA, Report
 from advisor.core.roofline import roofline_rows
 from advisor.core.sample_cost import sample_table
-from advisor.core.storage import storage_rows
-from advisor.report import charts, inert, phrases, surroundings
+from advisor.report import charts, inert, phrases, surroundings, told
 
 PAGE_LIMIT = 400_000  # bytes: what a mail or a ticket takes, and a phone opens at once
 DATA_LIMIT = 150_000  # characters of embedded JSON
@@ -72,7 +71,7 @@ def _page(report: Report, findings_shown: int) -> str:
         windows=deep_tables(report.facts)[:WINDOWS_SHOWN],
         reached=[*roofline_rows(report.facts), *memory_rows(report.facts)],
         samples=sample_table(report.facts),
-        storage=storage_rows(report.facts),
+        told=told.tables(report),
         pairs=pairs[:PAIRS_SHOWN],
         pairs_hidden=max(0, len(pairs) - PAIRS_SHOWN),
         rows_shown=ROWS_SHOWN,

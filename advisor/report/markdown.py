@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from advisor.core import format as fmt
 from advisor.core.findings import Finding, Fix
 from advisor.core.report import Report
-from advisor.report import deep, inert, loaders, phrases, samples, storage, surroundings
+from advisor.report import deep, inert, loaders, phrases, samples, surroundings, told
 
 ROWS_SHOWN = 60
 RANKS_SHOWN = 8  # as columns; GitHub shows about this many without scrolling
@@ -26,7 +26,7 @@ def render(report: Report) -> str:
         loaders.markdown_lines,
         deep.markdown_lines,
         samples.markdown_lines,
-        storage.markdown_lines,
+        told.markdown_lines,
         _not_measured,
         _segments,
         _machine,

@@ -20,8 +20,7 @@ NODES_SHOWN = 16
 def pairs(report: Report) -> list[tuple[str, str]]:
     """Environment and facts as flat pairs; the start, loaders, samples and storage, told elsewhere, left out."""
     rest = {key: value for key, value in report.environment.items() if key != "started"}
-    own = with_pace_in_words(without_told(without_samples(without_loaders(report.facts))))
-    facts = {key: told for key, told in own.items() if key != "storage"}
+    facts = with_pace_in_words(without_told(without_samples(without_loaders(report.facts))))
     return [*flat(in_words(rest)), *flat(facts, "job.")]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from advisor.core import format as fmt
 from advisor.core.findings import Finding
 from advisor.core.report import Report, State
-from advisor.report import deep, inert, lines, loaders, phrases, samples, storage, surroundings
+from advisor.report import deep, inert, lines, loaders, phrases, samples, surroundings, told
 from advisor.report.lines import Line, Style
 
 SUMMARY_LINES = 12
@@ -66,7 +66,7 @@ def document(report: Report) -> list[Line]:
         loaders.text_lines,
         deep.text_lines,
         samples.text_lines,
-        storage.text_lines,
+        told.text_lines,
         _not_measured,
         _segments,
         _machine,
@@ -272,8 +272,8 @@ def _machine(report: Report) -> list[Line]:
     out: list[Line] = []
     if report.host is not None or report.gpus:
         out.append(_title("the machine, as last seen"))
-    for name, told in surroundings.nodes(report):
-        seen = ", ".join(f"{label} {value}" for label, value in told)
+    for name, seen_there in surroundings.nodes(report):
+        seen = ", ".join(f"{label} {value}" for label, value in seen_there)
         out += lines.wrapped(f"{inert.one_line(name, 40)}  ", seen)
     if report.host is not None and not report.nodes:
         seen = ", ".join(f"{label} {value}" for label, value in surroundings.host(report.host))

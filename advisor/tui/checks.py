@@ -14,7 +14,7 @@ from advisor.core.loader_words import without_loaders
 from advisor.core.pace_words import with_pace_in_words
 from advisor.core.report import OutcomeRow, Report
 from advisor.core.sample_cost import sample_table, without_samples
-from advisor.core.storage import storage_rows
+from advisor.core.told import rows as told_rows
 from advisor.core.told import without_told
 from advisor.tui.draw import fit, line, muted, prose
 from advisor.tui.panel import Panel
@@ -23,6 +23,7 @@ from advisor.tui.severity import OUTCOME
 _ORDER = ("fired", "crashed", "not_measured", "clear")
 _OF_GPUS = ("gpu.", "copy.", "kernel.", "precision.capability", "precision.tf32")
 _FACTS_OF = 8  # ranks; they rarely differ
+_TOLD = (("storage", "data"), ("exchange", "exchange"))
 _WORDS = {"not_measured": "not measured"}
 
 
@@ -107,10 +108,9 @@ class RunPanel(Panel):
     TITLE = "Run"
 
     def draw(self, report: Report, width: int) -> list[Content]:
-        facts = with_pace_in_words(without_told(without_samples(without_loaders(report.facts))))
-        ranks = {rank: told for rank, told in facts.items() if rank != "storage"}
-        storage = [(f"data: {label}", text) for label, text in storage_rows(report.facts)]
-        rows = [("command", shlex.join(report.job.argv)), *storage, *_sample(report), *_flat(report.environment)]
+        ranks = with_pace_in_words(without_told(without_samples(without_loaders(report.facts))))
+        told = [(f"{word}: {label}", text) for name, word in _TOLD for label, text in told_rows(report.facts, name)]
+        rows = [("command", shlex.join(report.job.argv)), *told, *_sample(report), *_flat(report.environment)]
         rows += _flat(dict(list(ranks.items())[:_FACTS_OF]))
         if len(ranks) > _FACTS_OF:
             rows.append(("…", f"and the facts of {len(ranks) - _FACTS_OF} more, in the saved report"))

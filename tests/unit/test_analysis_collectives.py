@@ -14,8 +14,12 @@ from advisor.analysis.budget import account
 from advisor.analysis.collectives import per_row
 from advisor.analysis.steady import all_steps, steady_steps
 from advisor.core.analysis import Analysis
+from advisor.core.exchange import exchange_facts
 from advisor.core.nccl import NcclFacts
 from advisor.core.recording import Recording, Table
+from advisor.core.told import rows
+from advisor.diagnose import diagnose
+from advisor.report import html, markdown, text
 from probes.rank.layout import COLLECTIVES_FIELDS
 
 STEPS = 40
@@ -248,3 +252,29 @@ def test_how_many_ranks_have_joined_is_what_they_say_and_not_how_many_there_are(
     plans = {0: plan(STEPS), 1: plan(STEPS)}
     assert analyse(recording(plans, ddp=False, facts={100: {"group_size": 8}})).get("comm.joined") == 8.0
     assert analyse(recording(plans, ddp=False, facts={100: {"world_size": 2}})).get("comm.joined") is None
+
+
+def test_reports_tell_what_the_ranks_exchange() -> None:
+    made = by_hand(late_ms=40, bytes=4e6, bus_bytes=4e6)
+    told = dict(rows(analyse(made).facts, "exchange"))
+    assert told["called from Python"] == "1 calls, 4 MB; they hold rank 0 for 70.0 ms"
+    assert told["the wire"] == "30.0 ms exposed on the rank that comes last"
+    assert told["each link"].startswith("0.133 GB/s")
+    assert told["who comes last"].startswith("rank 1 in 100 % of the steps, for 40.0 ms")
+    report = diagnose(made)
+    for page in (text.render(report), markdown.render(report), html.render(report)):
+        assert "what the ranks exchange" in page.lower() and "0.133 GB/s" in page
+
+
+def test_buckets_and_micro_batches_of_ddp_are_told() -> None:
+    values = {("comm.megabytes", "job"): 46.8, ("comm.buckets", "job"): 3.0, ("comm.largest_bucket", "job"): 0.62}
+    told = exchange_facts({**values, ("comm.exchanges", "job"): 4.0, ("comm.hidden_s", "rank:0"): 0.06})["exchange"]
+    assert (
+        told["each step"]
+        == "46.8 MB of gradients, in 3 buckets, the largest 62 % of them, 4 times: after each micro-batch"
+    )
+    assert told["beside backward"] == "60.0 ms"
+
+
+def test_one_rank_exchanges_nothing() -> None:
+    assert exchange_facts({("comm.late_share", "rank:0"): 1.0, ("comm.kept_waiting_s", "rank:0"): 0.1}) == {}

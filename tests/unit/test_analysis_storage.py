@@ -22,7 +22,8 @@ from recordings import (
 from advisor.analysis.analyse import analyse
 from advisor.core.analysis import Analysis
 from advisor.core.recording import Event, Process, Series
-from advisor.core.storage import DataMount, storage_rows
+from advisor.core.storage import DataMount
+from advisor.core.told import rows
 from advisor.diagnose import diagnose
 from advisor.report import html, markdown, text
 
@@ -69,7 +70,7 @@ def test_a_disk_is_told_by_its_rates_sizes_and_times() -> None:
     assert {name: found.get(f"storage.{name}") for name in wanted} == pytest.approx(wanted)
     assert found.storage == DataMount("/data", "ext4", "/dev/dm-0", False, "dm-0", ("sda",))
     assert found.storage.words == "/data (ext4 on dm-0 over sda)"
-    told = storage_rows(found.facts)
+    told = rows(found.facts, "storage")
     assert ("lies on", "/data (ext4 on dm-0 over sda)") in told
     assert ("reads", "50 MB/s, 400 reads/s, 125 KB each, in 2.00 ms") in told
 
@@ -85,7 +86,7 @@ def test_reports_tell_what_the_data_lies_on() -> None:
 
 @pytest.mark.parametrize("facts", [{}, {"storage": None}, {"storage": [1]}, {"0": {}}])
 def test_facts_of_another_shape_are_passed_over(facts: dict[str, Any]) -> None:
-    assert storage_rows(facts) == []
+    assert rows(facts, "storage") == []
 
 
 def test_what_comes_out_of_the_page_cache_is_what_was_asked_for_and_not_read() -> None:

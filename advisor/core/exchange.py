@@ -1,0 +1,84 @@
+"""What the ranks of a job exchange in a step, in words for the reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from advisor.core.format import counted, duration, quantity, share
+
+FACT = "exchange"
+_RANKS_SHOWN = 3
+_Values = Mapping[tuple[str, str], float]
+
+
+def exchange_facts(values: _Values) -> dict[str, dict[str, str]]:
+    """For the report, from values named as in advisor.core.analysis.VALUES; empty where nothing was seen to be exchanged."""
+    found = {
+        "each step": ", ".join(_each_step(values)),
+        "called from Python": _called(values),
+        "the wire": _wire(values),
+        "beside backward": _spread(values, "comm.hidden_s"),
+        "exposed": _spread(values, "comm.exposed_s"),
+        "each link": _link(values),
+        "who comes last": "; ".join(_last(values)),
+    }
+    found = {label: text for label, text in found.items() if text}
+    return {FACT: found} if set(found) - {"who comes last"} else {}
+
+
+def _each_step(values: _Values) -> Iterator[str]:
+    megabytes, buckets = values.get(("comm.megabytes", "job")), values.get(("comm.buckets", "job"))
+    if megabytes:
+        yield f"{quantity(megabytes, 'MB')} of gradients"
+    if buckets:
+        yield f"in {counted(round(buckets), 'bucket')}"
+        largest = values.get(("comm.largest_bucket", "job"))
+        if largest is not None and buckets > 1:
+            yield f"the largest {share(largest)} of them"
+    exchanges = values.get(("comm.exchanges", "job"), 1.0)
+    if exchanges > 1:
+        yield f"{round(exchanges)} times: after each micro-batch"
+
+
+def _called(values: _Values) -> str:
+    calls = _by_rank(values, "collectives.calls")
+    if not calls:
+        return ""
+    rank = max(calls, key=lambda rank: calls[rank])
+    moved, held = (values.get((f"collectives.{name}", rank), 0.0) for name in ("megabytes", "held_s"))
+    return (
+        f"{quantity(round(calls[rank], 1), 'calls')}, {quantity(moved, 'MB')}; "
+        f"they hold {rank.replace(':', ' ')} for {duration(held)}"
+    )
+
+
+def _wire(values: _Values) -> str:
+    wire_s = values.get(("comm.wire_s", "job"))
+    return "" if wire_s is None else f"{duration(wire_s)} exposed on the rank that comes last"
+
+
+def _spread(values: _Values, name: str) -> str:
+    """Of all ranks, from the least to the most."""
+    known = sorted(_by_rank(values, name).values())
+    if not known:
+        return ""
+    least, most = duration(known[0]), duration(known[-1])
+    words = least if least == most else f"{least} to {most}, by rank"
+    return words if name == "comm.hidden_s" else f"{words}, waiting for late ranks included"
+
+
+def _link(values: _Values) -> str:
+    rate = values.get(("comm.bus_gb_per_s", "job"))
+    return f"{quantity(rate, 'GB/s')}: 2(N−1)/N of the bytes, over the exchange's time" if rate else ""
+
+
+def _last(values: _Values) -> Iterator[str]:
+    kept = {rank: s for rank, s in _by_rank(values, "comm.kept_waiting_s").items() if s > 0}
+    for rank in sorted(kept, key=lambda rank: -kept[rank])[:_RANKS_SHOWN]:
+        often = values.get(("comm.late_share", rank))
+        share_ = "" if often is None else f" in {share(often)} of the steps,"
+        yield f"{rank.replace(':', ' ')}{share_} for {duration(kept[rank])} of each step"
+
+
+def _by_rank(values: _Values, name: str) -> dict[str, float]:
+    return {scope: value for (known, scope), value in values.items() if known == name and scope.startswith("rank:")}

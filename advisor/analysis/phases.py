@@ -24,7 +24,10 @@ WAITS_FOR_BUFFERS = "waits_for_buffers"  # a column of the steps, where it is kn
 # A column, where it is known: seconds between backward and update in which the user's own code ran, and neither clipping nor an exchange.
 BEFORE_UPDATE = "before_update"
 _ON_STREAM = ("input_wait", "forward", "backward", "optimizer", "gap")
-_READ_SHARE = 0.5  # of the latest steps, for the stream's times to replace the host's
+# Of the latest steps, for the stream's times to replace the host's: the most; or, where steps are so short that only a block of them now
+# and then has events, so many early and late ones among them.
+_READ_SHARE = 0.5
+_READ_STEPS = 20
 # A step of which no event was kept is split as the others are, unless it is this much longer than the usual: what made it so, the host saw.
 _ODD = 1.5
 # Where steps differ in size, backward grows with forward. The forward tells the backward of a step that nobody stamped if it does so twice
@@ -35,7 +38,7 @@ _SIZES_APART = 0.1
 
 
 def phases_of(steps: RankSteps, gpu: Table | None) -> dict[str, Array]:
-    """Per row, the seconds of each phase. The GPU's own times replace the host's where events were read for most steps."""
+    """Per row, the seconds of each phase. The GPU's own times replace the host's where events were read."""
     c = steps.columns
     own = c.get(BEFORE_UPDATE, 0.0)
     host = {
@@ -51,11 +54,21 @@ def phases_of(steps: RankSteps, gpu: Table | None) -> dict[str, Array]:
 
 
 def events_read(steps: RankSteps, gpu: Table | None) -> bool:
-    """Events were read for most of the latest steps."""
+    """Events were read for most of the latest steps, or for blocks of them all along."""
+    read = _latest_read(steps, gpu)
+    return most_events_read(steps, gpu) or min(half.sum() for half in np.array_split(read, 2)) >= _READ_STEPS
+
+
+def most_events_read(steps: RankSteps, gpu: Table | None) -> bool:
+    read = _latest_read(steps, gpu)
+    return bool(read.mean() >= _READ_SHARE) if read.size else False
+
+
+def _latest_read(steps: RankSteps, gpu: Table | None) -> NDArray[np.bool_]:
+    """Of the latest steps, which have events."""
     if gpu is None or gpu.size == 0:
-        return False
-    latest = steps.step[steps.latest]
-    return bool(np.isin(latest, gpu["step"]).mean() >= _READ_SHARE) if latest.size else False
+        return np.empty(0, np.bool_)
+    return np.isin(steps.step[steps.latest], gpu["step"])
 
 
 def _on_gpu(steps: RankSteps, gpu: Table, host: Mapping[str, Array]) -> dict[str, Array]:
@@ -102,8 +115,8 @@ def _on_stream(steps: RankSteps, gpu: Table) -> tuple[dict[str, Array], NDArray[
 
 
 def lengths_of(steps: RankSteps, gpu: Table | None) -> Array:
-    """Seconds of each row: on the stream where its events were read. A host that runs ahead waits now and then, the GPU does not."""
-    if gpu is None or not events_read(steps, gpu):
+    """Seconds of each row: on the stream where most events were read. A host that runs ahead waits now and then, the GPU does not."""
+    if gpu is None or not most_events_read(steps, gpu):
         return steps.length
     sums, whole = _on_stream(steps, gpu)
     return np.where(whole & (steps.count == 1), np.sum(list(sums.values()), axis=0), steps.length)

@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 
     Mark = tuple[Event, str]
 
+# A step with events costs some 50 us more than one whose marks are noted on the tape. Where the recorder takes more than this share of the
+# time for them, a block of steps has them now and then: of its first step the begin is not known, and of its last what follows.
+_SHARE = 0.005
+_BLOCK = 12  # steps
+_FIRST = 5 * _BLOCK  # steps that all have them: a short run is to be understood, too
+_REST_MAX = 16 * _BLOCK
 _OUTSTANDING_MAX = 64  # steps whose events are still in the queue; beyond it a step goes without
 _MEMORY_EVERY_NS = 1_000_000_000  # allocator statistics cost some 50 us: once a second
 _PHASES = ("input_wait", "forward", "backward", "optimizer", "gap")
@@ -45,11 +51,29 @@ class GpuTimes:
         self._last: Event | None = None  # the event that ended the step before: this step begins there
         self._waiting: deque[tuple[int, Event, list[Mark]]] = deque()
         self._memory_at = 0
+        self._block = (0, 0, 0)  # its first step, when that began, and what the recorder had taken by then
+        self.on = True
+        self.next_step = 0  # with events, where they are off
         self.dropped = 0
+
+    def turn(self, step: int, now: int, self_ns: int) -> bool:
+        """A step begins `now`: does it have events? `self_ns`: what the recorder has taken in all."""
+        begun, since, taken = self._block
+        if self.on and step - begun < _BLOCK:
+            return True
+        if self.on:
+            rest = int((step - begun) * ((self_ns - taken) / max(now - since, 1) / _SHARE - 1))
+            if step >= _FIRST and rest >= _BLOCK // 2:
+                self.on, self._last, self.next_step = False, None, step + min(rest, _REST_MAX)
+        else:
+            self.on = step >= self.next_step
+        if self.on:
+            self._block = step, now, self_ns
+        return self.on
 
     def mark(self, ended: str) -> None:
         """`ended` is the phase that ends now; it is charged with what passes on the stream since the last mark."""
-        if self._cuda.is_current_stream_capturing():
+        if not self.on or self._cuda.is_current_stream_capturing():
             return
         if ended == "forward":  # the job may fetch on another stream; asking for it takes as long as recording
             self._stream = self._cuda.current_stream(self._device)

@@ -190,6 +190,20 @@ def test_a_stream_seen_in_few_steps_replaces_nothing() -> None:
     assert analysis.budget.per_rank[0]["input_wait"] == pytest.approx(0.01)
 
 
+@pytest.mark.parametrize(
+    ("until", "stream"), [pytest.param(1000, True, id="all along"), pytest.param(500, False, id="events that stopped")]
+)
+def test_blocks_of_steps_with_events_tell_of_those_between(until: int, stream: bool) -> None:
+    """Steps so short that only eleven in a hundred have events; one of the others is an evaluation of 8 s."""
+    host = plan(1000, input_wait=60, forward=5, backward=5, optimizer=30)
+    host[950] = {**host[950], "evaluation": 8000}
+    seen = [{**STREAM, "step": n} for n in range(until) if n % 100 < 11]
+    budget = analyse(recording({0: host}, gpu_steps={0: gpu_steps(seen)})).budget.per_rank[0]
+    assert budget["gap.evaluation"] == pytest.approx(8 / 997)
+    assert budget["forward"] == pytest.approx(0.045 if stream else 0.005, rel=0.01)
+    assert sum(budget.values()) == pytest.approx(0.1 + 8 / 997, rel=0.001)
+
+
 def test_the_gap_after_a_step_stands_in_the_next_record_of_the_stream() -> None:
     """An evaluation of 8 s is counted once, and workers that are started after it are waited for as input."""
     host = [step(evaluation=8000) if n == 20 else step() for n in range(50)]

@@ -5,13 +5,16 @@ from __future__ import annotations
 from statistics import fmean
 
 from advisor.core.analysis import Analysis, HotLine
-from advisor.core.findings import Evidence, Saving, Where
+from advisor.core.findings import Evidence, Saving, Severity, Where
 from advisor.core.format import numbers
 from rules.reading import model_of
+from rules.rule import severity
 
 _COMPUTING = ("forward", "backward", "optimizer")
 _MOSTLY = 0.5  # of the time: there the title says it is
 _HARDLY = 0.3  # of what the one that spends most does: the others may log or evaluate a little, too
+# Of the time between steps, in one of them. What comes back has, seen twice, about half in each.
+_ONCE = 0.6
 
 
 def hottest(a: Analysis, *, output: bool) -> tuple[HotLine | None, Where | None]:
@@ -40,6 +43,20 @@ def where_it_stands(a: Analysis) -> str:
     return "between backward and optimizer" if before > _MOSTLY * total else "between the steps"
 
 
+def longest_gap(a: Analysis) -> float | None:
+    """The seconds of the one step in which most of this time passed, where it came but once: it may never come back."""
+    rank = max(gaps, key=lambda rank: gaps[rank]) if (gaps := a.by_rank("step.gap_s")) else None
+    if rank is None or (a.get("step.longest_gap_share", rank) or 0.0) < _ONCE:
+        return None
+    return a.get("step.longest_gap_s", rank)
+
+
+def gap_severity(a: Analysis, share: float) -> Severity | None:
+    """As of any share of the step; no more than medium where it came but once."""
+    level = severity(share)
+    return "medium" if level in ("critical", "high") and longest_gap(a) is not None else level
+
+
 def gap_evidence(a: Analysis, spent_s: float, threshold: float, line: HotLine | None) -> tuple[Evidence, ...]:
     step = a.value("step.time_s")
     where = "after the optimizer" if where_it_stands(a) == "between the steps" else where_it_stands(a)
@@ -52,6 +69,8 @@ def gap_evidence(a: Analysis, spent_s: float, threshold: float, line: HotLine | 
             f"{100 * spent_s / step:.0f} % of the step, {where}",
         )
     ]
+    if (once := longest_gap(a)) is not None:
+        found.append(Evidence("step.longest_gap_s", once, "s", None, "most of it at once, in a single step"))
     if line is not None:
         note = f"{line.file}:{line.line} in {line.function}" + (f", in {line.leaf}" if line.leaf else "")
         found.append(Evidence("stack samples", float(line.samples), "", None, note))
@@ -59,10 +78,12 @@ def gap_evidence(a: Analysis, spent_s: float, threshold: float, line: HotLine | 
 
 
 def gap_saving(a: Analysis, basis: str) -> Saving:
-    """From a gap of nothing, and caches that stay warm, to a quarter of today's."""
+    """From a gap of nothing, and caches that stay warm, to a quarter of today's; to none where it came but once."""
     model = model_of(a)
     best = model.step_if({**_in_step(a), **{(rank, "gap"): 0.0 for rank in model.own}})
     worst = model.step_if({(rank, "gap"): 0.25 * model.own[rank]["gap"] for rank in model.own})
+    if longest_gap(a) is not None:
+        worst, basis = model.step_s, f"{basis}; seen once, it may not come back"
     return model.saving(model.at_best(best), worst, basis)
 
 

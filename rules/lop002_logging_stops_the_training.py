@@ -18,13 +18,13 @@ from __future__ import annotations
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Finding, Fix
-from rules.gaps import gap_evidence, gap_saving, hottest, on_ranks, ranks_that_spend, where_it_stands
-from rules.rule import Threshold, Thresholds, confidence, rule, severity
+from rules.gaps import gap_evidence, gap_saving, gap_severity, hottest, on_ranks, ranks_that_spend, where_it_stands
+from rules.rule import Threshold, Thresholds, confidence, rule
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     spent, step = a.budget.critical["gap"], a.value("step.time_s")
-    level = severity(spent / step)
+    level = gap_severity(a, spent / step)
     if spent < t["gap"] * step or a.value("gap.io_share") < t["output"] or level is None:
         return Clear(RULE.id)
     line, where = hottest(a, output=True)

@@ -21,15 +21,15 @@ from __future__ import annotations
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Finding, Fix
-from rules.gaps import gap_evidence, gap_saving, hottest, on_ranks, ranks_that_spend, where_it_stands
-from rules.rule import Threshold, Thresholds, confidence, rule, severity
+from rules.gaps import gap_evidence, gap_saving, gap_severity, hottest, on_ranks, ranks_that_spend, where_it_stands
+from rules.rule import Threshold, Thresholds, confidence, rule
 
 _SCRIPT = "<module>"  # what Python calls code that stands in no function
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     spent, step = a.budget.critical["gap"], a.value("step.time_s")
-    level = severity(spent / step)
+    level = gap_severity(a, spent / step)
     if spent < max(t["gap"] * step, t["seconds"]) or (a.get("gap.io_share") or 0.0) >= t["output"] or level is None:
         return Clear(RULE.id)
     line, where = hottest(a, output=False)

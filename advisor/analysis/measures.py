@@ -148,9 +148,12 @@ def _step_values(steady: Mapping[int, RankSteps], accounts: Account, values: Val
     for rank, steps in steady.items():
         own, scope = accounts.own[rank], f"rank:{rank}"
         if steps.fed:
-            values["step.epoch_start_s", scope] = min(_epoch_start_s(steps), own["input_wait"])
-            values["step.input_wait_s", scope] = own["input_wait"] - values["step.epoch_start_s", scope]
             values["step.gap_s", scope] = own["gap"]
+            gaps = steps.columns["gap"]
+            if gaps.sum() > 0:
+                longest = float(gaps[steps.count == 1].max(initial=0.0))
+                values["step.longest_gap_s", scope] = longest
+                values["step.longest_gap_share", scope] = longest / float(gaps.sum())
             if BEFORE_UPDATE in steps.columns:
                 values["step.before_update_s", scope] = min(steps.per_step(BEFORE_UPDATE), own["gap"])
         # it may be a fetch; a rank that computes slower shows it in the rest

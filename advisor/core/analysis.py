@@ -47,6 +47,8 @@ VALUES: dict[str, tuple[str, str]] = {
         "s",
         "unlabelled time between the optimizer and the next fetch, and the user's own before the optimizer",
     ),
+    "step.longest_gap_s": ("s", "the longest such time that a single step had"),
+    "step.longest_gap_share": ("", "of all such time, what this one was"),
     "step.before_update_s": ("s", "of that, between backward and optimizer: neither clipping nor an exchange"),
     "step.evaluation_s": ("s", "evaluation, spread over the steps"),
     "step.checkpoint_s": ("s", "checkpoints with their fsync, spread over the steps"),

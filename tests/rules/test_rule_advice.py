@@ -520,6 +520,12 @@ def test_run004_is_but_a_note_where_another_rule_judges(coincides: str, rule: st
     assert finding.evidence[2].note == f"coincides with: {coincides}"
 
 
+def test_run004_needs_nothing_done_where_the_model_computes_more() -> None:
+    finding = found("RUN004", coincides="more work for the model", share=0.4, phase="backward")
+    assert finding.severity == "info" and finding.title == "Every 25 steps a step computes more"
+    assert finding.fixes[0].title.startswith("none is needed")
+
+
 def test_dat005_advises_the_workers_that_keep_up_when_nobody_waits_for_a_core() -> None:
     # a batch takes 4 s, 2.4 s without the waiting, beside a step of one second
     assert found("DAT005").fixes[0].title == "num_workers=16 → 3"
@@ -756,3 +762,17 @@ def test_ranks_wait_for_cores_by_turns_once_none_works_while_the_others_wait(
     # rank 0 computes 0.5 s and rank 1 0.7 s, of which it waits 0.2 s for a core; a wire of nothing, and no less jitter than work
     after_s = model.step_if({(n, "gap"): 0.0 for n in own}) * computes_s / 0.7
     assert saving.speedup[1] == pytest.approx(model.step_s / model.at_best(after_s))
+
+
+@pytest.mark.parametrize("rule", ["LOP002", "LOP004"])
+@pytest.mark.parametrize("share", [0.6, 0.59])
+def test_what_came_once_between_steps_is_promised_nothing_of(rule: str, share: float) -> None:
+    io = 0.9 if rule == "LOP002" else 0.1
+    once = {"step.gap_s": {0: 0.4, 1: 0.0}, "step.longest_gap_s": {0: 18.0}, "step.longest_gap_share": {0: share}}
+    finding = found(rule, jobs.job({0: rank(gap=0.4), 1: rank(0.6)}, values={"gap.io_share": io, **once}))
+    assert finding.saving is not None
+    if share >= 0.6:
+        assert finding.severity == "medium" and finding.saving.speedup[0] == 1.0
+        assert [e.value for e in finding.evidence if e.metric == "step.longest_gap_s"] == [18.0]
+    else:
+        assert finding.severity == "critical" and finding.saving.speedup[0] > 1.3

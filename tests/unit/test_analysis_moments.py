@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from recordings import FIRST_STEP_NS, SECOND, batches, plan, rank_process, recording, stack, stall, stall_end
+from recordings import FIRST_STEP_NS, SECOND, batches, plan, rank_process, recording, stack, stall, stall_end, step
 
 from advisor.analysis.analyse import analyse
 from advisor.core.analysis import Death, HotLine, Stall
@@ -237,3 +237,11 @@ def test_checkpoint_places_come_by_how_often_they_write() -> None:
     sites = [{"file": "/job/a.py", "line": 5, "count": 1}, {"file": "/job/a.py", "line": 9, "count": 7}]
     found = analyse(recording({0: plan()}, facts={100: {"save_sites": sites}})).save_sites
     assert [site["line"] for site in found] == [9, 5]
+
+
+@pytest.mark.parametrize(("long", "share"), [((20,), 900 / 929), ((10, 20), 900 / 1828)])
+def test_time_between_steps_that_came_once_is_told_from_what_comes_back(long: tuple[int, ...], share: float) -> None:
+    steps = [step(gap=900.0 if number in long else 1.0) for number in range(33)]
+    analysis = analyse(recording({0: steps}))
+    assert analysis.value("step.longest_gap_s", 0) == pytest.approx(0.9)
+    assert analysis.value("step.longest_gap_share", 0) == pytest.approx(share, rel=0.01)

@@ -14,7 +14,8 @@ runs on the machine at that pace.
 Estimate: from no stalls, and caches that stay warm, to half of them.
 
 False alarms: evaluations, checkpoints, garbage collections and the begin of epochs come with a period too. They are named, and belong to
-LOP003, LOP001, CPU006 and DAT006: here they are never worth more than a note. Stalls at random, however long, have no period.
+LOP003, LOP001, CPU006 and DAT006: here they are never worth more than a note. Nor are steps of which forward and backward take longer
+together, on all ranks: a GAN's second network learns, a penalty is added. Stalls at random, however long, have no period.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ _OWNERS = {
     "a disk flush": ("LOP001", "LOP002", "DSK001", "DSK002"),
 }
 _SEEN = 30  # steady steps: fewer do not hold five stalls of the shortest period, with as much around them
-_LABELLED = frozenset(("an epoch begins", "a checkpoint", "an evaluation", "a garbage collection"))
+_MORE_WORK = "more work for the model"
+_LABELLED = frozenset(("an epoch begins", "a checkpoint", "an evaluation", "a garbage collection", _MORE_WORK))
 _CAUSES = {
     # workers that cannot keep up deliver in waves, one batch of each
     "input_wait": (
@@ -76,9 +78,10 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         return Clear(RULE.id)
     model = model_of(a)
     lost_s = stall.share * model.step_s
+    what = "computes more" if stall.coincides == _MORE_WORK else "stalls"
     return Finding(
         rule=RULE.id,
-        title=f"{_every(stall)[:1].upper()}{_every(stall)[1:]} a step stalls" + _on_rank(stall),
+        title=f"{_every(stall)[:1].upper()}{_every(stall)[1:]} a step {what}" + _on_rank(stall),
         severity=level,
         confidence=confidence(a, cap=0.9),
         seconds_per_step=lost_s,
@@ -113,6 +116,8 @@ def _coincides(stall: PeriodicStall) -> str:
 
 
 def _advice(stall: PeriodicStall) -> str:
+    if stall.coincides == _MORE_WORK:
+        return "none is needed where this is meant: a second network's turn, a penalty in the loss"
     if stall.coincides in _LABELLED:
         return f"do it less often, or beside the training: {stall.coincides}"
     if stall.coincides == "a disk flush":

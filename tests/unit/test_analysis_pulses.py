@@ -11,6 +11,7 @@ from noisy_runs import noisy_plan
 from recordings import FIRST_STEP_NS, SECOND, epoch_starts, gpu_steps, plan, recording, series
 
 from advisor.analysis.analyse import analyse
+from advisor.analysis.pulses import MORE_WORK
 from advisor.core.analysis import PeriodicStall
 from advisor.core.recording import Recording
 
@@ -110,6 +111,30 @@ def test_a_flush_of_the_disk_is_named_where_it_comes_with_the_stalls(every_s: fl
 def test_the_begin_of_epochs_is_named() -> None:
     found = pulse(recording({0: epoch_starts(noisy_plan(1, 200), 10, input_wait=160)}))
     assert found is not None and found.coincides == "an epoch begins"
+
+
+@pytest.mark.parametrize(
+    ("more", "name"),
+    [
+        pytest.param({"forward": 40, "backward": 70, "optimizer": 20}, MORE_WORK, id="a second network's turn"),
+        pytest.param({"forward": 30, "backward": 90}, MORE_WORK, id="a penalty in the loss"),
+        pytest.param({"forward": 120}, "", id="a service that answers late"),
+        pytest.param({"backward": 120}, "", id="a hook that writes histograms"),
+        pytest.param({"forward": 25, "backward": 35, "gap": 90}, "", id="mostly something else"),
+    ],
+)
+def test_steps_that_compute_more_are_told_from_stalls(more: dict[str, float], name: str) -> None:
+    found = pulse(recording({0: stalling(noisy_plan(1, 300), lambda n: n % 5 == 0, **more)}))
+    assert found is not None and found.period_steps == 5 and found.coincides == name
+
+
+def test_what_one_rank_does_alone_is_no_work_of_the_model() -> None:
+    more = {"forward": 50.0, "backward": 90.0}
+    ranks = {0: noisy_plan(1, 300), 1: noisy_plan(2, 300)}
+    found = pulse(recording({**ranks, 1: stalling(ranks[1], lambda n: n % 10 == 0, **more)}))
+    assert found is not None and found.rank == 1 and found.coincides == ""
+    together = pulse(recording({rank: stalling(p, lambda n: n % 10 == 0, **more) for rank, p in ranks.items()}))
+    assert together is not None and together.coincides == MORE_WORK
 
 
 def scattered(n: int) -> bool:

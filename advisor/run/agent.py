@@ -256,6 +256,7 @@ class Agent:
                 whole_p99_ns=f.step_p99_ns(whole=True),
                 thread=facts.get(f.pid, {}).get("main_thread"),
                 asleep_share=f.asleep_share(alone=len(ranks) == 1),
+                group=int(facts.get(f.pid, {}).get("group_size") or 1),
             )
             for f in ranks
         )

@@ -14,6 +14,7 @@ from typing import Any
 
 from advisor.core.metrics import ProbeGap
 from advisor.core.recording import Event
+from advisor.run.absent import absent_ranks
 from advisor.run.interpreter import WORTH_SHARE, InterpreterLooks, Suspect
 from advisor.run.making import Maker, MakingLooks
 from advisor.run.options import RunOptions
@@ -57,6 +58,7 @@ class Watched:
     thread: int | None = None
     whole_p99_ns: int = 0  # with the evaluations and checkpoints in them
     asleep_share: float = 0.0  # of its steps, in which the model neither computed nor stood in line for a core
+    group: int = 1  # with so many it exchanges, itself included
 
 
 class StackWatch:
@@ -138,7 +140,9 @@ class StackWatch:
         watched = self.watched
         self._keep_readers(watched)
         places = [(rank, at) for rank in watched if (at := self._position(rank)) is not None]
-        sights = [Sight(w.rank, w.pid, at.phase, at.step, at.since_ns, w.steps, _p99_ns(w, at)) for w, at in places]
+        sights = [
+            Sight(w.rank, w.pid, at.phase, at.step, at.since_ns, w.steps, _p99_ns(w, at), w.group) for w, at in places
+        ]
         state = self._stalls.look(now_ns, sights)
         if state is not None:
             self._tell_stall(state, places)
@@ -264,7 +268,7 @@ class StackWatch:
             return
         data: dict[str, Any] = {"id": state.id, "stalled_s": state.stalled_ns / 1e9}
         if not state.ended:
-            data["ranks"] = [self._stalled_rank(rank, at) for rank, at in places]
+            data["ranks"] = [self._stalled_rank(rank, at) for rank, at in (*places, *_absent(state, places))]
         now_ns = state.since_ns + state.stalled_ns
         self._post(Event(now_ns, "stall_end" if state.ended else "stall", None, None, data))
 
@@ -317,6 +321,15 @@ class StackWatch:
 
 def _of_training(stacks: Stacks, rank: Watched) -> list[CountedStack]:
     return [s for s in stacks if s.thread_id == rank.thread] or [s for s in stacks if s.name == "MainThread"]
+
+
+def _absent(state: StallState, places: Sequence[tuple[Watched, Position]]) -> Iterator[tuple[Watched, Position]]:
+    """Ranks that have no ring since they have not begun their first backward pass; of where they are only this is known."""
+    seen = {rank.rank: rank.pid for rank, _ in places}
+    group = max((rank.group for rank, _ in places), default=1)
+    at = Position("start", 0, state.since_ns, 0, 0, ended=False)
+    for rank, pid in sorted(absent_ranks(seen, group).items()):
+        yield Watched(rank, pid, Path(f"rank-{pid}"), 0, steps=0, outside_share=0.0, p99_ns=0), at
 
 
 def _own_words(rank: Watched, at: Position) -> dict[str, list[dict[str, Any]]]:

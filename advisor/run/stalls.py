@@ -24,6 +24,7 @@ class Sight:
     since_ns: int
     steps: int  # that were seen of it
     p99_ns: int = 0
+    group: int = 1  # with so many it exchanges, itself included
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,9 @@ class StallClock:
         return StallState(f"stall-{self._number}", since_ns, now_ns - since_ns, ended=True)
 
     def _begin(self, now_ns: int, sights: Sequence[Sight]) -> StallState | None:
-        still = [sight for sight in sights if self._stands(now_ns, sight, alone=len(sights) < 2)]
+        # one that has not begun its first backward pass is not seen, and may be whom the others wait for
+        alone = max([len(sights), *(sight.group for sight in sights)]) < 2
+        still = [sight for sight in sights if self._stands(now_ns, sight, alone=alone)]
         if not still:
             return None
         self._number += 1

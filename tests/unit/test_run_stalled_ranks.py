@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from advisor.core.metrics import ProbeGap
+from advisor.run import stacks as stacks_module
 from advisor.run.options import RunOptions
 from advisor.run.rings import RingReader
 from advisor.run.stackbudget import StackBudget
 from advisor.run.stacks import StackWatch, Watched
+from advisor.run.stalls import StallState
 from probes.host.stack_profile import CountedStack
 from probes.host.stacks import Frame, ThreadStack
 from probes.rank.layout import COLLECTIVE_KINDS, COLLECTIVE_OFFSET, PHASE_CODE, ROLE_RANK
@@ -169,3 +171,20 @@ def test_a_compiler_at_work_in_any_thread_is_told(ring: Ring, file: str, compile
     stacks = (ThreadStack(None, "MainThread", True, False, (STUCK,)), other)
     watch = StackWatch(RunOptions(), post=lambda news: None, dump=lambda pid: stacks)
     assert told(ring, watch)["compiles"] == compiles
+
+
+def test_a_rank_that_has_not_begun_to_train_is_told_with_its_stack(ring: Ring, monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[Any] = []
+    stacks = (ThreadStack(None, "MainThread", True, False, (STUCK,)),)
+    monkeypatch.setattr(
+        stacks_module, "absent_ranks", lambda seen, group: {0: os.getppid()} if seen == {1: os.getpid()} else {}
+    )
+    watch = StackWatch(RunOptions(), post=events.append, dump=lambda pid: stacks)
+    reader = RingReader(Path(ring.path))
+    made_ns = reader.identity.created_ns
+    waits = Watched(1, os.getpid(), Path(ring.path), made_ns, steps=0, outside_share=0.0, p99_ns=0, group=2)
+    watch._tell_stall(StallState("stall-1", 5000, 9), [(waits, reader.position())])
+    reader.close()
+    one, other = events[0].data["ranks"]
+    assert (one["rank"], one["phase"], other["rank"], other["phase"], other["step"]) == (1, "backward", 0, "start", 0)
+    assert other["user"]["line"] == 33 and other["since_ns"] == 5000

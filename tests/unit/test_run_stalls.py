@@ -105,3 +105,9 @@ def test_a_first_step_that_never_ends_is_a_stall_of_ranks_that_need_each_other(
 ) -> None:
     state = clock().look(round(at_s * S), [sight(n, steps=0, phase=phase) for n in range(ranks)])
     assert (state is not None) == stalls
+
+
+def test_a_first_step_stalls_too_where_the_other_rank_has_not_begun_its_own() -> None:
+    waits = sight(steps=0, phase="backward", group=2)
+    assert clock().look(round(299.9 * S), [waits]) is None
+    assert clock().look(300 * S, [waits]) is not None

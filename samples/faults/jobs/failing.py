@@ -38,7 +38,10 @@ def parse() -> argparse.Namespace:
     add = parser.add_argument
     add("--steps", type=int, default=400)
     add("--at", type=int, default=40, help="the step after which it happens")
-    what = ("hang", "collective", "skips", "uneven", "leave", "stop", "pauses", "helper", "kill", "raise", "memory")
+    what = (
+        *("hang", "first", "collective", "skips", "uneven", "leave", "stop", "pauses", "helper", "kill", "raise"),
+        "memory",
+    )
     add("--what", choices=what, required=True)
     return parser.parse_args()
 
@@ -76,6 +79,8 @@ def train(options: argparse.Namespace) -> None:
         next(model.parameters()).register_hook(lambda _: stop_at(step, options.at))
     while step < options.steps:
         for x, y in data:
+            if rank == 1 and options.what == "first":
+                stuck_in_user_code()  # before its first backward pass
             loss = nn.functional.cross_entropy(model(x), y)
             optimizer.zero_grad()
             loss.backward()

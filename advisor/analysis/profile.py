@@ -6,7 +6,8 @@ line of the training loop that called into torch tells where the loop is: betwee
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,15 @@ _THIN = ("/torch/_tensor.py", "/torch/_tensor_str.py", "/torch/functional.py", "
 _BACKWARD = ("/torch/_tensor.py", "/torch/autograd/__init__.py")
 _OPTIMIZERS, _SCHEDULERS, _SCALER = "/torch/optim/", "/torch/optim/lr_scheduler.py", "/torch/amp/grad_scaler.py"
 _SAVE = "/torch/serialization.py"
+_OF_A_STEP = (
+    FETCH,
+    _OPTIMIZERS,
+    _SCALER,
+    _SAVE,
+    "/torch/autograd/",
+    "/torch/distributed/",
+    "/torch/nn/utils/clip_grad.py",
+)
 # A line with more than this many times what the phases say of time between steps is not, or not only, between them.
 _TOO_MUCH = 2.0
 _LEAST_SHARE = 0.05  # of the looks, allowed in any case: few looks scatter
@@ -27,6 +37,15 @@ _LEAST_SHARE = 0.05  # of the looks, allowed in any case: few looks scatter
 Frame = Mapping[str, Any]
 Frames = Sequence[Frame]
 Place = tuple[str, str]  # file, function
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """Functions on the way to a fetch, a backward pass, an update, and the lines of theirs that lead there."""
+
+    fetches: Mapping[Place, Set[int]]
+    backwards: Mapping[Place, Set[int]]
+    updates: Mapping[Place, Set[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +59,15 @@ class AfterBackward:
 
 def between_steps(profile: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """(looks, stack) of those stacks that end in the user's own time between steps."""
-    rows = [row for row in profile.get("stacks") or () if row.get("user") and row.get("frames")]
-    loops, savers = _loops(rows), _savers(rows)
+    rows = told_rows(profile)
+    loops, savers, ways = _loops(rows), _savers(rows), ways_to(rows)
     most = max(_TOO_MUCH * float(profile.get("outside_share") or 0.0), _LEAST_SHARE) * int(profile.get("looks") or 0)
     outside = [
         row
         for row in rows
-        if not inside_torch(row["frames"])
+        if (not inside_torch(row["frames"]) or _after_update(row["frames"], ways))
         and not _before_backward(row["frames"], loops)
-        and not any(_place(frame) in savers for frame in inner(row["frames"]))
+        and not any(place_of(frame) in savers for frame in inner(row["frames"]))
     ]
     of_line: dict[tuple[str, int], int] = {}
     for row in outside:
@@ -58,27 +77,31 @@ def between_steps(profile: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str
             yield int(row["count"]), row
 
 
+def told_rows(profile: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [row for row in profile.get("stacks") or () if row.get("user") and row.get("frames")]
+
+
 def after_backward(profile: Mapping[str, Any]) -> AfterBackward:
-    rows = [row for row in profile.get("stacks") or () if row.get("user") and row.get("frames")]
+    rows = told_rows(profile)
     backwards: dict[Place, int] = {}
     updates: dict[Place, int] = {}
     calls = list(_calls(rows))
     for callee, callers in calls:
         for caller in callers if starts_backward(callee) else ():
-            backwards[_place(caller)] = max(int(caller["line"]), backwards.get(_place(caller), 0))
+            backwards[place_of(caller)] = max(int(caller["line"]), backwards.get(place_of(caller), 0))
     for callee, callers in calls:
         for caller in callers if _updates(callee) else ():
-            place, line = _place(caller), int(caller["line"])
+            place, line = place_of(caller), int(caller["line"])
             if line > backwards.get(place, line):
                 updates[place] = min(line, updates.get(place, line))
     found = []
     for row in rows:
         if any(FETCH in str(frame["file"]) for frame in row["frames"]):
             continue  # of the next batch, early
-        loop = next((frame for frame in inner(row["frames"]) if _place(frame) in backwards), None)
+        loop = next((frame for frame in inner(row["frames"]) if place_of(frame) in backwards), None)
         if loop is None:
             continue
-        place, line = _place(loop), int(loop["line"])
+        place, line = place_of(loop), int(loop["line"])
         # of functions that update nowhere, where another does, nobody knows when they run
         if backwards[place] < line < updates.get(place, 0 if updates else line + 1):
             found.append((int(row["count"]), row))
@@ -105,7 +128,7 @@ def called(frame: Frame) -> str:
     return str(frame.get("function")).rpartition(".")[2]
 
 
-def _place(frame: Mapping[str, Any]) -> Place:
+def place_of(frame: Mapping[str, Any]) -> Place:
     return str(frame["file"]), str(frame["function"])
 
 
@@ -135,9 +158,9 @@ def _savers(rows: Sequence[Mapping[str, Any]]) -> set[Place]:
     savers, trainers = set(), set()
     for callee, callers in _calls(rows):
         if _SAVE in str(callee["file"]):
-            savers.add(_place(callers[0]))
+            savers.add(place_of(callers[0]))
         elif FETCH in str(callee["file"]) or starts_backward(callee):
-            trainers.add(_place(callers[0]))
+            trainers.add(place_of(callers[0]))
     return savers - trainers
 
 
@@ -146,7 +169,7 @@ def _loops(rows: Sequence[Mapping[str, Any]]) -> dict[Place, tuple[int, int]]:
     fetches: dict[Place, int] = {}
     backwards: dict[Place, int] = {}
     for callee, callers in _calls(rows):
-        place, line = _place(callers[0]), int(callers[0]["line"])
+        place, line = place_of(callers[0]), int(callers[0]["line"])
         if FETCH in str(callee["file"]):
             fetches[place] = min(line, fetches.get(place, line))
         elif starts_backward(callee):
@@ -154,9 +177,55 @@ def _loops(rows: Sequence[Mapping[str, Any]]) -> dict[Place, tuple[int, int]]:
     return {place: (fetches[place], line) for place, line in backwards.items() if fetches.get(place, line) < line}
 
 
+def ways_to(rows: Iterable[Mapping[str, Any]]) -> Ways:
+    """Also functions that call one that fetches: a loop may have its parts in functions of their own."""
+    fetches, backwards, updates = (Counter[tuple[Place, int]]() for _ in range(3))
+    for row in rows:
+        frames = inner(row["frames"])
+        for into, seen in (
+            (_outermost(frames, lambda frame: FETCH in str(frame["file"])), fetches),
+            (_outermost(frames, starts_backward), backwards),
+            (_outermost(frames, _updates), updates),
+        ):
+            for frame in frames[into + 1 :] if into is not None else ():
+                seen[place_of(frame), int(frame["line"])] += int(row["count"])
+    return Ways(*map(_lines_by_place, (fetches, backwards, updates)))
+
+
+def _lines_by_place(seen: Mapping[tuple[Place, int], int]) -> dict[Place, frozenset[int]]:
+    """Without lines that have hardly any of their function's looks: a stack that is read while the thread runs may be torn."""
+    of_place = Counter[Place]()
+    for (place, _), count in seen.items():
+        of_place[place] += count
+    kept = [(place, line) for (place, line), count in seen.items() if count >= _LEAST_SHARE * of_place[place]]
+    return {place: frozenset(line for at, line in kept if at == place) for place in of_place}
+
+
+def _outermost(frames: Frames, is_one: Callable[[Frame], bool]) -> int | None:
+    return max((n for n, frame in enumerate(frames) if is_one(frame)), default=None)
+
+
+def _after_update(frames: Frames, ways: Ways) -> bool:
+    """The model, or what else torch does, called after the update by a function that trains: an evaluation that no loader feeds."""
+    called_by = inner(frames)
+    if any(part in str(frame["file"]) for frame in called_by for part in _OF_A_STEP):
+        return False
+    for n in reversed(range(len(called_by))):
+        place, line = place_of(called_by[n]), int(called_by[n]["line"])
+        backward = max(ways.backwards.get(place, ()), default=0)
+        update = min((at for at in ways.updates.get(place, ()) if at >= backward), default=None)
+        if update is None or line < update:
+            return False
+        if line > update:
+            # what fetches, here or in a function that this calls, is an evaluation that is labelled as such
+            fed = any(update < at <= line for at in ways.fetches.get(place, ()))
+            return not fed and not any(place_of(frame) in ways.fetches for frame in called_by[:n])
+    return False
+
+
 def _before_backward(frames: Frames, loops: Mapping[Place, tuple[int, int]]) -> bool:
     for frame in inner(frames):
-        lines = loops.get(_place(frame))
+        lines = loops.get(place_of(frame))
         if lines is not None:
             return lines[0] < int(frame["line"]) <= lines[1]
     return False

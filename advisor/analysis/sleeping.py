@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from advisor.analysis.moments import place
-from advisor.analysis.profile import FETCH, TORCH, Place, inner, starts_backward
+from advisor.analysis.profile import FETCH, TORCH, Ways, inner, place_of, told_rows, ways_to
 from advisor.analysis.steady import RankSteps
 from advisor.core.analysis import HotLine
 from advisor.core.recording import Recording
@@ -82,11 +82,11 @@ def _profiles(recording: Recording) -> Iterable[tuple[int, Row]]:
 
 
 def _lines(profile: Row) -> dict[tuple[str, int, str], _Asleep]:
-    rows = [row for row in profile["stacks"] if row.get("user") and row.get("frames")]
-    fetches, backwards = _loops(rows)
+    rows = told_rows(profile)
+    ways = ways_to(rows)
     found: dict[tuple[str, int, str], list[Row]] = {}
     for row in rows:
-        if _in_step(row, fetches, backwards):
+        if _in_step(row, ways):
             user = row["user"]
             found.setdefault((str(user["file"]), int(user["line"]), str(user["function"])), []).append(row)
     lines = {key: _summed(rows) for key, rows in found.items()}
@@ -100,22 +100,7 @@ def _summed(rows: list[Row]) -> _Asleep:
     return _Asleep(looks - sum(int(row["awake"]) for row in rows), looks, place(longest["frames"][0]))
 
 
-def _loops(rows: Iterable[Row]) -> tuple[dict[Place, int], dict[Place, int]]:
-    """Of every function on the way to a fetch the first line that leads there; of those on the way to a backward pass the last."""
-    fetches: dict[Place, int] = {}
-    backwards: dict[Place, int] = {}
-    for row in rows:
-        frames = inner(row["frames"])
-        begins = [n for n, frame in enumerate(frames) if FETCH in str(frame["file"])]
-        for frame in frames[max(begins, default=len(frames)) + 1 :]:
-            fetches[_place(frame)] = min(int(frame["line"]), fetches.get(_place(frame), int(frame["line"])))
-        begins = [n for n, frame in enumerate(frames) if starts_backward(frame)]
-        for frame in frames[max(begins, default=len(frames)) + 1 :]:
-            backwards[_place(frame)] = max(int(frame["line"]), backwards.get(_place(frame), 0))
-    return fetches, backwards
-
-
-def _in_step(row: Row, fetches: Mapping[Place, int], backwards: Mapping[Place, int]) -> bool:
+def _in_step(row: Row, ways: Ways) -> bool:
     """Whether the user's own line waits inside the model, or between the batch and its backward pass."""
     frames = inner(row["frames"])
     user = next((n for n, f in enumerate(frames) if all(f[k] == row["user"][k] for k in ("file", "line"))), None)
@@ -125,11 +110,7 @@ def _in_step(row: Row, fetches: Mapping[Place, int], backwards: Mapping[Place, i
     if any(part in file for file in files[user:] for part in _MODEL):
         return True
     for frame in reversed(frames):
-        line, last = int(frame["line"]), backwards.get(_place(frame))
+        line, last = int(frame["line"]), max(ways.backwards.get(place_of(frame), ()), default=None)
         if last is not None and line != last:  # on the same line its callee tells
-            return fetches.get(_place(frame), 0) < line < last
+            return min(ways.fetches.get(place_of(frame), ()), default=0) < line < last
     return False
-
-
-def _place(frame: Row) -> Place:
-    return str(frame["file"]), str(frame["function"])

@@ -98,7 +98,7 @@ def _evidence(a: Analysis, t: Thresholds) -> tuple[Evidence, ...]:
         # a rate over the time of other collectives would be nobody's
         idle = "at least " if (a.get("comm.span_s") or 0.0) > _WHOLE * wire else ""
         carried = f"; {idle}{rate:.2g} GB/s over each link" if rate and norms < gradients_s(a) else ""
-        note = f"gradients per step{carried}"
+        note = f"of gradients per step{carried}"
         found.append(Evidence("comm.megabytes", size, "MB", None, note))
     return tuple(found)
 

@@ -171,7 +171,7 @@ def test_cmp007_names_the_phase_in_which_the_time_is_lost() -> None:
 def test_com001_states_the_rate_of_the_whole_exchange() -> None:
     # what shows of it takes less time than all of it: bytes over that would be more than any link carried
     known = {"comm.megabytes": 100.0, "comm.span_s": 0.4, "comm.bus_gb_per_s": 0.25}
-    assert found("COM001", values=known).evidence[1].note == "gradients per step; 0.25 GB/s over each link"
+    assert found("COM001", values=known).evidence[1].note == "of gradients per step; 0.25 GB/s over each link"
     hidden = found("COM001", values={**known, "comm.span_s": 0.7})
     assert "; at least 0.25 GB/s" in hidden.evidence[1].note, "a part of that is waiting for the next bucket"
     assert "GB/s" not in found("COM001").evidence[1].note

@@ -172,6 +172,7 @@ def test_the_root_that_costs_most_is_the_bottleneck() -> None:
         (Evidence("step.samples", 8.0, "samples", None, "of one rank in a step"), "8 samples of one rank in a step."),
         (Evidence("step.samples", 1.0, "samples", None, "of one rank in a step"), "1 sample of one rank in a step."),
         (Evidence("stall", 1.0, "s", None, "beyond the usual step"), "1.00 s beyond the usual step."),
+        (Evidence("comm.megabytes", 100.0, "MB", None, "of gradients; 9 GB/s"), "100 MB of gradients; 9 GB/s."),
         (Evidence("comm.megabytes", 100.0, "MB", None, "gradients per step"), "100 MB: gradients per step."),
         (Evidence("backend", "gloo", "", None, "of the process group"), "Gloo of the process group."),
         (Evidence("step.gap_s", 0.4, "s", 0.1, "40 % of the step"), "40 % of the step."),  # it has its number

@@ -1,19 +1,54 @@
 #!/usr/bin/env bash
-# Every check that needs a GPU, in one call: runs real jobs on it under the advisor and keeps what they recorded, small enough to replay.
+# Every check that needs a GPU: runs real jobs on it under the advisor and keeps what they recorded, small enough to replay.
 #
-#   tests/gpu/run_on_gpu.sh [OUT]     OUT defaults to gpu-runs; needs torch with CUDA, torchvision and this package installed
+#   tests/gpu/run_on_gpu.sh [SECTION...]    all of them where none is named; `list` tells their names
 #
-# Never changes a setting of the card. Exits 1 when any check failed; the table at the end says which.
+# Needs torch with CUDA, torchvision and what this package needs (README.md: what to carry to a machine without a network). GPU_RUNS is
+# where everything goes (gpu-runs, kept from call to call), GPU_RESULTS the one file to take home (results.tar.gz in it), PYTHON the
+# interpreter. Never changes a setting of the card. Exits 1 when any check failed; the table at the end says which.
 set -u
+sections=(machine triage precision input habits deep memory ranks load cost)
+if [ "${1:-}" = list ]; then
+    printf '%s\n' "${sections[@]}"
+    exit
+fi
+for section in "$@"; do
+    if [[ " ${sections[*]} " != *" $section "* ]]; then
+        echo "no section $section; there are ${sections[*]}" >&2
+        exit 2
+    fi
+done
 here=$(cd "$(dirname "$0")/../.." && pwd)
-out=${1:-gpu-runs}
 python=${PYTHON:-python3}
-mkdir -p "$out"
-out=$(cd "$out" && pwd)
+mkdir -p "${GPU_RUNS:=gpu-runs}"
+out=$(cd "$GPU_RUNS" && pwd)
+results=$(realpath -m "${GPU_RESULTS:-$out/results.tar.gz}")
 failed=0
+section=
 options= # of `run`, for the checks that follow
 
-note() { printf '%-28s %s\n' "$1" "$2" | tee -a "$out/checks.txt"; }
+note() { printf '%-28s %s\n' "$1" "$2" | tee -a "$out/checks-$section.txt"; }
+
+newest() { find "$out/runs" -maxdepth 1 -name "*-$1" | sort | tail -n 1; } # folder of the last run of this name
+
+# Also where a call is cut short: what was found until then is in it.
+collect() {
+    local left
+    left=$(jobs -p)
+    [ -z "$left" ] || kill $left 2>/dev/null
+    tar -czf "$results" --exclude=./runs --exclude="./$(basename "$results")" -C "$out" .
+}
+trap collect EXIT
+trap 'exit 1' INT TERM
+
+verdict_of() { # what a program said, for the table: "ok" or "FAILED" by its exit code
+    local name=$1 said
+    shift
+    if said=$("$@" 2>&1); then note "$name" "ok: ${said//$'\n'/; }"; else
+        note "$name" "FAILED: ${said//$'\n'/; }"
+        failed=1
+    fi
+}
 
 check() { # name, what it must say (a rule as verdict, +RULE as any finding, healthy, failed, or any), job...
     local name=$1 expected=$2
@@ -42,89 +77,118 @@ PYTHON
 }
 
 deep() { # name, conditions of tests/gpu/deep_check.py in one word, job...
-    local name=$1 conditions=$2 said
+    local name=$1 conditions=$2
     shift 2
     options=--deep
     check "$name" any "$@"
     options=
-    if said=$("$python" tests/gpu/deep_check.py "$out/$name.json" $conditions 2>&1); then note "$name window" "ok: $said"; else
-        note "$name window" "FAILED: ${said//$'\n'/; }"
-        failed=1
-    fi
+    # shellcheck disable=SC2086 - several conditions
+    verdict_of "$name window" "$python" tests/gpu/deep_check.py "$out/$name.json" $conditions
 }
 
 facts() { # name of a check, what its report's facts must hold...
-    local name=$1 said
+    local name=$1
     shift
-    if said=$("$python" tests/gpu/facts_check.py "$out/$name.json" "$@" 2>&1); then note "$name facts" "ok: $said"; else
-        note "$name facts" "FAILED: ${said//$'\n'/; }"
-        failed=1
-    fi
+    verdict_of "$name facts" "$python" tests/gpu/facts_check.py "$out/$name.json" "$@"
 }
-
-: >"$out/checks.txt"
-cd "$here" || exit 1
-nvidia-smi --query-gpu=name,driver_version,memory.total,pcie.link.gen.max --format=csv,noheader | tee "$out/machine.txt"
-nvidia-smi topo -m >"$out/topology.txt" 2>&1
-"$python" -m advisor.cli doctor --json >"$out/doctor.json"
-said=$("$python" tests/gpu/nvml_check.py "$out/nvml.json" 2>&1) && note nvml-idle "ok: ${said//$'\n'/; }" || { note nvml-idle "FAILED: ${said//$'\n'/; }"; failed=1; }
-rm -f "$out/triage.tar.gz"
-"$python" -m advisor.cli triage --full --python "$python" --format json -o "$out/triage.json" --bundle "$out/triage.tar.gz" 2>"$out/triage.log"
-code=$? # 0, 3 and 4 are verdicts
-if [[ $code =~ ^[034]$ ]] && grep -q '"gpu.0.hbm_gb_per_s"' "$out/triage.json"; then note triage "ok: ended with $code"; else
-    note triage "FAILED: ended with $code, see triage.log"
-    failed=1
-fi
 
 train=("$python" samples/train.py --synthetic --steps 120 --no-eval --print-every 20)
 loop=("$python" tests/gpu/loop.py)
 two=("$python" -m torch.distributed.run --standalone --nproc_per_node=2 "${loop[@]:1}")
-check amp-channels-last healthy "${train[@]}" --amp bf16 --channels-last --batch-size 128 --workers 8
-check fp32 +CMP001 "${loop[@]}" --precision fp32
-check tf32 any "${loop[@]}" --precision tf32
-check amp +CMP002 "${loop[@]}" --precision amp
-check batch-8 any "${train[@]}" --amp bf16 --batch-size 8 --workers 4
-check batch-256 any "${train[@]}" --amp bf16 --channels-last --batch-size 256 --workers 8
-check input-starved DAT003 "${train[@]}" --amp bf16 --batch-size 128 --workers 0
-check item-each-step +CMP004 "${loop[@]}" --habit item
-check pageable-copies +H2D001 "${loop[@]}" --habit pageable
-check blocking-copies +H2D002 "${loop[@]}" --habit blocking
-check switches-off +CMP009 "${loop[@]}" --steps 200
-check blocking-launches +CMP010 env CUDA_LAUNCH_BLOCKING=1 "${loop[@]}" --steps 200
-facts amp-channels-last conv.autocast=bfloat16 conv.weight_layout=channels_last copies.0.pinned=True copies.0.non_blocking=True
-facts fp32 conv.autocast=None autocast.enabled=False cuda.tf32_cudnn=False cuda.tf32_matmul=False cuda.cudnn_benchmark=False
-facts tf32 cuda.tf32_cudnn=True cuda.tf32_matmul=True model.layers.Conv2d=53 model.parameters=25557032
-facts amp conv.autocast=bfloat16 conv.input_layout=channels_first conv.weight_layout=channels_first
-facts item-each-step syncs.sites.0.call=item syncs.sites.0.phase=gap
-facts pageable-copies copies.0.pinned=False
-facts blocking-copies copies.0.pinned=True copies.0.non_blocking=False
-deep deep-amp "device=cuda precision=bf16 tensor_core_share>0.8 classes.conv>0 classes.layout/step_s<0.02 flops~" "${train[@]}" --amp bf16 --channels-last --batch-size 128 --workers 8
-deep deep-fp32 "device=cuda precision=fp32 tensor_core_share<0.05 flops~" "${loop[@]}" --precision fp32
-deep deep-tf32 "device=cuda precision=tf32 tensor_core_share>0.8" "${loop[@]}" --precision tf32
-deep deep-channels-first "device=cuda classes.layout/step_s>0.02" "${loop[@]}" --precision amp
-deep deep-item "device=cuda syncs>0.9 idle.sync/step_s>0.01" "${loop[@]}" --habit item
-deep deep-pageable "device=cuda pageable_bytes>1000000" "${loop[@]}" --habit pageable
-deep deep-batch-8 "device=cuda idle.launch/step_s>0.05" "${train[@]}" --amp bf16 --batch-size 8 --workers 4
-deep deep-one-nccl-rank "device=cuda nccl_s>0" "$python" -m torch.distributed.run --standalone --nproc_per_node=1 "${train[@]:1}" --amp bf16 --batch-size 64 --workers 4
-# a window must leave nothing behind: steps with and without one, side by side (pytorch#146604)
-"$python" -m advisor.cli compare "$out/runs"/*-amp-channels-last "$out/runs"/*-deep-amp >"$out/deep-after.txt" 2>&1 || note deep-after "look at deep-after.txt"
-check memory-creeps +GPU004 "${loop[@]}" --habit creep --steps 400
-check out-of-memory failed "${loop[@]}" --habit full --steps 400
-if grep -q '"metric": "activations"' "$out/out-of-memory.json"; then note out-of-memory-parts ok; else
-    note out-of-memory-parts "FAILED: what held the memory is not told"
-    failed=1
-fi
-check two-gloo-ranks-one-gpu any "${two[@]}" --batch-size 32
-check one-nccl-rank any "$python" -m torch.distributed.run --standalone --nproc_per_node=1 "${train[@]:1}" --amp bf16 --batch-size 64 --workers 4
+one=("$python" -m torch.distributed.run --standalone --nproc_per_node=1 "${train[@]:1}" --amp bf16 --batch-size 64 --workers 4)
 
-# the same questions to a GPU at work: links leave their first generation, and a stranger shares it with the job that is watched
-"${loop[@]}" --steps 4000 >"$out/load.log" 2>&1 &
-load=$!
-sleep 20
-said=$("$python" tests/gpu/nvml_check.py "$out/nvml-under-load.json" 2>&1) && note nvml-under-load "ok: ${said//$'\n'/; }" || { note nvml-under-load "FAILED: ${said//$'\n'/; }"; failed=1; }
-check a-stranger +GPU005 "${loop[@]}" --steps 400
-kill "$load" 2>/dev/null
-wait "$load" 2>/dev/null
-"$python" tests/bench/overhead.py --pairs 3 >"$out/overhead.txt" 2>&1 || note overhead "FAILED: see overhead.txt"
-cat "$out/checks.txt"
+machine_section() {
+    nvidia-smi --query-gpu=name,driver_version,memory.total,pcie.link.gen.max --format=csv,noheader | tee "$out/machine.txt"
+    nvidia-smi topo -m >"$out/topology.txt" 2>&1
+    "$python" -m advisor.cli doctor --json >"$out/doctor.json"
+    verdict_of nvml-idle "$python" tests/gpu/nvml_check.py "$out/nvml.json"
+}
+
+triage_section() {
+    rm -f "$out/triage.tar.gz"
+    "$python" -m advisor.cli triage --full --python "$python" --format json -o "$out/triage.json" --bundle "$out/triage.tar.gz" 2>"$out/triage.log"
+    local code=$? # 0, 3 and 4 are verdicts
+    if [[ $code =~ ^[034]$ ]] && grep -q '"gpu.0.hbm_gb_per_s"' "$out/triage.json"; then note triage "ok: ended with $code"; else
+        note triage "FAILED: ended with $code, see triage.log"
+        failed=1
+    fi
+}
+
+precision_section() {
+    check amp-channels-last healthy "${train[@]}" --amp bf16 --channels-last --batch-size 128 --workers 8
+    check fp32 +CMP001 "${loop[@]}" --precision fp32
+    check tf32 any "${loop[@]}" --precision tf32
+    check amp +CMP002 "${loop[@]}" --precision amp
+    facts amp-channels-last conv.autocast=bfloat16 conv.weight_layout=channels_last copies.0.pinned=True copies.0.non_blocking=True
+    facts fp32 conv.autocast=None autocast.enabled=False cuda.tf32_cudnn=False cuda.tf32_matmul=False cuda.cudnn_benchmark=False
+    facts tf32 cuda.tf32_cudnn=True cuda.tf32_matmul=True model.layers.Conv2d=53 model.parameters=25557032
+    facts amp conv.autocast=bfloat16 conv.input_layout=channels_first conv.weight_layout=channels_first
+}
+
+input_section() {
+    check batch-8 any "${train[@]}" --amp bf16 --batch-size 8 --workers 4
+    check batch-256 any "${train[@]}" --amp bf16 --channels-last --batch-size 256 --workers 8
+    check input-starved DAT003 "${train[@]}" --amp bf16 --batch-size 128 --workers 0
+}
+
+habits_section() {
+    check item-each-step +CMP004 "${loop[@]}" --habit item
+    check pageable-copies +H2D001 "${loop[@]}" --habit pageable
+    check blocking-copies +H2D002 "${loop[@]}" --habit blocking
+    check switches-off +CMP009 "${loop[@]}" --steps 200
+    check blocking-launches +CMP010 env CUDA_LAUNCH_BLOCKING=1 "${loop[@]}" --steps 200
+    facts item-each-step syncs.sites.0.call=item syncs.sites.0.phase=gap
+    facts pageable-copies copies.0.pinned=False
+    facts blocking-copies copies.0.pinned=True copies.0.non_blocking=False
+}
+
+deep_section() {
+    deep deep-amp "device=cuda precision=bf16 tensor_core_share>0.8 classes.conv>0 classes.layout/step_s<0.02 flops~" "${train[@]}" --amp bf16 --channels-last --batch-size 128 --workers 8
+    deep deep-fp32 "device=cuda precision=fp32 tensor_core_share<0.05 flops~" "${loop[@]}" --precision fp32
+    deep deep-tf32 "device=cuda precision=tf32 tensor_core_share>0.8" "${loop[@]}" --precision tf32
+    deep deep-channels-first "device=cuda classes.layout/step_s>0.02" "${loop[@]}" --precision amp
+    deep deep-item "device=cuda syncs>0.9 idle.sync/step_s>0.01" "${loop[@]}" --habit item
+    deep deep-pageable "device=cuda pageable_bytes>1000000" "${loop[@]}" --habit pageable
+    deep deep-batch-8 "device=cuda idle.launch/step_s>0.05" "${train[@]}" --amp bf16 --batch-size 8 --workers 4
+    deep deep-one-nccl-rank "device=cuda nccl_s>0" "${one[@]}"
+    # a window must leave nothing behind: steps with and without one, side by side (pytorch#146604); `precision` made the one without
+    "$python" -m advisor.cli compare "$(newest amp-channels-last)" "$(newest deep-amp)" >"$out/deep-after.txt" 2>&1 || note deep-after "look at deep-after.txt"
+}
+
+memory_section() {
+    check memory-creeps +GPU004 "${loop[@]}" --habit creep --steps 400
+    check out-of-memory failed "${loop[@]}" --habit full --steps 400
+    if grep -q '"metric": "activations"' "$out/out-of-memory.json"; then note out-of-memory-parts ok; else
+        note out-of-memory-parts "FAILED: what held the memory is not told"
+        failed=1
+    fi
+}
+
+ranks_section() {
+    check two-gloo-ranks-one-gpu any "${two[@]}" --batch-size 32
+    check one-nccl-rank any "${one[@]}"
+}
+
+load_section() { # links leave their first generation, and a stranger shares the GPU with the job that is watched
+    "${loop[@]}" --steps 4000 >"$out/load.log" 2>&1 &
+    local load=$!
+    sleep "${SETTLE_S:-20}"
+    verdict_of nvml-under-load "$python" tests/gpu/nvml_check.py "$out/nvml-under-load.json"
+    check a-stranger +GPU005 "${loop[@]}" --steps 400
+    kill "$load" 2>/dev/null
+    wait "$load" 2>/dev/null
+}
+
+cost_section() {
+    "$python" tests/bench/overhead.py --pairs 3 >"$out/overhead.txt" 2>&1 && note overhead ok && return
+    note overhead "FAILED: see overhead.txt"
+    failed=1
+}
+
+cd "$here" || exit 1
+for section in "${@:-${sections[@]}}"; do
+    rm -f "$out/checks-$section.txt"
+    "${section}_section"
+done
+cat "$out"/checks-*.txt
 exit "$failed"

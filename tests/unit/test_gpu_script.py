@@ -1,0 +1,77 @@
+"""The script for machines with a GPU: its sections, what it says of them and what it brings home, with a stand-in for the advisor."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parents[1] / "gpu"
+SCRIPT = FOLDER / "run_on_gpu.sh"
+# Answers as Python and the advisor would: each job is healthy, and everything that is checked is so.
+PYTHON = f"""#!/bin/bash
+case "$*" in
+"-m advisor.cli run"*)
+    while [ "$1" != --report ]; do shift; done
+    echo '{{"verdict": {{"state": "healthy", "rule": null}}, "findings": [{{"rule": "GPU004"}}]}}' >"$2"
+    ;;
+"- "*) exec {sys.executable} "$@" ;;
+*facts_check.py*) echo "as the job did" ;;
+esac
+"""
+
+
+def run(folder: Path, *sections: str) -> subprocess.CompletedProcess[str]:
+    (folder / "python").write_text(PYTHON)
+    (folder / "python").chmod(0o755)
+    told = {
+        "PYTHON": str(folder / "python"),
+        "GPU_RUNS": str(folder / "runs"),
+        "GPU_RESULTS": str(folder / "home.tar.gz"),
+    }
+    command = ["bash", str(SCRIPT), *sections]
+    return subprocess.run(command, env=os.environ | told, capture_output=True, text=True, timeout=60, check=False)
+
+
+def brought(folder: Path) -> set[str]:
+    with tarfile.open(folder / "home.tar.gz") as results:
+        return {name.removeprefix("./") for name in results.getnames()} - {"."}
+
+
+def test_only_the_sections_that_are_named_run_and_all_that_they_leave_is_one_file(tmp_path: Path) -> None:
+    first = run(tmp_path, "ranks")
+    assert first.returncode == 0, first.stdout + first.stderr
+    assert re.findall(r"(\S+) +ok: healthy", first.stdout.split("\n\n")[-1])[:2] == [
+        "two-gloo-ranks-one-gpu",
+        "one-nccl-rank",
+    ]
+    names = ["two-gloo-ranks-one-gpu", "one-nccl-rank"]
+    expected = {"checks-ranks.txt", *(f"{name}.{end}" for name in names for end in ("json", "log"))}
+    assert brought(tmp_path) == expected
+    (tmp_path / "runs/runs").mkdir()  # recordings stay: their bundles go
+    assert run(tmp_path, "input").returncode == 1
+    assert {"checks-input.txt", "checks-ranks.txt", "input-starved.json"} <= brought(tmp_path), "of calls before, too"
+    assert "runs" not in brought(tmp_path)
+
+
+def test_what_is_not_as_it_should_be_is_said_and_fails_the_call(tmp_path: Path) -> None:
+    done = run(tmp_path, "input", "precision")
+    assert done.returncode == 1
+    assert re.search(r"input-starved +FAILED: said healthy \+GPU004, expected DAT003", done.stdout)
+    assert re.search(r"amp-channels-last +ok: healthy", done.stdout)
+    assert re.search(r"amp-channels-last facts +ok: as the job did", done.stdout)
+
+
+def test_a_section_that_there_is_not_runs_nothing(tmp_path: Path) -> None:
+    done = run(tmp_path, "ranks", "rank")
+    assert done.returncode == 2 and "no section rank;" in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_readme_tells_what_each_section_does(tmp_path: Path) -> None:
+    listed = run(tmp_path, "list").stdout.split()
+    assert len(listed) == 10
+    assert re.findall(r"^\| `(\w+)` \|", (FOLDER / "README.md").read_text(), re.MULTILINE) == listed

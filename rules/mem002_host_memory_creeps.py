@@ -20,8 +20,9 @@ Estimate: it costs no time while it lasts; severity follows the time until memor
 high, twelve medium.
 
 False alarms: warm-up, caching allocators and caches that fill settle: their last third rises less than the one before.
-Mapped files and page cache can be dropped and do not count. What workers copy ends with what they inherited: where
-that fits, severity is low. Workers that are started anew each epoch are judged by the last epoch alone.
+Mapped files and page cache can be dropped and do not count. What workers copy ends with what they inherited, and a cache
+that a data set fills with its first pass, or with each that new workers make: where that fits, severity is low. After
+the first pass only the others count. Workers that are started anew each epoch are judged by the last epoch alone.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         confidence=confidence(a, cap=0.9),
         seconds_per_step=0.0,
         scope=Affected(ranks=() if everywhere else tuple(sorted(ranks))),
-        evidence=(*(_evidence(trend, t) for trend in creeping), *_left(a, lasts_s)),
+        evidence=(*(_evidence(trend, t) for trend in creeping), *_left(a, creeping, lasts_s)),
         fixes=(_fix(worst),),
         explains=("RUN002",) if victims else (),
         fatal=bool(victims),
@@ -114,11 +115,16 @@ def _evidence(trend: MemoryTrend, t: Thresholds) -> Evidence:
     return Evidence("memory growth", trend.growth, "share", t["growth"], note)
 
 
-def _left(a: Analysis, lasts_s: float) -> tuple[Evidence, ...]:
+def _left(a: Analysis, creeping: list[MemoryTrend], lasts_s: float) -> tuple[Evidence, ...]:
     left = a.get("memory.headroom_mb")
     if left is None:
         return ()
-    note = f"lasts {duration(lasts_s)} at this pace" if math.isfinite(lasts_s) else "enough for what workers can copy"
+    note = f"lasts {duration(lasts_s)} at this pace"
+    if not math.isfinite(lasts_s):
+        first = any(trend.left_mb is not None and not trend.copied for trend in creeping)
+        note = "enough for " + (
+            "this pass over the data, with which caches are full" if first else "what workers can copy"
+        )
     return (Evidence("memory.headroom_mb", left, "MB", None, note),)
 
 
@@ -132,6 +138,10 @@ def _fix(trend: MemoryTrend) -> Fix:
         )
     if trend.role == "worker":
         return Fix("bound what the data set keeps in each worker (caches, open files, lists of samples)", "", None)
+    if trend.left_mb is not None:
+        return Fix(
+            "bound what the data set keeps of what it has read (caches, lists of samples), unless all of it fits", ""
+        )
     return Fix(
         f"find what rank {trend.rank} keeps of every step",
         "total += loss.item()  # not `total += loss`, which keeps each step's graph",

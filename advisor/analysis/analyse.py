@@ -86,7 +86,7 @@ def analyse(recording: Recording) -> Analysis:
     values.update(path_values(devices, paths))
     looked_into = deep_windows(recording, values, missing)
     reached = roofline(recording, looked_into, values)
-    memory = memory_trends(recording, everything)
+    memory = memory_trends(recording, everything, loaders)
     values.update(memory_values(recording, everything, memory))
     time = _step_time(everything, steady)
     dead = with_leaver(recording, mark_followers(deaths(recording)))

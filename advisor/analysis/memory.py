@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.analysis.first_pass import FirstPass, first_pass
 from advisor.analysis.host import process_by_rank
 from advisor.analysis.steady import RankSteps
-from advisor.core.analysis import JOB, MemoryTrend
+from advisor.core.analysis import JOB, LoaderFacts, MemoryTrend, training_loader
 from advisor.core.recording import Process, Recording, Series
 
 Array = NDArray[np.float64]
@@ -24,26 +25,37 @@ _PAIRS_OF = 150  # readings among which slopes are taken: 11,000 pairs
 _MB = 1e6
 
 
-def memory_trends(recording: Recording, steps: Mapping[int, RankSteps]) -> tuple[MemoryTrend, ...]:
+def memory_trends(
+    recording: Recording, steps: Mapping[int, RankSteps], loaders: Sequence[LoaderFacts] = ()
+) -> tuple[MemoryTrend, ...]:
     """One for each rank, for its workers, and for what all workers copy; those that have ended gave their memory back."""
     found, copying = [], []
+    ranks = len(steps)
     for rank, process in sorted(process_by_rank(recording.processes).items()):
         if rank not in steps:
             continue
         own = steps[rank]
-        end_ns = int(own.end_ns[-1])  # after its last step a rank gives its memory back
-        found.append(_trend(recording, [process], "proc.held_bytes", (int(own.start_ns[0]), end_ns), own))
+        begin_ns, end_ns = int(own.start_ns[0]), int(own.end_ns[-1])  # after its last step a rank gives its memory back
+        loader = training_loader(loaders, rank)
+        first = (
+            first_pass(own, loader, begin_ns, ranks=ranks) if loader is not None and not loader.num_workers else None
+        )
+        found.append(_trend(recording, [process], "proc.held_bytes", (begin_ns, end_ns), own, filling=first))
         workers = [p for p in recording.processes if p.role == "worker" and p.rank == rank]
         alive = [p for p in workers if p.ended_ns is None or p.ended_ns >= end_ns - _LAST_NS]
         if alive:
-            begin_ns = max(int(own.start_ns[0]), *(p.first_seen_ns for p in alive))
-            found.append(_trend(recording, alive, "proc.held_bytes", (begin_ns, end_ns), own))
+            begin_ns = max(begin_ns, *(p.first_seen_ns for p in alive))
+            first = first_pass(own, loader, begin_ns, ranks=ranks)
+            found.append(_trend(recording, alive, "proc.held_bytes", (begin_ns, end_ns), own, filling=first))
             copying += alive
     followed = next((p for p in copying if ("proc.private_bytes", f"pid:{p.pid}") in recording.samples), None)
     if followed is not None:
         own = steps[followed.rank or 0]
-        span_ns = (max(int(own.start_ns[0]), followed.first_seen_ns), int(own.end_ns[-1]))
-        found.append(_trend(recording, copying, "proc.private_bytes", span_ns, own))
+        begin_ns = max(int(own.start_ns[0]), followed.first_seen_ns)
+        first = first_pass(own, training_loader(loaders, own.rank), begin_ns, ranks=ranks)
+        found.append(
+            _trend(recording, copying, "proc.private_bytes", (begin_ns, int(own.end_ns[-1])), own, filling=first)
+        )
     return tuple(trend for trend in found if trend is not None)
 
 
@@ -69,11 +81,19 @@ def memory_values(
 
 
 def _trend(
-    recording: Recording, processes: list[Process], metric: str, span_ns: tuple[int, int], steps: RankSteps
+    recording: Recording,
+    processes: list[Process],
+    metric: str,
+    span_ns: tuple[int, int],
+    steps: RankSteps,
+    *,
+    filling: FirstPass | None,
 ) -> MemoryTrend | None:
     """Of the processes together, from those that were followed; None with too few readings."""
     begin_ns, end_ns = span_ns
     begin_ns += round(_WARM_UP_SHARE * max(0, end_ns - begin_ns))
+    if filling is not None and filling.ended_ns is not None:
+        begin_ns = max(begin_ns, filling.ended_ns)
     followed = [_between(recording.samples.get((metric, f"pid:{p.pid}")), begin_ns, end_ns) for p in processes]
     copied = metric == "proc.private_bytes"
     enough = _READINGS_OF_COPIES if copied else _READINGS
@@ -86,6 +106,10 @@ def _trend(
         for parts in zip(*(np.array_split(s.value, 3) for s in seen), strict=True)
     ]
     first, last = min(int(s.t_ns[0]) for s in seen), max(int(s.t_ns[-1]) for s in seen)
+    mb_per_s = sum(slope(s) for s in seen) * scale / _MB
+    bounds = [_left_to_copy(recording, processes, end_ns) if copied else None]
+    if filling is not None and filling.left_s is not None:
+        bounds.append(max(0.0, mb_per_s * filling.left_s))
     return MemoryTrend(
         rank=steps.rank,
         role="rank" if processes[0].role == "rank" else "worker",
@@ -94,8 +118,8 @@ def _trend(
         seconds=(last - first) / 1e9,
         steps=float(steps.count[(steps.start_ns >= first) & (steps.start_ns <= last)].sum()),
         thirds_mb=(thirds[0], thirds[1], thirds[2]),
-        mb_per_s=sum(slope(s) for s in seen) * scale / _MB,
-        left_mb=_left_to_copy(recording, processes, end_ns) if copied else None,
+        mb_per_s=mb_per_s,
+        left_mb=min((left for left in bounds if left is not None), default=None),
     )
 
 

@@ -347,7 +347,7 @@ class MemoryTrend:
     steps: float  # of the rank in this time
     thirds_mb: tuple[float, float, float]  # median of each third of the time
     mb_per_s: float
-    left_mb: float | None = None  # what can still be copied; None: nothing bounds the growth
+    left_mb: float | None = None  # what can still be copied, or be kept of a first pass over the data; None: nothing bounds it
 
     @property
     def growth(self) -> float:

@@ -84,6 +84,14 @@ def test_mem002_knows_that_workers_copy_no_more_than_they_inherited(left_mb: flo
     assert finding.scope.ranks == () and "the loader workers creeps" in finding.title
 
 
+@pytest.mark.parametrize("role", ["rank", "worker"])
+@pytest.mark.parametrize(("left_mb", "severity"), [(3100.0, "high"), (2900.0, "low")])
+def test_mem002_knows_that_a_data_set_keeps_no_more_than_one_pass_reads(role, left_mb, severity) -> None:
+    finding = found("MEM002", host_jobs.mem002((host_jobs.trend(role=role, left_mb=left_mb),)))
+    assert finding.severity == severity and "data set keeps" in finding.fixes[0].title
+    assert ("this pass over the data" in finding.evidence[-1].note) == (severity == "low")
+
+
 def test_mem002_takes_what_a_worker_holds_anew_for_one_creep() -> None:
     both = tuple(host_jobs.trend(role="worker", copied=copied, left_mb=None) for copied in (False, True))
     assert [e.metric for e in found("MEM002", host_jobs.mem002(both)).evidence] == [

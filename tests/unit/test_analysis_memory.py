@@ -12,6 +12,7 @@ from advisor.analysis.analyse import analyse
 from advisor.analysis.memory import slope
 from advisor.core.analysis import Analysis, MemoryTrend
 from advisor.core.recording import Process, Series
+from probes.rank.layout import FLAG_EPOCH_START
 
 MB = 1e6
 STEPS = 1000  # a hundred seconds
@@ -22,14 +23,28 @@ def curve(value: Callable[[float], float], every: float = 1.0, seconds: int = 10
     return series(*((n * every, MB * value(n * every)) for n in range(int(seconds / every) + 1)))
 
 
-def job(*workers: Process, ranks: int = 1, **samples: Series) -> Analysis:
-    """`samples` by metric and pid: held_100, private_200."""
+def job(
+    *workers: Process,
+    ranks: int = 1,
+    loader: dict[str, Any] | None = None,
+    passes: tuple[int, ...] = (),
+    **samples: Series,
+) -> Analysis:
+    """`samples` by metric and pid: held_100, private_200. `passes`: steps with which passes over the data begin."""
     found = {}
     for name, readings in samples.items():
         metric, _, pid = name.rpartition("_")
         found[f"proc.{metric}_bytes", f"pid:{pid}"] = readings
     processes = (*(rank_process(r) for r in range(ranks)), *workers)
-    return analyse(recording({r: plan(STEPS) for r in range(ranks)}, samples=found, processes=processes))
+    steps = [{**s, "flags": FLAG_EPOCH_START if n in passes else 0} for n, s in enumerate(plan(STEPS))]
+    facts = {} if loader is None else {100 + r: {"loaders": [loader]} for r in range(ranks)}
+    return analyse(recording(dict.fromkeys(range(ranks), steps), samples=found, processes=processes, facts=facts))
+
+
+def loader(length: int | None, workers: int = 0) -> dict[str, Any]:
+    """Each step takes eight samples of it."""
+    data = {"class": "Pictures", "length": length}
+    return {"id": 0, "training": True, "file": "", "line": 1, "num_workers": workers, "batch_size": 8, "dataset": data}
 
 
 def worker(pid: int = 200, **given: Any) -> Process:
@@ -126,3 +141,38 @@ def test_what_is_left(samples: dict[tuple[str, str], float], left_mb: float | No
 
 def test_growth_of_nothing_is_no_division_by_zero() -> None:
     assert MemoryTrend(0, "rank", 1, False, 60.0, 600.0, (0.0, 0.0, 0.0), 0.0).growth == 0.0
+
+
+@pytest.mark.parametrize(
+    ("given", "ranks", "left_mb"),
+    [
+        pytest.param(loader(12_000), 1, 2.0 * 50, id="half as much again is to come"),
+        pytest.param(loader(24_000), 2, 2.0 * 50, id="each rank reads its share"),
+        pytest.param(loader(12_000), 2, 2.0 * 50, id="or all of it, if it has gone on beyond its share"),
+        pytest.param(loader(7_000), 1, None, id="beyond its length: no pass"),
+        pytest.param(loader(None), 1, None, id="a stream"),
+        pytest.param(loader(12_000, workers=2), 1, None, id="workers load: the rank keeps something else"),
+    ],
+)
+def test_what_grows_in_the_first_pass_over_the_data_ends_with_it(
+    given: dict[str, Any], ranks: int, left_mb: float | None
+) -> None:
+    trend = job(held_100=curve(lambda t: 400 + 2 * t), loader=given, passes=(0,), ranks=ranks).memory[0]
+    assert trend.mb_per_s == pytest.approx(2.0)
+    assert trend.left_mb == (None if left_mb is None else pytest.approx(left_mb, rel=0.02))
+
+
+def test_workers_keep_what_they_read_in_their_first_pass() -> None:
+    given = loader(12_000, workers=1)
+    (trend,) = job(worker(), held_200=curve(lambda t: 100 + 2 * t), loader=given, passes=(0,)).memory
+    assert trend.role == "worker" and trend.left_mb == pytest.approx(100, rel=0.02)
+
+
+def test_after_the_first_pass_only_the_others_count() -> None:
+    given = loader(5_600)
+    filled = {"loader": given, "passes": (0, 700)}
+    (cache,) = job(held_100=curve(lambda t: 400 + 2 * min(t, 70)), **filled).memory
+    assert cache.mb_per_s == pytest.approx(0.0, abs=0.01) and cache.seconds == pytest.approx(30, abs=2)
+    (leak,) = job(held_100=curve(lambda t: 400 + 2 * t), **filled).memory
+    assert leak.mb_per_s == pytest.approx(2.0) and leak.left_mb is None
+    assert job(held_100=curve(lambda t: 400 + 2 * t), loader=given, passes=(0, 970)).memory == (), "nobody knows yet"

@@ -5,7 +5,8 @@ that follows it, takes a noticeable share of the time.
 
 Why it is slow: training stands still while tensors are copied, pickled and written; with fsync, until the disk has them.
 
-Evidence: time in checkpoints per step; how often and where they are written.
+Evidence: time in checkpoints per step; how often and where they are written. Who saves to memory first (Lightning, any file system by
+fsspec) writes it after that: time between steps that stacks find in the function that saved is the checkpoint's, where it is most of it.
 
 Fix: write less often; write to a fast local disk and copy from there; `torch.distributed.checkpoint.async_save`; no fsync per file.
 
@@ -18,22 +19,22 @@ from __future__ import annotations
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, Where
+from advisor.core.step_model import StepModel
 from rules.gaps import on_ranks, ranks_that_spend
 from rules.reading import model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    spent, step = a.budget.critical["gap.checkpoint"], a.value("step.time_s")
+    step, writing = a.value("step.time_s"), _writing_share(a, t)
+    spent = a.budget.critical["gap.checkpoint"] + writing * a.budget.critical["gap"]
     level = severity(spent / step)
     if spent < t["share"] * step or level is None:
         return Clear(RULE.id)
     model = model_of(a)
     site = a.save_sites[0] if a.save_sites else None
     where = Where(str(site["file"]), int(site["line"])) if site and site.get("file") else None
-    phase = "gap.checkpoint"
-    best = model.step_if({(rank, phase): 0.0 for rank in model.own})
-    worst = model.step_if({(rank, phase): 0.5 * model.own[rank][phase] for rank in model.own})
+    best, worst = (_step_with(model, left, writing) for left in (0.0, 0.5))
     whose = ranks_that_spend(a, "gap.checkpoint")
     return Finding(
         rule=RULE.id,
@@ -68,6 +69,21 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     )
 
 
+def _writing_share(a: Analysis, t: Thresholds) -> float:
+    """Of the time between steps; nothing where most of that is something else, which other rules tell."""
+    share = a.get("gap.save_share") or 0.0
+    return share if share >= t["writing"] else 0.0
+
+
+def _step_with(model: StepModel, left: float, writing: float) -> float:
+    """The step with so much of the checkpoints left."""
+    changes = {}
+    for rank, own in model.own.items():
+        changes[rank, "gap.checkpoint"] = left * own["gap.checkpoint"]
+        changes[rank, "gap"] = own["gap"] * (1.0 - (1.0 - left) * writing)
+    return model.step_if(changes)
+
+
 RULE = rule(
     __name__,
     "checkpoints stop the training",
@@ -77,6 +93,7 @@ RULE = rule(
     thresholds={
         "share": Threshold(
             0.03, "lower than elsewhere: it is paid for by every rank at once and easy to take off the loop"
-        )
+        ),
+        "writing": Threshold(0.5, "of the time between steps: most of it, as for output"),
     },
 )

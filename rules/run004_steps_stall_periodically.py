@@ -54,7 +54,7 @@ _CAUSES = {
         "DSK001",
         "DSK002",
     ),
-    "gap": ("LOP002", "LOP004"),
+    "gap": ("LOP001", "LOP002", "LOP004"),
     "gap.checkpoint": ("LOP001",),
     "gap.evaluation": ("LOP003",),
 }

@@ -159,9 +159,10 @@ def _by_rank(values: Values, name: str) -> dict[int, float]:
 
 
 def _hot_lines(recording: Recording, values: Values) -> tuple[HotLine, ...]:
-    lines = hot_lines(recording)
-    if lines:
+    lines, saving = hot_lines(recording)
+    if lines or saving:
         values["gap.io_share", JOB] = sum(line.share for line in lines if line.io)
+        values["gap.save_share", JOB] = saving
     return lines
 
 

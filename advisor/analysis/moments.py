@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from advisor.analysis.after_backward import needed_lines
-from advisor.analysis.profile import between_steps, called
+from advisor.analysis.profile import Place, after_saving, between_steps, called, savers_and_ways
 from advisor.core.analysis import Death, HotLine
 from advisor.core.recording import Process, Recording
 
@@ -31,17 +31,24 @@ _OUTPUT_FUNCTIONS = frozenset(
 )
 
 
-def hot_lines(recording: Recording) -> tuple[HotLine, ...]:
-    """Lines of user code by how often a sample found them between steps, most first. Evaluation and checkpoints are labelled elsewhere.
+def hot_lines(recording: Recording) -> tuple[tuple[HotLine, ...], float]:
+    """Lines of user code by how often a sample found them between steps, most first, and the share of the samples that found a checkpoint.
+
+    Evaluation and what torch saves are labelled elsewhere, but who saves to memory has it still to write.
 
     Samples come one by one, of moments at which the phase was known, and by profiles, of which what `between_steps` leaves counts. Between
     backward and update some lines have to be.
     """
     found: Counter[tuple[str, int, str]] = Counter()
+    savers = _saving_functions(recording)
     leaves: dict[tuple[str, int, str], str] = {}
     outputs: Counter[tuple[str, int, str]] = Counter()
     needed = needed_lines(recording)
-    for count, row in _samples(recording):
+    saving = 0
+    for count, row in _samples(recording, savers):
+        if _saves(row, savers):
+            saving += count
+            continue
         user, frames = row["user"], list(row.get("frames") or ())
         key = (str(user["file"]), int(user["line"]), str(user["function"]))
         if key[:2] in needed:
@@ -51,8 +58,8 @@ def hot_lines(recording: Recording) -> tuple[HotLine, ...]:
             outputs[key] += count
         if frames:
             leaves[key] = place(frames[0])
-    total = sum(found.values())
-    return tuple(
+    total = sum(found.values()) + saving
+    lines = tuple(
         HotLine(
             file,
             line,
@@ -64,12 +71,38 @@ def hot_lines(recording: Recording) -> tuple[HotLine, ...]:
         )
         for (file, line, function), n in found.most_common(20)
     )
+    return lines, saving / max(total, 1)
 
 
-def _samples(recording: Recording) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _saving_functions(recording: Recording) -> frozenset[Place]:
+    """Functions that save and do not train; none where no profile tells which those are that train."""
+    savers, trainers, profiles = set[Place](), set[Place](), 0
+    for event in recording.events:
+        if event.kind == "profile":
+            saving, ways = savers_and_ways(event.data)
+            savers |= saving
+            trainers |= {*ways.fetches, *ways.backwards, *ways.updates}
+            profiles += 1
+    sites = [site for facts in recording.facts.values() for site in facts.get("save_sites") or ()]
+    savers |= {(str(site["caller"][0]), str(site["caller"][1])) for site in sites if site.get("caller")}
+    trained = {_plain(place) for place in trainers}
+    return frozenset(place for each in savers if (place := _plain(each)) not in trained) if profiles else frozenset()
+
+
+def _plain(place: Place) -> Place:
+    """Without its class, which Python 3.11 puts before a function."""
+    return place[0], place[1].rpartition(".")[2]
+
+
+def _saves(row: Mapping[str, Any], savers: frozenset[Place]) -> bool:
+    return any((str(frame.get("file")), called(frame)) in savers for frame in row.get("frames") or ())
+
+
+def _samples(recording: Recording, savers: frozenset[Place]) -> Iterator[tuple[int, Mapping[str, Any]]]:
     for event in recording.events:
         if event.kind == "profile":
             yield from between_steps(event.data)
+            yield from after_saving(event.data, savers)
         elif event.kind == "stack" and event.data.get("user") and _between_steps(event.data):
             yield 1, event.data
 

@@ -77,6 +77,20 @@ def between_steps(profile: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str
             yield int(row["count"]), row
 
 
+def savers_and_ways(profile: Mapping[str, Any]) -> tuple[set[Place], Ways]:
+    rows = told_rows(profile)
+    return _savers(rows), ways_to(rows)
+
+
+def after_saving(profile: Mapping[str, Any], savers: Set[Place]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """(looks, stack) of those functions outside of torch: it may have saved to memory, and they write that."""
+    for row in told_rows(profile):
+        frames = inner(row["frames"])
+        in_torch = any(TORCH in str(frame["file"]) for frame in frames)
+        if not in_torch and any((str(frame["file"]), called(frame)) in savers for frame in frames):
+            yield int(row["count"]), row
+
+
 def told_rows(profile: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [row for row in profile.get("stacks") or () if row.get("user") and row.get("frames")]
 

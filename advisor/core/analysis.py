@@ -66,6 +66,7 @@ VALUES: dict[str, tuple[str, str]] = {
     "run.duration_s": ("s", "since the job's start"),
     "start.total_s": ("s", "from the job's start until the first step of every rank was done, a usual step taken off"),
     "start.before_s": ("s", "from the job's start until the first fetch of its slowest rank to start"),
+    "gap.save_share": ("", "share of them that stood in a function that saves, outside of what torch does for it"),
     "start.fetch_s": ("s", "that rank's first fetch beyond a usual one"),
     "start.first_step_s": ("s", "the rest of its first step beyond a usual one"),
     "comm.wire_s": ("s", "exposed communication of the rank that arrives last: the wire itself"),

@@ -49,6 +49,14 @@ def call_site() -> tuple[str, int]:
     return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("", 0)
 
 
+def calling_function() -> tuple[str, str]:
+    """(file, function) that called into the recorder, be it the user's, torch's or a library's."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_OWN):
+        frame = frame.f_back
+    return (frame.f_code.co_filename, frame.f_code.co_name) if frame is not None else ("", "")
+
+
 def call_frames(depth: int) -> tuple[FrameType | None, FrameType | None]:
     """The innermost frame outside torch, this recorder and installed packages, and of a package the innermost inside of that.
 

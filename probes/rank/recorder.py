@@ -528,6 +528,7 @@ class Recorder:
             self.gc_began = perf_counter_ns()
         elif self.gc_began:
             if self.tape.on:
+            entry["caller"] = about.calling_function()  # a library's; what it does next writes the checkpoint, too
                 if len(self.tape.marks) < MARKS_MAX:
                     self.tape.marks.extend((COLLECTED, perf_counter_ns(), self.gc_began))
             elif not account.replaying:

@@ -282,10 +282,13 @@ def cpu003(
     return job({0: rank(), 1: rank()}, values=values, **more)
 
 
-def lop001(spent: float = 0.2, *, other: float = 0.5, seen: bool = True, **more: Any) -> Analysis:
-    """Rank 0 writes checkpoints; rank 1 needs `other` seconds and waits."""
+def lop001(
+    spent: float = 0.2, gap: float = 0.0, saving: float = 0.0, *, other: float = 0.5, seen: bool = True, **more: Any
+) -> Analysis:
+    """Rank 0 writes checkpoints, also in this share of the time between its steps; rank 1 needs `other` seconds and waits."""
     sites = ({"id": 0, "file": SCRIPT, "line": 88, "count": 6},) if seen else ()
-    return job({0: rank(**{"gap.checkpoint": spent}), 1: rank(other)}, **{"save_sites": sites, **more})
+    own = {0: rank(**{"gap.checkpoint": spent, "gap": gap}), 1: rank(other)}
+    return job(own, **{"save_sites": sites, "values": {"gap.save_share": saving}, **more})
 
 
 def hot(line: int, function: str, *, io: bool, samples: int = 9) -> HotLine:

@@ -776,3 +776,15 @@ def test_what_came_once_between_steps_is_promised_nothing_of(rule: str, share: f
         assert [e.value for e in finding.evidence if e.metric == "step.longest_gap_s"] == [18.0]
     else:
         assert finding.severity == "critical" and finding.saving.speedup[0] > 1.3
+
+
+def test_lop001_counts_what_is_written_after_a_checkpoint_was_made_in_memory() -> None:
+    finding = found("LOP001", spent=0.1, gap=0.2, saving=0.9)
+    assert finding.seconds_per_step == pytest.approx(0.1 + 0.18)
+    assert finding.saving is not None and finding.saving.seconds_per_step[0] == pytest.approx(0.14)
+
+
+@pytest.mark.parametrize("rule", ["LOP002", "LOP004"])
+def test_what_is_a_checkpoints_is_neither_logging_nor_anybodys_line(rule: str) -> None:
+    given = jobs.lop001(spent=0.1, gap=0.2, saving=0.9, values={"gap.save_share": 0.9, "gap.io_share": 0.1})
+    assert run_rule(RULES[rule], given, Config()) == Clear(rule)

@@ -233,6 +233,45 @@ def test_the_share_of_output_is_a_value_only_where_stacks_were_taken() -> None:
     assert analyse(recording({0: plan()})).get("gap.io_share") is None
 
 
+SAVER = {"function": "keep", "file": "/job/a.py", "line": 12}
+LOOP = {"function": "train", "file": "/job/a.py", "line": 9}
+WRITES = stack("/job/a.py", 14, "Keeper.keep", ("write", "/site-packages/fsspec/local.py", 5), callers=[LOOP])
+
+
+def profile(*rows: list[dict[str, Any]]) -> Event:
+    told = [{"count": 9, "frames": frames, "user": frames[-1]} for frames in rows]
+    return Event(FIRST_STEP_NS, "profile", 100, 0, {"outside_share": 0.3, "looks": 90, "stacks": told})
+
+
+TORCH_SAVE = {"function": "save", "file": "/env/torch/serialization.py", "line": 900}
+ENGINE = {"function": "_engine_run_backward", "file": "/env/torch/autograd/graph.py", "line": 1100}
+TORCH_BACKWARD = {"function": "Tensor.backward", "file": "/env/torch/_tensor.py", "line": 640}
+
+
+@pytest.mark.parametrize(
+    ("events", "facts", "share"),
+    [
+        pytest.param([profile([TORCH_SAVE, SAVER, LOOP])], {}, 1.0, id="a profile saw the function save"),
+        pytest.param(
+            [profile([ENGINE, TORCH_BACKWARD, LOOP])],
+            {"save_sites": [{"file": "/job/a.py", "line": 1, "count": 1, "caller": ["/job/a.py", "keep"]}]},
+            1.0,
+            id="the rank told who saves",
+        ),
+        pytest.param(
+            [profile([TORCH_SAVE, LOOP], [ENGINE, TORCH_BACKWARD, LOOP])], {}, 0.0, id="the loop saves by itself"
+        ),
+        pytest.param([profile([ENGINE, TORCH_BACKWARD, LOOP])], {}, 0.0, id="nobody saw anything save"),
+    ],
+)
+def test_what_a_function_that_saves_writes_is_no_logging(
+    events: list[Event], facts: dict[str, Any], share: float
+) -> None:
+    found = analyse(recording({0: plan()}, events=(WRITES, WRITES, *events), facts={100: facts}))
+    assert found.get("gap.save_share") == share and found.get("gap.io_share") == 1.0 - share
+    assert bool(found.hot_lines) == (share == 0.0)
+
+
 def test_checkpoint_places_come_by_how_often_they_write() -> None:
     sites = [{"file": "/job/a.py", "line": 5, "count": 1}, {"file": "/job/a.py", "line": 9, "count": 7}]
     found = analyse(recording({0: plan()}, facts={100: {"save_sites": sites}})).save_sites

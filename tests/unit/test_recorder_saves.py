@@ -29,3 +29,4 @@ def test_a_librarys_checkpoint_is_one_and_what_it_saves_inside_is_part_of_it(
     assert [label for label, _ in account.ring.spans] == ["checkpoint"] and account.phase == GAP
     [site] = recorder.saves.values()
     assert (site["count"], site["file"]) == (1, __file__)
+    assert site["caller"] == (__file__, "test_a_librarys_checkpoint_is_one_and_what_it_saves_inside_is_part_of_it")

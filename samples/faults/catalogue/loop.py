@@ -96,6 +96,28 @@ SCENARIOS = (
         strength="just below",
     ),
     fault(
+        "checkpoints-through-memory",
+        "LOP001",
+        between(
+            "--checkpoint-every=5", "--checkpoint-megabytes=30", "--through-memory", "--steps=150", *ALONE[:1], ranks=0
+        ),
+        says="between_steps.py",
+        fixed=between(
+            *("--checkpoint-every=20", "--checkpoint-megabytes=30", "--through-memory", "--steps=150", *ALONE[:1]),
+            ranks=0,
+        ),
+        note="made in memory by torch.save, and written by the function that called it, as Lightning does",
+    ),
+    fault(
+        "evaluation-without-a-loader",
+        "LOP004",
+        between("--check=16", "--steps=200", *ALONE[:1], ranks=0),
+        line="model(pictures)",
+        says="check",
+        fixed=between("--check=16", "--every=10", "--steps=200", *ALONE[:1], ranks=0),
+        note="with a line printed each time, which is little of it",
+    ),
+    fault(
         "logging",
         "LOP002",
         between("--write-log=60", "--steps=100"),

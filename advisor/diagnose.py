@@ -40,7 +40,11 @@ def diagnose(recording: Recording, config: Config | None = None) -> Report:
     return Report(
         verdict=judgement.verdict,
         job=_job(analysis),
-        throughput=analysis.throughput,
+        throughput=replace(
+            analysis.throughput,
+            watts=analysis.get("gpu.watts"),
+            joules_per_sample=analysis.get("gpu.joules_per_sample"),
+        ),
         step_time=analysis.step_time,
         findings=with_edits(findings, analysis, recording.sources),
         outcomes=judgement.outcomes,

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.analysis.energy import energy_values
 from advisor.analysis.host import Window, process_by_rank
 from advisor.core.analysis import JOB
 from advisor.core.gpus import PROGRAMS_XIDS, Gpu, GpuPath
@@ -82,11 +83,7 @@ def gpu_values(
     for gpu in used:
         _peers_clock(gpu, used, values)
         _near_cpus(window.recording, gpu, values)
-    watts = [rate for gpu in used if (rate := window.rate("gpu.energy_j", f"gpu:{gpu.index}")) is not None]
-    if used and len(watts) == len(used):
-        values["gpu.watts", JOB] = sum(watts)
-        if samples_per_s:
-            values["gpu.joules_per_sample", JOB] = sum(watts) / samples_per_s
+    values.update(energy_values(window, gpus, samples_per_s))
     _tell_missing(window.recording, used, values, missing)
     return values
 

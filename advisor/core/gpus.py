@@ -45,7 +45,7 @@ GPU_VALUES: dict[str, tuple[str, str]] = {
     "gpu.alloc_retries": ("retries", "allocations in the steady steps that emptied torch's cache first"),
     "gpu.memory_watched": ("readings", "looks at torch's allocator in the steady steps"),
     # Of the job.
-    "gpu.watts": ("W", "power of the job's GPUs together, by their energy counters"),
+    "gpu.watts": ("W", "power of the job's GPUs together, by their energy counters or the power they tell"),
     "gpu.joules_per_sample": ("J", "energy of the job's GPUs for each sample"),
     "gpu.pairs": ("pairs", "pairs of the job's GPUs whose path is known"),
 }

@@ -66,6 +66,8 @@ class Throughput:
     steps_per_s: float | None
     batch_size: float | None  # samples per step and rank
     world_size: int
+    watts: float | None = None  # of all GPUs that train; None: not measured of each of them
+    joules_per_sample: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,6 +148,7 @@ def speed(report: Report) -> list[tuple[str, str]]:
     rate, step = report.throughput, report.step_time
     pairs = [
         ("throughput", fmt.rate(rate.samples_per_s, "samples/s") if rate.samples_per_s is not None else ""),
+        ("energy", energy(report)),
         ("steps", fmt.rate(rate.steps_per_s, "steps/s") if rate.steps_per_s is not None else ""),
         ("step, median", fmt.duration(step.median_s) if step.median_s is not None else ""),
         ("step, 95th percentile", fmt.duration(step.p95_s) if step.p95_s is not None else ""),
@@ -156,6 +157,14 @@ def speed(report: Report) -> list[tuple[str, str]]:
         ("ranks", f"{report.job.ranks:,}" if report.job.ranks else "none seen"),
     ]
     return [(label, value) for label, value in pairs if value]
+
+
+def energy(report: Report) -> str:
+    """`0.55 J a sample, 1,378 W on its GPUs`; empty where nobody measured it of all of them."""
+    rate = report.throughput
+    if rate.joules_per_sample is None or rate.watts is None:
+        return ""
+    return f"{fmt.quantity(rate.joules_per_sample, 'J')} a sample, {fmt.number(round(rate.watts))} W on its GPUs"
 
 
 def phase(name: str) -> str:

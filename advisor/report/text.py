@@ -91,6 +91,8 @@ def _speed(report: Report) -> str:
         parts.append(fmt.rate(rate.samples_per_s, "samples/s"))
     if step.median_s is not None:
         parts.append(f"{fmt.duration(step.median_s)} a step")
+    if energy := phrases.energy(report):
+        parts.append(energy)
     parts.append(f"{step.steps:,} steps seen" if step.steps else "no training step seen")
     if report.job.ranks:
         parts.append(fmt.counted(report.job.ranks, "rank"))

@@ -36,6 +36,10 @@ def waiting_lines(report: Report, width: int) -> list[Content]:
     return [*lines, *(Content(fit(text, width).rstrip()) for text in seen)]
 
 
+def _if_it_fits(text: str, more: str, width: int) -> str:
+    return text + more if len(text) + len(more) <= width else text
+
+
 def _batch(speed: ThroughputValues) -> str:
     return f"batch {number(speed.batch_size)} × {speed.world_size or DASH} rank{'' if speed.world_size == 1 else 's'}"
 
@@ -53,6 +57,7 @@ class ThroughputFacts(Panel):
         batch = _batch(speed)
         counted = f"{number(step.steps)} steps"
         steady = f"{number(step.steady_steps)} steady"
+        spent = "" if speed.joules_per_sample is None else f"   {rate(speed.joules_per_sample, 'J/sample')}"
         times: list[Part] = [(fit(duration(step.median_s), 8, True), "bold"), " median  "]
         times += [(fit(duration(step.p95_s), 8, True), "bold"), " p95"]
         if self.brief:
@@ -62,12 +67,12 @@ class ThroughputFacts(Panel):
             now = fit(rate(speed.samples_per_s, "samples/s"), 20)
             return [
                 line((now, "bold $text-primary"), steps_per_s, muted(f"  {batch}")),
-                line(muted("step "), *times, muted(f"   {counted}, {steady}")),
+                line(muted("step "), *times, muted(_if_it_fits(f"   {counted}, {steady}", spent, width - 34))),
             ]
         return [
             line(("samples/s", "bold $text-primary"), "   ", steps_per_s, muted(batch)),
             line(muted("step "), *times),
-            line(muted(f"{counted}, {steady}")),
+            line(muted(_if_it_fits(f"{counted}, {steady}", spent, width))),
         ]
 
 

@@ -10,7 +10,8 @@ from recordings import gpu_steps, plan, recording, series, steady_counter
 from advisor.analysis.analyse import analyse
 from advisor.core.analysis import Analysis
 from advisor.core.metrics import ProbeGap
-from advisor.core.recording import Series
+from advisor.core.recording import Recording, Series
+from advisor.diagnose import diagnose
 
 A100 = "NVIDIA A100-SXM4-40GB"
 GIB = 1 << 30
@@ -30,18 +31,22 @@ def levels(value: float, seconds: int = 10) -> Series:
     return series(*((t, value) for t in range(seconds)))
 
 
-def on_gpus(
+def recorded(
     samples: dict[tuple[str, str], Series] | None = None,
     devices: list[dict[str, Any]] | None = None,
     facts: dict[int, dict[str, Any]] | None = None,
     **more: Any,
-) -> Analysis:
+) -> Recording:
     """Nine seconds of two ranks on GPUs 0 and 1, unless the facts say otherwise."""
     known = [device(0), device(1)] if devices is None else devices
     environment = {"gpus": known, **more.pop("environment", {})}
     who = facts or {100: cuda("00000000-aaaa"), 101: cuda("00000001-aaaa")}
     about = {"meta": {"environment": environment}, "facts": who, "samples": samples or {}}
-    return analyse(recording({0: plan(90), 1: plan(90)}, **about, **more))
+    return recording({0: plan(90), 1: plan(90)}, **about, **more)
+
+
+def on_gpus(*told: Any, **more: Any) -> Analysis:
+    return analyse(recorded(*told, **more))
 
 
 def test_ranks_are_found_by_the_name_that_cuda_gives_their_gpu() -> None:
@@ -206,6 +211,26 @@ def test_energy_of_all_gpus_for_each_sample() -> None:
     both = on_gpus({**one, ("gpu.energy_j", "gpu:1"): steady_counter(500.0)})
     assert both.get("gpu.watts") == pytest.approx(800)
     assert both.get("gpu.joules_per_sample") == pytest.approx(800 / (2 * 8 / 0.1))
+
+
+def test_energy_by_the_power_that_is_told_where_none_is_counted() -> None:
+    samples = {("gpu.energy_j", "gpu:0"): steady_counter(300.0), ("gpu.power_w", "gpu:0"): levels(999.0)}
+    assert on_gpus({**samples, ("gpu.power_w", "gpu:1"): levels(200.0)}).get("gpu.watts") == pytest.approx(500)
+
+
+def test_energy_is_not_told_of_parts_of_gpus_nor_without_one_of_them() -> None:
+    samples = {("gpu.energy_j", f"gpu:{n}"): steady_counter(300.0) for n in (0, 1)}
+    assert on_gpus(samples).get("gpu.joules_per_sample") is not None
+    assert on_gpus(samples, [device(0), device(1, mig=True)]).get("gpu.joules_per_sample") is None
+    elsewhere = {100: cuda("00000000-aaaa"), 101: cuda(visible="7")}
+    assert on_gpus(samples, facts=elsewhere).get("gpu.watts") is None, "the second rank's GPU is not known"
+
+
+def test_the_report_tells_the_energy_of_a_sample() -> None:
+    samples = {("gpu.energy_j", f"gpu:{n}"): steady_counter(400.0) for n in (0, 1)}
+    told = diagnose(recorded(samples)).throughput
+    assert (told.watts, told.joules_per_sample) == (pytest.approx(800), pytest.approx(800 / (2 * 8 / 0.1)))
+    assert diagnose(recorded({})).throughput.joules_per_sample is None
 
 
 def test_errors_of_the_run_and_not_of_the_time_before() -> None:

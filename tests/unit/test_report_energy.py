@@ -1,0 +1,43 @@
+"""The energy of a sample stands beside the speed in each format, and nowhere where it was not measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import report_samples as samples
+
+from advisor.core.report import Report, from_json
+from advisor.report import html, markdown, text
+from advisor.tui.throughput import ThroughputFacts
+
+
+def measured() -> Report:
+    report = samples.healthy()
+    return replace(report, throughput=replace(report.throughput, watts=512.0, joules_per_sample=1.5375))
+
+
+@pytest.mark.parametrize(
+    ("render", "words"),
+    [
+        (text.summary, "1.54 J a sample, 512 W on its GPUs"),
+        (text.render, "1.54 J a sample, 512 W on its GPUs"),
+        (markdown.render, "1.54 J a sample, 512 W on its GPUs"),
+        (html.render, "joules a sample"),
+    ],
+)
+def test_each_format_tells_it(render, words) -> None:
+    assert words in render(measured())
+    assert "J a sample" not in render(samples.healthy()) and "joules a sample" not in render(samples.healthy())
+
+
+def test_the_screen_tells_it_where_there_is_room() -> None:
+    drawn = {width: "\n".join(map(str, ThroughputFacts().draw(measured(), width))) for width in (40, 100)}
+    assert "1.54 J/sample" in drawn[100] and "J/sample" not in drawn[40] and "steady" in drawn[40]
+
+
+def test_it_is_in_the_json_and_older_reports_are_read_without() -> None:
+    told = measured().as_json()
+    assert from_json(told).throughput == measured().throughput
+    del told["throughput"]["watts"], told["throughput"]["joules_per_sample"]
+    assert from_json(told).throughput.joules_per_sample is None

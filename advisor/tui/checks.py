@@ -16,14 +16,13 @@ from advisor.core.report import OutcomeRow, Report
 from advisor.core.sample_cost import sample_table, without_samples
 from advisor.core.told import rows as told_rows
 from advisor.core.told import without_told
-from advisor.tui.draw import fit, line, muted, prose
+from advisor.tui.draw import fit, labelled, line, muted, prose
 from advisor.tui.panel import Panel
 from advisor.tui.severity import OUTCOME
 
 _ORDER = ("fired", "crashed", "not_measured", "clear")
 _OF_GPUS = ("gpu.", "copy.", "kernel.", "precision.capability", "precision.tf32")
 _FACTS_OF = 8  # ranks; they rarely differ
-_TOLD = (("storage", "data"), ("exchange", "exchange"))
 _WORDS = {"not_measured": "not measured"}
 
 
@@ -109,18 +108,12 @@ class RunPanel(Panel):
 
     def draw(self, report: Report, width: int) -> list[Content]:
         ranks = with_pace_in_words(without_told(without_samples(without_loaders(report.facts))))
-        told = [(f"{word}: {label}", text) for name, word in _TOLD for label, text in told_rows(report.facts, name)]
+        told = [(f"data: {label}", text) for label, text in told_rows(report.facts, "storage")]
         rows = [("command", shlex.join(report.job.argv)), *told, *_sample(report), *_flat(report.environment)]
         rows += _flat(dict(list(ranks.items())[:_FACTS_OF]))
         if len(ranks) > _FACTS_OF:
             rows.append(("…", f"and the facts of {len(ranks) - _FACTS_OF} more, in the saved report"))
-        label = min(max((len(name) for name, _ in rows), default=8), max(width // 3, 8))
-        lines = []
-        for name, value in rows:
-            first, *more = prose(value, width - label - 2) or ["–"]
-            lines.append(line(muted(fit(name, label)), "  ", first))
-            lines += [Content(" " * (label + 2) + text) for text in more]
-        return lines
+        return labelled(rows, width)
 
 
 def _sample(report: Report) -> list[tuple[str, str]]:

@@ -50,6 +50,17 @@ def harmless(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
 
+def labelled(rows: Sequence[tuple[str, str]], width: int) -> list[Content]:
+    """Label and text of each row, as many lines as the text needs."""
+    label = min(max((len(name) for name, _ in rows), default=8), max(width // 3, 8))
+    lines = []
+    for name, value in rows:
+        first, *more = prose(value, width - label - 2) or ["–"]
+        lines.append(line(muted(fit(name, label)), "  ", first))
+        lines += [Content(" " * (label + 2) + text) for text in more]
+    return lines
+
+
 def prose(text: str, width: int, most: int = 0, indent: str = "") -> list[str]:
     """Wrapped words, counted in cells; more than `most` lines end in an ellipsis."""
     width = max(width, 8)

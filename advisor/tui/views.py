@@ -7,10 +7,12 @@ from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
 
 from advisor.core.report import Report
+from advisor.core.told import rows
 from advisor.tui.budget import BudgetPanel, legend
 from advisor.tui.capacities import CapacitiesPanel
 from advisor.tui.checks import GapsPanel, OutcomesPanel, OverheadPanel, RunPanel
 from advisor.tui.deep import DeepPanel
+from advisor.tui.draw import labelled
 from advisor.tui.finding_detail import FindingDetail
 from advisor.tui.finding_list import FindingList
 from advisor.tui.gpus import GpusPanel
@@ -25,8 +27,15 @@ from advisor.tui.throughput import Throughput
 class LegendPanel(Panel):
     TITLE = "Critical path"
 
+    def titled(self, report: Report) -> str:
+        return f"{self.TITLE} · exchange" if self._exchange(report) else self.TITLE
+
     def draw(self, report: Report, width: int) -> list[Content]:
-        return legend(report.budget.critical, width) if report.budget.critical else []
+        shares = legend(report.budget.critical, width) if report.budget.critical else []
+        return [*shares, *labelled(self._exchange(report), width)]
+
+    def _exchange(self, report: Report) -> list[tuple[str, str]]:
+        return [] if self.brief else rows(report.facts, "exchange")
 
 
 class Overview(Container):

@@ -1,11 +1,12 @@
 """The PCIe link is narrower or slower than the slot.
 
 What it does: finds GPUs whose PCIe link, while they work, has fewer lanes or a lower generation than GPU and slot can do, or than
-another GPU of the model on this host has.
+another GPU of the model on this host has; or that carries less than such a link does, whatever it calls itself.
 
 Why it is slow: images travel to the GPU over it, and gradients where there is no NVLink. Four lanes of sixteen carry a quarter.
 
-Evidence: generation and lanes under load, the best they could be, and what the link carried.
+Evidence: generation and lanes under load, the best they could be, and what the link carried; what large copies from pinned memory reached
+in a deep window.
 
 Fix: reseat the card or the riser, look at the firmware's slot settings; on a rented machine: hand it back.
 
@@ -13,7 +14,7 @@ Estimate: from nothing, where all copies hide behind the compute, to the time th
 less than the other ranks need. Where the link was busy all the time the latter is near.
 
 False alarms: an idle link falls back to the first generation; only readings under load count. Links that are slow for all GPUs of the
-host in the same way are how the machine was built.
+host in the same way are how the machine was built. Copies of a rank that is bound far from its GPU cross the sockets: that is CPU004's.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from rules.devices import COMPUTE, link_mb_per_s, listed, named, of_gpu, ranks_o
 from rules.reading import model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
+_ALIKE = 0.9  # of the fastest: copies of all GPUs at a time share what leads to them
 _SATURATED = 0.8  # of what the link can carry: then copies cannot hide
 
 
@@ -56,7 +58,22 @@ def _link(a: Analysis, gpu: Gpu) -> tuple[float, float] | None:
     gen, width = of_gpu(a, "gpu.pcie_gen", gpu), of_gpu(a, "gpu.pcie_width", gpu)
     if gen is None or width is None or not gpu.pcie_gen_max or not gpu.pcie_width_max:
         return None
-    return link_mb_per_s(gen, width), link_mb_per_s(gpu.pcie_gen_max, gpu.pcie_width_max)
+    now, reached = link_mb_per_s(gen, width), _reached(a, gpu)
+    return now if reached is None else min(now, reached), link_mb_per_s(gpu.pcie_gen_max, gpu.pcie_width_max)
+
+
+def _reached(a: Analysis, gpu: Gpu) -> float | None:
+    """MB/s of large copies from pinned memory; None where nobody looked, and where it tells nothing of this link."""
+    rates = {other.index: _copied(a, other) for other in a.gpu_view.used}
+    own = rates.pop(gpu.index)
+    others = [rate for rate in rates.values() if rate is not None]
+    far = any(near < 1.0 for rank, near in a.by_rank("gpu.near_cpu_share").items() if rank in gpu.ranks)
+    alike = own is not None and bool(others) and own >= _ALIKE * max(others)
+    return None if far or alike else own
+
+
+def _copied(a: Analysis, gpu: Gpu) -> float | None:
+    return max((rate for r, rate in a.by_rank("kernel.pinned_mb_per_s").items() if r in gpu.ranks), default=None)
 
 
 def _missing(a: Analysis, gpu: Gpu) -> float:
@@ -98,9 +115,12 @@ def _with_the_others(a: Analysis, gpu: Gpu) -> float:
 def _evidence(a: Analysis, gpu: Gpu) -> list[Evidence]:
     gen, width = of_gpu(a, "gpu.pcie_gen", gpu) or 0.0, of_gpu(a, "gpu.pcie_width", gpu) or 0.0
     could = f"{gpu.pcie_width_max} lanes of generation {gpu.pcie_gen_max}"
+    carried, link, reached = of_gpu(a, "gpu.pcie_rx_mb_per_s", gpu), _link(a, gpu), _reached(a, gpu)
     note = f"{named(gpu)}: {width:.0f} lanes of generation {gen:.0f} under load, could be {could}"
     found = [Evidence("gpu.pcie_width", width, "lanes", float(gpu.pcie_width_max or 0), note)]
-    carried, link = of_gpu(a, "gpu.pcie_rx_mb_per_s", gpu), _link(a, gpu)
+    if reached is not None and link is not None and reached <= link[0]:
+        note = f"{named(gpu)}: large copies from pinned memory; {could} carry {link[1]:.0f}"
+        found = [Evidence("kernel.pinned_mb_per_s", reached, "MB/s", link[1], note), *found]
     if carried is not None and link is not None:
         note = f"{100 * min(1.0, carried / link[0]):.0f} % of what the link carries now"
         found.append(Evidence("gpu.pcie_rx_mb_per_s", carried, "MB/s", None, note))

@@ -60,6 +60,7 @@ def _values(window: DeepWindow, usual_s: float | None) -> dict[str, float]:
         "kernel.syncs": window.syncs,
         "kernel.sync_s": window.sync_s,
         "kernel.pinned_mb": window.pinned_bytes / _MB,
+        "kernel.pinned_mb_per_s": window.pinned_mb_per_s,
         "kernel.pageable_mb": window.pageable_bytes / _MB,
         "kernel.pageable_s": window.pageable_s,
         "kernel.nccl_s": window.nccl_s,

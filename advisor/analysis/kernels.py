@@ -10,6 +10,7 @@ import re
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from statistics import median
 from typing import Any
 
 from advisor.analysis.idle_gaps import SYNC_CALL, idle_by_cause
@@ -29,6 +30,7 @@ from advisor.core.kernels import DeepWindow, KernelRow
 _ROWS = 20
 _SHAPES_MAX = 100  # characters
 _US = 1e-6
+_LARGE = 4e6  # bytes of a copy: 77 us on the fastest link, beside which its few microseconds of beginning are little
 # What torch.compile makes of matrix products and convolutions where it was told to tune them: no operator stands behind it.
 _FUSED_PRODUCT = re.compile(r"^triton_tem_")
 
@@ -66,7 +68,7 @@ def _on_gpu(trace: Trace, rank: int, first_step: int) -> DeepWindow:
     period = _period(trace, launches)
     waits = [call for call in trace.calls if SYNC_CALL.search(call.name)]
     to_device = [copy for copy in trace.copies if "HtoD" in copy.name]
-    pageable = [copy for copy in to_device if "Pageable" in copy.name]
+    pageable, pinned = ([copy for copy in to_device if kind in copy.name] for kind in ("Pageable", "Pinned"))
     exchange = union(kernel for kernel in trace.kernels if kernel_class(kernel.name) == "nccl")
     others = union(kernel for kernel in trace.kernels if kernel_class(kernel.name) != "nccl")
     step_s = (period[1] - period[0] if period else whole / steps) * _US
@@ -85,7 +87,8 @@ def _on_gpu(trace: Trace, rank: int, first_step: int) -> DeepWindow:
         mean_kernel_s=sum(k.end - k.start for k in trace.kernels) * _US / len(trace.kernels),
         syncs=len(waits) / steps,
         sync_s=sum(wait.end - wait.start for wait in waits) * _US / steps,
-        pinned_bytes=_bytes(copy for copy in to_device if "Pinned" in copy.name) / steps,
+        pinned_bytes=_bytes(pinned) / steps,
+        pinned_mb_per_s=_mb_per_s(pinned),
         pageable_bytes=_bytes(pageable) / steps,
         pageable_s=sum(copy.end - copy.start for copy in pageable) * _US / steps,
         nccl_s=length(exchange) * _US / steps,
@@ -227,6 +230,16 @@ def _within(moment: float, intervals: list[Interval]) -> bool:
 def _bytes(copies: Iterable[Span]) -> float:
     found = (copy.args.get("bytes") for copy in copies)
     return float(sum(value for value in found if isinstance(value, (int, float))))
+
+
+def _mb_per_s(copies: Iterable[Span]) -> float | None:
+    """The median of the large ones: what the link carries. None: there were none."""
+    rates = [
+        size / (copy.end - copy.start)
+        for copy in copies
+        if (size := _bytes([copy])) >= _LARGE and copy.end > copy.start
+    ]
+    return median(rates) if rates else None
 
 
 def _own_times(spans: list[Span]) -> Iterator[tuple[Span, float, str | None]]:

@@ -36,6 +36,7 @@ KERNEL_VALUES: dict[str, tuple[str, str]] = {
     "kernel.syncs": ("calls", "calls of a step in which the host waits for the GPU"),
     "kernel.sync_s": ("s", "what these take on the host, per step"),
     "kernel.pinned_mb": ("MB", "copied to the device from pinned memory, per step"),
+    "kernel.pinned_mb_per_s": ("MB/s", "what a large copy from pinned memory to the device reached, the median"),
     "kernel.pageable_mb": ("MB", "copied to the device from pageable memory, per step"),
     "kernel.pageable_s": ("s", "what copies from pageable memory take, per step"),
     "kernel.nccl_s": ("s", "collectives on the GPU, per step"),
@@ -101,6 +102,7 @@ class DeepWindow:
     syncs: float | None = None
     sync_s: float | None = None
     pinned_bytes: float = 0.0
+    pinned_mb_per_s: float | None = None  # of large ones, the median
     pageable_bytes: float = 0.0
     pageable_s: float = 0.0
     nccl_s: float = 0.0
@@ -203,6 +205,8 @@ def _notes(window: DeepWindow) -> list[str]:
         if seconds >= 0.005 * window.step_s
     ]
     told += [f"idle in a step: {', '.join(idle)}"] if idle else []
+    if window.pinned_mb_per_s is not None:
+        told.append(f"large copies from pinned memory reach {number(round(window.pinned_mb_per_s))} MB/s")
     if window.pageable_bytes > 0:
         told.append(
             f"{quantity(window.pageable_bytes, 'bytes')} a step copied from pageable memory in {duration(window.pageable_s)}"

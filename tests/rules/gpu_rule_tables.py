@@ -140,6 +140,9 @@ GPU_TABLES: dict[str, Table] = {
             "a full link": {"width": 16},
             "a board that knows no more": {"gpus": (gpu(0), gpu(1, pcie_gen_max=4, pcie_width_max=4))},
             "a bound that is not told": {"gpus": (gpu(0), gpu(1, pcie_gen_max=None))},
+            "a link that carries what it should": {"width": 16, "copied": (25_500.0, 0.751 * 26_000)},
+            "a machine whose links all carry less": {"width": 16, "copied": (13_000.0, 12_500.0)},
+            "copies across the sockets": {"width": 16, "copied": (25_500.0, 13_000.0), "near": 0.0},
         },
         severities=(
             ({"carried": 6500.0}, "critical"),  # the link is busy all the time: three quarters of it are lost
@@ -150,7 +153,11 @@ GPU_TABLES: dict[str, Table] = {
         ),
         ranks=(1,),
         best=({"carried": 3250.0}, 1 / (1 - 0.5 * 0.75)),
-        also_fires={"a generation less": {"width": 16, "gen": 3}, "the first generation": {"width": 16, "gen": 1}},
+        also_fires={
+            "a generation less": {"width": 16, "gen": 3},
+            "the first generation": {"width": 16, "gen": 1},
+            "a full link that carries half": {"width": 16, "copied": (25_500.0, 13_000.0)},
+        },
     ),
     "GPU007": Table(
         jobs.gpu007,

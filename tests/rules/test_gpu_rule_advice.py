@@ -96,6 +96,14 @@ def test_gpu006_promises_for_sure_only_where_the_link_is_busy_all_the_time() -> 
     assert "4 lanes of generation 4 under load, could be 16 lanes of generation 4" in note
 
 
+def test_gpu006_says_what_copies_reached_on_a_link_that_calls_itself_full() -> None:
+    exact, more = (found("GPU006", width=16, copied=(25_500.0, rate)) for rate in (0.75 * 26_000, 9_000.0))
+    assert [finding.evidence[0].metric for finding in (exact, more)] == ["kernel.pinned_mb_per_s"] * 2
+    assert more.evidence[0].value == 9_000.0 and "16 lanes of generation 4 carry 26000" in more.evidence[0].note
+    narrow = found("GPU006", copied=(25_500.0, 6_400.0))
+    assert [e.metric for e in narrow.evidence[:2]] == ["kernel.pinned_mb_per_s", "gpu.pcie_width"]
+
+
 @pytest.mark.parametrize(
     ("told", "words"),
     [

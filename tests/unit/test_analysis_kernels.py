@@ -139,6 +139,18 @@ def test_pinned_copies_are_counted_apart() -> None:
 
     found = window(two_steps(fill))
     assert (found.pinned_bytes, found.pageable_bytes) == (1_000_000, 0)
+    assert found.pinned_mb_per_s is None, "too short to tell what the link carries"
+
+
+def test_large_pinned_copies_tell_what_the_link_carries() -> None:
+    def fill(book: TraceBook, begin: float) -> None:
+        plain(book, begin)
+        for n, (us, size) in enumerate([(3000, 77_000_000), (100, 4), (3080, 77_000_000), (9000, 77_000_000)]):
+            book.copy("Memcpy HtoD (Pinned -> Device)", begin + 100 + 10 * n, us, size)
+        book.copy("Memcpy DtoH (Device -> Pinned)", begin + 200, 1, 77_000_000)
+
+    found = window(two_steps(fill))
+    assert found.pinned_mb_per_s == pytest.approx(25_000)
 
 
 def test_collectives_are_hidden_as_far_as_other_kernels_run_meanwhile() -> None:

@@ -106,9 +106,25 @@ def gpu(strip: GpuStrip) -> list[tuple[str, str]]:
         ("power", power),
         ("SM clock", clock),
         ("temperature", temperature),
+        ("PCIe", _link(strip)),
         ("a kernel resident", fmt.percent(strip.util_pct)),
+        ("SMs, tensor cores at work", _at_work(strip)),
         ("noticed", strip.trouble or fmt.DASH),
     ]
+
+
+def _link(strip: GpuStrip) -> str:
+    """`gen 4 x16`, as it was then: idle links fall back."""
+    if strip.pcie_gen is None or strip.pcie_width is None:
+        return fmt.DASH
+    return f"gen {strip.pcie_gen:.0f} x{strip.pcie_width:.0f}"
+
+
+def _at_work(strip: GpuStrip) -> str:
+    """What the GPU itself counts, Hopper and later: a kernel that is resident may wait."""
+    if strip.sm_active_pct is None:
+        return fmt.DASH
+    return f"{fmt.percent(strip.sm_active_pct)}, {fmt.percent(strip.tensor_active_pct)}"
 
 
 def flat(mapping: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

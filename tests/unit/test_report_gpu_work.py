@@ -1,4 +1,4 @@
-"""The energy of a sample stands beside the speed in each format, and nowhere where it was not measured."""
+"""What GPUs draw and do, in each format: the energy of a sample beside the speed, their own counters; nothing where nobody measured it."""
 
 from __future__ import annotations
 
@@ -41,3 +41,13 @@ def test_it_is_in_the_json_and_older_reports_are_read_without() -> None:
     assert from_json(told).throughput == measured().throughput
     del told["throughput"]["watts"], told["throughput"]["joules_per_sample"]
     assert from_json(told).throughput.joules_per_sample is None
+
+
+@pytest.mark.parametrize("render", [text.render, markdown.render, html.render])
+def test_a_gpu_that_counts_its_work_tells_it_beside_a_kernel_that_is_resident(render) -> None:
+    report = samples.bottleneck()
+    told = " ".join(render(report).split())
+    counted = replace(report.gpus[0], sm_active_pct=62.0, tensor_active_pct=41.0, pcie_gen=5.0, pcie_width=16.0)
+    known = " ".join(render(replace(report, gpus=(counted,))).split())
+    assert "62 %, 41 %" in known and "gen 5 x16" in known
+    assert "62 %" not in told and "gen 5" not in told

@@ -78,7 +78,7 @@ def analyse(recording: Recording) -> Analysis:
     accounts = found.accounts
     foreseen = _foresee(found.workers, values, missing)
     fed_by = feed(recording, steady, accounts, loaders, missing) if accounts else None
-    lines = _hot_lines(recording, values)
+    lines = _hot_lines(recording, [rank for rank, steps in steady.items() if not steps.fed], values)
     _run_values(recording, everything, values)
     values.update(start_values(recording, everything))
     values.update(shared_memory_values(recording) | search_values(recording, missing))
@@ -158,8 +158,8 @@ def _by_rank(values: Values, name: str) -> dict[int, float]:
     return {int(scope[5:]): value for (n, scope), value in values.items() if n == name and scope.startswith("rank:")}
 
 
-def _hot_lines(recording: Recording, values: Values) -> tuple[HotLine, ...]:
-    lines, saving = hot_lines(recording)
+def _hot_lines(recording: Recording, unfed: list[int], values: Values) -> tuple[HotLine, ...]:
+    lines, saving = hot_lines(recording, unfed)
     if lines or saving:
         values["gap.io_share", JOB] = sum(line.share for line in lines if line.io)
         values["gap.save_share", JOB] = saving

@@ -28,7 +28,7 @@ from advisor.analysis.loading import Loading, loading_of
 from advisor.analysis.locking import lock_values
 from advisor.analysis.memory_shortage import shortage_values
 from advisor.analysis.pacing import gaps_as_seen, pace_values
-from advisor.analysis.phases import BEFORE_UPDATE
+from advisor.analysis.phases import AFTER_UPDATE, BEFORE_UPDATE, IN_MODEL
 from advisor.analysis.references import reference_values
 from advisor.analysis.sleeping import waiting_values
 from advisor.analysis.steady import RankSteps
@@ -156,8 +156,11 @@ def _step_values(steady: Mapping[int, RankSteps], accounts: Account, values: Val
                 values["step.longest_gap_share", scope] = longest / float(gaps.sum())
             if BEFORE_UPDATE in steps.columns:
                 values["step.before_update_s", scope] = min(steps.per_step(BEFORE_UPDATE), own["gap"])
-        # it may be a fetch; a rank that computes slower shows it in the rest
-        forward = own["forward"] if steps.fed else 0.0
+        elif AFTER_UPDATE in steps.columns:
+            values["step.gap_s", scope] = own["gap"]
+        # it may be a fetch but for what a profile found in the model; a rank that computes slower shows it in the rest
+        told = steps.per_step(IN_MODEL) if IN_MODEL in steps.columns else 0.0
+        forward = own["forward"] if steps.fed else min(own["forward"], told)
         values["step.compute_s", scope] = forward + own["backward"] + own["optimizer"]
         values["step.evaluation_s", scope] = own["gap.evaluation"]
         values["step.checkpoint_s", scope] = own["gap.checkpoint"]

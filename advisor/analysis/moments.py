@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from advisor.analysis.after_backward import needed_lines
-from advisor.analysis.profile import Place, after_saving, between_steps, called, savers_and_ways
+from advisor.analysis.after_update import ways_of_unfed
+from advisor.analysis.profile import (
+    Place,
+    after_saving,
+    after_update,
+    between_steps,
+    called,
+    savers_and_ways,
+    told_rows,
+)
 from advisor.core.analysis import Death, HotLine
 from advisor.core.recording import Process, Recording
 
@@ -31,7 +40,7 @@ _OUTPUT_FUNCTIONS = frozenset(
 )
 
 
-def hot_lines(recording: Recording) -> tuple[tuple[HotLine, ...], float]:
+def hot_lines(recording: Recording, unfed: Iterable[int] = ()) -> tuple[tuple[HotLine, ...], float]:
     """Lines of user code by how often a sample found them between steps, most first, and the share of the samples that found a checkpoint.
 
     Evaluation and what torch saves are labelled elsewhere, but who saves to memory has it still to write.
@@ -45,7 +54,7 @@ def hot_lines(recording: Recording) -> tuple[tuple[HotLine, ...], float]:
     outputs: Counter[tuple[str, int, str]] = Counter()
     needed = needed_lines(recording)
     saving = 0
-    for count, row in _samples(recording, savers):
+    for count, row in _samples(recording, savers, unfed):
         if _saves(row, savers):
             saving += count
             continue
@@ -98,12 +107,21 @@ def _saves(row: Mapping[str, Any], savers: frozenset[Place]) -> bool:
     return any((str(frame.get("file")), called(frame)) in savers for frame in row.get("frames") or ())
 
 
-def _samples(recording: Recording, savers: frozenset[Place]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _samples(
+    recording: Recording, savers: frozenset[Place], unfed: Iterable[int]
+) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Of ranks that no loader feeds nothing marks the end of the time after the update: the lines of their loops tell."""
+    ways = ways_of_unfed(recording, unfed)
     for event in recording.events:
-        if event.kind == "profile":
+        sample = event.kind == "stack" and bool(event.data.get("user")) and _between_steps(event.data)
+        if event.rank is not None and event.rank in unfed:
+            rows = told_rows(event.data) if event.kind == "profile" else [{**event.data, "count": 1}] * sample
+            known = ways.get(event.rank)
+            yield from ((int(row["count"]), row) for row in rows if known and after_update(row["frames"], known))
+        elif event.kind == "profile":
             yield from between_steps(event.data)
             yield from after_saving(event.data, savers)
-        elif event.kind == "stack" and event.data.get("user") and _between_steps(event.data):
+        elif sample:
             yield 1, event.data
 
 

@@ -23,6 +23,9 @@ OWN_PHASES = ("input_wait", "forward", "backward", *AFTER_BACKWARD)
 WAITS_FOR_BUFFERS = "waits_for_buffers"  # a column of the steps, where it is known: seconds at the begin of the forward
 # A column, where it is known: seconds between backward and update in which the user's own code ran, and neither clipping nor an exchange.
 BEFORE_UPDATE = "before_update"
+# The same of a loop without a loader: seconds after the update that are no part of the chunk with the next batch and the forward in it.
+AFTER_UPDATE = "after_update"
+IN_MODEL = "in_model"  # and those that are the model's
 _ON_STREAM = ("input_wait", "forward", "backward", "optimizer", "gap")
 # Of the latest steps, for the stream's times to replace the host's: the most; or, where steps are so short that only a block of them now
 # and then has events, so many early and late ones among them.
@@ -40,15 +43,15 @@ _SIZES_APART = 0.1
 def phases_of(steps: RankSteps, gpu: Table | None) -> dict[str, Array]:
     """Per row, the seconds of each phase. The GPU's own times replace the host's where events were read."""
     c = steps.columns
-    own = c.get(BEFORE_UPDATE, 0.0)
+    own, after = c.get(BEFORE_UPDATE, 0.0), c.get(AFTER_UPDATE, 0.0)
     host = {
         "input_wait": c["input_wait"],
-        "forward": c["forward"],
+        "forward": c["forward"] - after,
         "backward": c["backward"],
         "optimizer": c["optimizer"] + c["clip"] - own,
         "gap.evaluation": c["evaluation"],
         "gap.checkpoint": c["checkpoint"],
-        "gap": c["gap"] + own,
+        "gap": c["gap"] + own + after,
     }
     return _on_gpu(steps, gpu, host) if gpu is not None and events_read(steps, gpu) else host
 

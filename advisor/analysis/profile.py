@@ -21,6 +21,7 @@ _THIN = ("/torch/_tensor.py", "/torch/_tensor_str.py", "/torch/functional.py", "
 _BACKWARD = ("/torch/_tensor.py", "/torch/autograd/__init__.py")
 _OPTIMIZERS, _SCHEDULERS, _SCALER = "/torch/optim/", "/torch/optim/lr_scheduler.py", "/torch/amp/grad_scaler.py"
 _SAVE = "/torch/serialization.py"
+_MODULES = "/torch/nn/"
 _OF_A_STEP = (
     FETCH,
     _OPTIMIZERS,
@@ -65,7 +66,7 @@ def between_steps(profile: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str
     outside = [
         row
         for row in rows
-        if (not inside_torch(row["frames"]) or _after_update(row["frames"], ways))
+        if (not inside_torch(row["frames"]) or after_update(row["frames"], ways))
         and not _before_backward(row["frames"], loops)
         and not any(place_of(frame) in savers for frame in inner(row["frames"]))
     ]
@@ -135,6 +136,12 @@ def inner(frames: Frames) -> Frames:
 def inside_torch(frames: Frames) -> bool:
     files = [str(frame["file"]) for frame in inner(frames)]
     return any(TORCH in file and not any(part in file for part in _THIN) for file in files)
+
+
+def in_forward(frames: Frames) -> bool:
+    """Inside a module, and in no backward pass that has come back to it for what it did not keep."""
+    files = [str(frame["file"]) for frame in inner(frames)]
+    return any(_MODULES in file for file in files) and not any(part in file for file in files for part in _OF_A_STEP)
 
 
 def called(frame: Frame) -> str:
@@ -219,15 +226,20 @@ def _outermost(frames: Frames, is_one: Callable[[Frame], bool]) -> int | None:
     return max((n for n, frame in enumerate(frames) if is_one(frame)), default=None)
 
 
-def _after_update(frames: Frames, ways: Ways) -> bool:
-    """The model, or what else torch does, called after the update by a function that trains: an evaluation that no loader feeds."""
+def after_update(frames: Frames, ways: Ways) -> bool:
+    """Whether a function that trains has done its update, and goes on with something else than another part of the step.
+
+    The model, or what else torch does, is an evaluation there that no loader feeds.
+    """
     called_by = inner(frames)
     if any(part in str(frame["file"]) for frame in called_by for part in _OF_A_STEP):
         return False
     for n in reversed(range(len(called_by))):
         place, line = place_of(called_by[n]), int(called_by[n]["line"])
-        backward = max(ways.backwards.get(place, ()), default=0)
-        update = min((at for at in ways.updates.get(place, ()) if at >= backward), default=None)
+        backward = max(ways.backwards.get(place, ()), default=None)
+        later = [at for at in ways.updates.get(place, ()) if at >= (backward or 0)]
+        # an update may be too short to be found: then it is taken to follow its backward pass at once
+        update = min(later, default=None if ways.updates else backward)
         if update is None or line < update:
             return False
         if line > update:

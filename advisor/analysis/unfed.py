@@ -8,8 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from advisor.analysis.after_update import ways_of_unfed
 from advisor.analysis.budget import Account
 from advisor.analysis.host import process_by_rank
+from advisor.analysis.phases import AFTER_UPDATE
+from advisor.analysis.profile import Ways, after_update
 from advisor.analysis.steady import RankSteps
 from advisor.core.analysis import LoaderFacts, training_loader
 from advisor.core.feed import Feed, Looks
@@ -75,9 +78,11 @@ def feed(
         another_thread=another,
         chunk_s=accounts.own[worst]["forward"],
         blocked_s=None if on_gpu else _blocked_s(steady[worst]),
-        looks=_looks(recording.events, frozenset(unfed)),
+        looks=_looks(recording.events, unfed, ways_of_unfed(recording, unfed)),
     )
-    missing["step.input_wait_s"] = missing["step.gap_s"] = found.why_unknown
+    missing["step.input_wait_s"] = found.why_unknown
+    if any(AFTER_UPDATE not in steady[rank].columns for rank in unfed):
+        missing["step.gap_s"] = found.why_unknown
     return found
 
 
@@ -112,13 +117,14 @@ class _Look:
     line: tuple[str, int, str] | None
 
 
-def _looks(events: Sequence[Event], ranks: frozenset[int]) -> Looks | None:
-    """What stack samples and profiles of these ranks found; None where there are too few."""
+def _looks(events: Sequence[Event], ranks: Sequence[int], ways: Mapping[int, Ways]) -> Looks | None:
+    """What stack samples and profiles of these ranks found, not yet after the update; None where there are too few."""
     seen: Counter[_Look] = Counter()
     for event in events:
-        if event.rank in ranks:
+        if event.rank is not None and event.rank in ranks:
             for count, row in _stacks(event):
-                look = _look(row)
+                known = ways.get(event.rank)
+                look = None if known and after_update(row.get("frames") or (), known) else _look(row)
                 if look is not None:
                     seen[look] += count
     total = seen.total()

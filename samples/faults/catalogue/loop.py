@@ -17,6 +17,10 @@ def enriching(*arguments: str, ranks: int = 0) -> Job:
     return Job("faults/jobs/enriching.py", arguments, ranks=ranks)
 
 
+def slicing(*arguments: str, ranks: int = 0) -> Job:
+    return Job("faults/jobs/slicing.py", ("--out={out}", *arguments), ranks=ranks)
+
+
 def threads(*arguments: str, ranks: int = 0) -> Job:
     return Job("faults/jobs/threads.py", arguments, ranks=ranks)
 
@@ -107,6 +111,27 @@ SCENARIOS = (
             ranks=0,
         ),
         note="made in memory by torch.save, and written by the function that called it, as Lightning does",
+    ),
+    fault(
+        "logging-without-a-loader",
+        "LOP002",
+        slicing("--write-log=15", "--steps=250"),
+        line="file.",
+        says="write_log",
+        fixed=slicing("--write-log=15", "--every=10", "--steps=250"),
+    ),
+    fault(
+        "slow-rank-without-a-loader",
+        "CMP007",
+        slicing("--views=2", "--steps=200", ranks=2),
+        on_ranks=(1,),
+        fixed=slicing("--steps=200", ranks=2),
+    ),
+    fault(
+        "short-pause-without-a-loader",
+        "LOP004",
+        slicing("--pause=0.8", "--steps=250"),
+        strength="just below",
     ),
     fault(
         "evaluation-without-a-loader",

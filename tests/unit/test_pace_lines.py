@@ -20,6 +20,8 @@ GIB = 1 << 30
 MEMORY = 40 * GIB
 # The host runs ahead until the queue is full, which holds it in the backward pass; the GPU never runs dry.
 HOST = {"input_wait": 2.0, "forward": 15.0, "backward": 77.0, "optimizer": 5.0, "gap": 1.0}
+# A value is read after each update: it is there that the host waits for the GPU.
+READING = {**HOST, "backward": 37.0, "gap": 41.0}
 GPU = {"input_wait": 0.0, "forward": 33.0, "backward": 63.0, "optimizer": 4.0, "gap": 0.0}
 # Host and GPU side by side: nothing is ever queued.
 ABREAST = {"input_wait": 4.0, "forward": 30.0, "backward": 60.0, "optimizer": 5.0, "gap": 1.0}
@@ -128,6 +130,7 @@ def parallel(first: float) -> dict[str, Any]:
     return {"gpus": {0: first, 1: 20.0}, "data_parallel": made}
 
 
+AFTER_IT: dict[str, Any] = {"host": READING, "gpu": {**GPU, "gap": 9.0}, "util": 90.0}
 NO_TF32 = {**CUDA, "tf32_cudnn": False, "tf32_matmul": False}
 LINES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("CMP001", {"autocast": OFF, "conv": PLAIN, "linear": PLAIN, "cuda": NO_TF32}, {"autocast": OFF, "conv": PLAIN, "linear": PLAIN}),
@@ -144,13 +147,15 @@ LINES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         {"host": ABREAST, "gpu": ABREAST, "util": 86.0},
     ),
     ("CMP003", {"host": ABREAST, "gpu": ABREAST, "util": 50.0}, {"util": 50.0}),
-    ("CMP004", {"gpu": {**GPU, "gap": 9.0}, "syncs": waits(40)}, {"gpu": {**GPU, "gap": 9.0}}),
-    ("CMP004", {"gpu": {**GPU, "gap": 2.4}, "syncs": waits(40)}, {"gpu": {**GPU, "gap": 1.6}, "syncs": waits(40)}),
+    ("CMP004", {**AFTER_IT, "syncs": waits(40)}, AFTER_IT),
     (
         "CMP004",
-        {"gpu": {**GPU, "gap": 9.0}, "syncs": waits(40, looks=6)},
-        {"gpu": {**GPU, "gap": 9.0}, "syncs": waits(40, looks=5)},
+        {**AFTER_IT, "gpu": {**GPU, "gap": 2.4}, "syncs": waits(40)},
+        {**AFTER_IT, "gpu": {**GPU, "gap": 1.6}, "syncs": waits(40)},
     ),
+    ("CMP004", {**AFTER_IT, "syncs": waits(40, looks=6)}, {**AFTER_IT, "syncs": waits(40, looks=5)}),
+    # kernels that were queued after the update take part of the time between steps
+    ("CMP004", {**AFTER_IT, "util": 97.0, "syncs": waits(40)}, {**AFTER_IT, "util": 98.5, "syncs": waits(40)}),
     ("CMP005", {"fixed": 0.40, "peak": 0.3}, {"fixed": 0.25, "peak": 0.3}),
     ("CMP005", {"fixed": 0.40, "peak": 0.44}, {"fixed": 0.40, "peak": 0.47}),
     ("CMP006", {"fixed": 0.03, "peak": 0.85}, {"fixed": 0.08, "peak": 0.85}),
@@ -182,7 +187,8 @@ def test_each_line_holds_from_the_recording_to_the_finding(line: tuple[str, dict
 
 
 def test_item_in_each_step_is_the_verdict_with_its_line_and_number() -> None:
-    told = report(gpu={**GPU, "gap": 12.0}, host={**HOST, "backward": 20.0, "gap": 67.0}, syncs=waits(60))
+    host = {**HOST, "backward": 20.0, "gap": 67.0}
+    told = report(gpu={**GPU, "gap": 12.0}, host=host, util=88.0, syncs=waits(60))
     assert told.verdict.rule == "CMP004", told.verdict
     finding = told.findings[0]
     assert finding.fixes[0].where is not None and finding.fixes[0].where.line == 88

@@ -15,8 +15,9 @@ takes now, as the severity; a change that is over costs the run as a whole.
 
 False alarms: evaluations, checkpoints and first batches of epochs are left out; warm caches make jobs faster, not slower. On a shared
 machine forward and backward of all ranks grow together now and then, by up to a third for half a minute, and nothing shows why: such a
-change must be larger. Short stretches say nothing. What has a cause of its own (a quota, neighbours, a slow rank) is told as that, and this
-beside it.
+change must be larger. Where more parameters learn since then, others, or pictures are larger (unfreezing, a second model, progressive
+resizing), the model has more to do, and that is but a note. Short stretches say nothing. What has a cause of its own (a quota, neighbours,
+a slow rank) is told as that, and this beside it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from advisor.core.analysis import Analysis, Coincidence, SpeedChange
-from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Saving
+from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Saving, Severity
 from advisor.core.format import clock, quantity
 from advisor.core.step_model import StepModel
 from rules.reading import model_of
@@ -78,8 +79,10 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         return NotMeasured(RULE.id, ("step.steady",))
     if not found:
         return Clear(RULE.id)
-    change = max(found, key=lambda each: each.lost_share)
-    level = severity(_share(change))
+    change = max(found, key=lambda each: (not each.work, each.lost_share))
+    level: Severity | None = severity(_share(change))
+    if level is not None and change.work:
+        level = "info"
     if level is None:
         return Clear(RULE.id)
     model = model_of(a)
@@ -95,11 +98,12 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         evidence=(
             Evidence("step time", change.after_s, "s", t["ratio"] * change.before_s, _when(change)),
             Evidence("phase that grew most", change.phase, "", None, f"by {quantity(change.phase_s, 's')} a step"),
+            *((Evidence("work", change.work, "", None, "it has more to do"),) if change.work else ()),
             *(_coincidence(seen) for seen in change.coincidences[:4]),
             *(_another(other) for other in found if other is not change),
         ),
         fixes=(Fix(_advice(change), "", None, "small change"),),
-        saving=_saving(model, change),
+        saving=None if change.work else _saving(model, change),
         explains=() if change.rank is None else ("COM002",),
         causes=(*_HOST_CAUSES, *_CAUSES.get(change.phase, ())),
     )
@@ -151,6 +155,8 @@ def _another(change: SpeedChange) -> Evidence:
 
 
 def _advice(change: SpeedChange) -> str:
+    if change.work:
+        return f"none is needed where this is meant: {change.work}"
     moved = {seen.metric: seen for seen in change.coincidences}
     if "quota.throttled_s_per_s" in moved:
         return "raise the CPU quota that holds the rank back since then"

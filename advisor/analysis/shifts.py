@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from advisor.analysis.host import Window, cpu_values, process_by_rank, quota_values
 from advisor.analysis.phases import OWN_PHASES, split_of
 from advisor.analysis.steady import RankSteps
+from advisor.analysis.work import more_work
 from advisor.core.analysis import Coincidence, SpeedChange
 from advisor.core.recording import Recording
 from advisor.core.report import Segment
@@ -177,6 +178,8 @@ def _change(
     named = {int(c.scope[5:]) for c in seen if c.scope.startswith("rank:")}
     if rank is None and len(named) == 1 and len(steady) > 1:
         rank = named.pop()  # its quota says so, whoever waited in which phase
+    process = process_by_rank(recording.processes).get(longest.rank if rank is None else rank)
+    facts = {} if process is None else recording.facts.get(process.pid, {})
     total_s = float(longest.length.sum())
     count = float(longest.count[rows[1] : rows[2]].sum())
     return SpeedChange(
@@ -194,6 +197,7 @@ def _change(
         phase_s=part_s,
         alike=rank is None and all(_alike(named, levels_s[1] / levels_s[0]) for named in levels.values()),
         coincidences=seen,
+        work=more_work(facts, int(longest.step[rows[1]]), levels_s, phase),
     )
 
 

@@ -316,6 +316,7 @@ class SpeedChange:
     phase_s: float  # by so much
     alike: bool = False  # forward and backward of all ranks grew alike, as when the machine slows down
     coincidences: tuple[Coincidence, ...] = ()
+    work: str = ""  # what the job has more to do since then; empty: nothing that was seen
 
 
 @dataclass(frozen=True, slots=True)

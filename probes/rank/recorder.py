@@ -31,6 +31,7 @@ from .samples import count_samples
 from .syncs import Syncs
 from .tape import COLLECTED, MARKS_MAX, NOTED_NS, USUAL, Tape
 from .wall import let_pass
+from .work import Work
 from .workers import InProcess, WorkerLog, own_loader
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class Recorder:
         self.stamps = DdpStamps()
         self.gpu: GpuTimes | None = None
         self.facts = about.Facts(self.folder)
+        self.work = Work(self.facts)
         self.loaders: dict[int, dict[str, Any]] = {}  # id -> what describes it
         self.loader_ids = Numbers()
         self.fed_by = Numbers()  # of data sets: the loader made last for them
@@ -374,6 +376,8 @@ class Recorder:
         account.fetch_end(training, count_samples(batch, self._batch_size(loader)) if training else 0)
         if loader in self.loaders and loader not in self.batch_bytes:
             self.batch_bytes[loader] = batch_bytes(batch)
+        if training and account.clocked and self.work.looks(account.step, began):
+            self.work.batch(batch)
         if training and self.looks and account.step >= self.looks[0]:
             self._look_at(batch)
         if training and self.gpu is not None:
@@ -440,6 +444,8 @@ class Recorder:
         self.crowded = self.crowded or account is None
         if account is not None:
             account.optimizer_begin(id(optimizer))
+            if account.clocked and account._optimizer_depth == 1 and self.work.looks(account.step, began):
+                self.work.optimizer(optimizer)
             if account.optimizers < _OPTIMIZER_LOOKS:
                 self._describe_optimizer(optimizer)
             account.self_ns += perf_counter_ns() - began

@@ -495,6 +495,16 @@ def test_run003_leaves_the_why_to_its_causes(cause: str) -> None:
     assert cause in found("RUN003", phase=phase).causes
 
 
+def test_run003_is_but_a_note_where_the_job_has_more_to_do() -> None:
+    (grown,) = jobs.run003(after=2.0).changes
+    meant = replace(grown, work="35,130 parameters learn, 650 before", step=100, lost_share=0.4)
+    finding = found("RUN003", changes=(meant,))
+    assert finding.severity == "info" and finding.saving is None
+    assert finding.fixes[0].title == "none is needed where this is meant: 35,130 parameters learn, 650 before"
+    both = found("RUN003", changes=(meant, grown))
+    assert both.severity == "critical" and both.scope.since_step == 200, "one with another reason comes first"
+
+
 def test_run004_names_period_phase_and_line() -> None:
     finding = found("RUN004")
     assert finding.title == "Every 25 steps a step stalls"

@@ -1,0 +1,42 @@
+"""Whether a job has more to do since some step: other or more parameters learn, or its batches hold more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from advisor.core.format import quantity
+from probes.rank.work import FIELDS, SIZES_APART
+
+_NEAR_S = 3.0  # the recorder looks once in a second, and a change of pace is found a little beside its step
+_NEAR_STEPS = 4.0
+_MODEL = ("forward", "backward", "optimizer", "comm_exposed")
+_SPREAD = 1.1  # of a measured ratio
+
+
+def more_work(facts: Mapping[str, Any], step: int, levels_s: tuple[float, float], phase: str) -> str:
+    """What the rank with these facts has more to do since about this step, if that can be why it is slower in this phase; else empty."""
+    if phase not in _MODEL:
+        return ""
+    near = max(_NEAR_STEPS, _NEAR_S / levels_s[0])
+    slower = levels_s[1] / levels_s[0]
+    told = [_told(was, now, slower) for was, now in pairwise(_looks(facts)) if abs(now["step"] - step) <= near]
+    return next((words for words in told if words), "")
+
+
+def _looks(facts: Mapping[str, Any]) -> list[Mapping[str, int]]:
+    found: Sequence[Sequence[int]] = facts.get("work", ())
+    return [dict(zip(FIELDS, look, strict=True)) for look in found if len(look) == len(FIELDS)]
+
+
+def _told(was: Mapping[str, int], now: Mapping[str, int], slower: float) -> str:
+    if now["trained"] > was["trained"]:
+        return f"{now['trained']:,} parameters learn, {was['trained']:,} before"
+    if now["first"] != was["first"]:
+        return f"{now['trained']:,} other parameters learn"
+    size = now["batch_bytes"] / was["batch_bytes"] if was["batch_bytes"] else 0.0
+    # attention grows with the square of what it looks at
+    if size >= SIZES_APART and slower <= _SPREAD * size**2:
+        return f"a batch holds {quantity(size, '×')} the bytes"
+    return ""

@@ -509,6 +509,7 @@ class Recorder:
         entry = self.saves.get(site)
         if entry is None:
             entry = self.saves[site] = {"id": len(self.saves), "file": site[0], "line": site[1], "count": 0}
+            entry["caller"] = about.calling_function()  # a library's; what it does next writes the checkpoint, too
         entry["count"] += 1
         account.checkpoint_end(phase, began, entry["id"])
         self.saved_at = perf_counter_ns()
@@ -534,7 +535,6 @@ class Recorder:
             self.gc_began = perf_counter_ns()
         elif self.gc_began:
             if self.tape.on:
-            entry["caller"] = about.calling_function()  # a library's; what it does next writes the checkpoint, too
                 if len(self.tape.marks) < MARKS_MAX:
                     self.tape.marks.extend((COLLECTED, perf_counter_ns(), self.gc_began))
             elif not account.replaying:

@@ -26,7 +26,7 @@ from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix, Where
 from advisor.core.sample_cost import SampleLine
 from rules.reading import (
-    begin_of_epochs,
+    beside_batches,
     busy_evidence,
     common,
     cpu_of_workers_s,
@@ -101,7 +101,7 @@ def _with_less(a: Analysis, crowding: Mapping[int, float], share: float, work_s:
     model = model_of(a)
     changes = without_delay(model, {rank: share * delay_s for rank, delay_s in crowding.items()})
     for rank in a.by_rank("step.input_wait_s"):
-        first = begin_of_epochs(a, rank)
+        first = beside_batches(a, rank)
         changes[rank, "input_wait"] = first + (1.0 - share) * max(0.0, model.own[rank]["input_wait"] - first)
     rest_s = None if model.job_cpu_s is None else max(0.0, model.job_cpu_s - share * work_s)
     return model.step_if(changes, floor_s=model.cpu_floor_s(rest_s) if rest_s is not None else 0.0)

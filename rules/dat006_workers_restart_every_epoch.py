@@ -1,18 +1,21 @@
 """Workers restart every epoch.
 
-What it does: finds a training DataLoader without `persistent_workers` that spends a noticeable share of each epoch on its begin.
+What it does: finds a training DataLoader without `persistent_workers`, or made anew for each epoch, that spends a noticeable share of each
+epoch on its begin.
 
 Why it is slow: at the end of an epoch the loader ends its worker processes, at the next one it starts them anew; each opens its files
 again, and the loop waits until the first batch is made. Nothing is computed meanwhile.
 
 Evidence: what the first fetch of an epoch takes beyond a usual one, spread over the steps; `persistent_workers=False` at file and line.
 
-Fix: `persistent_workers=True`, with the DataLoader made once, before the loop over epochs.
+Fix: `persistent_workers=True`, with the DataLoader made once, before the loop over epochs. Where every step begins an epoch
+(`next(iter(loader))`, a data set of one batch): one iterator for all of them, or longer epochs.
 
 Estimate: of the time at the begin of an epoch the first batch stays, for the queue is empty then. At worst it takes as long as in new
 workers and each worker is waited for once more, at best as long as any other batch. The order of samples is made anew in either case.
 What the first steps of an epoch compute longer goes by half or altogether: forked workers make each page that is written to a copy. At
-best all steps are shorter besides, for who waits starts with cold caches.
+best all steps are shorter besides, for who waits starts with cold caches. One iterator for all steps leaves no begin at all, and at best
+nothing of what computing takes in the kernel.
 
 False alarms: a single epoch. A sampler that prepares its order in the training process is no work of the workers and left out. An
 IterableDataset begins anew in workers that live on, too: for it only their start and end are counted.
@@ -22,6 +25,7 @@ from __future__ import annotations
 
 from advisor.core.analysis import Analysis, LoaderFacts
 from advisor.core.findings import Clear, Evidence, Finding, Fix
+from rules.begins import begin_once, every_step_begins, starts_workers
 from rules.reading import common, mean, model_of, training_loader, where_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
@@ -34,9 +38,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     loader = training_loader(a, spread)
     epochs = max(a.by_rank("epoch.starts").values())
     cost = common(spread)
-    if loader is None or loader.num_workers < 1 or loader.persistent_workers:
+    if loader is None or not starts_workers(a, loader):
         return Clear(RULE.id)
-    best, worst = (_after(a, loader, first_like_new=new) for new in (False, True))
+    often = "step" if every_step_begins(a) else "epoch"
+    if often == "step":
+        best, worst = (_begun_once(a, copied=copied) for copied in (True, False))
+    else:
+        best, worst = (_after(a, loader, first_like_new=new) for new in (False, True))
     best = model.at_best(best)
     worst += _UNSURE * (step - worst)
     lost = step - 0.5 * (best + worst)
@@ -47,7 +55,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     each = f": {1000 * mean(starts):.0f} ms at each of {epochs + 1:.0f} epochs" if starts else ""
     return Finding(
         rule=RULE.id,
-        title=f"{loader.num_workers} worker{'s start' if loader.num_workers > 1 else ' starts'} anew in every epoch",
+        title=f"{loader.num_workers} worker{'s start' if loader.num_workers > 1 else ' starts'} anew in every {often}",
         severity=level,
         confidence=confidence(a, cap=0.9 if epochs > t["epochs"] else 0.75),
         seconds_per_step=lost,
@@ -64,19 +72,32 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 float(loader.num_workers),
                 "workers",
                 None,
-                "persistent_workers=False: ended and started anew",
+                "persistent_workers=False: ended and started anew"
+                if not loader.persistent_workers
+                else f"persistent_workers=True, but of a loader that was made {loader.made} times",
             ),
         ),
-        fixes=(
-            Fix(
-                "persistent_workers=True",
-                f"DataLoader(..., num_workers={loader.num_workers}, persistent_workers=True), made once before the loop over epochs",
-                where_of(loader),
-                "one line",
-            ),
-        ),
+        fixes=(*((begin_once(loader),) if often == "step" else ()), _fix(loader)),
         saving=model.saving(best, worst, "workers that live on; the first batch of an epoch is still waited for"),
     )
+
+
+def _fix(loader: LoaderFacts) -> Fix:
+    change = f"DataLoader(..., num_workers={loader.num_workers}, persistent_workers=True), made once before the loop over epochs"
+    if loader.persistent_workers:
+        return Fix("make the DataLoader once, before the loop over epochs", change, where_of(loader), "small change")
+    return Fix("persistent_workers=True", change, where_of(loader), "one line")
+
+
+def _begun_once(a: Analysis, *, copied: bool) -> float:
+    """Step time where workers start once for all steps; `copied`: what computing takes in the kernel was for pages that forks share."""
+    model, system = model_of(a), a.by_rank("step.system_s")
+    changes = {}
+    for rank, spread in a.by_rank("step.epoch_start_s").items():
+        own = model.own[rank]
+        changes[rank, "input_wait"] = max(0.0, own["input_wait"] - spread)
+        changes[rank, "forward"] = max(0.0, own.get("forward", 0.0) - (system.get(rank, 0.0) if copied else 0.0))
+    return model.step_if(changes)
 
 
 def _after(a: Analysis, loader: LoaderFacts, *, first_like_new: bool) -> float:

@@ -3,12 +3,13 @@
 What it does: finds training that waits for a batch that is still being made while later ones lie ready.
 
 Why it is slow: a DataLoader hands batches out in the order of their indices. One batch with a large image, a cold file or a retry in it
-stops the loop, however much the other workers have made meanwhile.
+stops the loop, however much the other workers have made meanwhile. So does a worker whose shard is larger or further away than the others'.
 
-Evidence: the time in which the loop waited for one batch while a later one was made already; what those batches took against the median.
+Evidence: the time in which the loop waited for one batch while a later one was made already; what those batches took against the median,
+or what one worker's batches take against those of the others.
 
-Fix: `in_order=False` (torch 2.7 and newer; the order of samples is then no longer the same in every run), a larger `prefetch_factor`, or
-samples of even cost.
+Fix: for one slow worker, shards of even cost. Else `in_order=False` (torch 2.7 and newer; the order of samples is then not the same in
+every run), a larger `prefetch_factor`, or samples of even cost.
 
 Estimate: that wait given back, but never a step shorter than the workers' mean rate or the CPU work over the allowed cores allow.
 
@@ -32,14 +33,18 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     behind, ratio, step = a.by_rank("fetch.behind_s"), a.by_rank("fetch.slow_ratio"), a.value("step.time_s")
     rank = max(behind, key=lambda r: behind[r])
     best, worst = _after(a, 1.0), _after(a, 0.5)
+    lag = a.get("fetch.worker_lag", rank) or 1.0
+    if lag >= t["lag"]:  # no slow batch is left to wait for
+        best = model_of(a).at_best(best)
     lost = step - 0.5 * (best + worst)
     level = severity(lost / step)
-    if behind[rank] < t["behind"] * step or ratio.get(rank, 1.0) < t["slow"] or level is None:
+    slow = ratio.get(rank, 1.0) >= t["slow"] or lag >= t["lag"]
+    if behind[rank] < t["behind"] * step or not slow or level is None:
         return Clear(RULE.id)
     ranks = tuple(r for r in behind if behind[r] >= t["behind"] * step)
     return Finding(
         rule=RULE.id,
-        title="Ready batches wait behind slow ones",
+        title="Ready batches wait behind " + ("one slow worker's" if lag >= t["lag"] else "slow ones"),
         severity=level,
         confidence=confidence(a, cap=0.9),
         seconds_per_step=lost,
@@ -52,7 +57,9 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 t["behind"] * step,
                 f"{100 * behind[rank] / step:.0f} % of the step goes to waiting for one batch while a later one is ready",
             ),
-            Evidence(
+            Evidence("fetch.worker_lag", lag, "×", t["lag"], "what the others need is what that worker's batches take")
+            if lag >= t["lag"]
+            else Evidence(
                 "fetch.slow_ratio",
                 ratio.get(rank, 1.0),
                 "×",
@@ -60,7 +67,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 "the median is what such a batch takes to make",
             ),
         ),
-        fixes=_fixes(a, rank),
+        fixes=(_deal_evenly(a, rank),) if lag >= t["lag"] else _fixes(a, rank),
         saving=model_of(a).saving(best, worst, "a batch that is ready is taken, as fast as the workers make them"),
     )
 
@@ -75,6 +82,13 @@ def _after(a: Analysis, given_back: float) -> float:
         rate = walls.get(rank, 0.0) / max(workers.get(rank, 1.0), 1.0)
         changes[rank, "input_wait"] = min(wait, max(wait - given_back * behind, rate - rest))
     return model.step_if(changes, floor_s=min(model.cpu_floor_s(), model.step_s))
+
+
+def _deal_evenly(a: Analysis, rank: int) -> Fix:
+    """Taking whatever is ready gains nothing where each worker has a part of its own to come through."""
+    change = "many small shards dealt out in turn, or the slow ones split or brought nearer"
+    where = where_of(a.training_loader(rank))
+    return Fix("let all workers have shards of the same cost", change, where, "small change")
 
 
 def _fixes(a: Analysis, rank: int) -> tuple[Fix, ...]:
@@ -110,5 +124,6 @@ RULE = rule(
     thresholds={
         "behind": Threshold(0.05, "severity 'medium' begins at 5 % of the step"),
         "slow": Threshold(2.0, "chance alone makes batches half as slow again as the median"),
+        "lag": Threshold(1.25, "times what other workers' batches take, three standard errors off: not by chance"),
     },
 )

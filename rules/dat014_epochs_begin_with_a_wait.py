@@ -1,6 +1,7 @@
 """Epochs begin with a wait.
 
-What it does: finds training whose epochs begin with a wait much longer than a batch takes to make, although no worker has to be started.
+What it does: finds training whose epochs begin with a wait much longer than a batch takes to make, for other reasons than workers that have
+to be started.
 
 Why it is slow: a stream fills its shuffle buffer, opens its shards or seeks to its place before it yields a first sample; a sampler makes
 the order of a very large data set. Nothing is computed meanwhile, and with short epochs it happens often.
@@ -11,7 +12,8 @@ takes to make.
 Fix: begin less often: one stream without end whose epochs are counted in steps; a smaller shuffle buffer, filled by several workers; an
 order that is made once, or in the background.
 
-Estimate: making one batch stays, for the queue is empty then, in all workers at once; of the rest at worst half goes, at best all.
+Estimate: making one batch stays, for the queue is empty then, in all workers at once; of the rest at worst half goes, at best all. Where
+workers are started anew it is of a stream their first batch, of other data the order that is made once they stand.
 
 False alarms: workers that are started anew: DAT006. A data set whose first epoch is read from a cold disk: a single epoch is not judged.
 """
@@ -20,6 +22,7 @@ from __future__ import annotations
 
 from advisor.core.analysis import Analysis, LoaderFacts
 from advisor.core.findings import Clear, Evidence, Finding, Fix
+from rules.begins import begin_once, every_step_begins, starts_workers
 from rules.reading import common, mean, model_of, training_loader, where_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
@@ -29,9 +32,9 @@ _HALF = 0.5
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     spread, step, model = a.by_rank("step.epoch_start_s"), a.value("step.time_s"), model_of(a)
     loader, epochs = training_loader(a, spread), max(a.by_rank("epoch.starts").values())
-    if loader is None or epochs < t["epochs"] or _starts_workers(loader):
+    if loader is None or epochs < t["epochs"]:
         return Clear(RULE.id)
-    avoidable = _avoidable(a, restarts=loader.num_workers > 0 and not loader.persistent_workers)
+    avoidable = _ordering(a) if starts_workers(a, loader) and not _is_stream(loader) else _avoidable(a, loader)
     lost = common(avoidable)
     level = severity(lost / step)
     if lost < t["start"] * step or level is None:
@@ -57,23 +60,25 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         confidence=confidence(a, cap=0.9 if epochs > t["epochs"] else 0.75),
         seconds_per_step=lost,
         evidence=tuple(evidence),
-        fixes=(_fix(loader),),
+        fixes=(begin_once(loader) if every_step_begins(a) else _fix(loader),),
         saving=model.saving(
             model.at_best(best), worst, "epochs that begin with no more than making a batch, or half of it"
         ),
     )
 
 
-def _starts_workers(loader: LoaderFacts) -> bool:
-    """Then it is these that take the time, but for a stream, whose own begin DAT006 leaves alone."""
-    return loader.num_workers > 0 and not loader.persistent_workers and not _is_stream(loader)
-
-
 def _is_stream(loader: LoaderFacts) -> bool:
     return loader.dataset.get("length") is None
 
 
-def _avoidable(a: Analysis, *, restarts: bool) -> dict[int, float]:
+def _ordering(a: Analysis) -> dict[int, float]:
+    """By rank, seconds of a step: the order that is made once new workers stand. The rest of the begin is theirs (DAT006)."""
+    starts, index = a.by_rank("epoch.start_s"), a.by_rank("epoch.index_s")
+    spread = a.by_rank("step.epoch_start_s")
+    return {r: s * min(1.0, index.get(r, 0.0) / starts[r]) if starts.get(r) else 0.0 for r, s in spread.items()}
+
+
+def _avoidable(a: Analysis, loader: LoaderFacts) -> dict[int, float]:
     """By rank, seconds of a step: what the begin of an epoch takes beyond a usual batch, or of new workers their first batch does.
 
     All workers begin at once then: on fewer cores than they are each batch takes as much longer.
@@ -83,7 +88,7 @@ def _avoidable(a: Analysis, *, restarts: bool) -> dict[int, float]:
     found = {}
     for rank, spread in a.by_rank("step.epoch_start_s").items():
         start = a.get("epoch.start_s", rank) or spread
-        begins = firsts.get(rank, 0.0) if restarts else start
+        begins = firsts.get(rank, 0.0) if starts_workers(a, loader) else start
         beyond = max(0.0, begins - crowd * walls.get(rank, 0.0))
         found[rank] = spread * min(1.0, beyond / start) if start > 0 else 0.0
     return found

@@ -124,12 +124,12 @@ def without_delay(model: StepModel, delays: Mapping[int, float]) -> dict[tuple[i
 def lost_to_input(a: Analysis) -> float:
     """Seconds per step that no wait for input would give back."""
     model = model_of(a)
-    return model.step_s - model.step_if({(rank, "input_wait"): begin_of_epochs(a, rank) for rank in model.own})
+    return model.step_s - model.step_if({(rank, "input_wait"): beside_batches(a, rank) for rank in model.own})
 
 
-def begin_of_epochs(a: Analysis, rank: int) -> float:
-    """The part of a rank's input wait that no faster loading changes: workers that start (DAT006)."""
-    return a.get("step.epoch_start_s", rank) or 0.0
+def beside_batches(a: Analysis, rank: int) -> float:
+    """The part of a rank's input wait that no faster loading changes: workers that start (DAT006), indices that are drawn (DAT015)."""
+    return (a.get("step.epoch_start_s", rank) or 0.0) + (a.get("step.index_s", rank) or 0.0)
 
 
 def input_evidence(a: Analysis, wait_s: float, threshold: float) -> Evidence:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Evidence, Saving
-from rules.reading import batches_made, begin_of_epochs, common, mean, model_of, training_loader
+from rules.reading import batches_made, beside_batches, common, mean, model_of, training_loader
 from rules.rule import Threshold, Thresholds
 
 # What must hold before any of them speaks: then, and only then, do reads cost time.
@@ -91,7 +91,7 @@ def step_with_reads(a: Analysis, keep: float) -> float:
     workers, batches = a.by_rank("loader.workers"), batches_made(a)
     changes = {}
     for rank, share in blocked.items():
-        begin = begin_of_epochs(a, rank)
+        begin = beside_batches(a, rank)
         wait, gone = max(0.0, model.own[rank]["input_wait"] - begin), share * (1.0 - keep)
         if workers.get(rank):  # workers take turns: of what a batch takes less, the step feels its share
             gone *= batches.get(rank, 1.0) * walls.get(rank, mean(walls)) / workers[rank]

@@ -8,7 +8,7 @@ was made, and none was begun before its index was sent, N * prefetch_factor batc
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +17,14 @@ from advisor.analysis.steady import RankSteps
 from advisor.core.analysis import LoaderFacts, training_loader
 from advisor.core.recording import Recording, Table
 from advisor.core.stats import relative_error
+from probes.rank.layout import FLAG_FIRST_BATCH
 
 Array = NDArray[np.float64]
 
 _ORDERED = 0.98  # of the fetches: a mark between two clocks may be late now and then, another order fails everywhere
 _LEAST = 20  # matched fetches; fewer are an anecdote
+_LEAST_OF_WORKER = 8  # batches, to be compared with the others
+_ERRORS = 3  # standard errors: of many workers one is slowest by chance
 _SLACK_S = 0.001
 _MOST = 0.5
 
@@ -35,6 +38,9 @@ class Delivery:
     hand_over_s: float  # it was made, and not yet here
     hand_over_error: float  # two standard errors of it, relative
     behind_s: float  # of `making_s`: a later batch was made already
+    worker_lag: (
+        float  # what the slowest worker's batches take over those of the others, at least; 1 where all are alike
+    )
     slow_ratio: float  # what batches that kept later ones waiting took, over the median; 1 where there were none
 
 
@@ -53,9 +59,11 @@ def delivery_values(
     everything: Mapping[int, RankSteps],
     steady: Mapping[int, RankSteps],
     loaders: Sequence[LoaderFacts],
+    *,
+    drawn: Mapping[int, float],
     missing: dict[str, str],
 ) -> dict[tuple[str, str], float]:
-    """How batches reached the training loop, of every rank with workers."""
+    """How batches reached the training loop, of every rank with workers; `drawn`: seconds of a step for the next ones' indices."""
     found: dict[tuple[str, str], float] = {}
     for rank, steps in steady.items():
         scope, loader = f"rank:{rank}", training_loader(loaders, rank)
@@ -67,10 +75,13 @@ def delivery_values(
         if isinstance(made, str):
             missing["fetch.hand_over_s"] = missing["fetch.behind_s"] = made
             continue
-        found["fetch.hand_over_s", scope] = made.hand_over_s
+        # the indices of a later batch are drawn before this one is handed out
+        index_s = drawn.get(rank, 0.0) / max(found["step.batches", scope], 1e-3)
+        found["fetch.hand_over_s", scope] = max(0.0, made.hand_over_s - index_s)
         found["fetch.hand_over_error", scope] = made.hand_over_error
         found["fetch.behind_s", scope] = made.behind_s
         found["fetch.slow_ratio", scope] = made.slow_ratio
+        found["fetch.worker_lag", scope] = made.worker_lag
     return found
 
 
@@ -95,7 +106,21 @@ def delivery(everything: RankSteps, steady: RankSteps, batches: Table, loader: L
     use = ~np.isnan(done) & (fetches.begin >= steady.start_ns[0] / 1e9) & (fetches.begin <= steady.end_ns[-1] / 1e9)
     if use.sum() < _LEAST:
         return f"only {use.sum()} fetches could be told apart"
-    return _delivery(fetches, use, done, later, done - begun)
+    found = _delivery(fetches, use, done, later, done - begun)
+    return replace(found, worker_lag=_worker_lag(rows[(rows["flags"] & FLAG_FIRST_BATCH) == 0]))
+
+
+def _worker_lag(rows: Table) -> float:
+    took = (rows["t_end_ns"] - rows["t_start_ns"] - rows["run_delay_ns"]) / 1e9
+    made = [part for w in np.unique(rows["worker"]) if (part := took[rows["worker"] == w]).size >= _LEAST_OF_WORKER]
+    if len(made) < 2:
+        return 1.0
+    slow = max(range(len(made)), key=lambda n: made[n].mean())
+    others = np.concatenate([part for n, part in enumerate(made) if n != slow])
+    at_least, at_most = (
+        part.mean() + side * _ERRORS * part.std() / np.sqrt(part.size) for side, part in ((-1, made[slow]), (1, others))
+    )
+    return max(1.0, float(at_least / max(at_most, 1e-9)))
 
 
 def _delivery(fetches: _Fetches, use: NDArray[np.bool_], done: Array, later: Array, took: Array) -> Delivery:
@@ -109,6 +134,7 @@ def _delivery(fetches: _Fetches, use: NDArray[np.bool_], done: Array, later: Arr
         hand_over_s=float(handing_over.mean()),
         hand_over_error=relative_error(handing_over),
         behind_s=float(behind.mean()),
+        worker_lag=1.0,
         slow_ratio=max(1.0, slow / max(float(np.median(took[use])), 1e-9)),
     )
 
@@ -124,7 +150,7 @@ def _numbered(
     epoch = np.searchsorted(opened, rows["t_start_ns"], side="right") - 1
     workers = loader.num_workers
     number = rows["number"].astype(np.int64)
-    if loader.persistent_workers:  # a worker that lives on goes on counting
+    if loader.lives_on:  # such a worker goes on counting
         if not from_the_begin or starts[0] != 0:
             return np.full(rows.size, -1), number
         fed = np.add.reduceat(steps.columns["micro_batches"], starts)

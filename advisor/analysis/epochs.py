@@ -25,25 +25,32 @@ def epoch_values(
     """`epoch.*` of every rank, over the epochs that began within the steady steps; of fewer than one only the count."""
     found: dict[tuple[str, str], float] = {}
     for rank, steps in steady.items():
-        if not steps.fed or steps.epoch_start.all():
+        if not steps.fed:
             continue
-        scope = f"rank:{rank}"
+        scope, single = f"rank:{rank}", steps.sample
+        found["epoch.steps", scope] = float(single.sum()) / max(1.0, float((single & steps.epoch_start).sum()))
         starts = steps.keep(steps.epoch_start & (steps.count == 1))
         found["epoch.starts", scope] = float(starts.step.size)
         if starts.step.size == 0:
             continue
-        others = steps.keep(~steps.epoch_start)
-        beyond = starts.columns["input_wait"] - others.per_step("input_wait")
+        loader = training_loader(loaders, rank)
+        beyond = starts.columns["input_wait"] - _usual_wait_s(steps, loader)
         found["epoch.start_s", scope] = max(0.0, float(beyond.mean()))
         # of several ranks the backward has the waiting for the others in it
         compute = ("forward", "backward") if len(steady) == 1 else ("forward",)
         found["epoch.start_compute_s", scope] = max(0.0, _slower_at_start_s(steps, compute))
-        loader = training_loader(loaders, rank)
         first = _first_batches(recording.batches.get(rank), starts, loader)
         if first is not None:
             found["epoch.first_batch_s", scope] = float((first["t_end_ns"] - first["t_start_ns"]).mean() / 1e9)
             found["epoch.index_s", scope] = _index_s(recording.spans.get(rank), starts, first, loader)
     return found
+
+
+def _usual_wait_s(steps: RankSteps, loader: LoaderFacts | None) -> float:
+    """Where each step begins an epoch: none for what workers would have ready, all of it for what is made at the spot."""
+    if not steps.epoch_start.all():
+        return steps.keep(~steps.epoch_start).per_step("input_wait")
+    return 0.0 if loader is not None and loader.num_workers else steps.per_step("input_wait")
 
 
 def _slower_at_start_s(steps: RankSteps, compute: Sequence[str]) -> float:
@@ -80,12 +87,14 @@ def _index_s(spans: Table | None, starts: RankSteps, first: Table, loader: Loade
     rows = spans[spans["label"] == SPAN_CODE["loader_start"]]
     if loader is not None:
         rows = rows[(rows["site"] == loader.id) | (rows["site"] < 0)]
+    expected = loader.num_workers if loader is not None else 1
     born = first["t_start_ns"] - first["wait_ns"]
     total = 0
     for start_ns, end_ns in zip(starts.start_ns, starts.end_ns, strict=True):
         made = rows[(rows["t_start_ns"] >= start_ns) & (rows["t_end_ns"] <= end_ns)]
         workers = born[(born >= start_ns) & (born < end_ns)]
-        if made.size and workers.size:
+        # of an epoch of few batches not all workers make one: when the others stood is not known
+        if made.size and workers.size >= expected:
             total += max(0, int(made["t_end_ns"].max()) - int(workers.max()))
     return total / 1e9 / starts.step.size
 

@@ -112,6 +112,7 @@ def _feed(known: _Known, steps: RankSteps, made: Loading) -> Feed:
         locked_s=_locked_s(known, made),
         kernel_s=made.system_s or 0.0,
         faults_s=_faults_s(known, rank, made, batches),
+        index_s=(known.of("step.index_s", rank) or 0.0) / batches,
         hand_over_s=_hand_over(loader) if handed is None else (0.8 * handed, 1.2 * handed),
         moved_s=(0.0, 0.0) if made.workers else _moved(loader),
         prefetch=(loader.prefetch_factor if loader else None) or 2,

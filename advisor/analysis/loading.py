@@ -72,12 +72,16 @@ def _loader(loader: Mapping[str, Any], rank: int, facts: Mapping[str, Any]) -> L
         prefetch_factor=int(loader["prefetch_factor"]) if isinstance(loader.get("prefetch_factor"), int) else None,
         batch_bytes=int(loader["batch_bytes"]) if isinstance(loader.get("batch_bytes"), int) else None,
         library=str(loader.get("library") or ""),
+        made=int(loader.get("made") or 1),
     )
 
 
-def loading_of(recording: Recording, steps: RankSteps, loader: LoaderFacts | None) -> Loading | None:
-    """None where batches were made out of sight (another framework's loader, tensors in memory)."""
-    inside = None if loader is not None and loader.beside and loader.num_workers else _in_process(steps, loader)
+def loading_of(
+    recording: Recording, steps: RankSteps, loader: LoaderFacts | None, index_s: float = 0.0
+) -> Loading | None:
+    """None where batches were made out of sight (another framework's loader, tensors in memory). `index_s`: per step, to draw indices."""
+    beside = loader is not None and loader.beside and loader.num_workers
+    inside = None if beside else _in_process(steps, loader, index_s)
     if inside is not None:
         return inside
     span = training_batches(recording, steps, loader)
@@ -157,14 +161,15 @@ def _samples(steps: RankSteps, loader: LoaderFacts | None) -> float:
     return steps.per_step("samples") / batches
 
 
-def _in_process(steps: RankSteps, loader: LoaderFacts | None) -> Loading | None:
+def _in_process(steps: RankSteps, loader: LoaderFacts | None, index_s: float) -> Loading | None:
     """From the fetches that were timed: those of clocked steps."""
     batches = steps.columns["fetches"].sum()
-    fed = steps.columns["micro_batches"].sum()
-    if batches == 0 or fed == 0:
+    if batches == 0 or steps.columns["micro_batches"].sum() == 0:
         return None
     wall = float(steps.columns["fetch"].sum() / batches)
-    if wall < 0.5 * float(steps.columns["input_wait"].sum() / fed):
+    usual = steps if steps.epoch_start.all() else steps.keep(~steps.epoch_start)  # the order of an epoch is no batch's
+    waited = usual.per_step("input_wait") - index_s
+    if wall * max(usual.per_step("micro_batches"), 1e-3) < 0.5 * waited:
         return None
     return Loading(
         workers=0,

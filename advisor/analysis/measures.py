@@ -23,6 +23,7 @@ from advisor.analysis.host import (
     process_by_rank,
     quota_values,
 )
+from advisor.analysis.input_waits import index_times, input_values
 from advisor.analysis.interpreter import asleep_values, interpreter_values
 from advisor.analysis.loading import Loading, loading_of
 from advisor.analysis.locking import lock_values
@@ -80,11 +81,16 @@ def measure(around: Around, values: Values, missing: dict[str, str]) -> Measured
     window = _window(recording, steady)
     _host_values(recording, window, values)
     model = _model(accounts, values, recording)
-    loading = {rank: loading_of(recording, steps, training_loader(loaders, rank)) for rank, steps in steady.items()}
+    drawn = index_times(recording, steady)
+    loading = {
+        rank: loading_of(recording, steps, training_loader(loaders, rank), drawn.get(rank, 0.0))
+        for rank, steps in steady.items()
+    }
     _step_values(steady, accounts, values)
+    values.update(input_values(steady, accounts, loaders, drawn=drawn, missing=missing))
     _loading_values(loading, loaders, values, missing)
     values.update(epoch_values(recording, steady, loaders) | cold_values(recording, everything, loaders))
-    values.update(delivery_values(recording, everything, steady, loaders, missing))
+    values.update(delivery_values(recording, everything, steady, loaders, drawn=drawn, missing=missing))
     _drop_unclocked(recording, values, missing)
     cost = sample_cost(recording, steady, loaders, values, missing)
     values.update(lock_values(recording, steady, missing))
@@ -176,15 +182,6 @@ def _step_values(steady: Mapping[int, RankSteps], accounts: Account, values: Val
     ranks = [values[name, scope] for name, scope in values if name == "step.samples"]
     if ranks:
         values["step.samples", JOB] = sum(ranks) / len(ranks)
-
-
-def _epoch_start_s(steps: RankSteps) -> float:
-    """What the first fetch of an epoch takes beyond a usual one, per step; nothing where each step begins an epoch."""
-    first, waits, count = steps.epoch_start, steps.columns["input_wait"], steps.count
-    if first.all():
-        return 0.0
-    usual = waits[~first].sum() / count[~first].sum()
-    return max(0.0, float((waits[first].sum() - usual * count[first].sum()) / count.sum()))
 
 
 def _loading_values(

@@ -28,7 +28,7 @@ from advisor.core.report import (
     TimelinePoint,
 )
 from advisor.core.roofline import ROOFLINE_VALUES
-from advisor.core.sample_cost import SAMPLE_VALUES, SampleCost, SharedLock
+from advisor.core.sample_cost import SAMPLE_VALUES, SampleCost, SampleLine, SharedLock
 from advisor.core.step_model import StepModel
 from advisor.core.storage import STORAGE_VALUES, DataMount
 from advisor.core.worker_model import Forecast, WorkerModel
@@ -40,7 +40,11 @@ _STOPPED_CODES = (124, 130, 143)  # of `timeout`, and of a shell whose command e
 VALUES: dict[str, tuple[str, str]] = {
     "step.time_s": ("s", "mean time of a steady step"),
     "step.steady": ("steps", "steady steps that all ranks have in common"),
-    "step.input_wait_s": ("s", "waiting for input in a typical step, the first fetch of each epoch left out"),
+    "step.input_wait_s": (
+        "s",
+        "waiting for input in a typical step; the first fetch of each epoch and the drawing of indices left out",
+    ),
+    "step.index_s": ("s", "drawing the indices of a step's batches, in the training thread"),
     "step.epoch_start_s": ("s", "first fetch of each epoch and start of its workers, per step"),
     "step.compute_s": ("s", "forward (where it is known), backward without communication, optimizer"),
     "step.gap_s": (
@@ -117,8 +121,13 @@ VALUES: dict[str, tuple[str, str]] = {
     "fetch.hand_over_s": ("s", "of the wait for a batch, what came after a worker had made it"),
     "fetch.hand_over_error": ("", "two standard errors of the mean fetch.hand_over_s, over it"),
     "fetch.behind_s": ("s", "of the wait for a batch still being made, the time in which a later one was made already"),
+    "fetch.worker_lag": (
+        "",
+        "what the batches of the slowest worker take over those of the others at least, waiting for a core aside",
+    ),
     "fetch.slow_ratio": ("", "what batches that kept later ones waiting took to make, over the median"),
     "epoch.starts": ("epochs", "epochs that began within the steady steps"),
+    "epoch.steps": ("steps", "from the begin of an epoch to that of the next"),
     "epoch.start_s": (
         "s",
         "what the begin of an epoch takes beyond a usual fetch: workers ended, started, first batch",
@@ -151,6 +160,7 @@ VALUES: dict[str, tuple[str, str]] = {
     "cpu.affinity_cores": ("cores", "cores of the host that any of its ranks may run on, quotas aside"),
     "cpu.host_busy_cores": ("cores", "cores busy on the host, by anybody"),
     "cpu.other_cores": ("cores", "cores kept busy by processes that are not of this job"),
+    "cpu.helper_cores": ("cores", "cores kept busy by processes of the job that are neither ranks nor loader workers"),
     "threads.intra_op": ("threads", "threads among which torch splits one operation"),
     "threads.waiting": ("threads", "threads of this rank that stand ready without a core, on average"),
     "ddp.searched": ("iterations", "iterations of which DDP told what its search for unused parameters found"),
@@ -197,6 +207,12 @@ class LoaderFacts:
     # of several that feed the same steps the one that these wait for: how many of its batches each takes, and how many others there are
     per_step: float | None = None
     beside: int = 0
+    made: int = 1  # how often, at the same line for the same data
+
+    @property
+    def lives_on(self) -> bool:
+        """Its workers stay from epoch to epoch."""
+        return self.persistent_workers and self.made <= 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,6 +392,7 @@ class Analysis:
     habits: Habits = field(default_factory=Habits)
     sample: SampleCost | None = None  # None: no sample was looked into while it was made
     lock: SharedLock | None = None  # None: no worker was found waiting for one
+    asking: SampleLine | None = None  # where workers were found waiting for a server's answer
     holders: tuple[Holder, ...] = ()  # of ranks whose training thread was found waiting for the interpreter
     hot_lines: tuple[HotLine, ...] = ()
     waiting_lines: tuple[HotLine, ...] = ()  # where ranks sleep inside the step, the longest first

@@ -55,6 +55,7 @@ class Feed:
     full_s: float = 0.0  # reads of a batch at the most that is given to all workers together; 0: no such limit is known
     locked_s: float = 0.0  # of a batch for which all workers take turns, at a lock that has no rest; 0: none is known
     kernel_s: float = 0.0  # mean of a batch, part of `computing_s`: in workers mostly taking shared memory
+    index_s: float = 0.0  # of a batch: the training thread draws the indices of a later one before it has this one
     faults_s: float = 0.0  # per step: forward and backward inside the kernel, mostly touching what came in it
     hand_over_s: tuple[float, float] = (0.0, 0.0)  # from a worker's batch to the loop having it, at best and at worst
     moved_s: tuple[float, float] = (0.0, 0.0)  # what a batch costs a worker beyond `computing_s`, made elsewhere so far
@@ -204,7 +205,7 @@ class _Side:
         self.counts = np.arange(1, most + 1)
         self.crowding = model.crowding[0 if kind else 1]
         side = 0 if kind else 1
-        self.hand_over_s, self.moved_s = self.feed.hand_over_s[side], self.feed.moved_s[side]
+        self.hand_over_s, self.moved_s = self.feed.hand_over_s[side] + self.feed.index_s, self.feed.moved_s[side]
         # what only workers bring with them is not in the CPU time of a job without any
         brought = [feed.batches * (feed.moved_s[side] + feed.hand_over_s[side]) for feed in feeds.values()]
         self.brought_s = sum(brought) * model.step.ranks_of_host / len(feeds) if self.feed.workers == 0 else 0.0
@@ -263,7 +264,9 @@ class _Side:
             feed = self.feeds.get(rank, self.feed)
             relief = _relief(feed, phases, kind=self.kind)
             changes.update({(rank, phase): seconds * relief[phase] for phase, seconds in phases.items()})
-            changes[rank, "input_wait"] = feed.begin_s + feed.batches * feed.in_place_s[0 if self.kind else 1]
+            changes[rank, "input_wait"] = feed.begin_s + feed.batches * (
+                feed.in_place_s[0 if self.kind else 1] + feed.index_s
+            )
         after_s = step.step_if(changes)
         return step.at_best(after_s) if self.kind and after_s < step.step_s else after_s
 

@@ -148,7 +148,7 @@ COLLECTIVES_FIELDS = (  # of one step, what the job called from Python
     "group_size",  # of the largest group
 )
 SPAN_FIELDS = ("label", "step", "t_start_ns", "t_end_ns", "cpu_ns", "count", "site")
-SPAN_LABELS = ("evaluation", "checkpoint", "gc", "loader_start", "fsync")
+SPAN_LABELS = ("evaluation", "checkpoint", "gc", "loader_start", "fsync", "index")
 SPAN_CODE = {name: code for code, name in enumerate(SPAN_LABELS)}
 BATCH_FIELDS = (  # one batch made by one worker
     "worker",

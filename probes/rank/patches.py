@@ -158,7 +158,7 @@ def _loader(torch: Any, recorder: Recorder) -> list[Any]:
         iterator_init(recorder, iterator)
         for iterator in (dataloader._SingleProcessDataLoaderIter, dataloader._MultiProcessingDataLoaderIter)
     ]
-    return [__next__, loader_init(recorder, dataloader.DataLoader), *iterators]
+    return [__next__, loader_init(recorder, dataloader.DataLoader), *iterators, *_workers(recorder, dataloader)]
 
 
 def loader_init(recorder: Recorder, loader_class: Any) -> Any:
@@ -187,6 +187,31 @@ def iterator_init(recorder: Recorder, iterator: Any) -> Any:
 
     iterator.__init__ = __init__
     return __init__
+
+
+def _workers(recorder: Recorder, dataloader: Any) -> list[Any]:
+    """Where workers that live on begin an epoch, and where workers end: outside of any fetch, and no step of the loop's own."""
+    iterator = dataloader._MultiProcessingDataLoaderIter
+    reset, end = iterator._reset, iterator._shutdown_workers
+
+    @_wraps(reset)
+    def _reset(self: Any, loader: Any, first_iter: bool = False) -> None:
+        began = perf_counter_ns()
+        reset(self, loader, first_iter)
+        if recorder.active and not first_iter:  # the first time, its making is around this
+            _quietly(recorder, recorder.epoch_begun, self, began)
+
+    @_wraps(end)
+    def _shutdown_workers(self: Any) -> None:
+        token = _quietly(recorder, recorder.workers_end, self) if recorder.active else None
+        try:
+            end(self)
+        finally:
+            if token is not None:
+                _quietly(recorder, recorder.workers_ended, token)
+
+    iterator._reset, iterator._shutdown_workers = _reset, _shutdown_workers
+    return [_reset, _shutdown_workers]
 
 
 def _time_batches(recorder: Recorder) -> None:

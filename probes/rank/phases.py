@@ -279,6 +279,14 @@ class Account:
             self.loader_start_ns += now - began
         self.span("loader_start", began, now, 0, 0, loader)
 
+    def workers_end(self, loader: int) -> int:
+        """Returns the phase to go back to; what ends an epoch counts as the begin of the next."""
+        phase, evaluation = self.phase, self.loaders.get(loader) == EVALUATING
+        now = self.enter(EVALUATION if evaluation else INPUT)
+        if not evaluation and self.stepped:
+            self._close(now)
+        return phase
+
     def backward_begin(self) -> bool:
         """Returns False for a backward inside a backward."""
         if self.phase == BACKWARD:

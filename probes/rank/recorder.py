@@ -18,12 +18,13 @@ from . import facts as about
 from .comm import DdpStamps
 from .cost import RunDelay
 from .deep import asked
+from .drawing import Drawing
 from .gpu import GpuTimes
 from .holdings import describe_holdings, held_at_end
 from .identity import Numbers
 from .layout import ERRORS_MAX, RANK_SLOTS, ROLE_RANK
 from .loaders import batch_bytes, describe_loader, is_remade
-from .phases import BACKWARD, CHECKPOINT, FORWARD, INPUT, OPTIMIZER, TRAINING, Account
+from .phases import BACKWARD, CHECKPOINT, FORWARD, GAP, INPUT, OPTIMIZER, TRAINING, Account
 from .pictures import LOOK_AT, describe_pictures
 from .precision import Precision, fast_paths
 from .ring import Ring
@@ -73,6 +74,7 @@ class Recorder:
         self.syncs.forget()
         self.fetching_threads: dict[int, int] = {}  # threads that fetch and do not train -> the loader they fetch from
         self.in_process: InProcess | None = None
+        self.drawing = Drawing()
         self.stamps = DdpStamps()
         self.gpu: GpuTimes | None = None
         self.facts = about.Facts(self.folder)
@@ -160,6 +162,7 @@ class Recorder:
         self.facts.values.update(rank=rank, local_rank=local_rank, world_size=world_size)
         self.facts.values["main_thread"] = threading.get_native_id()
         self.facts.values["run_delay"] = bool(delay)
+        self.facts.values["indices_timed"] = True
         self.deep = asked(self.torch, self.folder, self.facts, rank, local_rank)
         self.facts.active = True
         if self.collectives is not None:
@@ -355,8 +358,11 @@ class Recorder:
         return token
 
     def _watch_fetch(self, account: Account, iterator: Any) -> None:
-        """In a clocked step, of a loader without workers."""
-        fetcher = getattr(iterator, "_dataset_fetcher", None) if account.clocked else None
+        """In a clocked step: what draws its indices and, of a loader without workers, what makes its batch."""
+        if not account.clocked:
+            return
+        self.drawing.watch(iterator)
+        fetcher = getattr(iterator, "_dataset_fetcher", None)
         if fetcher is not None and self.in_process is not None:
             self.in_process.watch(fetcher)
 
@@ -373,6 +379,7 @@ class Recorder:
         account, training, loader = token
         if self.in_process is not None:
             self.in_process.release()
+        self.drawing.release(account, loader)
         account.fetch_end(training, count_samples(batch, self._batch_size(loader)) if training else 0)
         if loader in self.loaders and loader not in self.batch_bytes:
             self.batch_bytes[loader] = batch_bytes(batch)
@@ -403,6 +410,7 @@ class Recorder:
         account, training, loader = token
         if self.in_process is not None:
             self.in_process.release()
+        self.drawing.release(account, loader)
         if self.tape.on:
             self.tape.read_into(account)
         account.fetch_stop(training, loader)
@@ -486,11 +494,28 @@ class Recorder:
         self.fed_by.put(loader.dataset, number)
 
     def iterator_made(self, iterator: Any, loader: Any, began: int) -> None:
-        number = self.loader_ids.get(loader)
-        iterator._rn50_loader = number
+        iterator._rn50_loader = self.loader_ids.get(loader)
+        self.epoch_begun(iterator, began)
+
+    def epoch_begun(self, iterator: Any, began: int) -> None:
         account = self.own_account()
         if account is not None:
-            account.loader_started(number, self._evaluating(), began)
+            account.loader_started(iterator._rn50_loader, self._evaluating(), began)
+
+    def workers_end(self, iterator: Any) -> int | None:
+        """They are told to end and waited for: within the last fetch, or where the loop lets go of their iterator."""
+        known = self.account
+        if known is None or known.replaying or self.gc_began or getattr(iterator, "_shutdown", True):
+            return None
+        account = self.own_account()
+        if account is None or account.ring is None or account.phase not in (FORWARD, GAP):
+            return None
+        return account.workers_end(iterator._rn50_loader)
+
+    def workers_ended(self, phase: int) -> None:
+        account = self.own_account()
+        if account is not None:
+            account.enter(phase)
 
     def ddp_made(self, model: Any) -> None:
         options = self.stamps.seen(model)

@@ -50,6 +50,8 @@ def dat006(
     index: float = 0.0,
     workers: int = 2,
     persistent: bool = False,
+    made: int = 1,
+    steps: float = 10.0,
     length: int | None = 80,
     **more: Any,
 ) -> Analysis:
@@ -58,13 +60,14 @@ def dat006(
         "step.input_wait_s": _each(0.0),
         "step.epoch_start_s": _each(start),
         "epoch.starts": _each(epochs),
-        "epoch.start_s": _each(10 * start),
+        "epoch.start_s": _each(steps * start),
+        "epoch.steps": _each(steps),
         "epoch.first_batch_s": _each(first),
         "epoch.index_s": _each(index),
         "fetch.wall_s": _each(wall),
         "loader.workers": _each(workers),
     }
-    loaders = tuple(loader(n, workers, persistent=persistent, dataset={"length": length}) for n in (0, 1))
+    loaders = tuple(loader(n, workers, persistent=persistent, made=made, dataset={"length": length}) for n in (0, 1))
     own = {n: rank(input_wait=start) for n in (0, 1)}
     return job(own, **{"values": values, "loaders": loaders, **more})
 
@@ -89,6 +92,7 @@ def dat009(
     behind: float = 0.3,
     slow: float = 5.0,
     *,
+    lag: float = 1.0,
     wall: float = 0.5,
     only: float | None = None,
     torch: str = "2.15.0+cpu",
@@ -98,6 +102,7 @@ def dat009(
     values: dict[str, Any] = {
         "fetch.behind_s": {0: behind if only is None else only, 1: behind},
         "fetch.slow_ratio": _each(slow),
+        "fetch.worker_lag": _each(lag),
         "fetch.wall_s": _each(wall),
         "loader.workers": _each(2),
     }
@@ -147,6 +152,9 @@ def dat014(
     wall: float = 0.2,
     workers: int = 2,
     first: float = 0.0,
+    index: float = 0.0,
+    steps: float = 10.0,
+    made: int = 1,
     persistent: bool = True,
     length: int | None = None,
     **more: Any,
@@ -155,13 +163,23 @@ def dat014(
     values: dict[str, Any] = {
         "step.epoch_start_s": _each(start),
         "epoch.starts": _each(epochs),
-        "epoch.start_s": _each(10 * start),
+        "epoch.start_s": _each(steps * start),
+        "epoch.steps": _each(steps),
         "epoch.first_batch_s": _each(first),
+        "epoch.index_s": _each(index),
         "fetch.wall_s": _each(wall),
         "loader.workers": _each(workers),
     }
-    loaders = tuple(loader(n, workers, persistent=persistent, dataset={"length": length}) for n in (0, 1))
+    loaders = tuple(loader(n, workers, persistent=persistent, made=made, dataset={"length": length}) for n in (0, 1))
     own = {n: rank(input_wait=start) for n in (0, 1)}
+    return job(own, **{"values": values, "loaders": loaders, **more})
+
+
+def dat015(index: float = 0.2, *, steps: float = 10.0, length: int | None = 80, **more: Any) -> Analysis:
+    """Of each step `index` seconds go to drawing the indices of its batch."""
+    values: dict[str, Any] = {"step.index_s": _each(index), "epoch.steps": _each(steps)}
+    loaders = tuple(loader(n, 2, dataset={"length": length}) for n in (0, 1))
+    own = {n: rank(input_wait=index) for n in (0, 1)}
     return job(own, **{"values": values, "loaders": loaders, **more})
 
 

@@ -52,6 +52,11 @@ INPUT_TABLES: dict[str, Table] = {
             "workers that live on": {"persistent": True},
             "loading in the training process": {"workers": 0},
             "a sampler that sorts all samples before the epoch": {"index": 1.9},
+            "workers that live on, of a loader made for each of two folds": {
+                "persistent": True,
+                "made": 2,
+                "epochs": 8.0,
+            },
             "an index that each iterator of an IterableDataset reads anew": {"length": None, "first": 1.95},
         },
         severities=(
@@ -64,7 +69,11 @@ INPUT_TABLES: dict[str, Table] = {
         ),
         where=LINE,
         best=({}, warm(1 / 0.82)),
-        also_fires={"new workers open their files again": {"first": 1.8}},
+        also_fires={
+            "new workers open their files again": {"first": 1.8},
+            "workers that were to live on, of a loader that is made anew": {"persistent": True, "made": 3},
+            "an iterator for each step": {"steps": 1.0, "wall": 0.0, "first": 0.0},
+        },
     ),
     "DAT007": Table(
         jobs.dat007,
@@ -88,7 +97,11 @@ INPUT_TABLES: dict[str, Table] = {
     ),
     "DAT009": Table(
         jobs.dat009,
-        lines={"behind": ({"behind": 0.05}, {"behind": 0.0499}), "slow": ({"slow": 2.0}, {"slow": 1.99})},
+        lines={
+            "behind": ({"behind": 0.05}, {"behind": 0.0499}),
+            "slow": ({"slow": 2.0}, {"slow": 1.99}),
+            "lag": ({"slow": 1.0, "lag": 1.25}, {"slow": 1.0, "lag": 1.2499}),
+        },
         false_alarms={
             "workers that are too slow leave nothing ready": {"behind": 0.0},
             "workers out of step by a moment": {"slow": 1.3},
@@ -141,6 +154,7 @@ INPUT_TABLES: dict[str, Table] = {
         },
         false_alarms={
             "workers that are started anew": {"persistent": False, "length": 80, "first": 1.5},
+            "workers of a loader that is made anew": {"made": 3, "length": 80, "first": 1.5},
             "a stream in new workers, which take the time": {"persistent": False, "first": 0.3},
             "no more than making a batch": {"wall": 1.6},
             "sixteen workers that begin at once on four cores": {"workers": 8, "cores": 4.0, "wall": 0.4},
@@ -152,7 +166,22 @@ INPUT_TABLES: dict[str, Table] = {
             "a stream fills its buffer in new workers too": {"persistent": False, "first": 1.5},
             "a sampler orders a large data set": {"length": 10**8},
             "in the training process": {"workers": 0, "length": 10**8},
+            "a sampler orders a large data set while new workers wait": {
+                "persistent": False,
+                "length": 10**8,
+                "index": 1.5,
+            },
+            "an iterator for each step, from workers that live on": {"steps": 1.0, "wall": 0.05, "length": 80},
         },
+    ),
+    "DAT015": Table(
+        jobs.dat015,
+        lines={"index": ({"index": 0.05}, {"index": 0.0499})},
+        false_alarms={"torch's own samplers": {"index": 0.001}},
+        severities=(({"index": 0.4}, "critical"), ({"index": 0.2}, "high"), ({"index": 0.1}, "medium")),
+        where=LINE,
+        best=({"index": 0.2}, warm(1 / 0.8)),
+        also_fires={"an iterator for each step": {"steps": 1.0}},
     ),
     "DAT012": Table(
         jobs.dat012,

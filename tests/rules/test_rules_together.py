@@ -259,6 +259,7 @@ def test_a_healthy_job_gives_no_finding() -> None:
         "memory.headroom_mb": 9000.0,
         "step.epoch_start_s": {0: 0.01, 1: 0.01},
         "epoch.starts": {0: 2.0, 1: 2.0},
+        "step.index_s": {0: 0.0, 1: 0.0},
         "start.total_s": 5.0,
         "run.duration_s": 1000.0,
         "fetch.behind_s": {0: 0.005, 1: 0.005},

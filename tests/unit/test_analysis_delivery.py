@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from recordings import batches, plan, recording
+from recordings import batches, plan, recording, spans
 
 from advisor.analysis.analyse import analyse
 from advisor.core.analysis import Analysis
 from advisor.core.recording import Recording, Table
-from probes.rank.layout import FLAG_EPOCH_START
+from probes.rank.layout import FLAG_CLOCKED, FLAG_EPOCH_START
 
 STEP_S = 0.1
 TRAIN = {"id": 0, "training": True, "file": "/job/train.py", "line": 42, "num_workers": 2, "batch_size": 8}
@@ -73,6 +74,46 @@ def test_waiting_for_a_slow_batch_while_the_next_is_ready_is_waiting_behind_it()
     assert behind == pytest.approx(0.018 * len(slow) / matched)
     assert hand_over == pytest.approx(0.020 - behind)
     assert ratio == pytest.approx(3.0)
+
+
+def lag(slow_ms: float, quick_ms: float, count: int = 40, delay_ms: float = 0.0) -> float:
+    took = {n: (slow_ms if n % 2 else quick_ms) + (n // 2) % 3 for n in range(count)}
+    rows = [{**row, "delay": delay_ms if row["worker"] else 0.0} for row in made(on_time(count), took)]
+    return analyse(fed(batches(rows))).value("fetch.worker_lag", 0)
+
+
+def test_a_worker_whose_batches_take_longer_than_those_of_the_others_lags() -> None:
+    assert 1.9 < lag(60, 30) < 2.0, "at least: three standard errors are off"
+    assert lag(30, 30) == 1.0
+    assert lag(60, 30, delay_ms=30) == 1.0, "it waits for a core"
+
+
+def test_a_worker_with_few_batches_is_not_compared() -> None:
+    rows = made(on_time(40), {n: 60 if n == 1 else 30 for n in range(40)})
+    few = [row for row in rows if row["worker"] == 0 or row["number"] < 7]
+    assert analyse(fed(batches(few))).value("fetch.worker_lag", 0) == 1.0
+
+
+def test_what_the_next_indices_take_is_no_handing_over() -> None:
+    recorded = fed(batches(made(on_time())))
+    facts = {100: {**recorded.facts[100], "indices_timed": True}}
+    steps = {0: recorded.steps[0].copy()}
+    steps[0]["flags"] |= FLAG_CLOCKED
+    drawn = spans([("index", n, n * STEP_S, n * STEP_S + 0.004) for n in range(40)])
+    analysis = analyse(replace(recorded, facts=facts, steps=steps, spans={0: drawn}))
+    assert values(analysis)[0] == pytest.approx(0.001)
+
+
+def test_workers_that_were_to_live_on_count_anew_where_their_loader_is_made_anew() -> None:
+    done = on_time()
+    rows = [row for e in range(4) for row in made({n: done[10 * e + n] for n in range(10)})]
+    for e in range(4):
+        for n, row in enumerate(rows[10 * e : 10 * e + 10]):
+            row["pid"] = 200 + 2 * e + n % 2
+            row["start"] = max(row["start"], e)
+            row["wall"] = 1000 * (done[10 * e + n] - row["start"])
+    loader = {"persistent_workers": True, "made": 4}
+    assert values(analyse(fed(batches(rows), loader=loader, every=10)))[0] == pytest.approx(0.005)
 
 
 def test_batches_are_numbered_anew_in_each_epoch_by_new_workers() -> None:

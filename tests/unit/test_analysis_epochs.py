@@ -14,10 +14,10 @@ from probes.rank.layout import FLAG_FIRST_BATCH
 TRAIN = {"id": 0, "training": True, "file": "/job/train.py", "line": 42, "num_workers": 2, "batch_size": 8}
 
 
-def began(every: int = 10, steps: int = 30, first_ms: float = 410, **more: Any) -> Analysis:
+def began(every: int = 10, steps: int = 30, first_ms: float = 410, workers: int = 2, **more: Any) -> Analysis:
     """Steps of 100 ms with 10 ms of waiting; the first of an epoch waits longer."""
     own = epoch_starts(plan(steps), every, input_wait=first_ms)
-    return analyse(recording({0: own}, facts={100: {"loaders": [TRAIN]}}, **more))
+    return analyse(recording({0: own}, facts={100: {"loaders": [{**TRAIN, "num_workers": workers}]}}, **more))
 
 
 def start_of(epoch: int, every: int = 10, first_ms: float = 410) -> float:
@@ -65,8 +65,16 @@ def test_a_single_epoch_has_begun_once_and_tells_nothing() -> None:
     assert not analysis.has("epoch.start_s")
 
 
-def test_where_each_step_begins_an_epoch_nothing_is_usual() -> None:
-    assert not began(every=1).has("epoch.starts")
+@pytest.mark.parametrize(
+    ("workers", "start_s"),
+    [pytest.param(2, 0.41, id="workers would have it ready"), pytest.param(0, 0.0, id="it is made at the spot anyhow")],
+)
+def test_where_each_step_begins_an_epoch_its_wait_is_what_no_usual_fetch_has(workers: int, start_s: float) -> None:
+    analysis = began(every=1, workers=workers)
+    assert analysis.value("epoch.steps", 0) == 1.0
+    assert analysis.value("epoch.start_s", 0) == pytest.approx(start_s)
+    assert analysis.value("step.epoch_start_s", 0) == pytest.approx(start_s)
+    assert analysis.value("step.input_wait_s", 0) == pytest.approx(0.41 - start_s)
 
 
 def test_first_batches_and_what_the_sampler_takes_after_the_workers_stood() -> None:
@@ -81,6 +89,13 @@ def test_first_batches_and_what_the_sampler_takes_after_the_workers_stood() -> N
     analysis = began(batches={0: batches(rows)}, spans={0: spans(made)})
     assert analysis.value("epoch.first_batch_s", 0) == pytest.approx(0.2)
     assert analysis.value("epoch.index_s", 0) == pytest.approx(0.1)
+
+
+def test_where_not_all_workers_made_a_batch_it_is_not_known_when_they_stood() -> None:
+    at = start_of(1)
+    rows = [{"start": at + 0.13, "wait": 100, "wall": 50, "flags": FLAG_FIRST_BATCH}]
+    analysis = began(batches={0: batches(rows)}, spans={0: spans([("loader_start", 10, at, at + 0.15)])})
+    assert analysis.value("epoch.index_s", 0) == 0.0
 
 
 def test_workers_that_stand_after_the_iterator_was_made_leave_no_sorting() -> None:

@@ -389,6 +389,42 @@ def test_making_an_evaluation_iterator_is_no_input(loop):
     assert loop.phases(0)["evaluation"] == 60 and loop.phases(0)["input_wait"] == 10
 
 
+def test_workers_that_are_let_go_of_after_an_epoch_end_in_the_next_ones_first_step(loop):
+    loop.step()
+    loop.spend(3)
+    phase = loop.account.workers_end(TRAIN)
+    loop.spend(30)
+    loop.account.enter(phase)
+    loop.spend(2)
+    loop.step()
+    loop.fetch()
+    assert loop.phases(0) == {**PLAIN, "gap": PLAIN["gap"] + 3}
+    assert loop.phases(1) == {**PLAIN, "input_wait": 40, "gap": PLAIN["gap"] + 2}
+
+
+def test_workers_that_are_let_go_of_once_they_made_a_batch_are_no_forward(loop):
+    loop.fetch()
+    phase = loop.account.workers_end(TRAIN)
+    loop.spend(30)
+    loop.account.enter(phase)
+    loop.forward()
+    loop.backward()
+    loop.optimize()
+    loop.spend(PLAIN["gap"])
+    loop.fetch()
+    assert loop.phases(0) == {**PLAIN, "input_wait": 40}
+
+
+def test_workers_of_an_evaluation_end_in_it(loop):
+    loop.account.loaders[EVAL] = EVALUATING
+    loop.step()
+    phase = loop.account.workers_end(EVAL)
+    loop.spend(30)
+    loop.account.enter(phase)
+    loop.fetch()
+    assert loop.phases(0) == {**PLAIN, "evaluation": 30}
+
+
 def test_what_follows_the_last_step_is_written_when_the_process_leaves(loop):
     loop.step()
     loop.exhaust()

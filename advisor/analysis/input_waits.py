@@ -1,0 +1,69 @@
+"""What of a step's wait for input goes to the begin of epochs, what to drawing the indices of its batches, and the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from advisor.analysis.budget import Account
+from advisor.analysis.host import process_by_rank
+from advisor.analysis.steady import RankSteps
+from advisor.core.analysis import LoaderFacts, training_loader
+from advisor.core.recording import Recording
+from probes.rank.layout import FLAG_CLOCKED, SPAN_CODE
+
+
+def input_values(
+    steady: Mapping[int, RankSteps],
+    accounts: Account,
+    loaders: Sequence[LoaderFacts],
+    *,
+    drawn: Mapping[int, float],
+    missing: dict[str, str],
+) -> dict[tuple[str, str], float]:
+    """The three parts of each rank that a loader feeds; `drawn` as `index_times` has it."""
+    found: dict[tuple[str, str], float] = {}
+    for rank, steps in steady.items():
+        if not steps.fed:
+            continue
+        scope, wait, loader = f"rank:{rank}", accounts.own[rank]["input_wait"], training_loader(loaders, rank)
+        begins = min(_epoch_start_s(steps, by_workers=bool(loader and loader.num_workers)), wait)
+        index_s = min(drawn.get(rank, 0.0), wait - begins)
+        found["step.epoch_start_s", scope] = begins
+        found["step.input_wait_s", scope] = wait - begins - index_s
+        if rank in drawn:
+            found["step.index_s", scope] = index_s
+        else:
+            missing["step.index_s"] = "no clocked step tells how long its indices were drawn"
+    return found
+
+
+def index_times(recording: Recording, steady: Mapping[int, RankSteps]) -> dict[int, float]:
+    """Seconds per step of each rank whose recorder looked; the first fetch of an epoch draws the whole order, and is left out."""
+    processes, found = process_by_rank(recording.processes), {}
+    for rank, steps in steady.items():
+        looked = rank in processes and recording.facts.get(processes[rank].pid, {}).get("indices_timed")
+        clocked = steps.sample & ((steps.flags & FLAG_CLOCKED) != 0)
+        if not steps.epoch_start.all():
+            clocked &= ~steps.epoch_start
+        if looked and steps.fed and clocked.any():
+            found[rank] = _drawn_s(recording, steps.keep(clocked)) / float(clocked.sum())
+    return found
+
+
+def _drawn_s(recording: Recording, steps: RankSteps) -> float:
+    rows = recording.spans.get(steps.rank)
+    if rows is None:
+        return 0.0
+    rows = rows[(rows["label"] == SPAN_CODE["index"]) & np.isin(rows["step"], steps.step)]
+    return float((rows["t_end_ns"] - rows["t_start_ns"]).sum()) / 1e9
+
+
+def _epoch_start_s(steps: RankSteps, *, by_workers: bool) -> float:
+    """What the first fetch of an epoch takes beyond a usual one, per step. Where each step begins one, workers would have a batch ready."""
+    first, waits, count = steps.epoch_start, steps.columns["input_wait"], steps.count
+    if first.all():
+        return steps.per_step("input_wait") if by_workers else 0.0
+    usual = waits[~first].sum() / count[~first].sum()
+    return max(0.0, float((waits[first].sum() - usual * count[first].sum()) / count.sum()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from samples.faults.catalogue import (
     course,
     endings,
+    feeding,
     healthy,
     host,
     loading,
@@ -21,6 +22,7 @@ from samples.faults.scenario import Scenario
 SCENARIOS: tuple[Scenario, ...] = (
     *healthy.SCENARIOS,
     *loading.SCENARIOS,
+    *feeding.SCENARIOS,
     *reading.SCENARIOS,
     *transforms.SCENARIOS,
     *ranks.SCENARIOS,

@@ -34,16 +34,16 @@ class Pictures(Dataset):
 
 
 class Shards(IterableDataset):
-    """Each worker reads a shard of its own; the first one's lies further away."""
+    """Each worker reads a shard of its own; the first one's lies further away, or every other picture of each does."""
 
-    def __init__(self, pictures: Pictures, far_ms: float) -> None:
-        self.pictures, self.far_ms = pictures, far_ms
+    def __init__(self, pictures: Pictures, far_ms: float, dealt: bool) -> None:
+        self.pictures, self.far_ms, self.dealt = pictures, far_ms, dealt
 
     def __iter__(self) -> Iterator[tuple[Tensor, int]]:
         info = get_worker_info()
         first, every = (info.id, info.num_workers) if info else (0, 1)
         for index in range(first, len(self.pictures), every):
-            if first == 0:
+            if (index // every) % every == 0 if self.dealt else first == 0:
                 time.sleep(self.far_ms / 1e3)
             yield self.pictures[index]
 
@@ -79,6 +79,7 @@ def parse() -> argparse.Namespace:
     add("--index", type=float, default=0.0, metavar="MS", help="CPU time of drawing one index")
     add("--far", type=float, default=0.0, metavar="MS", help="waiting for each picture of the first worker's shard")
     add("--shards", action="store_true", help="a stream; each worker reads a shard of its own")
+    add("--dealt", action="store_true", help="the far pictures evenly over the workers")
     add("--anew", choices=("never", "epoch", "step"), default="never", help="make the loader, or take its iterator")
     return parser.parse_args()
 
@@ -87,7 +88,7 @@ def batches(options: argparse.Namespace) -> Iterator[tuple[Tensor, Tensor]]:
     """Without end."""
     pictures = Pictures(options.pictures, options.transform)
     sampler = None if options.shards else Drawn(options.pictures, options.order, options.index)
-    data = Shards(pictures, options.far) if options.shards else pictures
+    data = Shards(pictures, options.far, options.dealt) if options.shards else pictures
     workers = {"num_workers": options.workers, "persistent_workers": options.persistent}
     kept = None
     while True:

@@ -1,0 +1,86 @@
+"""Faults of the loader beside the making of batches: how it draws what comes next, how often it begins anew, who waits for whom."""
+
+from __future__ import annotations
+
+from samples.faults.catalogue.loading import fault
+from samples.faults.scenario import Job
+
+LOADER = "kept = DataLoader("
+PERSISTENT = ("--workers=2", "--persistent")
+SHORT_EPOCHS = ("--pictures=160", "--transform=0.5", "--steps=200")
+ORDERED = ("--pictures=240", "--transform=0.5", "--steps=150")
+FAR_SHARD = ("--shards", "--far=7", "--steps=150", *PERSISTENT)
+
+
+def job(*arguments: str) -> Job:
+    """A net that computes about 35 ms a step, on pictures that are made in no time."""
+    return Job("faults/jobs/feeding.py", ("--width=48", *arguments))
+
+
+SCENARIOS = (
+    fault("slow-sampler", "DAT015", job("--index=1", "--steps=120"), line=LOADER, fixed=job("--steps=120")),
+    fault(
+        "slow-sampler-for-workers",
+        "DAT015",
+        job("--index=1", "--steps=120", *PERSISTENT),
+        line=LOADER,
+        fixed=job("--steps=120", *PERSISTENT),
+        note="no number of workers shares what the training thread draws",
+    ),
+    fault(
+        "slow-sampler-a-little",
+        "DAT015",
+        job("--index=0.18", "--steps=200"),
+        strength="just above",
+        line=LOADER,
+        fixed=job("--steps=200"),
+    ),
+    fault("slow-sampler-next-to-nothing", "DAT015", job("--index=0.06", "--steps=150"), strength="just below"),
+    fault(
+        "order-for-each-step",
+        "DAT015",
+        job("--anew=step", "--order=12", "--steps=120"),
+        line=LOADER,
+        fixed=job("--order=12", "--steps=120"),
+        note="next(iter(loader)): a whole order is drawn for one batch",
+    ),
+    fault(
+        "workers-for-each-step",
+        "DAT006",
+        job("--anew=step", "--workers=2", "--steps=80"),
+        line=LOADER,
+        fixed=job("--workers=2", "--steps=120"),
+        note="next(iter(loader)): two workers start, make four batches, and end for one",
+    ),
+    fault(
+        "epochs-of-one-batch",
+        "DAT006",
+        job("--pictures=16", "--workers=2", "--steps=80"),
+        line=LOADER,
+        fixed=job("--workers=2", "--steps=120"),
+    ),
+    fault(
+        "loader-made-anew",
+        "DAT006",
+        job("--anew=epoch", *SHORT_EPOCHS, *PERSISTENT),
+        line=LOADER,
+        fixed=job(*SHORT_EPOCHS, *PERSISTENT),
+        note="persistent_workers=True of a loader that lives for one epoch",
+    ),
+    fault(
+        "order-before-new-workers",
+        "DAT014",
+        job("--order=400", *ORDERED, "--workers=2"),
+        line=LOADER,
+        fixed=job(*ORDERED, "--workers=2"),
+        also=("DAT006",),
+    ),
+    fault(
+        "order-before-workers-that-live-on",
+        "DAT014",
+        job("--order=400", *ORDERED, *PERSISTENT),
+        line=LOADER,
+        fixed=job(*ORDERED, *PERSISTENT),
+    ),
+    fault("far-shard", "DAT009", job(*FAR_SHARD), line=LOADER, fixed=job(*FAR_SHARD, "--dealt")),
+)

@@ -17,6 +17,9 @@ all of the job waiting in line for the rest. Else the CPUs are exhausted (DAT001
 
 Workers that sleep through their batches (an object store answers) need less of a core than those that compute, and may outnumber the cores.
 
+Workers that wait for the answers of a server or a database get more of them only as long as it can answer more at once, which nobody here
+knows: then more workers are advised with that condition, and at worst they gain nothing.
+
 False alarms: one slow mount blocks any number of workers (DAT002); so does a lock of all of them, for which nothing is said here (DAT013).
 """
 
@@ -43,6 +46,8 @@ from rules.reading import (
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 from rules.staffing import STAFFED, room_on_idle_cores, workers_missing
 
+_ASKING = 0.5  # of the looks at workers: from here on it is mostly a server's answers that they wait for
+
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     waits, now = a.by_rank("step.input_wait_s"), a.by_rank("loader.workers")
@@ -58,11 +63,12 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     loader, model = training_loader(a, waits), model_of(a)
     then = max(workers, present + 1)  # with room made for it, where there is none
     best, worst = forecast_of(a).step_s(then)
+    served = (a.get("loader.asking_share") or 0.0) >= _ASKING
     return Finding(
         rule=RULE.id,
         title=f"{counted(present, 'loader worker')} cannot keep up, and {idle:.1f} cores idle",
         severity=level,
-        confidence=confidence(a),
+        confidence=confidence(a, cap=0.6 if served else 0.95),
         seconds_per_step=lost_to_input(a),
         evidence=(
             input_evidence(a, wait, t["input_wait"]),
@@ -70,19 +76,45 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             Evidence(
                 "cpu.job_cores", a.value("cpu.job_cores"), "cores", None, f"of {a.value('cpu.allowed_cores'):g} allowed"
             ),
+            *(_asking(a) if served else ()),
         ),
-        fixes=(_fix(a, present, workers, where_of(loader)),),
-        saving=model.saving(best, worst, f"{then} workers, played through with the batches of this run"),
+        fixes=(_fix(a, present, workers, where_of(loader), served=served), *(_beside(a) if served else ())),
+        saving=model.saving(best, model.step_s, f"{then} workers, if the server answers them as fast as it does now")
+        if served
+        else model.saving(best, worst, f"{then} workers, played through with the batches of this run"),
     )
 
 
-def _fix(a: Analysis, present: int, workers: int, where: Where | None) -> Fix:
+def _asking(a: Analysis) -> tuple[Evidence, ...]:
+    share, line = a.value("loader.asking_share"), a.asking
+    where = f", {line.seen} of {line.looks} looks at {line.words}" if line else ""
+    note = f"of the looks at workers' stacks found one waiting for a server's answer{where}"
+    return (Evidence("loader.asking_share", share, "", None, note),)
+
+
+def _beside(a: Analysis) -> tuple[Fix, ...]:
+    """Where more workers may only make the line before a server longer."""
+    where = Where(a.asking.file, a.asking.line) if a.asking else None
+    return (
+        Fix(
+            "or ask for all samples of a batch at once, or keep a copy nearby",
+            "__getitems__(indices) of the data set instead of __getitem__; a server that is at its limit answers no faster to more workers",
+            where,
+            "small change",
+        ),
+    )
+
+
+def _fix(a: Analysis, present: int, workers: int, where: Where | None, *, served: bool) -> Fix:
     """More workers; or room for them, where cores idle and something else is full."""
     if workers <= present:
         return room_fix(a, present + 1, where)
     limits = limit_words(a)
     change = f"DataLoader(..., num_workers={workers}, persistent_workers=True)"
-    return Fix(f"num_workers={present} → {workers}", change + (f"; {limits}" if limits else ""), where, "one line")
+    condition = ", if the server can answer more at once" if served else ""
+    return Fix(
+        f"num_workers={present} → {workers}{condition}", change + (f"; {limits}" if limits else ""), where, "one line"
+    )
 
 
 RULE = rule(

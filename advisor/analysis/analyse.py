@@ -26,7 +26,7 @@ from advisor.analysis.hosts import node_strips, shown_strip, with_places
 from advisor.analysis.interpreter import holders
 from advisor.analysis.labels import labelled
 from advisor.analysis.loading import loader_facts, ranks_by_pid
-from advisor.analysis.locking import shared_lock
+from advisor.analysis.locking import asking_line, shared_lock
 from advisor.analysis.measures import Around, Measured, Values, measure, throughput
 from advisor.analysis.memory import memory_trends, memory_values
 from advisor.analysis.moments import deaths, hot_lines
@@ -112,6 +112,7 @@ def analyse(recording: Recording) -> Analysis:
         habits=ways,
         sample=found.cost,
         lock=shared_lock(recording, steady),
+        asking=asking_line(recording, steady),
         holders=holders(recording, steady),
         hot_lines=lines,
         waiting_lines=waiting_lines(recording),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from advisor.analysis.steady import RankSteps
 from advisor.core.analysis import JOB
@@ -26,7 +26,12 @@ def lock_values(
     # by one more of each kind than was seen, or a few alike would be certain
     told = (len(waiting) + 1) / (len(looks) + 2)
     error = math.sqrt(told * (1 - told) / (len(looks) + 2))
-    return {("loader.lock_share", JOB): share, ("loader.lock_error", JOB): error}
+    asking = sum(bool(event.data.get("asks")) for event in looks) / len(looks)
+    return {
+        ("loader.lock_share", JOB): share,
+        ("loader.lock_error", JOB): error,
+        ("loader.asking_share", JOB): asking,
+    }
 
 
 def shared_lock(recording: Recording, steady: Mapping[int, RankSteps]) -> SharedLock | None:
@@ -35,15 +40,25 @@ def shared_lock(recording: Recording, steady: Mapping[int, RankSteps]) -> Shared
     if not waiting:
         return None
     kind = Counter(str(event.data["awaits"]) for event in waiting).most_common(1)[0][0]
+    return SharedLock(kind, _line(waiting, len(looks)))
+
+
+def asking_line(recording: Recording, steady: Mapping[int, RankSteps]) -> SampleLine | None:
+    """Where most of those stood who waited for a server's answer."""
+    looks, _ = _looks(recording, steady)
+    return _line([event for event in looks if event.data.get("asks")], len(looks))
+
+
+def _line(found: Sequence[Event], looks: int) -> SampleLine | None:
     lines = Counter(
         (str(user.get("function")), str(user.get("file")), int(user.get("line") or 0))
-        for event in waiting
+        for event in found
         if isinstance(user := event.data.get("user"), Mapping)
     )
     if not lines:
-        return SharedLock(kind)
+        return None
     (function, file, line), seen = lines.most_common(1)[0]
-    return SharedLock(kind, SampleLine(function, file, line, seen, len(looks)))
+    return SampleLine(function, file, line, seen, looks)
 
 
 def _looks(recording: Recording, steady: Mapping[int, RankSteps]) -> tuple[list[Event], list[Event]]:

@@ -13,6 +13,7 @@ SAMPLE_VALUES: dict[str, tuple[str, str]] = {
     "sample.looks": ("samples", "samples whose making was looked into"),
     "sample.cpu_s": ("s", "CPU time of making one sample, collating left out"),
     "sample.transform_share": ("", "of that time, what the costliest transform takes"),
+    "loader.asking_share": ("", "of the looks at workers' stacks, those that found one waiting for a server's answer"),
     "batch.collate_s": ("s", "collating one batch"),
     "batch.megabytes": ("MB", "tensors of one batch"),
     "sample.file_kb": ("KB", "mean size of a sample's file"),

@@ -22,6 +22,12 @@ _REFUSALS_MAX = 3
 _LOCKS = re.compile(r"/multiprocessing/synchronize\.py$|/(filelock|portalocker|fasteners)/")
 _SERVER = re.compile(r"/multiprocessing/managers\.py$")
 _LOCKING = re.compile(r"\b(acquire|flock|lockf)\(")  # calls into C, which leave no frame of their own
+# Who stands here asks a server for its sample, be it far away or on this machine. Drivers of databases mostly leave no frame of their own.
+_CLIENTS = re.compile(
+    r"/python3[^/]*/(socket|ssl|http/client|urllib/request)\.py$|/(urllib3|requests|httpx|httpcore|aiohttp|botocore|boto3|s3fs|gcsfs|minio"
+    r"|redis|pymongo|pymysql|psycopg2?|grpc|google/cloud|azure|sqlite3|asyncpg|pymemcache|elasticsearch|elastic_transport)/"
+)
+_ASKING = re.compile(r"\b(execute|executemany|fetchone|fetchall|fetchmany|urlopen|recv|hget|mget|get_object)\(")
 
 Dump = Callable[[int], tuple[tuple[ThreadStack, ...] | ProbeGap, float]]
 
@@ -77,12 +83,24 @@ def line_in_making(stacks: Sequence[ThreadStack], thread: int | None) -> dict[st
     user = user_frame(frames)
     found = {"function": user.function, "file": user.file, "line": user.line} if user else None
     # without a line of the user's the data set is a library's, and so are its transforms
-    return {"user": found, "awaits": _awaited(frames, user)}
+    return {"user": found, "awaits": _awaited(frames, user), **({"asks": True} if _asks(frames, user) else {})}
+
+
+def _inside(frames: Sequence[Frame], user: Frame | None) -> Sequence[Frame]:
+    return frames[: frames.index(user)] if user else frames
+
+
+def _asks(frames: Sequence[Frame], user: Frame | None) -> bool:
+    """Whether it waits for the answer of a server, or of a database."""
+    inside = _inside(frames, user)
+    if user is None or inside:
+        return any(_CLIENTS.search(frame.file) for frame in inside)
+    return bool(_ASKING.search(linecache.getline(user.file, user.line)))
 
 
 def _awaited(frames: Sequence[Frame], user: Frame | None) -> str | None:
     """`lock` or `server`, where it stands in line for one that other processes use too; None where it is at work."""
-    inside = frames[: frames.index(user)] if user else frames
+    inside = _inside(frames, user)
     for word, files in (("server", _SERVER), ("lock", _LOCKS)):
         if any(files.search(frame.file) for frame in inside):
             return word

@@ -14,7 +14,8 @@ from rule_tables import TABLES
 
 from advisor.core.analysis import Analysis, Coincidence, Death, Failure
 from advisor.core.config import Config
-from advisor.core.findings import Affected, Clear, Finding, NotMeasured
+from advisor.core.findings import Affected, Clear, Finding, NotMeasured, Where
+from advisor.core.sample_cost import SampleLine
 from advisor.engine import judge, run_rule
 from rules import reading
 from rules.registry import all_rules
@@ -798,3 +799,13 @@ def test_lop001_counts_what_is_written_after_a_checkpoint_was_made_in_memory() -
 def test_what_is_a_checkpoints_is_neither_logging_nor_anybodys_line(rule: str) -> None:
     given = jobs.lop001(spent=0.1, gap=0.2, saving=0.9, values={"gap.save_share": 0.9, "gap.io_share": 0.1})
     assert run_rule(RULES[rule], given, Config()) == Clear(rule)
+
+
+def test_dat004_promises_nothing_for_sure_where_workers_wait_for_a_server() -> None:
+    line = SampleLine("__getitem__", SCRIPT, 61, 7, 10)
+    asks, plain = (found("DAT004", values_too={"loader.asking_share": share}, asking=line) for share in (0.5, 0.49))
+    assert asks.saving is not None and plain.saving is not None
+    assert asks.saving.speedup[0] == 1.0 < plain.saving.speedup[0] and asks.saving.speedup[1] == plain.saving.speedup[1]
+    assert "if the server can answer more at once" in asks.fixes[0].title and "server" not in plain.fixes[0].title
+    assert asks.fixes[1].where == Where(SCRIPT, 61) and len(plain.fixes) == 1
+    assert asks.confidence < plain.confidence and any("7 of 10 looks" in e.note for e in asks.evidence)

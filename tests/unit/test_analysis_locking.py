@@ -44,6 +44,13 @@ def test_workers_that_never_waited_share_no_lock() -> None:
     assert (free.get("loader.lock_share"), free.lock) == (0.0, None)
 
 
+def test_who_waits_for_answers_of_a_server_waits_for_no_lock() -> None:
+    found = looked([None] * 8, asks=True)
+    assert (found.get("loader.asking_share"), found.get("loader.lock_share"), found.lock) == (1.0, 0.0, None)
+    assert found.asking == SampleLine("Frames.__getitem__", "/job/data.py", 61, 8, 8)
+    assert looked([None] * 8).get("loader.asking_share") == 0.0 and looked([None] * 8).asking is None
+
+
 def test_few_looks_tell_nothing() -> None:
     few = looked(["lock"] * 5)
     assert few.get("loader.lock_share") is None and "5 stacks" in few.missing["loader.lock_share"]

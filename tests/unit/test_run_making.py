@@ -89,6 +89,41 @@ def test_locks_that_leave_no_frame_are_known_by_the_users_line(tmp_path: Path, l
     assert (line_in_making([thread(ROLL, own, FETCH)], None) or {})["awaits"] is None, "it is inside the library"
 
 
+SOCKET = Frame("SocketIO.readinto", "/usr/lib/python3.11/socket.py", 706)
+REDIS = Frame("read_response", f"{PACKAGES}/redis/_parsers/resp2.py", 15)
+
+
+@pytest.mark.parametrize(
+    ("frames", "asks"),
+    [
+        ((SOCKET, GETITEM, FETCH), True),
+        ((REDIS, BLUR, GETITEM, FETCH), True),
+        ((SOCKET, FETCH), True),  # a library's data set
+        ((PILLOW, GETITEM, FETCH), False),
+        ((GETITEM, FETCH, SOCKET), False),  # outside of the fetcher
+        ((Frame("load", "/job/socket.py", 3), GETITEM, FETCH), False),  # the user's own file
+    ],
+)
+def test_who_waits_for_a_servers_answer_is_told(frames: tuple[Frame, ...], asks: bool) -> None:
+    assert (line_in_making([thread(*frames)], None) or {}).get("asks", False) == asks
+
+
+@pytest.mark.parametrize(
+    ("line", "asks"),
+    [
+        ("row = cursor.execute(QUERY, (index,)).fetchone()", True),
+        ("data = connection.recv(1 << 16)", True),
+        ("picture = executed(index)", False),
+    ],
+)
+def test_drivers_that_leave_no_frame_are_known_by_the_users_line(tmp_path: Path, line: str, asks: bool) -> None:
+    file = tmp_path / "data.py"
+    file.write_text(f"{line}\n")
+    own = Frame("__getitem__", str(file), 1)
+    assert (line_in_making([thread(own, FETCH)], None) or {}).get("asks", False) == asks
+    assert "asks" not in (line_in_making([thread(ROLL, own, FETCH)], None) or {}), "it is inside a library"
+
+
 @pytest.mark.parametrize(
     "frames",
     [

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from samples.faults.scenario import Job, Remedy, Scenario, Strength, Truth, Untouched
 
+SLICING = "faults/jobs/slicing.py"
+
 
 def between(*arguments: str, ranks: int = 2) -> Job:
     return Job("faults/jobs/between_steps.py", ("--out={out}", *arguments), ranks=ranks)
@@ -18,7 +20,7 @@ def enriching(*arguments: str, ranks: int = 0) -> Job:
 
 
 def slicing(*arguments: str, ranks: int = 0) -> Job:
-    return Job("faults/jobs/slicing.py", ("--out={out}", *arguments), ranks=ranks)
+    return Job(SLICING, ("--out={out}", *arguments), ranks=ranks)
 
 
 def threads(*arguments: str, ranks: int = 0) -> Job:
@@ -28,11 +30,11 @@ def threads(*arguments: str, ranks: int = 0) -> Job:
 def untouched_by(rule: str, job: Job) -> tuple[Untouched, ...]:
     """Who waits for the interpreter does so everywhere; the backward pass of several ranks holds waiting for each other.
 
-    What a step waits for before its backward pass is in its forward.
+    What a step waits for before its backward pass is in its forward; so is, where no loader feeds it, what follows its update.
     """
     if rule == "LOP006":
         return ()
-    if rule == "LOP007":
+    if rule == "LOP007" or job.script == SLICING:
         return () if job.ranks else ("backward",)
     return ("forward",) if job.ranks else ("forward", "backward")
 

@@ -34,6 +34,11 @@ def detail(
     )
 
 
+def served(*arguments: str) -> Job:
+    """Each picture is asked for by HTTP."""
+    return Job("faults/jobs/loading.py", ("--width=48", "--persistent", *arguments))
+
+
 THROTTLED = (
     detail(
         "limit-on-the-number-of-reads",
@@ -202,5 +207,22 @@ SCENARIOS = (
         truth=Truth(roots=("DAT002", "DAT003")),
         strength="clear",
         note="the disk is slow, and a worker would hide a part of it: both advices are true",
+    ),
+    Scenario(
+        name="samples-of-a-server-at-its-limit",
+        family="storage",
+        job=served("--server=4", "--one-by-one", "--workers=2", "--steps=120"),
+        truth=Truth(roots=("DAT004",), says="if the server can answer more at once"),
+        strength="clear",
+        remedy=Remedy(job=served("--server=4", "--one-by-one", "--workers=4", "--steps=120")),
+        note="it answers one by one: more workers wait for it longer, which nobody can see from here",
+    ),
+    Scenario(
+        name="samples-of-a-server-that-answers-all",
+        family="storage",
+        job=served("--server=8", "--workers=2", "--steps=150"),
+        truth=Truth(roots=("DAT004",), says="if the server can answer more at once"),
+        strength="clear",
+        remedy=Remedy(job=served("--server=8", "--workers=5", "--steps=150")),
     ),
 )

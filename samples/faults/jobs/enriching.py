@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import os
 import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 import models
+import serving
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -36,36 +34,13 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def serve(ms: float, tell: Any) -> None:
-    class Features(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            time.sleep(ms / 1000)
-            body = json.dumps([0.5] * 8).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Features)
-    tell.send(server.server_port)
-    server.serve_forever()
-
-
 class Store:
     """Features of a batch, from a server or after a rest."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.rest_s, self.url, self.server = options.rest / 1000, "", None
         if options.answer:
-            here, there = multiprocessing.Pipe()
-            self.server = multiprocessing.get_context("spawn").Process(
-                target=serve, args=(options.answer, there), daemon=True
-            )
-            self.server.start()
-            self.url = f"http://127.0.0.1:{here.recv()}/features"
+            self.server, self.url = serving.start(options.answer)
 
     def features(self, pictures: Tensor) -> Tensor:
         if not self.url:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import multiprocessing
 import os
 import queue
 import threading
 import time
+import urllib.request
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import models
 import numpy as np
+import serving
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -35,6 +38,7 @@ class Pictures(Dataset):
         self.files = sorted(Path(options.files).iterdir()) if options.files else []
         self.length = len(self.files) or options.pictures
         self.asleep_s = options.asleep / 1e3
+        self.url = options.url
         self.lock = multiprocessing.Lock() if options.lock else contextlib.nullcontext()
         self.picture = np.random.default_rng(0).random((3, 32, 32), dtype=np.float32)
 
@@ -48,6 +52,9 @@ class Pictures(Dataset):
         if self.asleep_s:
             with self.lock:  # of a connection that all workers have in common
                 time.sleep(self.asleep_s)
+        if self.url:
+            with urllib.request.urlopen(self.url) as answer:
+                picture = picture * json.load(answer)[0]
         if self.transform_ms:
             picture = blur(picture, self.transform_ms)
         if self.large_ms and index % self.large_every == 0:
@@ -105,6 +112,8 @@ def parse() -> argparse.Namespace:
     add("--large", type=float, default=0.0, metavar="MS", help="CPU time on top for every --large-every'th picture")
     add("--large-every", type=int, default=64)
     add("--asleep", type=float, default=0.0, metavar="MS", help="waiting for each picture, as for a server's answer")
+    add("--server", type=float, default=0.0, metavar="MS", help="a server's answer for each picture")
+    add("--one-by-one", action="store_true", help="the server's answers")
     add("--lock", action="store_true", help="one worker at a time")
     add("--bind", type=int, help="each rank to this core, as launchers do that count wrong")
     return parser.parse_args()
@@ -118,6 +127,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     if "RANK" in os.environ:
         dist.init_process_group("gloo")
+    server, options.url = serving.start(options.server, one_by_one=options.one_by_one) if options.server else (None, "")
     pictures = Pictures(options)
     sampler = DistributedSampler(pictures) if dist.is_initialized() else None
     workers = {
@@ -153,6 +163,8 @@ def main() -> None:
     if dist.is_initialized():
         dist.barrier()  # together: gloo now and then aborts a rank whose peer has left
         dist.destroy_process_group()
+    if server:
+        server.terminate()
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import resource
 import threading
 import time
@@ -35,6 +36,8 @@ _HUNT_S = 0.4
 _HUNT_STEP_S = 0.02
 # A dump takes 50 ms and counts only where the rank stood still meanwhile: shorter gaps show only in a profile.
 _PROFILE_AGAIN_S = 120.0
+# Two profiles take 4 s, in which nobody else is looked at, and every rank with a GPU seems to sleep in its backward pass.
+_ASLEEP_AGAIN_S = 600.0
 _ASLEEP_NS = 5_000_000_000
 _REFUSALS_MAX = 3
 _FLIGHT_BYTES_MAX = 1 << 20
@@ -184,10 +187,10 @@ class StackWatch:
         assert self._budget is not None
         due = {w.rank: w for w, at in places if _trains(w, at) and self._budget.allows(w.rank, time.monotonic())}
         for rank, at in places:
-            last_s = self._profiled.get(rank.rank, -_PROFILE_AGAIN_S)
-            again = time.monotonic() - last_s >= _PROFILE_AGAIN_S
-            worth = max(rank.outside_share, rank.asleep_share) >= _WORTH_SHARE
-            if rank.rank in due and again and worth and at.phase not in _LABELLED:
+            ago_s = time.monotonic() - self._profiled.get(rank.rank, -math.inf)
+            outside = rank.outside_share >= _WORTH_SHARE and ago_s >= _PROFILE_AGAIN_S
+            asleep = rank.asleep_share >= _WORTH_SHARE and ago_s >= _ASLEEP_AGAIN_S
+            if rank.rank in due and (outside or asleep) and at.phase not in _LABELLED:
                 self._take_profile(rank)
                 return
         hunted = [w for w in due.values() if w.outside_share >= _WORTH_SHARE]

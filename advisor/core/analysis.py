@@ -35,6 +35,7 @@ from advisor.core.worker_model import Forecast, WorkerModel
 
 JOB = "job"
 _STOPPED_CODES = (124, 130, 143)  # of `timeout`, and of a shell whose command ended by SIGINT or SIGTERM
+_INTERRUPTED_S = 5.0  # within which all of an interrupted job has gone; torch waits as long for its loaders' workers
 
 # Every value a rule may ask for: name -> (unit, what it is). Values of a rank have scope "rank:N", of the whole job "job".
 VALUES: dict[str, tuple[str, str]] = {
@@ -438,6 +439,9 @@ class Analysis:
         asked = [d for d in self.deaths if d.role == "rank"]
         if asked and (asked[0].signal == signal.SIGINT or asked[0].exception.startswith("KeyboardInterrupt")):
             return True
+        if asked and self.meta.exit_signal == signal.SIGINT and self.meta.ended_ns is not None:
+            # Ctrl-C goes to all of a job, and processes of multiprocessing leave with code 1
+            return (self.meta.ended_ns - self.meta.started_ns) / 1e9 - asked[0].t_s <= _INTERRUPTED_S
         whole = self.world_size == 1 or self.meta.exit_signal == signal.SIGTERM or self.meta.exit_code in _STOPPED_CODES
         return bool(asked) and whole and all(d.signal == signal.SIGTERM and not d.oom_killed for d in asked)
 

@@ -809,3 +809,11 @@ def test_dat004_promises_nothing_for_sure_where_workers_wait_for_a_server() -> N
     assert "if the server can answer more at once" in asks.fixes[0].title and "server" not in plain.fixes[0].title
     assert asks.fixes[1].where == Where(SCRIPT, 61) and len(plain.fixes) == 1
     assert asks.confidence < plain.confidence and any("7 of 10 looks" in e.note for e in asks.evidence)
+
+
+@pytest.mark.parametrize(("died_s", "fires"), [(56.0, False), (54.0, True)])
+def test_ranks_that_leave_with_code_1_as_the_job_is_interrupted_were_interrupted(died_s: float, fires: bool) -> None:
+    meta = replace(jobs.META, exit_signal=2, started_ns=0, ended_ns=60_000_000_000)
+    given = jobs.unjudged(deaths=(death(1, t_s=died_s), death(0, t_s=died_s)), meta=meta)
+    rule = next(rule for rule in all_rules() if rule.id == "RUN002")
+    assert isinstance(run_rule(rule, given, Config()), Finding) == fires

@@ -1,6 +1,7 @@
 """A plain ResNet50 training loop with one bad habit at a time, for the checks on real GPUs. Runs on a CPU as well, slowly.
 
 python tests/gpu/loop.py [--habit item|pageable|blocking|creep|full|none] [--precision fp32|tf32|amp] [--batch-size N] [--steps N]
+    [--took FILE]: seconds a step, of the latter half.
 Under torchrun all ranks share GPU 0 over gloo.
 """
 
@@ -8,6 +9,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import time
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -25,7 +28,15 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=120)
     parser.add_argument("--image-size", type=int, default=224)
     parser.add_argument("--model", default="resnet50")
+    parser.add_argument("--took", type=Path, metavar="FILE")
     return parser.parse_args()
+
+
+def now(device: torch.device) -> float:
+    """Once the GPU has done what was queued."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()
 
 
 def main() -> None:
@@ -44,7 +55,7 @@ def main() -> None:
         model = DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
     kept: list[torch.Tensor] = []
-    done, total = 0, 0.0
+    done, total, halfway = 0, 0.0, time.perf_counter()
     while done < args.steps:
         for batch in loader:
             x, y = (tensor.to(device, non_blocking=pinned and args.habit != "blocking") for tensor in batch)
@@ -60,8 +71,12 @@ def main() -> None:
             elif args.habit == "full":
                 kept.append(torch.empty(500_000_000, device=device))  # 2 GB, until there is no more
             done += 1
+            if done == args.steps // 2:
+                halfway = now(device)
             if done >= args.steps:
                 break
+    if args.took:
+        args.took.write_text(str((now(device) - halfway) / (args.steps - args.steps // 2)))
     if shared:
         dist.barrier()
         dist.destroy_process_group()

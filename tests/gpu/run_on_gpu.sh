@@ -36,7 +36,7 @@ collect() {
     local left
     left=$(jobs -p)
     [ -z "$left" ] || kill $left 2>/dev/null
-    tar -czf "$results" --exclude=./runs --exclude="./$(basename "$results")" -C "$out" .
+    tar -czf "$results" --exclude=./runs --exclude=./cost --exclude="./$(basename "$results")" -C "$out" .
 }
 trap collect EXIT
 trap 'exit 1' INT TERM
@@ -180,6 +180,7 @@ load_section() { # links leave their first generation, and a stranger shares the
 }
 
 cost_section() {
+    verdict_of events-at-5-ms "$python" tests/gpu/cost_check.py "$out/cost"
     "$python" tests/bench/overhead.py --pairs 3 >"$out/overhead.txt" 2>&1 && note overhead ok && return
     note overhead "FAILED: see overhead.txt"
     failed=1

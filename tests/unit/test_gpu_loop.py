@@ -11,7 +11,7 @@ import pytest
 pytestmark = pytest.mark.torch
 
 LOOP = Path(__file__).resolve().parents[1] / "gpu" / "loop.py"
-SMALL = ("--model=resnet18", "--batch-size=2", "--image-size=32", "--steps=2")
+SMALL = ("--model=shufflenet_v2_x0_5", "--batch-size=2", "--image-size=32", "--steps=2")
 
 
 @pytest.fixture
@@ -27,9 +27,28 @@ def switches() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("switches")
-@pytest.mark.parametrize("told", [("none", "amp"), ("item", "fp32"), ("pageable", "tf32")], ids="-".join)
-def test_a_habit_runs(told: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("told", [("none", "amp"), ("item", "fp32")], ids="-".join)
+def test_a_habit_runs(told: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     habit, precision = told
     monkeypatch.delenv("RANK", raising=False)
-    monkeypatch.setattr("sys.argv", ["loop.py", "--habit", habit, "--precision", precision, *SMALL])
+    took = tmp_path / "took"
+    monkeypatch.setattr("sys.argv", ["loop.py", "--habit", habit, "--precision", precision, f"--took={took}", *SMALL])
     assert runpy.run_path(str(LOOP), run_name="__main__")["arguments"]().habit == habit
+    assert 0 < float(took.read_text()) < 60
+
+
+@pytest.mark.parametrize(("share", "code"), [(0.0099, 0), (0.0101, 1)])
+def test_the_check_of_costs_judges_by_the_recorders_own_clock(
+    share: float, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check = runpy.run_path(str(LOOP.with_name("cost_check.py")))
+    monkeypatch.setattr("sys.argv", ["cost_check.py", str(tmp_path / "cost"), "--pairs", "2", "--steps=8"])
+    pairs = iter([(0.005, 0.0051), (0.005, 0.0049)])
+
+    def pair(folder: Path, arguments: list[str]) -> tuple[float, float, dict[str, float]]:
+        assert folder.is_dir() and arguments == ["--steps=8"]
+        return *next(pairs), {"step_share": share, "us_per_step": 5000 * share}
+
+    check["main"].__globals__["pair"] = pair
+    assert check["main"]() == code
+    assert f"5.00 ms a step; the recorder took {100 * share:.2f} % of it" in capsys.readouterr().out

@@ -1,0 +1,50 @@
+"""What the advisor costs a job of short steps on a GPU, events and all: the same loop alone and under it, in pairs.
+
+python tests/gpu/cost_check.py FOLDER [--pairs N] [ARGUMENTS OF loop.py]: prints one line; exits 1 where the recorder takes more than 1 %
+of the steps by its own clock. Pairs of processes differ by some percent by themselves: what they say is noted, not judged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+LOOP = (sys.executable, str(ROOT / "tests" / "gpu" / "loop.py"))
+SHORT = ("--model=resnet18", "--image-size=64", "--batch-size=32", "--steps=2000")  # about 5 ms a step
+MOST = 0.01  # of a step
+
+
+def pair(folder: Path, arguments: list[str]) -> tuple[float, float, dict[str, float]]:
+    """(seconds a step alone, the same under the advisor, what that says of its own cost)."""
+    took, report = folder / "took", folder / "report.json"
+    job = [*LOOP, *arguments, f"--took={took}"]
+    subprocess.run(job, check=True)
+    alone = float(took.read_text())
+    watched = (sys.executable, "-m", "advisor.cli", "run", "--no-tui", f"--run-dir={folder / 'runs'}")
+    subprocess.run([*watched, f"--report={report}", "--", *job], check=True, cwd=ROOT, stderr=subprocess.DEVNULL)
+    return alone, float(took.read_text()), json.loads(report.read_text())["overhead"]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--pairs", type=int, default=3)
+    asked, arguments = parser.parse_known_args()
+    asked.folder.mkdir(parents=True, exist_ok=True)
+    alone, watched, own = zip(*(pair(asked.folder, arguments or list(SHORT)) for _ in range(asked.pairs)), strict=True)
+    more = [100 * (after / before - 1) for before, after in zip(alone, watched, strict=True)]
+    share = statistics.median(cost["step_share"] for cost in own)
+    print(
+        f"{1e3 * statistics.median(alone):.2f} ms a step; the recorder took {100 * share:.2f} % of it,",
+        f"{statistics.median(cost['us_per_step'] for cost in own):.0f} us; under the advisor {min(more):+.1f} to {max(more):+.1f} %",
+    )
+    return share > MOST
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -17,8 +17,8 @@ all of the job waiting in line for the rest. Else the CPUs are exhausted (DAT001
 
 Workers that sleep through their batches (an object store answers) need less of a core than those that compute, and may outnumber the cores.
 
-Workers that wait for the answers of a server or a database get more of them only as long as it can answer more at once, which nobody here
-knows: then more workers are advised with that condition, and at worst they gain nothing.
+Workers that wait for the answers of a server or a database get more of them only as long as it can answer more at once, which cannot be
+seen from here. So more workers are advised on that condition, and at worst they gain nothing.
 
 False alarms: one slow mount blocks any number of workers (DAT002); so does a lock of all of them, for which nothing is said here (DAT013).
 """

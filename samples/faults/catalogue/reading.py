@@ -223,6 +223,6 @@ SCENARIOS = (
         job=served("--server=8", "--workers=2", "--steps=150"),
         truth=Truth(roots=("DAT004",), says="if the server can answer more at once"),
         strength="clear",
-        remedy=Remedy(job=served("--server=8", "--workers=5", "--steps=150")),
+        remedy=Remedy(job=served("--server=8", "--workers=3", "--steps=150")),
     ),
 )

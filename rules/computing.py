@@ -113,3 +113,10 @@ def on_gpu_of(a: Analysis, rank: int, name: str) -> float | None:
     """A value of the GPU that this rank trains on."""
     gpu = next((gpu for gpu in a.gpu_view.used if rank in gpu.ranks), None)
     return of_gpu(a, name, gpu) if gpu else None
+
+
+def stalls_in_line(a: Analysis) -> tuple[str, ...]:
+    """What explains a wait for cores where steps stall while they compute: who waits for a thread of its own that has none sleeps."""
+    pulse = a.pulse
+    computing = pulse is not None and pulse.phase in COMPUTE and pulse.coincides in ("", "waiting for a core")
+    return ("RUN004",) if computing else ()

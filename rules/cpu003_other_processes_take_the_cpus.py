@@ -20,6 +20,8 @@ from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
 from rules.reading import common, cores_of, model_of, without_delay
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
+from advisor.core.format import duration
+from rules.computing import stalls_in_line
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
@@ -51,7 +53,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 delay,
                 "s",
                 t["delay"] * step,
-                f"the training thread waits {1000 * delay:.0f} ms for a core in each step",
+                f"the training thread waits {duration(delay)} for a core in each step",
             ),
             Evidence(
                 "cpu.other_cores",
@@ -71,7 +73,32 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         ),
         saving=model.saving(model.at_best(after), 0.5 * (step + after), "the cores to itself"),
         # what slows all ranks alike makes none of them a straggler
-        explains=() if everywhere else ("CMP007", "COM002"),
+        explains=(*(() if everywhere else ("CMP007", "COM002")), *stalls_in_line(a)),
+    )
+
+
+def _title(taken: float, helpers: float) -> str:
+    if helpers < _MOSTLY * taken:
+        return f"Other processes keep {taken:.1f} cores busy that the job needs"
+    return f"Processes that the job started itself keep {taken:.1f} cores busy that training needs"
+
+
+def _helpers(a: Analysis) -> tuple[Evidence, ...]:
+    named = sorted(a.helpers.items(), key=lambda named: -named[1])
+    return tuple(
+        Evidence(
+            "cpu.helper_cores", cores, "cores", None, f"the job's own, no rank and no worker: {command[:_COMMAND]}"
+        )
+        for command, cores in named[:_NAMED]
+    )
+
+
+def _fix(taken: float, helpers: float) -> Fix:
+    if helpers < _MOSTLY * taken:
+        words = "stop or move the other processes, or pin the job to cores of its own (taskset, cpuset)"
+        return Fix(words, "", None, "outside the code")
+    return Fix(
+        "run what the job starts beside training elsewhere, with fewer threads, or before and after it", "", None
     )
 
 

@@ -31,8 +31,9 @@ from collections.abc import Mapping
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
-from advisor.core.format import counted
+from advisor.core.format import counted, duration
 from advisor.core.step_model import StepModel
+from rules.computing import stalls_in_line
 from rules.reading import mean, model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
@@ -87,7 +88,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 delay,
                 "s",
                 t["delay"] * step,
-                f"the training thread waits {1000 * delay:.0f} ms for a core in each step",
+                f"the training thread waits {duration(delay)} for a core in each step",
             ),
         ),
         fixes=(
@@ -99,6 +100,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             ),
         ),
         saving=model.saving(best, worst, f"{counted(fewer, 'thread')} in each rank, a core for each"),
+        explains=stalls_in_line(a),
     )
 
 

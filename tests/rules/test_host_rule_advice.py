@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import host_rule_cases as host_jobs
@@ -10,8 +11,9 @@ import rule_cases as jobs
 from host_rule_tables import HOST_TABLES
 from rule_cases import SCRIPT, rank
 from rule_table import warm
+from rule_tables import TABLES
 
-from advisor.core.analysis import Analysis
+from advisor.core.analysis import Analysis, PeriodicStall
 from advisor.core.config import Config
 from advisor.core.findings import Finding, NotMeasured, Where
 from advisor.engine import run_rule
@@ -153,3 +155,22 @@ def test_lop006_promises_by_the_looks_and_their_error() -> None:
     assert saving is not None
     least = 0.7 * 0.78
     assert saving.seconds_per_step == pytest.approx((0.18, 1.0 - least * (1.0 - 0.15 * (1.0 - least))))
+
+
+@pytest.mark.parametrize("rule", ["CPU003", "CPU005"])
+@pytest.mark.parametrize(
+    ("given", "explained"),
+    [
+        ({}, True),
+        ({"coincides": "waiting for a core"}, True),
+        ({"phase": "gap"}, False),
+        ({"coincides": "a checkpoint"}, False),
+    ],
+)
+def test_stalls_within_computing_come_of_threads_that_wait_for_cores(
+    rule: str, given: dict[str, str], explained: bool
+) -> None:
+    stalls = PeriodicStall(5.0, None, 90, 463, 0.0175, 0.123, 0.5, None, "forward", "", 463)
+    made = {**TABLES, **HOST_TABLES}[rule].job()
+    finding = found(rule, replace(made, pulse=replace(stalls, **given)))
+    assert ("RUN004" in finding.explains) == explained

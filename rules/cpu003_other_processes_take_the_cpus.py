@@ -1,39 +1,46 @@
 """Other processes take the CPUs.
 
-What it does: finds training threads that were ready to run and got no core while processes of somebody else kept cores busy.
+What it does: finds training threads that were ready to run and got no core while processes of somebody else kept cores busy, or such as the
+job has started beside its ranks and their workers.
 
 Why it is slow: the kernel shares the cores; whatever the neighbours compute, this job does not.
 
-Evidence: run-queue delay of the training thread as a share of the step; cores busy with processes outside this job.
+Evidence: run-queue delay of the training thread as a share of the step; cores busy with processes outside this job, and with those of the
+job that neither train nor load, by command.
 
-Fix: stop or move the neighbours, or pin the job to cores of its own.
+Fix: stop or move the neighbours, or pin the job to cores of its own; start what the job computes besides elsewhere.
 
 Estimate: the delay of the training thread given back.
 
-False alarms: the job's own workers (DAT005) and threads (CPU005) crowd it too: only cores busy outside the job count here, and of these
-those that the job may use: cores that its affinity or its quota leaves to others are theirs. A quota delays as well (CPU001 explains it).
+False alarms: the job's own workers (DAT005) and threads (CPU005) crowd it too, and do not count here; of the cores busy outside the job
+those count that it may use: cores that its affinity or its quota leaves to others are theirs. A quota delays as well (CPU001 explains it).
 """
 
 from __future__ import annotations
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
-from rules.reading import common, cores_of, model_of, without_delay
-from rules.rule import Threshold, Thresholds, confidence, rule, severity
 from advisor.core.format import duration
 from rules.computing import stalls_in_line
+from rules.reading import common, cores_of, model_of, without_delay
+from rules.rule import Threshold, Thresholds, confidence, rule, severity
+
+_MOSTLY = 0.5  # of the cores taken: there the title and the advice are about those
+_NAMED = 2
+_COMMAND = 80  # characters
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     delays, step = a.by_rank("step.run_delay_s"), a.value("step.time_s")
     cores, allowed = cores_of(a), a.value("cpu.allowed_cores")
-    taken = cores.taken or 0.0
+    helpers = a.get("cpu.helper_cores") or 0.0
+    taken = (cores.taken or 0.0) + helpers
     ranks = tuple(rank for rank, delay in delays.items() if delay >= t["delay"] * step)
     everywhere = len(ranks) == len(delays)
     delay = common(delays) if everywhere else max(delays.values())
     model = model_of(a)
     # the rest of the delay is the job's own crowding
-    theirs = taken / max(taken + cores.job, 1e-9)
+    theirs = taken / max(taken + cores.job - helpers, 1e-9)
     after = model.step_if(without_delay(model, {rank: min(delays[rank], step * theirs) for rank in ranks}))
     lost = step - after
     level = severity(lost / step)
@@ -42,7 +49,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         return Clear(RULE.id)
     return Finding(
         rule=RULE.id,
-        title=f"Other processes keep {taken:.1f} cores busy that the job needs",
+        title=_title(taken, helpers),
         severity=level,
         confidence=confidence(a),
         seconds_per_step=lost,
@@ -55,22 +62,16 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 t["delay"] * step,
                 f"the training thread waits {duration(delay)} for a core in each step",
             ),
+            *_helpers(a),
             Evidence(
                 "cpu.other_cores",
-                taken,
+                taken - helpers,
                 "cores",
-                t["other_cores"] * allowed,
-                f"{taken:.1f} of {allowed:g} allowed cores are busy outside this job",
+                None if helpers else t["other_cores"] * allowed,
+                f"{taken - helpers:.1f} of {allowed:g} allowed cores are busy outside this job",
             ),
         ),
-        fixes=(
-            Fix(
-                "stop or move the other processes, or pin the job to cores of its own (taskset, cpuset)",
-                "",
-                None,
-                "outside the code",
-            ),
-        ),
+        fixes=(_fix(taken, helpers),),
         saving=model.saving(model.at_best(after), 0.5 * (step + after), "the cores to itself"),
         # what slows all ranks alike makes none of them a straggler
         explains=(*(() if everywhere else ("CMP007", "COM002")), *stalls_in_line(a)),

@@ -19,6 +19,7 @@ from advisor.analysis.gpu_strips import gpu_strips
 from advisor.analysis.gpus import error_values, path_values
 from advisor.analysis.habits import habits
 from advisor.analysis.host import (
+    helpers_beside,
     process_by_rank,
     shared_memory_values,
 )
@@ -122,6 +123,7 @@ def analyse(recording: Recording) -> Analysis:
         out_of_memory=out_of_memory(recording, dead, why),
         stalls=stalled,
         memory=memory,
+        helpers=helpers_beside(recording, steady),
         changes=changed,
         pulse=periodic_stalls(recording, steady),
         nccl=nccl,

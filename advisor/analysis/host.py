@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from advisor.analysis.steady import RankSteps
 from advisor.core.recording import Process, Recording, Series
 from advisor.core.report import HostStrip
 from advisor.core.stats import increase
 
 _COVERED = 0.5
+_HELPS = 0.05  # of a core: launchers and trackers take less
 _SPARSE_NS = 10_000_000_000  # some probes read once in five seconds
 _RECENT_NS = 5_000_000_000  # the strips show the last five seconds
 
@@ -73,11 +75,36 @@ def cpu_values(window: Window) -> dict[str, float]:
     }
     busy, job = found["cpu.host_busy_cores"], found["cpu.job_cores"]
     found["cpu.other_cores"] = None if busy is None or job is None else max(0.0, busy - job)
+    helpers = helper_cores(window)
+    found["cpu.helper_cores"] = sum(helpers.values()) if helpers else None
     parts = [window.rate(f"cpu.{name}_s", "host") for name in ("busy", "idle", "iowait", "steal")]
     steal = parts[3]
     total = sum(part for part in parts if part is not None)
     found["cpu.steal_share"] = None if steal is None or total <= 0 else steal / total
     return {name: value for name, value in found.items() if value is not None}
+
+
+def helper_cores(window: Window) -> dict[str, float]:
+    """Cores that each process of the job kept busy which is neither rank nor worker, by its command; those that hardly computed aside."""
+    found: dict[str, float] = {}
+    seconds = max((window.end_ns - window.start_ns) / 1e9, 1e-9)
+    for process in window.recording.processes:
+        if process.role != "other":
+            continue
+        scope = f"pid:{process.pid}"
+        grown, pace = window.growth("proc.cpu_s", scope) or 0.0, window.rate("proc.cpu_s", scope) or 0.0
+        cores = min(pace, grown / seconds)  # it may have lived for a part of the time, and be read a little beyond it
+        if cores >= _HELPS:
+            found[process.command] = found.get(process.command, 0.0) + cores
+    return found
+
+
+def helpers_beside(recording: Recording, steady: Mapping[int, RankSteps]) -> dict[str, float]:
+    """The same, over the steady steps."""
+    if not steady:
+        return {}
+    starts, ends = zip(*((int(s.start_ns[0]), int(s.end_ns[-1])) for s in steady.values()), strict=True)
+    return helper_cores(Window(recording, min(starts), max(ends)))
 
 
 def _affinity_cores(recording: Recording) -> float | None:

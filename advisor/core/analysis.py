@@ -366,7 +366,8 @@ class MemoryTrend:
     steps: float  # of the rank in this time
     thirds_mb: tuple[float, float, float]  # median of each third of the time
     mb_per_s: float
-    left_mb: float | None = None  # what can still be copied, or be kept of a first pass over the data; None: nothing bounds it
+    # what can still be copied, or be kept of a first pass over the data; None: nothing bounds the growth
+    left_mb: float | None = None
 
     @property
     def growth(self) -> float:
@@ -403,6 +404,8 @@ class Analysis:
     out_of_memory: OutOfMemory | None = None  # where the failure is that of a GPU's memory, and its numbers were told
     stalls: tuple[Stall, ...] = ()
     memory: tuple[MemoryTrend, ...] = ()
+    # cores that processes of the job kept busy which are neither ranks nor workers, by command
+    helpers: Mapping[str, float] = field(default_factory=dict)
     changes: tuple[SpeedChange, ...] = ()
     pulse: PeriodicStall | None = None
     nccl: NcclFacts | None = None  # None: NCCL said nothing of itself, or nobody kept it

@@ -23,6 +23,10 @@ WORKER_STATUS_PERIOD_NS = 5_000_000_000
 # often than takes a three-hundredth of a core.
 PRIVATE_PERIOD_NS = 2_000_000_000
 PRIVATE_COST = 300
+# Of what the job started beside ranks and workers, those are told of that have computed so long, and no more than these: a compiler's
+# helpers may be dozens, and idle.
+HELPER_CPU_S = 1.0
+HELPERS_MAX = 4
 
 
 class ProcessesProbe:
@@ -49,6 +53,8 @@ class ProcessesProbe:
             samples.append(Sample("job.cpu_s", "job", self._tree.cpu_s))
             samples.append(Sample("job.processes", "job", float(self._tree.processes)))
         pids = {t.pid for t in targets}
+        if self._tree is not None:
+            samples += _helpers(self._tree, pids)
         self._files.prune(pids)
         for pid in [pid for pid in self._status_due_ns if pid not in pids]:
             del self._status_due_ns[pid]
@@ -156,6 +162,13 @@ class ProcessesProbe:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         reason = f"/proc/<pid>/{name}: {reason}"
         self._gaps.add(metrics, f"pid:{target.pid}", reason, hint, key=(target.role, target.rank))
+
+
+def _helpers(tree: ProcessTree, known: set[int]) -> list[Sample]:
+    """CPU time of the members that computed most and are neither ranks nor workers."""
+    busy = [m for m in tree.members() if m.pid not in known and not m.zombie and m.cpu_s >= HELPER_CPU_S]
+    most = sorted(busy, key=lambda m: -m.cpu_s)[:HELPERS_MAX]
+    return [Sample("proc.cpu_s", f"pid:{m.pid}", m.cpu_s) for m in most]
 
 
 def _delay_metrics(target: Target) -> tuple[str, ...]:

@@ -274,11 +274,20 @@ def cpu002(steal: float = 0.2, **more: Any) -> Analysis:
 
 
 def cpu003(
-    delay: float = 0.3, others: float = 8.0, busy: float = 15.0, only: float | None = None, **more: Any
+    delay: float = 0.3,
+    others: float = 8.0,
+    busy: float = 15.0,
+    only: float | None = None,
+    *,
+    helpers: float | None = None,
+    **more: Any,
 ) -> Analysis:
-    """Training threads wait `delay` seconds for a core (rank 0 only `only`), while others keep cores busy."""
+    """Training threads wait `delay` seconds for a core (rank 0 only `only`), while others keep cores busy, or the job's own helpers."""
     delays = {0: delay if only is None else only, 1: delay}
     values: dict[str, Any] = {"step.run_delay_s": delays, "cpu.other_cores": others, "cpu.host_busy_cores": busy}
+    if helpers is not None:
+        values["cpu.helper_cores"] = helpers
+        more.update(helpers={"python embed.py": helpers}, job_cores=4.0 + helpers)
     return job({0: rank(), 1: rank()}, values=values, **more)
 
 

@@ -234,9 +234,11 @@ TABLES: dict[str, Table] = {
         false_alarms={
             "the job's own workers and threads crowd it": {"others": 0.5},
             "idle cores are left": {"busy": 9.0},
+            "a launcher that does a little": {"others": 0.5, "helpers": 0.3},
         },
         severities=waits("delay"),
         best=({"delay": 0.3}, warm(1 / 0.7)),
+        also_fires={"helpers of the job's own": {"others": 0.0, "helpers": 8.0}},
     ),
     "LOP001": Table(
         jobs.lop001,

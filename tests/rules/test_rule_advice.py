@@ -496,6 +496,15 @@ def test_run003_leaves_the_why_to_its_causes(cause: str) -> None:
     assert cause in found("RUN003", phase=phase).causes
 
 
+def test_cpu003_names_what_the_job_computes_besides() -> None:
+    finding = found("CPU003", others=1.0, helpers=7.0)
+    assert "that the job started itself keep 8.0 cores busy" in finding.title
+    assert "python embed.py" in finding.evidence[1].note and "beside training elsewhere" in finding.fixes[0].title
+    neighbours = found("CPU003", others=7.0, helpers=1.0)
+    assert neighbours.title.startswith("Other processes keep 8.0") and "stop or move" in neighbours.fixes[0].title
+    assert neighbours.seconds_per_step == pytest.approx(found("CPU003", others=8.0).seconds_per_step)
+
+
 def test_run003_is_but_a_note_where_the_job_has_more_to_do() -> None:
     (grown,) = jobs.run003(after=2.0).changes
     meant = replace(grown, work="35,130 parameters learn, 650 before", step=100, lost_share=0.4)

@@ -40,6 +40,18 @@ def test_growth_of_a_counter(readings: list[tuple[float, float]], expected: tupl
     assert increase(readings_of.t_ns, readings_of.value, FIRST_STEP_NS, FIRST_STEP_NS + 10 * SECOND) == expected
 
 
+def test_helpers_are_neither_ranks_nor_workers_and_compute() -> None:
+    roles = {200: "worker", 300: "other", 301: "other", 302: "other"}
+    others = [rank_process(0, pid=pid, role=role, command=f"p{pid % 2}") for pid, role in roles.items()]
+    counters = {f"pid:{pid}": steady_counter(0.5) for pid in (100, 200, 300, 302)}
+    counters["pid:301"] = steady_counter(0.04)  # a launcher
+    samples = {("proc.cpu_s", scope): counter for scope, counter in counters.items()}
+    analysis = job(samples, processes=(rank_process(0), *others))
+    assert analysis.get("cpu.helper_cores") == pytest.approx(1.0)
+    assert set(analysis.helpers) == {"p0"}
+    assert job(samples).get("cpu.helper_cores") is None and not job(samples).helpers
+
+
 def test_levels_outside_the_window_stand_in_for_those_inside() -> None:
     late = recording(LONG, samples={("cpu.cores", "host"): series((100, 8), (200, 4))})
     window = Window(late, FIRST_STEP_NS, FIRST_STEP_NS + SECOND)

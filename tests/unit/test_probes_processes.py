@@ -14,7 +14,7 @@ import pytest
 from probe_trees import missing, stat_line, values, write_tree
 
 from probes.host.process_tree import RESCAN_PERIOD_NS
-from probes.host.processes import PRIVATE_PERIOD_NS, ExitStatus, ProcessesProbe, ProcessTree
+from probes.host.processes import HELPER_CPU_S, HELPERS_MAX, PRIVATE_PERIOD_NS, ExitStatus, ProcessesProbe, ProcessTree
 from probes.host.procfs import CLOCK_TICKS, PAGE_BYTES, KeptFiles, parse_stat
 from probes.host.target import Target
 from probes.host.thread_delays import PERIOD_NS_PER_THREAD, ThreadDelays
@@ -472,3 +472,16 @@ def test_a_rank_that_none_of_the_job_started_is_one_of_it_with_its_children(tmp_
     process(tmp_path, 70, 1, group=1, session=1, start=999)
     assert [m.pid for m in tree.update(3).ended] == [70], "its number was used again, by a stranger"
     assert pids(tree) == {10, 71}
+
+
+def test_helpers_that_compute_are_told_of_and_no_more_than_a_few(tmp_path: Path) -> None:
+    process(tmp_path, 10, 1, cpu_ticks=30)
+    process(tmp_path, 7, 10, cpu_ticks=90 * CLOCK_TICKS)
+    for pid in range(20, 20 + HELPERS_MAX + 2):
+        process(tmp_path, pid, 10, cpu_ticks=pid * CLOCK_TICKS)
+    process(tmp_path, 40, 10, cpu_ticks=int(0.9 * HELPER_CPU_S * CLOCK_TICKS))
+    process(tmp_path, 41, 10, cpu_ticks=90 * CLOCK_TICKS, state="Z")
+    probe = ProcessesProbe(tmp_path, tree=ProcessTree(10, tmp_path))
+    told = {s.scope: s.value for s in probe.sample(0, [RANK]).samples if s.metric == "proc.cpu_s"}
+    most = range(20 + HELPERS_MAX + 1, 21, -1)
+    assert told == {"pid:7": 90.0, **{f"pid:{pid}": float(pid) for pid in most}}

@@ -14,6 +14,10 @@ def between(*arguments: str, ranks: int = 0) -> Job:
     return Job("faults/jobs/between_steps.py", ("--out={out}", "--width=48", *arguments), ranks=ranks)
 
 
+def beside(*arguments: str) -> Job:
+    return Job("faults/jobs/helpers.py", ("--steps=150", *arguments), ranks=2, environment={"OMP_NUM_THREADS": "1"})
+
+
 SCENARIOS = (
     Scenario(
         name="neighbours-on-every-core",
@@ -33,6 +37,22 @@ SCENARIOS = (
         strength="just above",
         remedy=Remedy(fixtures=()),
         note="two ranks and one neighbour on two cores",
+    ),
+    Scenario(
+        name="a-helper-of-its-own",
+        family="host",
+        job=beside("--share=1"),
+        truth=Truth(roots=("CPU003",), says="started itself"),
+        strength="clear",
+        remedy=Remedy(job=beside()),
+        note="two ranks on two cores, and a process of the job's own that computes",
+    ),
+    Scenario(
+        name="a-helper-that-does-little",
+        family="host",
+        job=beside("--share=0.12"),
+        truth=Truth(never=("CPU003",)),
+        strength="just below",
     ),
     Scenario(
         name="too-many-threads",

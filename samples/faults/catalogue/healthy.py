@@ -92,4 +92,40 @@ SCENARIOS = (
         Job("faults/jobs/threads.py", ("--steps=1500", "--decode", "--asleep=3")),
         note="one thread decodes a picture for each step, and lets go of the interpreter meanwhile; three sleep",
     ),
+    healthy(
+        "healthy-updating-inside-the-backward",
+        Job("faults/jobs/unusual.py", ("inside-backward", "--steps=250")),
+        note="each gradient is used as soon as it is there: nothing of the backward is time between steps",
+    ),
+    healthy(
+        "healthy-wasserstein",
+        Job("faults/jobs/unusual.py", ("wasserstein", "--steps=900")),
+        note="every fifth step takes twice as long, since the generator learns in it",
+    ),
+    healthy(
+        "healthy-lazily-regularised",
+        Job("faults/jobs/unusual.py", ("lazily-regularised", "--steps=900")),
+        note="every sixteenth step takes twice as long, for a penalty",
+    ),
+    healthy(
+        "healthy-unfreezing",
+        Job("faults/jobs/unusual.py", ("unfreezing", "--steps=750")),
+        note="from step 500 on all of the model learns",
+    ),
+    healthy(
+        "healthy-growing-pictures",
+        Job("faults/jobs/unusual.py", ("growing-pictures", "--steps=900")),
+        note="from step 600 on pictures have four times as many pixels",
+    ),
+    healthy("healthy-two-models", Job("faults/jobs/unusual.py", ("two-models", "--steps=900"))),
+    healthy(
+        "healthy-keeping-pictures",
+        Job("faults/jobs/unusual.py", ("keeping-pictures", "--steps=500")),
+        note="a data set keeps what it has read: memory grows for as long as the first epoch lasts, and there is enough",
+    ),
+    healthy(
+        "healthy-short-steps",
+        Job("faults/jobs/unusual.py", ("short-steps", "--steps=6000")),
+        note="a schedule and an accuracy take a twentieth of a millisecond",
+    ),
 )

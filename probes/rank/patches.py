@@ -195,17 +195,18 @@ def _workers(recorder: Recorder, dataloader: Any) -> list[Any]:
     reset, end = iterator._reset, iterator._shutdown_workers
 
     @_wraps(reset)
-    def _reset(self: Any, loader: Any, first_iter: bool = False) -> None:
+    def _reset(self: Any, *args: Any, **kwargs: Any) -> None:
         began = perf_counter_ns()
-        reset(self, loader, first_iter)
-        if recorder.active and not first_iter:  # the first time, its making is around this
+        reset(self, *args, **kwargs)
+        # the first time, its making is around this
+        if recorder.active and not kwargs.get("first_iter", len(args) > 1 and args[1]):
             _quietly(recorder, recorder.epoch_begun, self, began)
 
     @_wraps(end)
-    def _shutdown_workers(self: Any) -> None:
+    def _shutdown_workers(self: Any, *args: Any, **kwargs: Any) -> None:
         token = _quietly(recorder, recorder.workers_end, self) if recorder.active else None
         try:
-            end(self)
+            end(self, *args, **kwargs)
         finally:
             if token is not None:
                 _quietly(recorder, recorder.workers_ended, token)

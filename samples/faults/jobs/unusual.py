@@ -12,12 +12,13 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 PIXELS = 3 * 16 * 16
+PICTURES = 1344  # 21 batches of 64: no period below coincides with that of the epochs
 CRITIC_STEPS = 5  # WGAN-GP: as many of the critic for each of the generator
 REGULARISED_EVERY = 16  # StyleGAN2: the gradient penalty R1, lazily
 
 
 def pictures(batch: int, size: int = 32, classes: int = 10) -> DataLoader:
-    memory = TensorDataset(torch.rand(1024, 3, size, size), torch.randint(classes, (1024,)))
+    memory = TensorDataset(torch.rand(PICTURES, 3, size, size), torch.randint(classes, (PICTURES,)))
     return DataLoader(memory, batch_size=batch, shuffle=True, drop_last=True)
 
 

@@ -90,7 +90,7 @@ def _saving_functions(recording: Recording) -> frozenset[Place]:
         if event.kind == "profile":
             saving, ways = savers_and_ways(event.data)
             savers |= saving
-            trainers |= {*ways.fetches, *ways.backwards, *ways.updates}
+            trainers |= {*ways.backwards}
             profiles += 1
     sites = [site for facts in recording.facts.values() for site in facts.get("save_sites") or ()]
     savers |= {(str(site["caller"][0]), str(site["caller"][1])) for site in sites if site.get("caller")}

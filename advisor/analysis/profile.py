@@ -34,6 +34,7 @@ _OF_A_STEP = (
 # A line with more than this many times what the phases say of time between steps is not, or not only, between them.
 _TOO_MUCH = 2.0
 _LEAST_SHARE = 0.05  # of the looks, allowed in any case: few looks scatter
+_MANY_LOOKS = 100  # a backward pass has so many of 400, a fetch mostly far fewer
 
 Frame = Mapping[str, Any]
 Frames = Sequence[Frame]
@@ -61,7 +62,8 @@ class AfterBackward:
 def between_steps(profile: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """(looks, stack) of those stacks that end in the user's own time between steps."""
     rows = told_rows(profile)
-    loops, savers, ways = _loops(rows), _savers(rows), ways_to(rows)
+    loops, ways = _loops(rows), ways_to(rows)
+    savers = _savers(rows, ways)
     most = max(_TOO_MUCH * float(profile.get("outside_share") or 0.0), _LEAST_SHARE) * int(profile.get("looks") or 0)
     outside = [
         row
@@ -80,7 +82,8 @@ def between_steps(profile: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str
 
 def savers_and_ways(profile: Mapping[str, Any]) -> tuple[set[Place], Ways]:
     rows = told_rows(profile)
-    return _savers(rows), ways_to(rows)
+    ways = ways_to(rows)
+    return _savers(rows, ways), ways
 
 
 def after_saving(profile: Mapping[str, Any], savers: Set[Place]) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -174,15 +177,11 @@ def _updates(frame: Frame) -> bool:
     return _OPTIMIZERS in file and function in ("step", "wrapper")
 
 
-def _savers(rows: Sequence[Mapping[str, Any]]) -> set[Place]:
+def _savers(rows: Sequence[Mapping[str, Any]], ways: Ways) -> set[Place]:
     """Functions that save and do not train as well: all of their time is a checkpoint's, which is told elsewhere."""
-    savers, trainers = set(), set()
-    for callee, callers in _calls(rows):
-        if _SAVE in str(callee["file"]):
-            savers.add(place_of(callers[0]))
-        elif FETCH in str(callee["file"]) or starts_backward(callee):
-            trainers.add(place_of(callers[0]))
-    return savers - trainers
+    return {
+        place_of(callers[0]) for callee, callers in _calls(rows) if _SAVE in str(callee["file"])
+    } - ways.backwards.keys()
 
 
 def _loops(rows: Sequence[Mapping[str, Any]]) -> dict[Place, tuple[int, int]]:
@@ -218,8 +217,13 @@ def _lines_by_place(seen: Mapping[tuple[Place, int], int]) -> dict[Place, frozen
     of_place = Counter[Place]()
     for (place, _), count in seen.items():
         of_place[place] += count
-    kept = [(place, line) for (place, line), count in seen.items() if count >= _LEAST_SHARE * of_place[place]]
-    return {place: frozenset(line for at, line in kept if at == place) for place in of_place}
+    # where there are many looks, a function that has hardly any is torn as well
+    least = _LEAST_SHARE * max(of_place.values(), default=0) if sum(seen.values()) >= _MANY_LOOKS else 0.0
+    found: dict[Place, frozenset[int]] = {}
+    for (place, line), count in seen.items():
+        if count >= max(least, _LEAST_SHARE * of_place[place]):
+            found[place] = found.get(place, frozenset()) | {line}
+    return found
 
 
 def _outermost(frames: Frames, is_one: Callable[[Frame], bool]) -> int | None:

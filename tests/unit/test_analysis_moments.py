@@ -261,6 +261,18 @@ TORCH_BACKWARD = {"function": "Tensor.backward", "file": "/env/torch/_tensor.py"
         pytest.param(
             [profile([TORCH_SAVE, LOOP], [ENGINE, TORCH_BACKWARD, LOOP])], {}, 0.0, id="the loop saves by itself"
         ),
+        pytest.param(
+            [
+                profile(
+                    [TORCH_SAVE, SAVER, LOOP],
+                    *[[ENGINE, TORCH_BACKWARD, LOOP]] * 30,
+                    [ENGINE, TORCH_BACKWARD, SAVER, LOOP],
+                )
+            ],
+            {},
+            1.0,
+            id="a torn stack",
+        ),
         pytest.param([profile([ENGINE, TORCH_BACKWARD, LOOP])], {}, 0.0, id="nobody saw anything save"),
     ],
 )

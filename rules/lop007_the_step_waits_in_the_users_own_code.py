@@ -14,7 +14,8 @@ background thread; or ask once and keep the answers.
 Estimate: the step without that sleep, and at best caches that stay warm; at worst a quarter of the sleep stays.
 
 False alarms: threads of torch's that work for the training thread, exchanges with other ranks and waits for a GPU are torch's lines, not
-the user's, or leave no time without work. A line that computes is found asleep only by chance. Waiting for the interpreter is LOP006.
+the user's, or leave no time without work. A line that computes is found asleep only by chance. Waiting for the interpreter is LOP006,
+what comes in every so many steps RUN004.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from __future__ import annotations
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Where
 from rules.gaps import on_ranks
-from rules.reading import model_of
+from rules.reading import model_of, stalls_asleep
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 from rules.stragglers import slows_the_wire
 
@@ -49,7 +50,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         severity=level,
         confidence=confidence(a),
         seconds_per_step=step - expected,
-        explains=slows_the_wire(a, step - expected),
+        explains=(*slows_the_wire(a, step - expected), *(() if stalls_asleep(a) else ("RUN004",))),
         scope=Affected(ranks=affected),
         evidence=(
             Evidence(
@@ -92,6 +93,6 @@ RULE = rule(
     "the step waits in the user's own code",
     check,
     needs=("step.time_s",),
-    explains=("CMP003", "CMP007", "COM002", "RUN004"),
+    explains=("CMP003", "CMP007", "COM002"),
     thresholds={"waiting": Threshold(0.05, "severity 'medium' begins at 5 % of the step")},
 )

@@ -18,6 +18,7 @@ _MEMORY_SHARE = 0.8
 _SHM_SHARE = 0.9  # DAT012 calls it nearly full from there on
 # Even a worker that sleeps through its batches takes them in and hands them over.
 _LEAST_SHARE = 0.05
+_MOSTLY = 0.6  # of the sleep: a stall is counted beyond the usual step, which sleeps a little, too
 
 
 def common(by_rank: Mapping[int, float]) -> float:
@@ -28,6 +29,14 @@ def common(by_rank: Mapping[int, float]) -> float:
 
 def mean(values: Mapping[int, float]) -> float:
     return sum(values.values()) / len(values)
+
+
+def stalls_asleep(a: Analysis) -> bool:
+    """Most of what the step sleeps in the script's own code is in the stalls that come with a period."""
+    pulse, waits = a.pulse, a.by_rank("step.waiting_s")
+    if pulse is None or pulse.phase not in ("forward", "backward") or not waits:
+        return False
+    return pulse.share * a.value("step.time_s") >= _MOSTLY * max(waits.values())
 
 
 def model_of(a: Analysis) -> StepModel:

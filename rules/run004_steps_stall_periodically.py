@@ -23,7 +23,7 @@ from __future__ import annotations
 from advisor.core.analysis import Analysis, PeriodicStall
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Severity, Where
 from advisor.core.format import duration
-from rules.reading import model_of
+from rules.reading import model_of, stalls_asleep
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 # What is known to come with a period has a rule that says whether it is too much.
@@ -97,7 +97,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         saving=model.saving(
             model.at_best(model.step_s - lost_s), model.step_s - 0.5 * lost_s, "no stalls, or half of them"
         ),
-        explains=() if stall.rank is None else ("COM002",),
+        explains=(*(() if stall.rank is None else ("COM002",)), *(("LOP007",) if stalls_asleep(a) else ())),
         causes=(*_OWNERS.get(stall.coincides, ()), *_CAUSES.get(stall.phase, ())),
     )
 
@@ -129,8 +129,8 @@ def _advice(stall: PeriodicStall) -> str:
 
 
 def _where(a: Analysis, stall: PeriodicStall) -> Where | None:
-    line = next(iter(a.hot_lines), None)
-    return Where(line.file, line.line) if line is not None and stall.phase == "gap" else None
+    lines = a.hot_lines if stall.phase == "gap" else a.waiting_lines if stalls_asleep(a) else ()
+    return Where(lines[0].file, lines[0].line) if lines else None
 
 
 RULE = rule(

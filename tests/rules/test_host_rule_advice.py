@@ -174,3 +174,12 @@ def test_stalls_within_computing_come_of_threads_that_wait_for_cores(
     made = {**TABLES, **HOST_TABLES}[rule].job()
     finding = found(rule, replace(made, pulse=replace(stalls, **given)))
     assert ("RUN004" in finding.explains) == explained
+
+
+@pytest.mark.parametrize(("share", "stalls"), [(0.2, True), (0.05, False)])
+def test_what_sleeps_every_so_many_steps_is_a_stall_with_its_line(share: float, stalls: bool) -> None:
+    pulse = PeriodicStall(10.0, None, 30, 300, 0.8, 2.0, share, None, "forward", "", 300)
+    given = replace(host_jobs.lop007(), pulse=pulse)
+    stall, waits = found("RUN004", given), found("LOP007", given)
+    assert ("LOP007" in stall.explains) == stalls and ("RUN004" in waits.explains) != stalls
+    assert (stall.fixes[0].where == waits.fixes[0].where) == stalls

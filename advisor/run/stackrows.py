@@ -12,6 +12,8 @@ from probes.host.stacks import Frame, ThreadStack, is_ours, user_frame
 _FRAMES_MAX = 30
 # At work only while torch compiles; what runs compiled code is elsewhere in these packages.
 COMPILERS = ("/torch/_dynamo/convert_frame.py", "/torch/_inductor/compile_fx.py")
+# Before Python 3.12 these have frames of their own: what they do is done by the function that they stand in.
+_WITHIN = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 _STACKS_MAX = 60  # of a profile, most frequent first; what is left out is counted
 
 
@@ -26,7 +28,7 @@ def described(stack: ThreadStack, *, with_text: bool = True) -> dict[str, Any]:
     user = user_frame(stack.frames)
     return {
         "frames": frames,
-        "user": _line(user, with_text=with_text) if user else None,
+        "user": _line(user, stack.frames, with_text=with_text) if user else None,
     }
 
 
@@ -42,12 +44,18 @@ def summed(stacks: Sequence[CountedStack], awake: Sequence[CountedStack] | None 
         user = user_frame(stack.frames)
         # without our own marks, which stand between the training loop and torch
         frames = [{"function": f.function, "file": f.file, "line": f.line} for f in stack.frames if not is_ours(f.file)]
-        row: dict[str, Any] = {"count": stack.count, "frames": frames, "user": _line(user) if user else None}
+        row: dict[str, Any] = {
+            "count": stack.count,
+            "frames": frames,
+            "user": _line(user, stack.frames) if user else None,
+        }
         rows.append(row if awake is None else {**row, "awake": awake_at.get(stack.frames, 0)})
     return {"looks": sum(stack.count for stack in stacks), "stacks": rows}
 
 
-def _line(frame: Frame, *, with_text: bool = True) -> dict[str, Any]:
+def _line(frame: Frame, stack: Sequence[Frame], *, with_text: bool = True) -> dict[str, Any]:
     """The user's line with its text: calls into C (a file's write, print) leave no frame of their own."""
+    around = stack[stack.index(frame) :] if frame.function.endswith(_WITHIN) else ()
+    function = next((f.function for f in around if f.file == frame.file and not f.function.endswith(_WITHIN)), None)
     text = linecache.getline(frame.file, frame.line).strip()[:200] if with_text else ""
-    return {"function": frame.function, "file": frame.file, "line": frame.line, "text": text}
+    return {"function": function or frame.function, "file": frame.file, "line": frame.line, "text": text}

@@ -170,3 +170,12 @@ def test_without_a_place_for_temporary_files_there_is_a_gap(tmp_path: Path, monk
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "absent"))  # a full disk, or one that may only be read
     answer = profile_stacks(1)
     assert isinstance(answer, ProbeGap) and "temporary" in answer.reason and "TMPDIR" in answer.hint
+
+
+@pytest.mark.parametrize("name", ["clip.<locals>.<listcomp>", "<listcomp>", "<genexpr>"])
+def test_a_comprehension_is_the_function_that_it_stands_in(name: str) -> None:
+    frames = (Frame(name, SCRIPT, 42), Frame("clip", SCRIPT, 42), Frame("<module>", SCRIPT, 60))
+    (row,) = summed([CountedStack(1, "", frames, 3)])["stacks"]
+    assert (row["user"]["function"], row["user"]["line"]) == ("clip", 42)
+    alone = summed([CountedStack(1, "", frames[:1], 3)])["stacks"]
+    assert alone[0]["user"]["function"] == name

@@ -101,17 +101,13 @@ def told_rows(profile: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def after_backward(profile: Mapping[str, Any]) -> AfterBackward:
     rows = told_rows(profile)
-    backwards: dict[Place, int] = {}
-    updates: dict[Place, int] = {}
-    calls = list(_calls(rows))
-    for callee, callers in calls:
-        for caller in callers if starts_backward(callee) else ():
-            backwards[place_of(caller)] = max(int(caller["line"]), backwards.get(place_of(caller), 0))
-    for callee, callers in calls:
-        for caller in callers if _updates(callee) else ():
-            place, line = place_of(caller), int(caller["line"])
-            if line > backwards.get(place, line):
-                updates[place] = min(line, updates.get(place, line))
+    backwards = {place: max(lines) for place, lines in _lines_into(rows, starts_backward).items()}
+    later = {
+        place: [line for line in lines if line > backwards[place]]
+        for place, lines in _lines_into(rows, _updates).items()
+        if place in backwards
+    }
+    updates = {place: min(lines) for place, lines in later.items() if lines}
     found = []
     for row in rows:
         if any(FETCH in str(frame["file"]) for frame in row["frames"]):
@@ -186,15 +182,23 @@ def _savers(rows: Sequence[Mapping[str, Any]], ways: Ways) -> set[Place]:
 
 def _loops(rows: Sequence[Mapping[str, Any]]) -> dict[Place, tuple[int, int]]:
     """Of every function that both fetches batches and starts backward passes: first line of the one, last line of the other."""
-    fetches: dict[Place, int] = {}
-    backwards: dict[Place, int] = {}
-    for callee, callers in _calls(rows):
-        place, line = place_of(callers[0]), int(callers[0]["line"])
-        if FETCH in str(callee["file"]):
-            fetches[place] = min(line, fetches.get(place, line))
-        elif starts_backward(callee):
-            backwards[place] = max(line, backwards.get(place, line))
+    fetches = {
+        place: min(lines) for place, lines in _lines_into(rows, lambda frame: FETCH in str(frame["file"]), 1).items()
+    }
+    backwards = {place: max(lines) for place, lines in _lines_into(rows, starts_backward, 1).items()}
     return {place: (fetches[place], line) for place, line in backwards.items() if fetches.get(place, line) < line}
+
+
+def _lines_into(
+    rows: Iterable[Mapping[str, Any]], is_one: Callable[[Frame], bool], callers_up: int | None = None
+) -> dict[Place, frozenset[int]]:
+    """Functions that call into torch there, or (up to so many) that call one that does, and the lines of theirs that do."""
+    seen = Counter[tuple[Place, int]]()
+    for row in rows:
+        for callee, callers in _calls([row]):
+            for caller in callers[:callers_up] if is_one(callee) else ():
+                seen[place_of(caller), int(caller["line"])] += int(row["count"])
+    return _lines_by_place(seen)
 
 
 def ways_to(rows: Iterable[Mapping[str, Any]]) -> Ways:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from advisor.analysis.profile import between_steps
+from advisor.analysis.profile import after_backward, between_steps
 from advisor.core.metrics import ProbeGap
 from advisor.run.stackrows import summed
 from probes.host.stack_profile import CountedStack, parse_raw, profile_stacks
@@ -179,3 +179,9 @@ def test_a_comprehension_is_the_function_that_it_stands_in(name: str) -> None:
     assert (row["user"]["function"], row["user"]["line"]) == ("clip", 42)
     alone = summed([CountedStack(1, "", frames[:1], 3)])["stacks"]
     assert alone[0]["user"]["function"] == name
+
+
+def test_a_torn_stack_moves_no_backward_pass() -> None:
+    rows = [stack(150, 24, TENSOR), stack(60, 26, (SCRIPT, "watch", 12)), stack(40, 28, OPTIMIZER)]
+    for torn in ([], [stack(1, 26, TENSOR)], [stack(1, 24, OPTIMIZER)]):
+        assert [count for count, _ in after_backward({"stacks": [*rows, *torn]}).rows] == [60]

@@ -18,6 +18,11 @@ TORCH, FETCH = "/torch/", "/torch/utils/data/"
 _DECORATORS = ("/torch/utils/_contextlib.py", "/torch/distributed/elastic/multiprocessing/errors/")
 # Below the user's own line, which is what takes the time: an expression on tensors, their text, a tracker.
 _THIN = ("/torch/_tensor.py", "/torch/_tensor_str.py", "/torch/functional.py", "/torch/utils/tensorboard/")
+# Going through a model's parts: what is done with each of them is the caller's.
+_MODULE = "/torch/nn/modules/module.py"
+_WALKS = frozenset(
+    f"{prefix}{part}" for prefix in ("", "named_") for part in ("parameters", "buffers", "modules", "children")
+) | {"_named_members"}
 _BACKWARD = ("/torch/_tensor.py", "/torch/autograd/__init__.py")
 _OPTIMIZERS, _SCHEDULERS, _SCALER = "/torch/optim/", "/torch/optim/lr_scheduler.py", "/torch/amp/grad_scaler.py"
 _SAVE = "/torch/serialization.py"
@@ -133,8 +138,12 @@ def inner(frames: Frames) -> Frames:
 
 
 def inside_torch(frames: Frames) -> bool:
-    files = [str(frame["file"]) for frame in inner(frames)]
-    return any(TORCH in file and not any(part in file for part in _THIN) for file in files)
+    return any(TORCH in str(frame["file"]) and not _is_thin(frame) for frame in inner(frames))
+
+
+def _is_thin(frame: Frame) -> bool:
+    file = str(frame["file"])
+    return any(part in file for part in _THIN) or (file.endswith(_MODULE) and called(frame) in _WALKS)
 
 
 def in_forward(frames: Frames) -> bool:

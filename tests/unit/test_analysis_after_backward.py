@@ -47,6 +47,8 @@ def moved_ms(*events: Event, **more: Any) -> float:
         pytest.param(look(("emit", "/usr/lib/python3.11/logging/__init__.py", 9)), True, id="a logger"),
         pytest.param(look(("SummaryWriter.add_histogram", f"{TORCH}/utils/tensorboard/writer.py", 9)), True, id="a tracker"),
         pytest.param(look(("Tensor.norm", f"{TORCH}/_tensor.py", 9)), True, id="an expression on a tensor"),
+        pytest.param(look(("Module.named_parameters", f"{TORCH}/nn/modules/module.py", 9)), True, id="through the model's parts"),
+        pytest.param(look(("Module._call_impl", f"{TORCH}/nn/modules/module.py", 9)), False, id="the model once more"),
         pytest.param(look(callers=[{"function": "x", "file": f"{TORCH}/utils/_contextlib.py", "line": 1}]), True, id="no_grad"),
         pytest.param(look(CLIPS), False, id="clipping"),
         pytest.param(look(("GradScaler.unscale_", f"{TORCH}/amp/grad_scaler.py", 340)), False, id="unscaling"),

@@ -82,9 +82,10 @@ def test_dat003_pins_memory_only_where_there_is_a_gpu() -> None:
     assert "pin_memory=True" in found("DAT003", facts={"0": {"cuda": "12.4"}, "1": {}}).fixes[0].change
 
 
-def test_dat003_promises_nothing_where_no_core_is_idle() -> None:
-    saving = found("DAT003", cores=2.0, job_cores=2.0).saving
-    assert saving is not None and saving.speedup == (1.0, 1.0)
+def test_dat003_advises_cheaper_samples_where_no_core_is_idle() -> None:
+    finding = found("DAT003", cores=2.0, job_cores=2.0)
+    assert finding.fixes[0].title.startswith("make samples cheaper")
+    assert finding.saving is not None and finding.saving.speedup == pytest.approx((1.0, 1 / 0.6))
 
 
 def test_dat003_without_a_place_still_says_what_to_do() -> None:
@@ -826,3 +827,16 @@ def test_ranks_that_leave_with_code_1_as_the_job_is_interrupted_were_interrupted
     given = jobs.unjudged(deaths=(death(1, t_s=died_s), death(0, t_s=died_s)), meta=meta)
     rule = next(rule for rule in all_rules() if rule.id == "RUN002")
     assert isinstance(run_rule(rule, given, Config()), Finding) == fires
+
+
+@pytest.mark.parametrize(("best_s", "workers"), [(1 / 1.03, True), (1 / 1.01, False)])
+def test_dat003_advises_no_workers_where_none_would_help(best_s: float, workers: bool) -> None:
+    given = jobs.dat003()
+    assert given.forecast is not None
+    n = len(given.forecast.best_s)
+    forecast = replace(given.forecast, best_s=(1.0, *[best_s] * (n - 1)), worst_s=(1.0, *[1.2] * (n - 1)))
+    finding = found("DAT003", replace(given, forecast=forecast))
+    assert (
+        finding.fixes[0].title.startswith("num_workers=0 →" if workers else "make samples cheaper") and finding.saving
+    )
+    assert (finding.saving.speedup == pytest.approx((1.0, 1.0 / 0.6))) != workers

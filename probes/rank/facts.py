@@ -118,8 +118,8 @@ def cuda_facts(torch: Any, device: int) -> dict[str, Any]:
 
 
 def cuda_index(tensors: Any) -> int | None:
-    """Number of the GPU that holds a tensor, or the first of several; None where none does."""
-    first = tensors if hasattr(tensors, "device") else next(iter(tensors or ()), None)
+    """Number of the GPU that holds a tensor, or the first of several; None where none does, or where asking would take it from the job."""
+    first = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
     device: Any = getattr(first, "device", None)
     return device.index if getattr(device, "type", None) == "cuda" else None
 

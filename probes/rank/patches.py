@@ -204,7 +204,8 @@ def _workers(recorder: Recorder, dataloader: Any) -> list[Any]:
 
     @_wraps(end)
     def _shutdown_workers(self: Any, *args: Any, **kwargs: Any) -> None:
-        token = _quietly(recorder, recorder.workers_end, self) if recorder.active else None
+        # an iterator in a cycle may be let go when the interpreter has cleared this module
+        token = _quietly(recorder, recorder.workers_end, self) if _quietly is not None and recorder.active else None
         try:
             end(self, *args, **kwargs)
         finally:

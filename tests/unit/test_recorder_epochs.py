@@ -100,3 +100,12 @@ def test_a_process_that_has_not_trained_gets_no_account_by_letting_go_of_its_wor
     recorder.forget()
     made(recorder, loop)()._shutdown_workers()
     assert recorder.account is None
+
+
+def test_workers_end_when_the_interpreter_has_cleared_what_watches_them(
+    recorder: Recorder, loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    iterator = made(recorder, loop)()
+    monkeypatch.setattr(patches, "_quietly", None)
+    iterator._shutdown_workers()
+    assert iterator._shutdown

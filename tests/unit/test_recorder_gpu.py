@@ -267,3 +267,8 @@ def test_a_gpu_that_cannot_be_described_is_gone_without(stream, tmp_path):
     recorder = rank_of(stream, tmp_path)
     recorder._trains_on([SimpleNamespace(device=SimpleNamespace(type="cuda", index=DEVICE))])
     assert recorder.gpu is None and "gpu times" in recorder.facts.values["unpatched"][0]
+
+
+def test_tensors_that_are_made_one_by_one_are_left_to_the_job():
+    made = (SimpleNamespace(device=SimpleNamespace(type="cuda", index=i)) for i in range(2))
+    assert cuda_index(made) is None and len(list(made)) == 2

@@ -116,7 +116,7 @@ def on_gpu_of(a: Analysis, rank: int, name: str) -> float | None:
 
 
 def stalls_in_line(a: Analysis) -> tuple[str, ...]:
-    """What explains a wait for cores where steps stall while they compute: who waits for a thread of its own that has none sleeps."""
+    """What a wait for cores explains besides: stalls within computing. Who waits for a thread of its own that has no core sleeps."""
     pulse = a.pulse
     computing = pulse is not None and pulse.phase in COMPUTE and pulse.coincides in ("", "waiting for a core")
     return ("RUN004",) if computing else ()

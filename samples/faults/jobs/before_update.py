@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+import group
 import models
 import torch
 import torch.distributed as dist
@@ -82,8 +83,7 @@ def main() -> None:
     options = parse()
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    if "RANK" in os.environ:
-        dist.init_process_group("gloo")
+    group.join()
     memory = TensorDataset(torch.rand(2048, 3, 32, 32), torch.randint(10, (2048,)))
     data = DataLoader(memory, batch_size=options.batch, shuffle=True)
     plain = models.small_cnn(options.width)
@@ -114,9 +114,7 @@ def main() -> None:
             step += 1
             if step >= options.steps:
                 break
-    if dist.is_initialized():
-        dist.barrier()
-        dist.destroy_process_group()
+    group.leave()
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import os
 import time
 from pathlib import Path
 
+import group
 import models
 import torch
 import torch.distributed as dist
@@ -112,8 +113,7 @@ def main() -> None:
     options = parse()
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    if "RANK" in os.environ:
-        dist.init_process_group("gloo")
+    group.join()
     memory = TensorDataset(torch.rand(2048, 3, 32, 32), torch.randint(10, (2048,)))
     data = DataLoader(memory, batch_size=options.batch, shuffle=True)
     held_out = DataLoader(memory, batch_size=options.batch)
@@ -137,9 +137,7 @@ def main() -> None:
             after_step(step, plain, held_out, loss, options)
             if step >= options.steps:
                 break
-    if dist.is_initialized():
-        dist.barrier()
-        dist.destroy_process_group()
+    group.leave()
     records.clear()
 
 

@@ -9,6 +9,7 @@ import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
+import group
 import models
 import serving
 import torch
@@ -89,15 +90,12 @@ def main() -> None:
     options = parse()
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    if "RANK" in os.environ:
-        dist.init_process_group("gloo")
+    group.join()
     memory = TensorDataset(torch.rand(2048, 3, 32, 32), torch.randint(10, (2048,)))
     asks = options.rank in (-1, RANK) and (options.answer or options.rest)
     store = Store(options) if asks else None
     train(options, DataLoader(memory, batch_size=options.batch, shuffle=True), store)
-    if dist.is_initialized():
-        dist.barrier()
-        dist.destroy_process_group()
+    group.leave()
     if store and store.server:
         store.server.terminate()
 

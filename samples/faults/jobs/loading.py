@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import group
 import models
 import numpy as np
 import serving
@@ -125,8 +126,7 @@ def main() -> None:
         os.sched_setaffinity(0, {options.bind})
     torch.manual_seed(0)
     torch.set_num_threads(options.threads)
-    if "RANK" in os.environ:
-        dist.init_process_group("gloo")
+    group.join()
     server, options.url = serving.start(options.server, one_by_one=options.one_by_one) if options.server else (None, "")
     pictures = Pictures(options)
     sampler = DistributedSampler(pictures) if dist.is_initialized() else None
@@ -160,9 +160,7 @@ def main() -> None:
             if step >= options.steps:
                 break
         evaluate(model, others)
-    if dist.is_initialized():
-        dist.barrier()  # together: gloo now and then aborts a rank whose peer has left
-        dist.destroy_process_group()
+    group.leave()
     if server:
         server.terminate()
 

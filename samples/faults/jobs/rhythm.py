@@ -7,6 +7,7 @@ import os
 import random
 import time
 
+import group
 import models
 import torch
 import torch.distributed as dist
@@ -54,8 +55,7 @@ def main() -> None:
     options = parse()
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    if "RANK" in os.environ:
-        dist.init_process_group("gloo")
+    group.join()
     memory = TensorDataset(torch.rand(1024, 3, 32, 32), torch.randint(10, (1024,)))
     data = DataLoader(memory, batch_size=options.batch, shuffle=True)
     model = models.small_cnn(options.width)
@@ -76,9 +76,7 @@ def main() -> None:
             step += 1
             if step >= options.steps:
                 break
-    if dist.is_initialized():
-        dist.barrier()
-        dist.destroy_process_group()
+    group.leave()
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import os
 import time
 from pathlib import Path
 
+import group
 import models
 import torch
 import torch.distributed as dist
@@ -47,8 +48,7 @@ def main() -> None:
     options = parse()
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    if "RANK" in os.environ:
-        dist.init_process_group("gloo")
+    group.join()
     pictures, labels = torch.rand(2048, 3, 32, 32), torch.randint(10, (2048,))
     plain = models.small_cnn(options.width)
     model = DistributedDataParallel(plain) if dist.is_initialized() else plain
@@ -65,9 +65,7 @@ def main() -> None:
         loss.backward()
         optimizer.step()
         after_step(step, plain, pictures, loss, options)
-    if dist.is_initialized():
-        dist.barrier()
-        dist.destroy_process_group()
+    group.leave()
 
 
 if __name__ == "__main__":

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from pathlib import Path
 
+import group
 import models
 import numpy as np
 import torch
@@ -87,8 +87,7 @@ def main() -> None:
     options = parse()
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    if "RANK" in os.environ:
-        dist.init_process_group("gloo")
+    group.join()
     pictures = dataset(options)
     sampler = DistributedSampler(pictures) if dist.is_initialized() else None
     data = DataLoader(
@@ -116,9 +115,7 @@ def main() -> None:
             step += 1
             if step >= options.steps:
                 break
-    if dist.is_initialized():
-        dist.barrier()  # together: gloo now and then aborts a rank whose peer has left
-        dist.destroy_process_group()
+    group.leave()
 
 
 if __name__ == "__main__":

@@ -130,7 +130,7 @@ class StackWatch:
                     self._stalls.woke_up(now_ns)
                 self._look(now_ns)
                 seen_ns = time.perf_counter_ns()
-            self._tell_stall(self._stalls.end(time.perf_counter_ns()), ())
+            self._tell_stall(self._stalls.end(time.perf_counter_ns()), (), ())
         except Exception as error:  # noqa: BLE001 - the wall of this thread
             reason = f"the watch for hangs broke off: {type(error).__name__}: {error}"
             self._post(ProbeGap("stacks", "job", reason, "please report this"))
@@ -148,7 +148,7 @@ class StackWatch:
         ]
         state = self._stalls.look(now_ns, sights)
         if state is not None:
-            self._tell_stall(state, places)
+            self._tell_stall(state, places, watched)
         elif self.sampling and self._refusals < _REFUSALS_MAX:
             self._look_outside(places)
 
@@ -265,13 +265,15 @@ class StackWatch:
 
     # -- ranks that stand still -------------------------------------------------------------------------------------------------
 
-    def _tell_stall(self, state: StallState | None, places: Sequence[tuple[Watched, Position]]) -> None:
+    def _tell_stall(
+        self, state: StallState | None, places: Sequence[tuple[Watched, Position]], watched: Sequence[Watched]
+    ) -> None:
         """Stacks of all ranks: who waits is as telling as who does not."""
         if state is None:
             return
         data: dict[str, Any] = {"id": state.id, "stalled_s": state.stalled_ns / 1e9}
         if not state.ended:
-            data["ranks"] = [self._stalled_rank(rank, at) for rank, at in (*places, *_absent(state, places))]
+            data["ranks"] = [self._stalled_rank(rank, at) for rank, at in (*places, *_absent(state, watched))]
         now_ns = state.since_ns + state.stalled_ns
         self._post(Event(now_ns, "stall_end" if state.ended else "stall", None, None, data))
 
@@ -326,10 +328,13 @@ def _of_training(stacks: Stacks, rank: Watched) -> list[CountedStack]:
     return [s for s in stacks if s.thread_id == rank.thread] or [s for s in stacks if s.name == "MainThread"]
 
 
-def _absent(state: StallState, places: Sequence[tuple[Watched, Position]]) -> Iterator[tuple[Watched, Position]]:
-    """Ranks that have no ring since they have not begun their first backward pass; of where they are only this is known."""
-    seen = {rank.rank: rank.pid for rank, _ in places}
-    group = max((rank.group for rank, _ in places), default=1)
+def _absent(state: StallState, watched: Sequence[Watched]) -> Iterator[tuple[Watched, Position]]:
+    """Ranks that have no ring since they have not begun their first backward pass; of where they are only this is known.
+
+    `watched`: also those whose recorders have given up, for they are not absent.
+    """
+    seen = {rank.rank: rank.pid for rank in watched}
+    group = max((rank.group for rank in watched), default=1)
     at = Position("start", 0, state.since_ns, 0, 0, ended=False)
     for rank, pid in sorted(absent_ranks(seen, group).items()):
         yield Watched(rank, pid, Path(f"rank-{pid}"), 0, steps=0, outside_share=0.0, p99_ns=0), at

@@ -184,8 +184,21 @@ def test_a_rank_that_has_not_begun_to_train_is_told_with_its_stack(ring: Ring, m
     reader = RingReader(Path(ring.path))
     made_ns = reader.identity.created_ns
     waits = Watched(1, os.getpid(), Path(ring.path), made_ns, steps=0, outside_share=0.0, p99_ns=0, group=2)
-    watch._tell_stall(StallState("stall-1", 5000, 9), [(waits, reader.position())])
+    watch._tell_stall(StallState("stall-1", 5000, 9), [(waits, reader.position())], [waits])
     reader.close()
     one, other = events[0].data["ranks"]
     assert (one["rank"], one["phase"], other["rank"], other["phase"], other["step"]) == (1, "backward", 0, "start", 0)
     assert other["user"]["line"] == 33 and other["since_ns"] == 5000
+
+
+def test_a_rank_whose_recorder_has_given_up_is_not_absent(ring: Ring, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[dict[int, int], int]] = []
+    monkeypatch.setattr(stacks_module, "absent_ranks", lambda seen, group: asked.append((dict(seen), group)) or {})
+    watch = StackWatch(RunOptions(stacks=False), post=lambda news: None)
+    reader = RingReader(Path(ring.path))
+    made_ns = reader.identity.created_ns
+    waits = Watched(1, os.getpid(), Path(ring.path), made_ns, steps=0, outside_share=0.0, p99_ns=0, group=2)
+    given_up = replace(waits, rank=0, pid=os.getppid())  # there is no place for it, since its header stands still
+    watch._tell_stall(StallState("stall-1", 5000, 9), [(waits, reader.position())], [given_up, waits])
+    reader.close()
+    assert asked == [({0: os.getppid(), 1: os.getpid()}, 2)]

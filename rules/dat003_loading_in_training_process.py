@@ -13,7 +13,7 @@ best, cheaper samples instead.
 
 Estimate: the same forecast at N. A loader with N workers is played through batch by batch, with the batch times of this run, handing over,
 and the cores shared with training (on a machine without idle cores workers cannot help: then up to
-all of the wait, for samples that cost nothing).
+all of the wait for samples, were they to cost nothing).
 At best the step computes faster besides: no batch goes through the caches of its core any more.
 
 False alarms: tiny in-memory data, where workers cost more than they save (DAT007): nothing is said where a batch is made in less time than
@@ -75,8 +75,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             where_of(loader),
             "small change",
         )
-        free = model.step_if({(rank, "input_wait"): 0.0 for rank in model.own})
-        saving = model.saving(free, model.step_s, "at best samples that cost nothing")
+        saving = model.saving(model.step_s - lost_to_input(a), model.step_s, "at best samples that cost nothing")
     return Finding(
         rule=RULE.id,
         title="Batches are loaded in the training process",

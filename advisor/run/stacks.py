@@ -337,7 +337,8 @@ def _absent(state: StallState, watched: Sequence[Watched]) -> Iterator[tuple[Wat
     group = max((rank.group for rank in watched), default=1)
     at = Position("start", 0, state.since_ns, 0, 0, ended=False)
     for rank, pid in sorted(absent_ranks(seen, group).items()):
-        yield Watched(rank, pid, Path(f"rank-{pid}"), 0, steps=0, outside_share=0.0, p99_ns=0), at
+        ring = watched[0].ring.with_name(f"rank-{pid}.ring")  # where it will be
+        yield Watched(rank, pid, ring, 0, steps=0, outside_share=0.0, p99_ns=0), at
 
 
 def _own_words(rank: Watched, at: Position) -> dict[str, list[dict[str, Any]]]:

@@ -174,8 +174,14 @@ def test_a_compiler_at_work_in_any_thread_is_told(ring: Ring, file: str, compile
     assert told(ring, watch)["compiles"] == compiles
 
 
-def test_a_rank_that_has_not_begun_to_train_is_told_with_its_stack(ring: Ring, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_that_has_not_begun_to_train_is_told_with_its_stack(
+    ring: Ring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     events: list[Any] = []
+    users = tmp_path / "where the user stands"
+    users.mkdir()
+    (users / f"flight-{os.getppid()}.json").write_text(json.dumps({"since_ns": 5000, "dumps": [{"entries": []}]}))
+    monkeypatch.chdir(users)
     stacks = (ThreadStack(None, "MainThread", True, False, (STUCK,)),)
     monkeypatch.setattr(
         stacks_module, "absent_ranks", lambda seen, group: {0: os.getppid()} if seen == {1: os.getpid()} else {}
@@ -189,6 +195,7 @@ def test_a_rank_that_has_not_begun_to_train_is_told_with_its_stack(ring: Ring, m
     one, other = events[0].data["ranks"]
     assert (one["rank"], one["phase"], other["rank"], other["phase"], other["step"]) == (1, "backward", 0, "start", 0)
     assert other["user"]["line"] == 33 and other["since_ns"] == 5000
+    assert "flight" not in other, "a file of that name in the user's folder is none of ours"
 
 
 def test_a_rank_whose_recorder_has_given_up_is_not_absent(ring: Ring, monkeypatch: pytest.MonkeyPatch) -> None:

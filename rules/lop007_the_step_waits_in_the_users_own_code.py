@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Where
+from rules.computing import LAYERS
 from rules.gaps import on_ranks
 from rules.reading import model_of, stalls_asleep
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
@@ -50,7 +51,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         severity=level,
         confidence=confidence(a),
         seconds_per_step=step - expected,
-        explains=(*slows_the_wire(a, step - expected), *(() if stalls_asleep(a) else ("RUN004",))),
+        explains=(*slows_the_wire(a, step - expected), *_stalls(a)),
         scope=Affected(ranks=affected),
         evidence=(
             Evidence(
@@ -80,6 +81,12 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
             model.at_best(expected), model.step_if(_without(a, waits, _LEFT)), "the step without that sleep"
         ),
     )
+
+
+def _stalls(a: Analysis) -> tuple[str, ...]:
+    """Stalls of the phases in which it sleeps; where it sleeps in those steps alone, they are what happens (RUN004)."""
+    within = a.pulse is not None and a.pulse.phase in LAYERS
+    return ("RUN004",) if within and not stalls_asleep(a) else ()
 
 
 def _without(a: Analysis, waits: dict[int, float], left: float) -> dict[tuple[int, str], float]:

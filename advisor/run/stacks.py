@@ -82,6 +82,7 @@ class StackWatch:
         self._profile = profile
         self._profile_awake = profile_awake
         self._profiled: dict[int, float] = {}  # rank -> when
+        self._woken: dict[int, float] = {}  # the same, with a second profile that leaves out its sleep
         self._stalls = StallClock(after_s=options.stall_after_s, refresh_s=options.stall_refresh_s)
         self._readers: dict[tuple[Path, int], RingReader] = {}
         self._refusals = 0
@@ -187,11 +188,16 @@ class StackWatch:
         assert self._budget is not None
         due = {w.rank: w for w, at in places if _trains(w, at) and self._budget.allows(w.rank, time.monotonic())}
         for rank, at in places:
-            ago_s = time.monotonic() - self._profiled.get(rank.rank, -math.inf)
-            outside = rank.outside_share >= _WORTH_SHARE and ago_s >= _PROFILE_AGAIN_S
-            asleep = rank.asleep_share >= _WORTH_SHARE and ago_s >= _ASLEEP_AGAIN_S
+            now_s = time.monotonic()
+            outside = (
+                rank.outside_share >= _WORTH_SHARE
+                and now_s >= self._profiled.get(rank.rank, -math.inf) + _PROFILE_AGAIN_S
+            )
+            asleep = (
+                rank.asleep_share >= _WORTH_SHARE and now_s >= self._woken.get(rank.rank, -math.inf) + _ASLEEP_AGAIN_S
+            )
             if rank.rank in due and (outside or asleep) and at.phase not in _LABELLED:
-                self._take_profile(rank)
+                self._take_profile(rank, asleep=asleep)
                 return
         hunted = [w for w in due.values() if w.outside_share >= _WORTH_SHARE]
         for rank, at in places:
@@ -207,12 +213,12 @@ class StackWatch:
                     hunted = [w for w in hunted if w is not rank and self._budget.allows(w.rank, time.monotonic())]
                     break
 
-    def _take_profile(self, rank: Watched) -> None:
+    def _take_profile(self, rank: Watched, *, asleep: bool) -> None:
         assert self._budget is not None
         with _children_cpu() as spent:
             stacks = self._profile(rank.pid)
             # where it sleeps, nobody can tell from one that takes in all
-            awake = self._profile_awake(rank.pid) if rank.asleep_share >= _WORTH_SHARE else None
+            awake = self._profile_awake(rank.pid) if asleep else None
         self.cpu_s += spent[0]
         after = self._position(rank)
         training = after is not None and after.phase not in _LABELLED
@@ -223,6 +229,8 @@ class StackWatch:
         mine = _of_training(stacks, rank)
         if mine and training:
             self._profiled[rank.rank] = time.monotonic()
+            if asleep:
+                self._woken[rank.rank] = self._profiled[rank.rank]
             woken = None if awake is None or isinstance(awake, ProbeGap) else _of_training(awake, rank)
             data = {"outside_share": rank.outside_share, **summed(mine, woken)}
             self._post(Event(time.perf_counter_ns(), "profile", rank.pid, rank.rank, data))

@@ -165,6 +165,34 @@ def test_who_sleeps_in_its_steps_is_looked_at_with_and_without_its_sleep(ring: R
 
 
 @pytest.mark.parametrize(
+    ("outside_share", "passes_s", "awake"),
+    [
+        pytest.param(0.3, (0, 130, 260, 390, 520, 650), [True, False, False, False, False, True], id="outside, too"),
+        pytest.param(0.0, (0, 130, 260, 390, 520, 650), [True, True], id="asleep alone"),
+    ],
+)
+def test_its_sleep_is_looked_at_less_often_than_the_time_outside_the_model(
+    ring: Ring, monkeypatch: pytest.MonkeyPatch, outside_share: float, passes_s: tuple[int, ...], awake: list[bool]
+) -> None:
+    events: list[Any] = []
+    stacks = (CountedStack(None, "MainThread", (STUCK,), 9),)
+    watch = StackWatch(RunOptions(), post=events.append, profile=lambda pid: stacks, profile_awake=lambda pid: stacks)
+    watch._budget = StackBudget(now_s=0.0, share=1.0, period_s=0.0, first=9, dense_s=0.0)
+    watch._dump = lambda pid: REFUSED
+    reader = RingReader(Path(ring.path))
+    rank = Watched(1, os.getpid(), Path(ring.path), reader.identity.created_ns, steps=5, outside_share=0.0, p99_ns=0)
+    rank = replace(rank, asleep_share=0.3, outside_share=outside_share)
+    watch._keep_readers((rank,))
+    for now_s in passes_s:
+        monkeypatch.setattr(stacks_module.time, "monotonic", lambda now_s=now_s: 1000.0 + now_s)
+        watch._look_outside([(rank, reader.position())])
+    monkeypatch.undo()
+    watch._keep_readers(())
+    reader.close()
+    assert ["awake" in event.data["stacks"][0] for event in events if event.kind == "profile"] == awake
+
+
+@pytest.mark.parametrize(
     ("file", "compiles"), [("/e/torch/_dynamo/convert_frame.py", True), ("/e/torch/_dynamo/eval_frame.py", False)]
 )
 def test_a_compiler_at_work_in_any_thread_is_told(ring: Ring, file: str, compiles: bool) -> None:

@@ -226,6 +226,8 @@ class StackWatch:
         if isinstance(stacks, ProbeGap):
             self._refuse(rank, stacks)
             return
+        if isinstance(awake, ProbeGap) and after is not None and not after.ended:
+            self._post(awake)  # no refusal to look into it, for the first profile was let
         mine = _of_training(stacks, rank)
         if mine and training:
             self._profiled[rank.rank] = time.monotonic()

@@ -192,6 +192,24 @@ def test_its_sleep_is_looked_at_less_often_than_the_time_outside_the_model(
     assert ["awake" in event.data["stacks"][0] for event in events if event.kind == "profile"] == awake
 
 
+def test_that_its_sleep_could_not_be_looked_at_is_a_gap_beside_its_profile(ring: Ring) -> None:
+    news: list[Any] = []
+    stacks = (CountedStack(None, "MainThread", (STUCK,), 9),)
+    gap = ProbeGap("stacks", "pid:1", "py-spy did not answer in 12 s")
+    watch = StackWatch(RunOptions(), post=news.append, profile=lambda pid: stacks, profile_awake=lambda pid: gap)
+    watch._budget = StackBudget(now_s=0.0, share=1.0, period_s=0.0, first=9, dense_s=0.0)
+    reader = RingReader(Path(ring.path))
+    rank = Watched(1, os.getpid(), Path(ring.path), reader.identity.created_ns, steps=5, outside_share=0.0, p99_ns=0)
+    rank = replace(rank, asleep_share=0.3)
+    watch._keep_readers((rank,))
+    for _ in range(2):  # the second time comes too soon
+        watch._look_outside([(rank, reader.position())])
+    watch._keep_readers(())
+    reader.close()
+    told, event = news
+    assert told == gap and event.kind == "profile" and "awake" not in event.data["stacks"][0]
+
+
 @pytest.mark.parametrize(
     ("file", "compiles"), [("/e/torch/_dynamo/convert_frame.py", True), ("/e/torch/_dynamo/eval_frame.py", False)]
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 from advisor.core.analysis import Analysis
 from rules.devices import link_mb_per_s, of_gpu
-from rules.reading import model_of
+from rules.reading import model_of, taken_from
 
 LAYERS = ("forward", "backward")
 COMPUTE = (*LAYERS, "optimizer")
@@ -82,13 +82,11 @@ def hidden_s(a: Analysis, rank: int, blocked_s: float) -> float:
 def if_not_held(a: Analysis, hidden: Mapping[int, float], *, hopeful: bool) -> float:
     """The step if so many seconds between steps passed behind each rank's compute."""
     model = model_of(a)
-    changes = {}
-    for rank, seconds in hidden.items():
-        left = seconds
-        for phase in ("gap", "input_wait"):
-            taken = min(left, model.own[rank][phase])
-            changes[rank, phase] = model.own[rank][phase] - taken
-            left -= taken
+    changes = {
+        (rank, phase): left
+        for rank, seconds in hidden.items()
+        for phase, left in taken_from(model.own[rank], ("gap", "input_wait"), seconds).items()
+    }
     return model.step_if(changes, floor_s=loading_floor_s(a, hopeful=hopeful))
 
 

@@ -22,9 +22,9 @@ from __future__ import annotations
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Where
-from rules.computing import LAYERS
+from rules.computing import COMPUTE, LAYERS
 from rules.gaps import on_ranks
-from rules.reading import model_of, stalls_asleep
+from rules.reading import model_of, stalls_asleep, taken_from
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 from rules.stragglers import slows_the_wire
 
@@ -90,9 +90,13 @@ def _stalls(a: Analysis) -> tuple[str, ...]:
 
 
 def _without(a: Analysis, waits: dict[int, float], left: float) -> dict[tuple[int, str], float]:
-    """The forward pass of these ranks with so much of the sleep left: most sleep before it or in it."""
+    """The computing of these ranks with so much of the sleep left: most sleep before the forward pass or in it."""
     own = model_of(a).own
-    return {(rank, "forward"): own[rank]["forward"] - (1.0 - left) * s for rank, s in waits.items()}
+    return {
+        (rank, phase): seconds
+        for rank, s in waits.items()
+        for phase, seconds in taken_from(own[rank], COMPUTE, (1.0 - left) * s).items()
+    }
 
 
 RULE = rule(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from advisor.core.analysis import Analysis, LoaderFacts
 from advisor.core.cores import Cores
@@ -44,6 +44,16 @@ def model_of(a: Analysis) -> StepModel:
     if a.model is None:
         raise KeyError("step.time_s")
     return a.model
+
+
+def taken_from(own: Mapping[str, float], phases: Iterable[str], seconds: float) -> dict[str, float]:
+    """What is left of a rank's phases with so many seconds less in all, taken from the first of them as far as it goes."""
+    left = {}
+    for phase in phases:
+        taken = min(seconds, own[phase])
+        left[phase] = own[phase] - taken
+        seconds -= taken
+    return left
 
 
 def luck_of_the_heap(a: Analysis, rank: int) -> float:

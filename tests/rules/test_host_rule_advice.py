@@ -138,6 +138,14 @@ def test_lop007_says_where_it_waits_and_promises_the_step_without() -> None:
     assert finding.saving is not None and finding.saving.seconds_per_step == pytest.approx((0.15, 0.224))
 
 
+def test_lop007_gives_back_sleep_within_the_backward_as_well() -> None:
+    own = {number: rank(forward=0.1, backward=0.9) for number in (0, 1)}
+    given = host_jobs.lop007(waits=0.4)
+    assert given.model is not None
+    saving = found("LOP007", replace(given, model=replace(given.model, own=own))).saving
+    assert saving is not None and saving.speedup == pytest.approx((1 / 0.7, warm(1 / 0.6)))
+
+
 def test_lop007_is_about_the_rank_that_waits_and_gains_what_the_others_need_less() -> None:
     finding = found("LOP007", alone=True)
     assert finding.title.endswith(" on rank 1") and finding.scope.ranks == (1,)

@@ -15,6 +15,7 @@ less than the other ranks need. Where the link was busy all the time the latter 
 
 False alarms: an idle link falls back to the first generation; only readings under load count. Links that are slow for all GPUs of the
 host in the same way are how the machine was built. Copies of a rank that is bound far from its GPU cross the sockets: that is CPU004's.
+Where nobody knows how near it is they tell nothing either.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ def _reached(a: Analysis, gpu: Gpu) -> float | None:
     rates = {other.index: _copied(a, other) for other in a.gpu_view.used}
     own = rates.pop(gpu.index)
     others = [rate for rate in rates.values() if rate is not None]
-    far = any(near < 1.0 for rank, near in a.by_rank("gpu.near_cpu_share").items() if rank in gpu.ranks)
+    near, copying = a.by_rank("gpu.near_cpu_share"), a.by_rank("kernel.pinned_mb_per_s")
+    far = any(near.get(rank, 0.0) < 1.0 for rank in gpu.ranks if rank in copying)
     alike = own is not None and bool(others) and own >= _ALIKE * max(others)
     return None if far or alike else own
 

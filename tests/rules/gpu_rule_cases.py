@@ -137,14 +137,14 @@ def gpu006(
     carried: float | None = 6000.0,
     *,
     copied: tuple[float, float] | None = None,
-    near: float = 1.0,
+    near: float | None = 1.0,
     **more: Any,
 ) -> Analysis:
     """GPU 1's link; sixteen lanes of the fourth generation carry 26 GB/s. `copied`: MB/s of both GPUs in a deep window."""
     values = {"gpu.pcie_width": {0: 16, 1: width}, "gpu.pcie_gen": {0: 4, 1: gen}}
     if carried is not None:
         values["gpu.pcie_rx_mb_per_s"] = {0: 900.0, 1: carried}
-    ranks = {"gpu.near_cpu_share": {0: 1.0, 1: near}}
+    ranks = {"gpu.near_cpu_share": {0: 1.0} if near is None else {0: 1.0, 1: near}}
     if copied is not None:
         ranks["kernel.pinned_mb_per_s"] = dict(enumerate(copied))
     return on_gpus(values, ranks=ranks, **more)

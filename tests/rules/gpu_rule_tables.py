@@ -143,6 +143,11 @@ GPU_TABLES: dict[str, Table] = {
             "a link that carries what it should": {"width": 16, "copied": (25_500.0, 0.751 * 26_000)},
             "a machine whose links all carry less": {"width": 16, "copied": (13_000.0, 12_500.0)},
             "copies across the sockets": {"width": 16, "copied": (25_500.0, 13_000.0), "near": 0.0},
+            "copies of a rank that may be across the sockets": {
+                "width": 16,
+                "copied": (25_500.0, 13_000.0),
+                "near": None,
+            },
         },
         severities=(
             ({"carried": 6500.0}, "critical"),  # the link is busy all the time: three quarters of it are lost

@@ -65,7 +65,7 @@ def run_job(
                 began_ns=time.perf_counter_ns(),
                 began_unix_s=time.time(),
                 began_cpu_s=time.process_time(),
-                stderr_bytes=os.fstat(2).st_size,
+                stderr_bytes=_stderr_bytes() if run_folder is not None else 0,
             )
             _ask_for_window(plan)
             return _run(plan, desk, canary, on_start)
@@ -73,6 +73,13 @@ def run_job(
             canary.close()
             if rings is not None:
                 rings.close(remove=not in_use(rings.path))
+
+
+def _stderr_bytes() -> int:
+    """What stands in our stderr already; 0 where nobody can say: it may be a file that its server has forgotten."""
+    with contextlib.suppress(OSError):
+        return os.fstat(2).st_size
+    return 0
 
 
 def _run(plan: Plan, desk: SignalDesk, canary: Canary, on_start: Callable[[int], None] | None) -> JobEnd:

@@ -140,6 +140,22 @@ def test_descriptors_are_those_of_a_plain_exec(run_folder: Path, tmp_path: Path,
         assert seen_by(launcher_argv(run_folder / "r", job)) == seen_by(job)
 
 
+FORGOTTEN = """
+import errno, os
+fstat = os.fstat
+def forgotten(descriptor):
+    if descriptor == 2:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+    return fstat(descriptor)
+os.fstat = forgotten
+"""
+
+
+def test_a_stderr_whose_server_has_forgotten_it_is_no_reason_to_fail(run_folder: Path) -> None:
+    done = run_to_end(run_folder / "r", python("raise SystemExit(5)"), prelude=FORGOTTEN)
+    assert (done.returncode, done.stderr) == (5, b"")
+
+
 SHOW_SIGNALS = ["grep", "-E", "^Sig(Blk|Ign|Cgt)", "/proc/self/status"]
 SETUPS = {
     "as usual": "",

@@ -7,7 +7,7 @@ Why it is slow: a stream fills its shuffle buffer, opens its shards or seeks to 
 the order of a very large data set. Nothing is computed meanwhile, and with short epochs it happens often.
 
 Evidence: what the first fetch of an epoch takes beyond a usual one, spread over the steps, and how many epochs were seen; how long a batch
-takes to make.
+takes to make. Where workers are started anew: what the order of an epoch takes.
 
 Fix: begin less often: one stream without end whose epochs are counted in steps; a smaller shuffle buffer, filled by several workers; an
 order that is made once, or in the background.
@@ -21,7 +21,7 @@ False alarms: workers that are started anew: DAT006. A data set whose first epoc
 from __future__ import annotations
 
 from advisor.core.analysis import Analysis, LoaderFacts
-from advisor.core.findings import Clear, Evidence, Finding, Fix
+from advisor.core.findings import Clear, Evidence, Finding, Fix, NotMeasured
 from rules.begins import begin_once, every_step_begins, starts_workers
 from rules.reading import common, mean, model_of, training_loader, where_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
@@ -29,42 +29,49 @@ from rules.rule import Threshold, Thresholds, confidence, rule, severity
 _HALF = 0.5
 
 
-def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     spread, step, model = a.by_rank("step.epoch_start_s"), a.value("step.time_s"), model_of(a)
     loader, epochs = training_loader(a, spread), max(a.by_rank("epoch.starts").values())
     if loader is None or epochs < t["epochs"]:
         return Clear(RULE.id)
-    avoidable = _ordering(a) if starts_workers(a, loader) and not _is_stream(loader) else _avoidable(a, loader)
+    ordering = starts_workers(a, loader) and not _is_stream(loader)
+    if ordering and common(spread) >= t["start"] * step and not a.by_rank("epoch.index_s"):
+        return NotMeasured(RULE.id, ("epoch.index_s",))
+    avoidable = _ordering(a) if ordering else _avoidable(a, loader)
     lost = common(avoidable)
     level = severity(lost / step)
     if lost < t["start"] * step or level is None:
         return Clear(RULE.id)
     best, worst = (_without(a, {rank: share * s for rank, s in avoidable.items()}) for share in (1.0, _HALF))
-    starts, walls = a.by_rank("epoch.start_s"), a.by_rank("fetch.wall_s")
-    each = f": {mean(starts):.2g} s at each of {epochs + 1:.0f} epochs" if starts else ""
-    evidence = [
-        Evidence(
-            "step.epoch_start_s",
-            lost,
-            "s",
-            t["start"] * step,
-            f"{100 * lost / step:.0f} % of the time goes to the begin of epochs{each}",
-        )
-    ]
-    if walls:
-        evidence.append(Evidence("fetch.wall_s", mean(walls), "s", None, "to make a batch at any other time"))
+    left = "no order to make" if ordering else "no more than making a batch"
     return Finding(
         rule=RULE.id,
-        title="Each epoch begins with a wait for its first batch",
+        title="Each epoch begins with a wait for " + ("the order of its samples" if ordering else "its first batch"),
         severity=level,
         confidence=confidence(a, cap=0.9 if epochs > t["epochs"] else 0.75),
         seconds_per_step=lost,
-        evidence=tuple(evidence),
+        evidence=_evidence(a, lost, t["start"] * step, ordering=ordering),
         fixes=(begin_once(loader) if every_step_begins(a) else _fix(loader),),
-        saving=model.saving(
-            model.at_best(best), worst, "epochs that begin with no more than making a batch, or half of it"
-        ),
+        saving=model.saving(model.at_best(best), worst, f"epochs that begin with {left}, or half of it"),
     )
+
+
+def _evidence(a: Analysis, lost: float, least: float, *, ordering: bool) -> tuple[Evidence, ...]:
+    starts, walls = a.by_rank("epoch.start_s"), a.by_rank("fetch.wall_s")
+    each = (
+        f": {mean(starts):.2g} s at each of {max(a.by_rank('epoch.starts').values()) + 1:.0f} epochs" if starts else ""
+    )
+    what = "the order of samples, in the begin of epochs" if ordering else "the begin of epochs"
+    note = f"{100 * lost / a.value('step.time_s'):.0f} % of the time goes to {what}{each}"
+    found = [Evidence("step.epoch_start_s", lost, "s", least, note)]
+    if ordering:
+        index = mean(a.by_rank("epoch.index_s"))
+        found.append(
+            Evidence("epoch.index_s", index, "s", None, "to make the order of an epoch once its workers stand")
+        )
+    elif walls:
+        found.append(Evidence("fetch.wall_s", mean(walls), "s", None, "to make a batch at any other time"))
+    return tuple(found)
 
 
 def _is_stream(loader: LoaderFacts) -> bool:

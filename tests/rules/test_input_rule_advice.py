@@ -11,7 +11,7 @@ from rule_tables import TABLES
 
 from advisor.core.analysis import Analysis
 from advisor.core.config import Config
-from advisor.core.findings import Finding
+from advisor.core.findings import Clear, Finding, NotMeasured
 from advisor.engine import run_rule
 from rules.registry import all_rules
 
@@ -30,3 +30,25 @@ def test_dat003_promises_of_cheaper_samples_no_wait_that_is_for_something_else(b
     values = {**crowded.values, **{(beside, f"rank:{number}"): 0.1 for number in (0, 1)}}
     saving = found("DAT003", replace(crowded, values=values)).saving
     assert saving is not None and saving.speedup == pytest.approx((1.0, 1 / 0.7))
+
+
+ORDERED = {"persistent": False, "length": 10**8, "index": 1.5}
+
+
+def test_dat014_speaks_of_the_order_where_new_workers_are_not_its_matter() -> None:
+    order, stream = found("DAT014", **ORDERED), found("DAT014")
+    assert order.title == "Each epoch begins with a wait for the order of its samples"
+    assert [(e.metric, round(e.value, 6)) for e in order.evidence] == [
+        ("step.epoch_start_s", 0.15),
+        ("epoch.index_s", 1.5),
+    ]
+    assert "the order of samples" in order.evidence[0].note and "2 s at each of 3 epochs" in order.evidence[0].note
+    assert order.saving is not None and "no order to make" in order.saving.basis
+    assert stream.saving is not None and "making a batch" in stream.saving.basis
+    assert [e.metric for e in stream.evidence] == ["step.epoch_start_s", "fetch.wall_s"]
+
+
+@pytest.mark.parametrize(("start", "says"), [(0.2, NotMeasured("DAT014", ("epoch.index_s",))), (0.04, Clear("DAT014"))])
+def test_dat014_does_not_guess_what_of_the_begin_is_the_order(start: float, says: Clear | NotMeasured) -> None:
+    unseen = jobs.without(TABLES["DAT014"].job(**{**ORDERED, "start": start}), "epoch.index_s")
+    assert run_rule(RULES["DAT014"], unseen, Config()) == says

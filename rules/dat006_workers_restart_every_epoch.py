@@ -43,8 +43,10 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     often = "step" if every_step_begins(a) else "epoch"
     if often == "step":
         best, worst = (_begun_once(a, copied=copied) for copied in (True, False))
+        basis = "one iterator for all steps"
     else:
         best, worst = (_after(a, loader, first_like_new=new) for new in (False, True))
+        basis = "workers that live on; the first batch of an epoch is still waited for"
     best = model.at_best(best)
     worst += _UNSURE * (step - worst)
     lost = step - 0.5 * (best + worst)
@@ -67,19 +69,20 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 t["start"] * step,
                 f"{100 * cost / step:.0f} % of the time goes to the begin of epochs{each}",
             ),
-            Evidence(
-                "loader.workers",
-                float(loader.num_workers),
-                "workers",
-                None,
-                "persistent_workers=False: ended and started anew"
-                if not loader.persistent_workers
-                else f"persistent_workers=True, but of a loader that was made {loader.made} times",
-            ),
+            _workers(loader),
         ),
         fixes=(*((begin_once(loader),) if often == "step" else ()), _fix(loader)),
-        saving=model.saving(best, worst, "workers that live on; the first batch of an epoch is still waited for"),
+        saving=model.saving(best, worst, basis),
     )
+
+
+def _workers(loader: LoaderFacts) -> Evidence:
+    why = (
+        f"persistent_workers=True, but of a loader that was made {loader.made} times"
+        if loader.persistent_workers
+        else "persistent_workers=False: ended and started anew"
+    )
+    return Evidence("loader.workers", float(loader.num_workers), "workers", None, why)
 
 
 def _fix(loader: LoaderFacts) -> Fix:

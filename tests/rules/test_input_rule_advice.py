@@ -52,3 +52,15 @@ def test_dat014_speaks_of_the_order_where_new_workers_are_not_its_matter() -> No
 def test_dat014_does_not_guess_what_of_the_begin_is_the_order(start: float, says: Clear | NotMeasured) -> None:
     unseen = jobs.without(TABLES["DAT014"].job(**{**ORDERED, "start": start}), "epoch.index_s")
     assert run_rule(RULES["DAT014"], unseen, Config()) == says
+
+
+@pytest.mark.parametrize(
+    ("given", "basis"),
+    [
+        ({"steps": 1.0, "wall": 0.0, "first": 0.0}, "one iterator for all steps"),
+        ({}, "workers that live on; the first batch of an epoch is still waited for"),
+    ],
+)
+def test_dat006_promises_what_its_first_advice_brings(given: dict[str, Any], basis: str) -> None:
+    saving = found("DAT006", **given).saving
+    assert saving is not None and saving.basis == basis

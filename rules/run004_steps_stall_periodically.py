@@ -11,7 +11,7 @@ the median by five median deviations and by a third; it is periodic where three 
 Fix: what the loop does every so many steps: a metric that is fetched, a log, a cache that is emptied. With a period in seconds: what else
 runs on the machine at that pace.
 
-Estimate: from no stalls, and caches that stay warm, to half of them.
+Estimate: from no stalls, and caches that stay warm, to half of them; none of steps that compute more.
 
 False alarms: evaluations, checkpoints, garbage collections and the begin of epochs come with a period too. They are named, and belong to
 LOP003, LOP001, CPU006 and DAT006: here they are never worth more than a note. Nor are steps of which forward and backward take longer
@@ -21,8 +21,9 @@ together, on all ranks: a GAN's second network learns, a penalty is added. Stall
 from __future__ import annotations
 
 from advisor.core.analysis import Analysis, PeriodicStall
-from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Severity, Where
+from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Saving, Severity, Where
 from advisor.core.format import duration
+from advisor.core.step_model import StepModel
 from rules.reading import model_of, stalls_asleep
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
@@ -78,7 +79,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         return Clear(RULE.id)
     model = model_of(a)
     lost_s = stall.share * model.step_s
-    what = "computes more" if stall.coincides == _MORE_WORK else "stalls"
+    more_work = stall.coincides == _MORE_WORK
+    what = "computes more" if more_work else "stalls"
     return Finding(
         rule=RULE.id,
         title=f"{_every(stall)[:1].upper()}{_every(stall)[1:]} a step {what}" + _on_rank(stall),
@@ -94,12 +96,15 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
             Evidence("phase", stall.phase, "", None, _coincides(stall)),
         ),
         fixes=(Fix(_advice(stall), "", _where(a, stall), "small change"),),
-        saving=model.saving(
-            model.at_best(model.step_s - lost_s), model.step_s - 0.5 * lost_s, "no stalls, or half of them"
-        ),
+        saving=None if more_work else _saving(model, lost_s),
         explains=(*(() if stall.rank is None else ("COM002",)), *(("LOP007",) if stalls_asleep(a) else ())),
         causes=(*_OWNERS.get(stall.coincides, ()), *_CAUSES.get(stall.phase, ())),
     )
+
+
+def _saving(model: StepModel, lost_s: float) -> Saving:
+    best = model.at_best(model.step_s - lost_s)
+    return model.saving(best, model.step_s - 0.5 * lost_s, "no stalls, or half of them")
 
 
 def _every(stall: PeriodicStall) -> str:

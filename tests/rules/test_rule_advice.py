@@ -544,7 +544,8 @@ def test_run004_is_but_a_note_where_another_rule_judges(coincides: str, rule: st
 def test_run004_needs_nothing_done_where_the_model_computes_more() -> None:
     finding = found("RUN004", coincides="more work for the model", share=0.4, phase="backward")
     assert finding.severity == "info" and finding.title == "Every 25 steps a step computes more"
-    assert finding.fixes[0].title.startswith("none is needed")
+    assert finding.fixes[0].title.startswith("none is needed") and finding.saving is None
+    assert found("RUN004", coincides="an evaluation").saving is not None
 
 
 def test_dat005_advises_the_workers_that_keep_up_when_nobody_waits_for_a_core() -> None:

@@ -45,13 +45,18 @@ def on_bus(root: Path = Path("/")) -> tuple[Function, ...]:
 
 
 def missing(devices: Sequence[GpuDevice], gaps: Sequence[ProbeGap], root: Path = Path("/")) -> Iterator[Item]:
-    """`gaps`: why the driver refused those that it counts. Silent where a container has been given a part of the GPUs."""
+    """`gaps`: why the driver refused those that it counts. A gap where the bus cannot tell how many there should be."""
     known = {f"gpu:{device.index}" for device in devices}
     refused = [gap for gap in gaps if gap.metric == "gpu.*" and gap.scope.startswith("gpu:") and gap.scope not in known]
     refused = [gap for gap in refused if gap.reason not in _KEPT]
-    unseen = _unseen(devices, root)
+    functions = on_bus(root)
+    blind = _blind(functions, devices, root)
+    unseen = [] if blind else _unseen(functions, devices)
     count = max(len(refused), len(unseen))
-    if not count and not (devices and on_bus(root)):
+    if not count and blind:
+        yield TriageGap(NAME, blind, "lspci and nvidia-smi -L tell on the host itself")
+        return
+    if not count and not (devices and functions):
         return
     what = "; ".join(dict.fromkeys(f"GPU {gap.scope.removeprefix('gpu:')}: {gap.reason}" for gap in refused))
     where = f"on the bus at {', '.join(unseen)}" if unseen else ""
@@ -70,14 +75,26 @@ def silent(gaps: Sequence[ProbeGap], root: Path = Path("/")) -> Iterator[Item]:
         yield Found(Check(NAME, float(len(functions)), "GPUs", _BAND, "bad", said), "fix", why=said)
 
 
-def _unseen(devices: Sequence[GpuDevice], root: Path) -> list[str]:
-    """Of the models that the driver gives out, those on the bus that it does not. A GPU of another model may be too old for it."""
-    functions = on_bus(root)
-    ours = {device.pci_bus_id.lower().removeprefix("0000") for device in devices}
-    models = {function.model for function in functions if function.bus_id in ours}
+def _blind(functions: Sequence[Function], devices: Sequence[GpuDevice], root: Path) -> str:
+    """Why the bus cannot tell which GPUs are missing; empty where it can, and where there is none on it or none is given out."""
+    if not devices or not functions:
+        return ""
     if _part_of(functions, root):
-        return []
+        return "this container has a part of the GPUs on the bus, and whether another of them is lost is not to be seen"
+    if not _ours(devices) & {function.bus_id for function in functions}:
+        return "the driver's GPUs lie at no place of the PCI bus that /sys shows"
+    return ""
+
+
+def _unseen(functions: Sequence[Function], devices: Sequence[GpuDevice]) -> list[str]:
+    """Of the models that the driver gives out, those on the bus that it does not. A GPU of another model may be too old for it."""
+    ours = _ours(devices)
+    models = {function.model for function in functions if function.bus_id in ours}
     return [f.bus_id for f in functions if f.bus_id not in ours and f.model in models]
+
+
+def _ours(devices: Sequence[GpuDevice]) -> set[str]:
+    return {device.pci_bus_id.lower().removeprefix("0000") for device in devices}
 
 
 def _part_of(functions: Sequence[Function], root: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,6 @@ def bus(root: Path, drivers: list[str], *, files: int | None = None, cores: int 
         (["nvidia"] * 8, None, 8, 0),
         (["nvidia"] * 8, None, 7, 1),
         ([*["nvidia"] * 7, ""], None, 7, 1),  # the driver gave it up at its start
-        (["nvidia"] * 8, 2, 2, 0),  # a container that was given two
         ([*["nvidia"] * 4, *["vfio-pci"] * 4], None, 4, 0),  # four are lent to virtual machines
     ],
 )
@@ -60,6 +60,28 @@ def test_a_gpu_on_the_bus_that_the_driver_does_not_give_out_is_lost(
     assert isinstance(found, Found) and found.check.value == float(lost)
     assert conclude([found]).verdict.state == ("hand-back" if lost else "keep")
     assert not lost or "0000:80:00.0" in found.why
+
+
+def elsewhere(count: int) -> tuple[GpuDevice, ...]:
+    return tuple(replace(device, pci_bus_id=f"0000000F:0{device.index}:00.0") for device in board(count))
+
+
+@pytest.mark.parametrize(
+    ("files", "devices", "why"),
+    [
+        pytest.param(2, board(2), "a part", id="a container that was given two"),
+        pytest.param(None, elsewhere(8), "no place", id="no bus id is one of the bus"),
+    ],
+)
+def test_nothing_is_said_to_be_there_where_the_bus_cannot_tell(
+    tmp_path: Path, files: int | None, devices: tuple[GpuDevice, ...], why: str
+) -> None:
+    root = bus(tmp_path, ["nvidia"] * 8, files=files)
+    (gap,) = missing(devices, (), root)
+    assert not list(missing((), (), root)), "that none is given out is told by another check"
+    assert isinstance(gap, TriageGap) and gap.name == "gpu.missing" and why in gap.reason
+    (lost,) = missing(devices, (ProbeGap("gpu.*", "gpu:9", "the GPU has fallen off the bus"),), root)
+    assert isinstance(lost, Found) and lost.check.value == 1.0, "what the driver itself tells holds there, too"
 
 
 def test_an_old_card_that_the_driver_passes_over_is_not_lost(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from advisor.core.triage import Band, Check, TriageGap
 from advisor.triage.found import Found, Item, judged
 from probes.host.gpu_devices import GpuDevice
 from probes.host.nvml import ERRORS
+from probes.host.pci import kernel_bus_id
 from probes.host.procfs import read_text
 
 NAME = "gpu.missing"
@@ -94,7 +95,7 @@ def _unseen(functions: Sequence[Function], devices: Sequence[GpuDevice]) -> list
 
 
 def _ours(devices: Sequence[GpuDevice]) -> set[str]:
-    return {device.pci_bus_id.lower().removeprefix("0000") for device in devices}
+    return {kernel_bus_id(device.pci_bus_id) for device in devices}
 
 
 def _part_of(functions: Sequence[Function], root: Path) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from probes.host.nvml import field_values
+from probes.host.pci import kernel_bus_id
 from probes.host.procfs import parse_cpu_list, read_text
 
 MAX_LINKS = 18  # of one GPU, up to Blackwell
@@ -201,7 +202,7 @@ def _place(ask: Asking, handle: Any, bus_id: str, root: Path) -> dict[str, Any]:
     """CPUs and memory node near the GPU: the driver's word, else the kernel's."""
     nodes = _bits(ask("nvmlDeviceGetMemoryAffinity", handle, _AFFINITY_WORDS, _NODE_SCOPE))
     near = _bits(ask("nvmlDeviceGetCpuAffinity", handle, _AFFINITY_WORDS))
-    device = root / "sys/bus/pci/devices" / bus_id.lower().removeprefix("0000")
+    device = root / "sys/bus/pci/devices" / kernel_bus_id(bus_id)
     if not near:
         near = parse_cpu_list(read_text(device / "local_cpulist") or "")
     node = min(nodes) if len(nodes) == 1 else int(read_text(device / "numa_node") or "-1")

@@ -12,6 +12,7 @@ from advisor.core.metrics import ProbeGap
 from probes.host.gaps import GapsOnce
 from probes.host.gpu_devices import GpuDevice
 from probes.host.nvml import error_name, gap_of
+from probes.host.pci import kernel_bus_id
 
 METRICS = ("gpu.xids",)
 _LINE = re.compile(rb"NVRM: Xid \(PCI:([0-9a-fA-F:]+)(?:\.\d+)?\): (\d+)")
@@ -28,7 +29,7 @@ class XidWatch:
     ) -> None:
         self._nvml = nvml
         self._gaps = gaps
-        self._buses = {_bus(device.pci_bus_id): device.index for device in devices}
+        self._buses = {kernel_bus_id(device.pci_bus_id): device.index for device in devices}
         self._sets: dict[
             int, Any
         ] = {}  # one for each GPU: where one is lost, waiting for its events fails, and for theirs alone
@@ -96,7 +97,7 @@ class XidWatch:
             if not text:
                 break
             for bus, xid in _LINE.findall(text):
-                index = self._buses.get(_bus(bus.decode()))
+                index = self._buses.get(kernel_bus_id(bus.decode()))
                 if index is not None and index not in self._sets:
                     found.append((index, int(xid)))
         return found
@@ -128,8 +129,3 @@ def _open_log(root: Path, whence: int = os.SEEK_END) -> int | None:
         return None
     os.lseek(log, 0, whence)
     return log
-
-
-def _bus(bus_id: str) -> tuple[int, ...]:
-    """Domain, bus, device: NVML writes the domain with eight digits, the kernel with four."""
-    return tuple(int(part, 16) for part in bus_id.partition(".")[0].split(":") if part)

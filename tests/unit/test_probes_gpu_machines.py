@@ -13,6 +13,7 @@ from advisor.core.metrics import ProbeGap
 from probes.host.gpu import GpuProbe
 from probes.host.gpu_devices import cpu_list
 from probes.host.nvml import open_driver
+from probes.host.pci import kernel_bus_id
 from probes.host.target import Target
 from samples.gpus.machines import A100, L40S, MACHINES, gpu, machine, uuid
 
@@ -87,6 +88,22 @@ def test_the_kernel_tells_the_place_where_the_driver_does_not(fake_driver: Path,
     refused = ["fail nvmlDeviceGetCpuAffinity 3", "fail nvmlDeviceGetMemoryAffinity 3"]
     said = play(fake_driver, [*machine(L40S, 1), *refused], 0, tmp_path)
     assert (said["devices"][0]["numa_node"], said["devices"][0]["cpus"]) == (1, "8-15,24-31")
+
+
+@pytest.mark.parametrize(
+    ("told", "kernels"),
+    [
+        ("00000000:1B:00.0", "0000:1b:00.0"),  # NVML
+        ("0000:1b:00", "0000:1b:00.0"),  # a line about an Xid
+        ("0000:1b:00.1", "0000:1b:00.1"),
+        ("00000002:00:00.0", "0002:00:00.0"),
+        ("00010000:E1:00.0", "10000:e1:00.0"),  # a domain of Linux's own making has five digits
+        ("", ""),
+        ("x", "x"),
+    ],
+)
+def test_a_place_on_the_bus_has_one_name(told: str, kernels: str) -> None:
+    assert kernel_bus_id(told) == kernels
 
 
 def test_cpus_are_written_as_the_kernel_writes_them() -> None:

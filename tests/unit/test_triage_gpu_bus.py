@@ -62,6 +62,14 @@ def test_a_gpu_on_the_bus_that_the_driver_does_not_give_out_is_lost(
     assert not lost or "0000:80:00.0" in found.why
 
 
+def test_a_gpu_in_a_domain_of_five_digits_is_found(tmp_path: Path) -> None:
+    root = bus(tmp_path, ["nvidia"])
+    places = root / "sys/bus/pci/devices"
+    (places / "0000:10:00.0").rename(places / "10000:10:00.0")
+    (found,) = missing((replace(board(1)[0], pci_bus_id="00010000:10:00.0"),), (), root)
+    assert isinstance(found, Found) and found.check.state == "ok"
+
+
 def elsewhere(count: int) -> tuple[GpuDevice, ...]:
     return tuple(replace(device, pci_bus_id=f"0000000F:0{device.index}:00.0") for device in board(count))
 

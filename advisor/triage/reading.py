@@ -82,10 +82,11 @@ def _files(folder: Path, *, until_s: float) -> Iterator[tuple[Path, int]]:
             for entry in entries:
                 if time.monotonic() >= until_s:
                     return
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(Path(entry.path))
-                elif entry.is_file(follow_symlinks=False) and os.access(entry.path, os.R_OK):
-                    yield Path(entry.path), entry.stat(follow_symlinks=False).st_size
+                with contextlib.suppress(OSError):  # one that has just gone, or that its server lost, is one less
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(Path(entry.path))
+                    elif entry.is_file(follow_symlinks=False) and os.access(entry.path, os.R_OK):
+                        yield Path(entry.path), entry.stat(follow_symlinks=False).st_size
 
 
 def cold_way(path: Path) -> Way:

@@ -54,6 +54,22 @@ def test_files_are_sorted_by_what_they_are_good_for(tmp_path: Path) -> None:
     assert listing.largest == (tmp_path / "b" / "shard.tar", 3 << 20)
 
 
+def test_a_file_that_goes_while_a_folder_is_listed_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def goes(path: str, mode: int) -> bool:
+        asked.append(path)
+        if len(asked) == 1:
+            Path(path).unlink()
+        return True
+
+    files(tmp_path / "a", 3, 100_000)
+    monkeypatch.setattr(os, "access", goes)
+    assert len(list_files(tmp_path).small) == 2
+
+
 @pytest.mark.parametrize("size", [0, 1, 4096, 100_000, (1 << 20) + 5, 2 << 20])
 def test_whole_files_are_read_to_their_end(tmp_path: Path, size: int) -> None:
     (path,) = files(tmp_path, 1, size)

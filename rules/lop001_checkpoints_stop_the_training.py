@@ -12,23 +12,25 @@ Fix: write less often; write to a fast local disk and copy from there; `torch.di
 
 Estimate: writing half as often halves it; asynchronous saving leaves little more than the copy, and caches that stay warm.
 
-False alarms: the one checkpoint at the end of a short run.
+False alarms: the one checkpoint at the end of a short run. Where most of the time is between steps and came but once: no more than medium.
 """
 
 from __future__ import annotations
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, Where
+from advisor.core.format import duration
 from advisor.core.step_model import StepModel
-from rules.gaps import on_ranks, ranks_that_spend
+from rules.gaps import gap_severity, on_ranks, ranks_that_spend
 from rules.reading import model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     step, writing = a.value("step.time_s"), _writing_share(a, t)
-    spent = a.budget.critical["gap.checkpoint"] + writing * a.budget.critical["gap"]
-    level = severity(spent / step)
+    saved, written = a.budget.critical["gap.checkpoint"], writing * a.budget.critical["gap"]
+    spent = saved + written
+    level = gap_severity(a, spent / step) if written > saved else severity(spent / step)
     if spent < t["share"] * step or level is None:
         return Clear(RULE.id)
     model = model_of(a)
@@ -43,30 +45,27 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         scope=Affected(ranks=whose),
         confidence=confidence(a),
         seconds_per_step=spent,
-        evidence=(
-            Evidence(
-                "step.checkpoint_s",
-                spent,
-                "s",
-                t["share"] * step,
-                f"{100 * spent / step:.0f} % of the time, spread over the steps",
-            ),
-            *(
-                (
-                    Evidence(
-                        "checkpoints", float(site["count"]), "", None, f"written at {where.file}:{where.line} so far"
-                    ),
-                )
-                if site and where
-                else ()
-            ),
-        ),
+        evidence=_evidence(a, t, writing, where),
         fixes=(
             Fix("write checkpoints less often, to a fast local disk", "", where, "one line"),
             Fix("save in the background: torch.distributed.checkpoint.async_save", "", where, "small change"),
         ),
         saving=model.saving(model.at_best(best), worst, "checkpoints half as often, or in the background"),
     )
+
+
+def _evidence(a: Analysis, t: Thresholds, writing: float, where: Where | None) -> tuple[Evidence, ...]:
+    step, spent = a.value("step.time_s"), a.budget.critical
+    saved_s, between_s = spent["gap.checkpoint"], spent["gap"]
+    note = f"{100 * saved_s / step:.0f} % of the time, spread over the steps"
+    found = [Evidence("step.checkpoint_s", saved_s, "s", t["share"] * step, note)]
+    if writing:
+        note = f"of {duration(between_s)} between steps is spent where it saves: another {100 * writing * between_s / step:.0f} %"
+        found.append(Evidence("gap.save_share", writing, "", t["writing"], note))
+    if where:
+        times, note = float(a.save_sites[0]["count"]), f"written at {where.file}:{where.line} so far"
+        found.append(Evidence("checkpoints", times, "", None, note))
+    return tuple(found)
 
 
 def _writing_share(a: Analysis, t: Thresholds) -> float:

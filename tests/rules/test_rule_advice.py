@@ -804,6 +804,21 @@ def test_lop001_counts_what_is_written_after_a_checkpoint_was_made_in_memory() -
     finding = found("LOP001", spent=0.1, gap=0.2, saving=0.9)
     assert finding.seconds_per_step == pytest.approx(0.1 + 0.18)
     assert finding.saving is not None and finding.saving.seconds_per_step[0] == pytest.approx(0.14)
+    measured = [(e.metric, e.value, e.threshold) for e in finding.evidence]
+    assert measured[:2] == [("step.checkpoint_s", 0.1, 0.03), ("gap.save_share", 0.9, 0.5)]
+    assert "another 18 %" in finding.evidence[1].note
+    assert "gap.save_share" not in {e.metric for e in found("LOP001", gap=0.2, saving=0.4).evidence}
+
+
+@pytest.mark.parametrize(
+    ("saved", "once", "severity"), [(0.1, 0.6, "medium"), (0.1, 0.59, "high"), (0.2, 0.6, "critical")]
+)
+def test_what_is_written_once_between_steps_may_never_be_written_again(
+    saved: float, once: float, severity: str
+) -> None:
+    values = {"gap.save_share": 0.9, "step.gap_s": {0: 0.2, 1: 0.0}}
+    values |= {"step.longest_gap_s": {0: 18.0}, "step.longest_gap_share": {0: once}}
+    assert found("LOP001", spent=saved, gap=0.2, values=values).severity == severity
 
 
 @pytest.mark.parametrize("rule", ["LOP002", "LOP004"])

@@ -57,7 +57,7 @@ def apart(make: Callable[[], Iterable[Item]], title: str, *, seconds: float) -> 
         return [TriageGap(title, f"no process could be started for it: {error.strerror}")]
     if not pid:
         receive.close()
-        _make(make, send)
+        _make(make, title, send)
     send.close()
     items: list[Item] = []
     until, whole = time.monotonic() + min(seconds, _DAY_S), False
@@ -76,7 +76,7 @@ def apart(make: Callable[[], Iterable[Item]], title: str, *, seconds: float) -> 
         _end(pid, asked=not whole)
 
 
-def _make(make: Callable[[], Iterable[Item]], send: Connection) -> NoReturn:
+def _make(make: Callable[[], Iterable[Item]], title: str, send: Connection) -> NoReturn:
     """Nothing of what our parent does at its end may happen here, too: its scratch folder is still in use."""
     code = 1
     try:
@@ -86,6 +86,10 @@ def _make(make: Callable[[], Iterable[Item]], send: Connection) -> NoReturn:
             send.send(item)
         send.send(None)
         code = 0
+    except Exception as error:  # noqa: BLE001 - a bug of ours, which nobody shall look for in the kernel's log
+        with contextlib.suppress(OSError):  # our parent has gone
+            send.send(TriageGap(title, f"broke off: {type(error).__name__}: {error}", "please report this"))
+            send.send(None)
     finally:
         os._exit(code)
 

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,23 @@ def test_a_process_that_dies_is_a_gap_after_what_it_found() -> None:
 
     found, gap = apart(dies, "x", seconds=60.0)
     assert isinstance(found, Found) and isinstance(gap, TriageGap) and "ended" in gap.reason
+
+
+def cannot_be_sent() -> Iterator[Item]:
+    yield fact("x.y", 1.0)
+    yield fact("x.z", lambda: None)  # type: ignore[arg-type]
+
+
+def breaks() -> Iterator[Item]:
+    yield fact("x.y", 1.0)
+    raise ValueError("no lambda here")
+
+
+@pytest.mark.parametrize("make", [cannot_be_sent, breaks])
+def test_a_bug_of_ours_is_not_laid_to_the_kernel(make: Callable[[], Iterator[Item]]) -> None:
+    found, gap = apart(make, "the disk", seconds=60.0)
+    assert isinstance(found, Found) and isinstance(gap, TriageGap) and gap.name == "the disk"
+    assert "Error" in gap.reason and "lambda" in gap.reason and "dmesg" not in gap.hint
 
 
 def test_what_the_parent_does_at_its_end_the_fork_does_not(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import time
@@ -110,9 +111,10 @@ def _check_folders(data: Path | None, scratch: Path | None) -> None:
     for option, folder in (("--data", data), ("--scratch", scratch)):
         if folder is None:
             continue
-        there = within(_ANSWERS_S, folder.is_dir)
+        # before Python 3.14 Path.is_dir raises where it may not ask
+        there = within(_ANSWERS_S, functools.partial(os.path.isdir, folder))
         if there is False:
-            raise click.BadParameter(f"{folder} is no folder", param_hint=option)
+            raise click.BadParameter(f"{folder} is no folder, or none that you may look into", param_hint=option)
         if folder is scratch and (there is None or not os.access(folder, os.W_OK)):
             why = "does not answer" if there is None else "is not writable"
             raise AdvisorError(f"{folder} {why}", "name another folder with --scratch")

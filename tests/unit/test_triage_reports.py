@@ -220,6 +220,13 @@ def test_a_folder_that_is_none_is_said_before_anything_is_measured(
         assert code == 2 and settings == []
 
 
+@pytest.mark.parametrize("option", ["--data", "--scratch"])
+def test_a_folder_that_nobody_may_ask_about_is_none(monkeypatch: pytest.MonkeyPatch, option: str) -> None:
+    """Not even root gets an answer about a name that is too long; as with PermissionError, Path.is_dir raised before Python 3.14."""
+    code, _, settings = invoke(monkeypatch, made(), option, "/" + "x" * 300)
+    assert code == 2 and settings == []
+
+
 def test_a_folder_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Of data that is a finding; without a scratch folder nothing can be tried."""
     monkeypatch.setattr(deadline, "within", lambda seconds, ask: None)

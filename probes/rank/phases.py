@@ -55,12 +55,13 @@ FIRST_IS_GONE_AFTER = 20
 # Prefetchers and loops with a teacher model fetch what they train on under no_grad; an evaluation of one batch may precede a backward, too.
 UNGRADED_IS_HABIT_AFTER = 3
 # A CPU clock is a system call: 0.6 us in a tight loop, 10-30 us where training has emptied the caches, ten of them a step. They are read
-# once in this time, and more often in the first steps: a short run is to be understood, too.
+# once in this time, and more often at first: a short run is to be understood, too.
 CLOCKED_EVERY_NS = 500_000_000
 CLOCKED_FIRST_NS = 100_000_000
-FIRST_STEPS = 30
-CLOCKED_EVERY_MAX = 128
-# Fields that are zero in a step that `take_usual_step` takes, between those that are not.
+FIRST_CLOCKED = 30  # steps
+CLOCKED_EVERY_MAX = 512  # a loop of steps that take next to nothing
+USUAL_MARKS = 6  # of a step of a plain loop
+# Fields that are zero in a step that `take_usual_steps` takes, between those that are not.
 BEFORE_DELAY_NS = (0,) * (STEP_FIELDS.index("run_delay_ns") - STEP_FIELDS.index("gap_ns") - 1)
 BEFORE_SAMPLES = (0,) * (STEP_FIELDS.index("samples") - STEP_FIELDS.index("gc_ns") - 1)
 LONG_GC_NS = 5_000_000  # collections beyond this get a line of their own on the timeline
@@ -127,6 +128,7 @@ class Account:
         ] = []  # of the run-queue delay what goes to the step that ends then (0: the next one), ns
         self.clocked = True
         self.clocked_at = 0  # the step that was clocked last
+        self._clocked_steps = 1
         # marks come late, from a tape: the clocks but for wall time, and the live header, are not theirs
         self.replaying = False
         self.last_step_ns = 0
@@ -412,61 +414,70 @@ class Account:
 
     # -- steps ----------------------------------------------------------------------------------------------------------------
 
-    def take_usual_step(self, times: list[int], samples: int, optimizer: int) -> bool:
-        """A whole step of a plain loop, from its first fetch to the next step's: what its marks one by one would come to.
+    def take_usual_steps(self, times: list[int], arguments: list[int]) -> bool:
+        """Whole steps of a plain loop, each from its first fetch to the next step's: what their marks one by one would come to.
 
-        `times` are of the batch's arrival, backward, its end, optimizer, its end, next fetch. False: this may be no such step.
+        `times` and `arguments` are of each step's marks: its batch, backward, its end, optimizer, its end, next fetch. False: these may
+        be no such steps, and none was taken.
         """
-        batch, backward, backward_end, step, step_end, fetch = times
-        loader, began = self.last_loader, self.since
+        loader, optimizer, began = self.last_loader, self._first_optimizer, self.since
+        steps = len(times) // USUAL_MARKS
         if (
             self.phase != INPUT
             or began != self.t_start
             or self.fetched != {loader: 1}
             or self.loaders.get(loader) != TRAINING
-            or not self._first_optimizer == self._last_optimizer == optimizer
+            or self._last_optimizer != optimizer
+            or arguments[4::USUAL_MARKS].count(optimizer) != steps
             or self._optimizer_depth
             or self.fetching.batches
         ):
             return False
-        self.backwards += 1
-        self.optimizers += 1
-        # as `_write` would: in a step that is not clocked and had no other mark, all the rest is zero
-        self.ring.write(
-            KIND_STEP,
-            self.flags,
-            (
-                self.step,
-                began,
-                fetch,
-                batch - began,
-                backward - batch,
-                backward_end - backward,
-                step - backward_end,
-                step_end - step,
-                fetch - step_end,
-                *BEFORE_DELAY_NS,
-                self._take_delay(fetch),
-                self.gc_ns,
-                *BEFORE_SAMPLES,
-                samples,
-                1,
-                loader,
-                self.self_ns - self._self_at_step,
-                0,
-            ),
-        )
-        self._self_at_step = self.self_ns
-        self.last_step_ns = fetch - began
-        self.t_start = self.since = fetch
-        self.step += 1
-        self.gc_ns = self.flags = 0
+        step, write, delays = self.step, self.ring.write, self._delays
+        last = began
+        for i in range(0, len(times), USUAL_MARKS):
+            batch, backward, backward_end, update, update_end, fetch = times[i : i + USUAL_MARKS]
+            # as `_write` would: in a step that is not clocked and had no other mark, all the rest is zero
+            write(
+                KIND_STEP,
+                self.flags,
+                (
+                    step,
+                    began,
+                    fetch,
+                    batch - began,
+                    backward - batch,
+                    backward_end - backward,
+                    update - backward_end,
+                    update_end - update,
+                    fetch - update_end,
+                    *BEFORE_DELAY_NS,
+                    self._take_delay(fetch) if delays else 0,
+                    self.gc_ns,
+                    *BEFORE_SAMPLES,
+                    arguments[i],
+                    1,
+                    loader,
+                    self.self_ns - self._self_at_step,
+                    0,
+                ),
+            )
+            self._self_at_step = self.self_ns
+            self.gc_ns = self.flags = 0
+            step += 1
+            last, began = began, fetch
+        self.backwards += steps
+        self.optimizers += steps
+        self.step = step
+        self.last_step_ns = began - last
+        self.t_start = self.since = began
         return True
 
     def _choose_clock(self) -> None:
         was, self.clocked = self.clocked, self.steps_to_clock() <= 0
         if self.clocked:
             self.clocked_at = self.step
+            self._clocked_steps += 1
             if not was:
                 self.cpu_since, self.system_since = self.cpu_clock(), self.system_clock()
 
@@ -481,7 +492,7 @@ class Account:
 
     def steps_to_clock(self) -> int:
         """Steps before the next one in which CPU clocks are read; 0 or less: this one."""
-        often = CLOCKED_FIRST_NS if self.step < FIRST_STEPS else CLOCKED_EVERY_NS
+        often = CLOCKED_FIRST_NS if self._clocked_steps < FIRST_CLOCKED else CLOCKED_EVERY_NS
         every = min(CLOCKED_EVERY_MAX, often // max(self.last_step_ns, 1))
         return self.clocked_at + every - self.step if every > 1 else 0
 

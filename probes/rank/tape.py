@@ -18,8 +18,7 @@ FETCH, BATCH, BACKWARD, BACKWARD_END, OPTIMIZER, OPTIMIZER_END, COLLECTED = rang
 WIDTH = 3  # what, when (ns), argument: samples, id of the optimizer, begin of a collection
 # What follows a step's first fetch in a plain loop, up to the next step's.
 USUAL = (BATCH, BACKWARD, BACKWARD_END, OPTIMIZER, OPTIMIZER_END, FETCH)
-_USUAL_LENGTH = WIDTH * len(USUAL)
-_OPTIMIZER_AT = WIDTH * USUAL.index(OPTIMIZER_END) + 2
+_USUAL = bytes(USUAL)
 NOTED_NS = 200_000_000
 # In steps from this length on the run-queue delay is read with the notes: so much waiting at once is told from what else delays a step.
 DELAY_FROM_NS = 20_000_000
@@ -105,16 +104,18 @@ class Tape:
         account.self_ns += perf_counter_ns() - began + len(noted) // WIDTH * MARK_NS
 
     def _replay(self, account: Account, noted: list[int]) -> None:
-        i, end = 0, len(noted)
-        while i < end:
-            if tuple(noted[i : i + _USUAL_LENGTH : WIDTH]) == USUAL and account.take_usual_step(
-                noted[i + 1 : i + _USUAL_LENGTH : WIDTH], noted[i + 2], noted[i + _OPTIMIZER_AT]
-            ):
-                i += _USUAL_LENGTH
+        kinds, times, arguments = bytes(noted[::WIDTH]), noted[1::WIDTH], noted[2::WIDTH]
+        i = 0
+        while i < len(kinds):
+            end = i
+            while kinds.startswith(_USUAL, end):
+                end += len(_USUAL)
+            if end > i and account.take_usual_steps(times[i:end], arguments[i:end]):
+                i = end
                 continue
-            self._at = noted[i + 1]
-            self._give(account, noted[i], noted[i + 2])
-            i += WIDTH
+            self._at = times[i]
+            self._give(account, kinds[i], arguments[i])
+            i += 1
 
     def _time(self) -> int:
         return self._at

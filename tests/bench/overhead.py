@@ -42,7 +42,7 @@ from rich.console import Console
 INJECT = Path(__file__).resolve().parents[2] / "probes" / "rank" / "inject"
 LOG_WIDTH = 160  # of the tables where no terminal limits it
 QUICK = 0.2  # of the steps
-SWITCHED = {"1ms-1r-0w": 150, "5ms-1r-0w": 50, "50ms-1r-0w": 25}  # blocks with and without
+SWITCHED = {"1ms-1r-0w": 60, "5ms-1r-0w": 50, "50ms-1r-0w": 25}  # blocks with and without
 FOOTPRINTS = ("1ms-1r-0w", "50ms-1r-0w", "5ms-2r-0w")
 FOOTPRINT_S = (5.0, 35.0)
 START_UP = "start-up"

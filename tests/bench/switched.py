@@ -28,8 +28,8 @@ from torch.optim import optimizer as optimizers
 from torch.utils.data import _utils, dataloader
 
 RECORDER = "_rn50_advisor_rank"  # the package's name inside a job
-# Short, as the machine's speed drifts; but whole turns of the recorder: it reads CPU clocks once in 128 steps or in 0.5 s.
-BLOCK_STEPS = {"1ms": 128, "5ms": 128, "50ms": 12, "250ms": 4}
+# Short, as the machine's speed drifts; but whole turns of the recorder: it reads CPU clocks once in 512 steps or in 0.5 s.
+BLOCK_STEPS = {"1ms": 512, "5ms": 128, "50ms": 12, "250ms": 4}
 SETTLING_STEPS = {
     "1ms": 12,
     "5ms": 5,

@@ -198,13 +198,15 @@ def test_a_usual_step_is_none_where_its_optimizer_is_another() -> None:
     rank = Rank(taped=False)
     rank.play(loop(random.Random(0), 5, odd=0.0))
     account = rank.account
-    times = [account.since + i for i in range(1, 7)]
-    assert not account.take_usual_step(times, 4, ADAM + 9)
+    times, arguments = [account.since + i for i in range(1, 13)], [4, 0, 0, ADAM, ADAM, 0] * 2
     account.loaders[LOADER] = TRAINING
-    assert account.take_usual_step(times, 4, ADAM)
+    assert not account.take_usual_steps(times, [*arguments[:6], 4, 0, 0, ADAM, ADAM + 9, 0])
+    before = account.step
+    assert account.take_usual_steps(times, arguments)
+    assert account.step == before + 2
     assert rank.paper.flags[-1] & FLAG_CLOCKED == 0
     account.phase = GAP
-    assert not account.take_usual_step(times, 4, ADAM)
+    assert not account.take_usual_steps([time + 12 for time in times], arguments)
 
 
 def test_a_batch_of_another_loader_is_counted_anew_though_it_holds_as_many_elements() -> None:

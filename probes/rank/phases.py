@@ -427,6 +427,7 @@ class Account:
             or began != self.t_start
             or self.fetched != {loader: 1}
             or self.loaders.get(loader) != TRAINING
+            or optimizer is None
             or self._last_optimizer != optimizer
             or arguments[4::USUAL_MARKS].count(optimizer) != steps
             or self._optimizer_depth

@@ -11,19 +11,12 @@ import group
 import models
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from computing import extra_work
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
 RANK = int(os.environ.get("RANK", "0"))
-
-
-def smooth_labels(ms: float) -> Tensor:
-    """Computing that the schedule switches on."""
-    end_ns, square = time.thread_time_ns() + ms * 1e6, torch.rand(128, 128)
-    while time.thread_time_ns() < end_ns:
-        square = torch.tanh(square @ square)
-    return square.mean() * 0
 
 
 def fetch_hard_examples(ms: float) -> None:
@@ -67,7 +60,7 @@ def main() -> None:
         for x, y in data:
             loss = nn.functional.cross_entropy(model(x), y)
             if mine and options.slow and options.slow_from <= step < options.slow_until:
-                loss = loss + smooth_labels(options.slow)
+                loss = loss + extra_work(options.slow)
             if mine and options.stall and stalls_now(step, options, chance):
                 fetch_hard_examples(options.stall)
             optimizer.zero_grad()

@@ -11,8 +11,9 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from statistics import NormalDist, median
 
 from advisor.core.fleet import Baseline, Deviation, Difference, Fleet, FleetMachine, Reading, Source, Unread
@@ -83,29 +84,50 @@ def unusual_from(machines: int, values: int) -> float:
 
 
 def _apart(told: Sequence[Told]) -> list[Told]:
-    """Of one host name several boots are several machines: images that were cloned all call themselves the same.
+    """Of one host name several boots are several machines, for images that were cloned all call themselves the same.
 
-    A machine that was restarted between two results shows twice, which hides nothing.
+    Those that share a GPU are one machine, of which its last boot counts: what was mended before that is mended. A machine without GPUs
+    that was restarted between two results shows twice, which hides nothing.
     """
-    boots: dict[str, set[str]] = {}
-    for one in told:
-        boots.setdefault(one.machine, set()).update(filter(None, (one.boot,)))
-    return [
-        replace(one, machine=f"{one.machine} (boot {one.boot[:8]})")
-        if one.boot and len(boots[one.machine]) > 1
-        else one
-        for one in told
-    ]
+    hosts: dict[str, list[Told]] = {}
+    for one in sorted(told, key=_made):
+        hosts.setdefault(one.machine, []).append(one)
+    return [one for results in hosts.values() for one in _of_host(results)]
+
+
+def _of_host(results: Sequence[Told]) -> Iterator[Told]:
+    machines = _boots(results)
+    for one in results:
+        own = next((boots for boots in machines if one.boot in boots), [one.boot])
+        name = f"{one.machine} (boot {own[-1][:8]})" if one.boot and len(machines) > 1 else one.machine
+        yield replace(one, machine=name) if one.boot == own[-1] else replace(one, machine=name, readings={}, facts={})
+
+
+def _boots(results: Sequence[Told]) -> list[list[str]]:
+    """Of each machine its boots, the last one at the end."""
+    gpus: dict[str, frozenset[str]] = {}
+    for one in results:
+        if one.boot:
+            gpus[one.boot] = gpus.get(one.boot, frozenset()) | one.gpus
+    machines: list[list[str]] = []
+    for boot, own in gpus.items():
+        same = [boots for boots in machines if any(gpus[other] & own for other in boots)]
+        machines = [boots for boots in machines if boots not in same] + [[*chain.from_iterable(same), boot]]
+    return machines
+
+
+def _made(one: Told) -> float:
+    return one.source.made or 0.0
 
 
 def _machines(told: Sequence[Told]) -> list[_Machine]:
     """Results of one host are one machine. Its kind is what triage saw of it, else bench: a job may have been given a part of the GPUs."""
     named: dict[str, str] = {}
-    for one in sorted(told, key=lambda result: _SEES_ALL.get(result.source.kind, 0)):
+    for one in sorted(told, key=lambda result: (_SEES_ALL.get(result.source.kind, 0), _made(result))):
         if one.group != NO_GPU or one.machine not in named:
             named[one.machine] = one.group
     found: dict[str, _Machine] = {}
-    for one in sorted(told, key=lambda result: result.source.made or 0.0):
+    for one in sorted(told, key=_made):
         machine = found.setdefault(one.machine, _Machine(one.machine, named[one.machine]))
         machine.sources.append(one.source)
         machine.facts.update(one.facts)

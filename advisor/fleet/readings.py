@@ -25,7 +25,7 @@ NO_GPU = "no GPU"
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One result as far as a fleet is concerned. `boot`: which start of its kernel, where it says so."""
+    """One result as far as a fleet is concerned. `boot`: which start of its kernel, and `gpus`: their UUIDs, where it says so."""
 
     machine: str
     group: str
@@ -33,13 +33,14 @@ class Told:
     readings: Mapping[str, Reading] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
     boot: str = ""
+    gpus: frozenset[str] = frozenset()
 
 
 def of_triage(document: Mapping[str, Any], file: str, name: str) -> Told:
     """Checks whose state is unknown prove nothing and are left out. `name`: where the result names no host."""
     readings: dict[str, Reading] = {}
     facts: dict[str, str] = {}
-    host, boot, made, gpus = name, "", None, []
+    host, boot, made, gpus, uuids = name, "", None, [], set()
     for check in document["checks"]:
         what, value, unit = str(check["name"]), check["value"], str(check["unit"] or "")
         if what == HOSTNAME and value:
@@ -51,6 +52,8 @@ def of_triage(document: Mapping[str, Any], file: str, name: str) -> Told:
         elif what == BOOT_ID:
             boot = str(value or "")
         elif what.startswith("gpu.") and what.endswith(_OF_ONE):
+            if value and what.endswith(".uuid"):
+                uuids.add(str(value))
             continue
         if check["state"] == "unknown" or value is None:
             continue
@@ -61,7 +64,8 @@ def of_triage(document: Mapping[str, Any], file: str, name: str) -> Told:
             facts[what] = f"{value:g} {unit}".strip() if _finite(value) else str(value)
     verdict = document["verdict"]
     why = str(next(iter(verdict["reasons"]), ""))
-    return Told(host, _group(gpus), Source("triage", file, str(verdict["state"]), made, why), readings, facts, boot)
+    source = Source("triage", file, str(verdict["state"]), made, why)
+    return Told(host, _group(gpus), source, readings, facts, boot, frozenset(uuids))
 
 
 def of_benchmark(made: Benchmark, file: str) -> Told:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -251,6 +251,38 @@ def test_machines_of_one_name_are_told_apart_by_their_boot() -> None:
     [odd] = made.outliers
     assert odd.name == "localhost (boot 90000000)" and odd.worst == "memory.copy_gb_per_s"
     assert len(rank(told(cloned("1"), cloned("1"), triage("localhost"))).machines) == 1
+
+
+def started(boot: str, made_at: float, gpus: Sequence[str], **values: float) -> dict[str, Any]:
+    """The triage of a machine with these GPUs."""
+    document = triage("m0", values, **{"machine.boot_id": boot, "machine.made_at": made_at})
+    document["checks"] += [check(f"gpu.{n}.uuid", uuid) for n, uuid in enumerate(gpus)]
+    return document
+
+
+LOST = [f"GPU-{n}" for n in range(7)]
+OTHERS = [triage(f"other{n}") for n in range(9)]
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_machine_that_was_mended_and_restarted_is_as_its_last_boot_shows_it(before: bool) -> None:
+    bad = started("1-a", 5.0 if before else 7.0, LOST, **{"memory.copy_gb_per_s": 5.0})
+    bad["verdict"] = {"state": "hand-back", "reasons": ["GPU 7 is lost"]}
+    bad["checks"] = [one for one in bad["checks"] if one["name"] != "gpu.7.name"]
+    good = started("2-a", 6.0, [*LOST, "GPU-new"])
+    for documents in ([good, bad], [bad, good]):
+        made = rank(told(*documents, *OTHERS))
+        assert len(made.machines) == 10
+        assert [one.name for one in made.outliers] == ([] if before else ["m0"])
+        [machine] = [one for one in made.machines if one.name == "m0"]
+        assert machine.group == ("8 × A100-SXM" if before else "7 × A100-SXM") and len(machine.results) == 2
+
+
+def test_boots_of_one_name_with_other_gpus_are_other_machines() -> None:
+    bad = started("1-a", 5.0, ["GPU-a"], **{"memory.copy_gb_per_s": 5.0})
+    again = started("3-a", 7.0, ["GPU-a"], **{"memory.copy_gb_per_s": 5.0})
+    made = rank(told(bad, started("2-a", 6.0, ["GPU-b"]), again, started("4-a", 8.0, []), *OTHERS))
+    assert [one.name for one in made.outliers] == ["m0 (boot 3-a)"] and len(made.machines) == 12
 
 
 HOST = {"cpu.model": "EPYC 7R13", "cpu.cores_seen": 96.0}

@@ -14,6 +14,7 @@ from advisor.analysis.data_mount import data_mount
 from advisor.analysis.deep import deep_windows
 from advisor.analysis.device_memory import device_memory
 from advisor.analysis.failures import failure_of, mark_followers, with_leaver
+from advisor.analysis.few_profiles import with_few_profiles
 from advisor.analysis.gpu_ranks import gpus_of, paths_of, unseen_ranks
 from advisor.analysis.gpu_strips import gpu_strips
 from advisor.analysis.gpus import error_values, path_values
@@ -65,6 +66,7 @@ from advisor.core.worker_model import Forecast, WorkerModel, forecast
 
 def analyse(recording: Recording) -> Analysis:
     """Pure: the same recording always gives the same analysis."""
+    recording = with_few_profiles(recording)
     everything = accounted_steps(recording)
     recording = with_one_start(recording, everything)
     steady = steady_steps(everything)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from advisor.analysis.after_backward import with_own_work
 from advisor.analysis.after_update import with_own_loop
+from advisor.analysis.few_profiles import with_few_profiles
 from advisor.analysis.phases import AFTER_BACKWARD, WAITS_FOR_BUFFERS, phases_of
 from advisor.analysis.steady import RankSteps, all_steps, common_rows
 from advisor.core.recording import Recording
@@ -29,6 +30,7 @@ _SENDER = 0  # as DistributedDataParallel chooses it, but for ranks that have jo
 
 def accounted_steps(recording: Recording) -> dict[int, RankSteps]:
     """Every rank's real steps, with columns of the seconds for which its forward waited for another rank's buffers, and of own work."""
+    recording = with_few_profiles(recording)
     everything = with_own_loop(recording, with_own_work(recording, all_steps(recording)))
     if len(everything) < 2 or _SENDER not in everything:
         return everything

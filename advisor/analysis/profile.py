@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from probes.host.stacks import is_user_file
@@ -133,8 +134,19 @@ def _line(row: Mapping[str, Any]) -> tuple[str, int]:
 
 def inner(frames: Frames) -> Frames:
     """Frames (innermost first) below the outermost of the user's: what started the script, torchrun or a spawn, is left out."""
-    outermost = max((i for i, frame in enumerate(frames) if is_user_file(str(frame["file"]))), default=0)
-    return [f for f in frames[: outermost + 1] if not any(part in str(f["file"]) for part in _DECORATORS)]
+    outermost = next((i for i in reversed(range(len(frames))) if _is_users(str(frames[i]["file"]))), 0)
+    return [f for f in frames[: outermost + 1] if not _decorates(str(f["file"]))]
+
+
+# The same few hundred files stand in all frames.
+@lru_cache(maxsize=4096)
+def _is_users(file: str) -> bool:
+    return is_user_file(file)
+
+
+@lru_cache(maxsize=4096)
+def _decorates(file: str) -> bool:
+    return any(part in file for part in _DECORATORS)
 
 
 def inside_torch(frames: Frames) -> bool:

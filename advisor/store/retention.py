@@ -25,7 +25,7 @@ _HASH_SPACE = 1 << 32
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much is kept. The numbers of rows are per rank (events: per kind; samples: altogether)."""
+    """How much is kept. The numbers of rows are per rank (spans: and label; events: per kind; samples: altogether)."""
 
     raw_steps: int = 20_000
     windows: int = 36_000  # ten hours of one-second windows; 8 ranks then take about 40 MB
@@ -41,24 +41,27 @@ class Limits:
             "gpu_steps": (20_000, 10_000, 3),
             "comm": (10_000, 10_000, 1),
             "collectives": (10_000, 10_000, 1),
-            "spans": (20_000, 10_000, 1),
+            "spans": (10_000, 5_000, 1),
             "batches": (10_000, 10_000, 3),
             "looks": (10_000, 10_000, 2),
             "parts": (50_000, 50_000, 2),  # some eight of each look
             "events": (4_000, 1_000, 1),
         }
     )
+    # kinds of events that are large, for a live screen reads them each second: the profile of a script of ten lines took 52 KB
+    large_events: dict[str, tuple[int, int, int]] = field(default_factory=lambda: {"profile": (100, 100, 1)})
     slice_rows: int = 2_048  # 5 to 15 ms each
 
 
 @dataclass(slots=True)
 class Stretch:
-    """The rows of one rank (or kind, or all samples) in order of arrival: up to `cursor` reduced, after it fresh."""
+    """The rows of one rank (or kind, or rank and label, or all samples) in order of arrival: up to `cursor` reduced, after it fresh."""
 
     table: str
     key: int | str
     raw_rows: int
     reduced_rows: int
+    label: int | None = None  # of spans: evaluations are few, and drawn indices one a step
     level: int = 0  # windows are 2^level as wide, or 1/2^level of the rows is kept
     cursor: int = 0
     fresh: int = 0
@@ -82,20 +85,21 @@ class Retention:
     def __init__(self, db: sqlite3.Connection, limits: Limits) -> None:
         self._db = db
         self._limits = limits
-        self._stretches: dict[tuple[str, int | str], Stretch] = {}
+        self._stretches: dict[tuple[str, int | str, int | None], Stretch] = {}
         self._samples = Stretch("samples", 0, limits.raw_samples, limits.thin_samples)
         self._newest_sample_ns = 0
         self._kept_window: dict[int, int] = {}  # by series: a window of samples is longer than a slice of rows
 
-    def inserted(self, table: str, key: int | str, rows: int) -> None:
-        stretch = self._stretches.get((table, key))
+    def inserted(self, table: str, key: int | str, rows: int, label: int | None = None) -> None:
+        stretch = self._stretches.get((table, key, label))
         if stretch is None:
             if table == "steps":
                 stretch = Stretch(table, key, self._limits.raw_steps, self._limits.windows)
             else:
-                raw, reduced, level = self._limits.thinned[table]
-                stretch = Stretch(table, key, raw, reduced, level)
-            self._stretches[table, key] = stretch
+                large = self._limits.large_events.get(str(key)) if table == "events" else None
+                raw, reduced, level = large or self._limits.thinned[table]
+                stretch = Stretch(table, key, raw, reduced, label, level)
+            self._stretches[table, key, label] = stretch
         stretch.fresh += rows
 
     def sampled(self, t_ns: int, rows: int) -> None:
@@ -110,14 +114,15 @@ class Retention:
                 return
 
     def _slices(self) -> Iterator[None]:
-        size = self._limits.slice_rows
         for stretch in sorted(self._stretches.values(), key=lambda s: s.raw_rows - s.fresh):
+            size = min(self._limits.slice_rows, stretch.raw_rows)
             while stretch.fresh >= stretch.raw_rows + size:
                 if stretch.table == "steps":
                     self._fold(stretch, size)
                 else:
                     self._thin(stretch, size)
                 yield
+        size = self._limits.slice_rows
         while self._samples.fresh >= size and self._thin_samples(size):
             yield
 
@@ -146,7 +151,10 @@ class Retention:
 
     def _thin(self, stretch: Stretch, size: int) -> None:
         table = stretch.table
-        where = f"{'kind' if table == 'events' else 'rank'} = ? AND rowid > ?"
+        where = f"{'kind' if table == 'events' else 'rank'} = ?"
+        if stretch.label is not None:
+            where += f" AND label = {stretch.label:d}"
+        where += " AND rowid > ?"
         (last,) = self._db.execute(
             f"SELECT max(rowid) FROM (SELECT rowid FROM {table} WHERE {where} ORDER BY rowid LIMIT ?)",
             (stretch.key, stretch.cursor, size),

@@ -6,6 +6,7 @@ import contextlib
 import os
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,12 @@ from advisor.store.retention import Limits, Retention
 from advisor.store.schema import FILE_NAME, RING_TABLES
 from advisor.store.secrets import redact_text
 from advisor.store.source_secrets import redact_source
-from probes.rank.layout import FIELDS
+from probes.rank.layout import FIELDS, SPAN_FIELDS
 
 REDUCING_BUDGET_S = 0.02  # of one commit a second, so at most 2 % of a core even when much is overdue
 
 _COLUMNS_BEFORE = {"steps": ("rank", "flags", "count"), "batches": ("rank", "pid", "flags")}
+_LABEL = SPAN_FIELDS.index("label")
 _BUGS = (sqlite3.ProgrammingError, sqlite3.IntegrityError, sqlite3.InterfaceError)
 
 
@@ -124,7 +126,11 @@ class RunWriter:
         else:
             full = [(rank, flags, *payload) for flags, payload in rows]
         self._write(self._insert[kind], full)
-        self._retention.inserted(table, rank, len(full))
+        if table == "spans":
+            for label, count in Counter(payload[_LABEL] for _, payload in rows).items():
+                self._retention.inserted(table, rank, count, label)
+        else:
+            self._retention.inserted(table, rank, len(full))
 
     def put_samples(self, t_ns: int, samples: Iterable[Sample]) -> None:
         """The samples of one tick. NaN is no reading: it is left out, and its probe should have reported a gap."""

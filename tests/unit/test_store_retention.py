@@ -24,6 +24,7 @@ from probes.rank.layout import (
     KIND_GPU_STEP,
     KIND_SPAN,
     KIND_STEP,
+    SPAN_CODE,
     STEP_FIELDS,
 )
 
@@ -228,6 +229,35 @@ def test_a_frequent_kind_of_event_does_not_displace_a_rare_one(tmp_path: Path) -
     kinds = [event.kind for event in read_recording(tmp_path / "run").events]
     assert kinds.count("death") == 1
     assert 40 <= kinds.count("stack") < 250
+
+
+def test_indices_drawn_in_each_step_do_not_displace_the_evaluations(tmp_path: Path) -> None:
+    writer = RunWriter.create(tmp_path / "run", meta={}, limits=SMALL)
+    for step in range(8000):
+        spans = [span_row("index", step, step, step + 1)]
+        spans += [span_row("evaluation", step, step, step + 1)] if step % 100 == 0 else []
+        writer.put_records(KIND_SPAN, 0, spans)
+        if step % 50 == 0:
+            writer.commit()
+    writer.close()
+    labels = read_recording(tmp_path / "run").spans[0]["label"]
+    assert np.count_nonzero(labels == SPAN_CODE["evaluation"]) == 80
+    assert len(labels) <= 80 + 200 + 100 + 2 * SMALL.slice_rows + 50
+
+
+def test_profiles_are_few_for_they_are_large(tmp_path: Path) -> None:
+    limits = Limits(large_events={"profile": (40, 20, 1)})
+    writer = RunWriter.create(tmp_path / "run", meta={}, limits=limits)
+    for number in range(1000):
+        writer.put_event(Event(number, "profile", 1, 0, {}))
+        writer.put_event(Event(number, "stack", 1, 0, {}))
+        writer.commit()
+    writer.close()
+    events = read_recording(tmp_path / "run").events
+    profiles = [event.t_ns for event in events if event.kind == "profile"]
+    assert 40 <= len(profiles) < 40 + 20 + 2 * 40
+    assert profiles[-40:] == list(range(960, 1000)), "the latest are all there"
+    assert len(events) - len(profiles) == 1000
 
 
 def test_reducing_stops_after_the_slice_in_which_its_time_is_up(tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ from .wall import let_pass
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from .account import Account
     from .facts import Facts
-    from .phases import Account
 
 REQUEST = "deep.json"
 STEP_MARK = "rn50-advisor step"

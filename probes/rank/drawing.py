@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .standins import hide_frame
 
 if TYPE_CHECKING:
-    from .phases import Account
+    from .account import Account
 
 LEAST_NS = 100_000  # torch's own samplers take 10 us for 256 indices, and once in an epoch longer
 

@@ -14,10 +14,11 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from . import facts as about
+from .account import TRAINING
 from .patches import _quietly as quietly
 from .patches import _wraps as wraps
 from .patches import iterator_init, loader_init, worker_loop
-from .phases import FORWARD, INPUT, TRAINING
+from .phases import FORWARD, INPUT
 from .recorder import LOADERS_MAX
 from .ring import PHASE
 from .samples import count_samples

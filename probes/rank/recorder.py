@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import debugging
 from . import facts as about
+from .account import TRAINING, Account
 from .comm import DdpStamps
 from .cost import RunDelay
 from .deep import asked
@@ -24,7 +25,7 @@ from .holdings import describe_holdings, held_at_end
 from .identity import Numbers
 from .layout import ERRORS_MAX, RANK_SLOTS, ROLE_RANK
 from .loaders import batch_bytes, describe_loader, is_remade
-from .phases import BACKWARD, CHECKPOINT, FORWARD, GAP, INPUT, OPTIMIZER, TRAINING, Account
+from .phases import BACKWARD, CHECKPOINT, FORWARD, GAP, INPUT, OPTIMIZER
 from .pictures import LOOK_AT, describe_pictures
 from .precision import Precision, fast_paths
 from .ring import Ring

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from .phases import Account
+    from .account import Account
 
 NEVER = 1 << 62
 # The first steps compile, tune and fill caches. Each look is a quarter further on: some sixty in a million steps, and never in step with

@@ -12,7 +12,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .phases import Account
+    from .account import Account
 
 FETCH, BATCH, BACKWARD, BACKWARD_END, OPTIMIZER, OPTIMIZER_END, COLLECTED = range(7)
 WIDTH = 3  # what, when (ns), argument: samples, id of the optimizer, begin of a collection

@@ -18,7 +18,7 @@ from .standins import hide_frame
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .phases import Account
+    from .account import Account
 
 _BUSY = PHASE_CODE["input_wait"]
 _IDLE = PHASE_CODE["gap"]

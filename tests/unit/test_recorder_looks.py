@@ -28,8 +28,8 @@ from time import perf_counter_ns, thread_time_ns  # noqa: E402
 
 from torch.utils.data._utils.fetch import _IterableDatasetFetcher, _MapDatasetFetcher  # noqa: E402
 
+from probes.rank.account import Account  # noqa: E402
 from probes.rank.looks import FIRST_EVERY_NS, LAST_EVERY_NS, Look, Looks  # noqa: E402
-from probes.rank.phases import Account  # noqa: E402
 from probes.rank.ring import Ring  # noqa: E402
 from probes.rank.workers import InProcess, WorkerLog, timed_fetch  # noqa: E402
 

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 
+from probes.rank.account import EVALUATING, FIRST_IS_GONE_AFTER, INVISIBLE_OPTIMIZER_AFTER, TRAINING, Account
 from probes.rank.layout import (
     FLAG_CLOCKED,
     FLAG_EPOCH_START,
@@ -19,14 +20,7 @@ from probes.rank.layout import (
     SPAN_LABELS,
     STEP_FIELDS,
 )
-from probes.rank.phases import (
-    EVALUATING,
-    FIRST_CLOCKED,
-    FIRST_IS_GONE_AFTER,
-    INVISIBLE_OPTIMIZER_AFTER,
-    TRAINING,
-    Account,
-)
+from probes.rank.phases import FIRST_CLOCKED
 
 MS = 1_000_000
 TRAIN, OTHER, EVAL = 0, 1, 2  # loader ids

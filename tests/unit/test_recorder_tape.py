@@ -9,8 +9,9 @@ from types import SimpleNamespace
 import pytest
 from test_recorder_phases import MS, Paper
 
+from probes.rank.account import TRAINING, Account
 from probes.rank.layout import FLAG_CLOCKED, STEP_FIELDS
-from probes.rank.phases import GAP, TRAINING, Account
+from probes.rank.phases import GAP
 from probes.rank.tape import (
     BACKWARD,
     BACKWARD_END,

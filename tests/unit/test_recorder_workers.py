@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from advisor.run.rings import RingReader
+from probes.rank.account import Account
 from probes.rank.layout import BATCH_FIELDS, FLAG_FIRST_BATCH, KIND_BATCH
-from probes.rank.phases import Account
 from probes.rank.workers import InProcess, WorkerLog, timed_fetch
 
 

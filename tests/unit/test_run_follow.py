@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from advisor.run import follow
-from advisor.run.follow import Follower, Followers, _note_steps
+from advisor.run.follow import Followers
+from advisor.run.follower import Follower
 from advisor.run.rings import Position, RingReader
 from advisor.run.roster import Roster
 from advisor.store.reader import read_recording
@@ -36,14 +37,14 @@ def row(flags: int, **ms: int) -> tuple[int, tuple[int, ...]]:
 def test_where_only_a_stack_can_tell_is_looked_into(flags: int, share: float) -> None:
     reader: Any = None
     follower = Follower(7, "rank", 1, 0, reader, Position("gap", 1, 0, 0, 0, False), 0)
-    _note_steps(follower, [row(flags, forward=60, backward=30, gap=8, clip=2)])
+    follower.note_steps([row(flags, forward=60, backward=30, gap=8, clip=2)])
     assert follower.outside_share == pytest.approx(share)
 
 
 def follower(steps: list[tuple[int, tuple[int, ...]]]) -> Follower:
     reader: Any = None
     made = Follower(7, "rank", 1, 0, reader, Position("gap", 1, 0, 0, 0, False), 0)
-    _note_steps(made, steps)
+    made.note_steps(steps)
     return made
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from advisor.core.metrics import ProbeGap
 from advisor.core.recording import Event
-from advisor.run.follow import Follower, _note_steps
+from advisor.run.follower import Follower
 from advisor.run.interpreter import InterpreterLooks, Suspect, holder_of
 from advisor.run.rings import Position
 from advisor.run.stackbudget import StackBudget
@@ -168,7 +168,7 @@ def follower(steps: int, flags: int = FLAG_CLOCKED, **ms: float) -> Follower:
     reader: Any = None
     made = Follower(7, "rank", 1, 0, reader, Position("gap", 1, 0, 0, 0, False), 0)
     given = {"t_end_ns": 100_000_000, **{f"{name}_ns": int(value * 1e6) for name, value in ms.items()}}
-    _note_steps(made, [(flags, tuple(given.get(name, 0) for name in STEP_FIELDS))] * steps)
+    made.note_steps([(flags, tuple(given.get(name, 0) for name in STEP_FIELDS))] * steps)
     return made
 
 

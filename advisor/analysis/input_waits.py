@@ -13,6 +13,10 @@ from advisor.core.analysis import LoaderFacts, training_loader
 from advisor.core.recording import Recording
 from probes.rank.layout import FLAG_CLOCKED, SPAN_CODE
 
+# Retention keeps so many of the latest in full; a live screen reads 2000 of a rank's spans.
+_SPANS = 5_000
+_SPANS_FEW = 1_000  # fewer than any of these are all there were
+
 
 def input_values(
     steady: Mapping[int, RankSteps],
@@ -48,16 +52,20 @@ def index_times(recording: Recording, steady: Mapping[int, RankSteps]) -> dict[i
         if not steps.epoch_start.all():
             clocked &= ~steps.epoch_start
         if looked and steps.fed and clocked.any():
-            found[rank] = _drawn_s(recording, steps.keep(clocked)) / float(clocked.sum())
+            found[rank] = _drawn_s(recording, steps.keep(clocked))
     return found
 
 
 def _drawn_s(recording: Recording, steps: RankSteps) -> float:
+    """Per step. With several batches a step there are more spans than steps: of older steps they may be gone."""
     rows = recording.spans.get(steps.rank)
-    if rows is None:
+    rows = None if rows is None else rows[rows["label"] == SPAN_CODE["index"]][-_SPANS:]
+    if rows is None or rows.size == 0:
         return 0.0
-    rows = rows[(rows["label"] == SPAN_CODE["index"]) & np.isin(rows["step"], steps.step)]
-    return float((rows["t_end_ns"] - rows["t_start_ns"]).sum()) / 1e9
+    if rows.size >= _SPANS_FEW and (told := steps.step > rows["step"][0]).any():
+        steps = steps.keep(told)
+    rows = rows[np.isin(rows["step"], steps.step)]
+    return float((rows["t_end_ns"] - rows["t_start_ns"]).sum()) / 1e9 / steps.step.size
 
 
 def _epoch_start_s(steps: RankSteps, *, by_workers: bool) -> float:

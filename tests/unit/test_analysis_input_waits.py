@@ -39,6 +39,14 @@ def test_a_batch_made_in_a_moment_in_process_is_seen_beside_a_slow_sampler() -> 
     assert analysis.value("loader.workers", 0) == 0.0
 
 
+def test_steps_whose_spans_are_gone_are_not_taken_for_steps_that_drew_nothing() -> None:
+    steps = plan(3000, input_wait=WAIT_MS, flags=FLAG_CLOCKED)
+    rows = [("index", n, 0.1 * n, 0.1 * n + DRAWN_S) for n in range(2000, 3000)]
+    facts: dict[int, dict[str, Any]] = {100: {"loaders": [TRAIN], "indices_timed": True}}
+    analysis = analyse(recording({0: steps}, facts=facts, spans={0: spans(rows)}))
+    assert analysis.value("step.index_s", 0) == pytest.approx(DRAWN_S)
+
+
 def test_a_recorder_that_did_not_look_measured_nothing() -> None:
     analysis = drawing(timed=False)
     assert not analysis.has("step.index_s")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.analysis.steady import RankSteps
-from advisor.core.recording import Process, Recording, Series
+from advisor.core.recording import NODE_PIDS, Process, Recording, Series
 from advisor.core.report import HostStrip
 from advisor.core.stats import increase
 
@@ -85,13 +85,18 @@ def cpu_values(window: Window) -> dict[str, float]:
 
 
 def helper_cores(window: Window) -> dict[str, float]:
-    """Cores that each process of the job kept busy which is neither rank nor worker, by its command; those that hardly computed aside."""
+    """Cores that each process of the job kept busy which is neither rank nor worker, by its command; those that hardly computed aside.
+
+    Of a job on several hosts those of the one that the host's samples are of.
+    """
     found: dict[str, float] = {}
     seconds = max((window.end_ns - window.start_ns) / 1e9, 1e-9)
-    for process in window.recording.processes:
-        if process.role != "other":
+    node = window.recording.shown_node
+    others = {p.pid: p for p in window.recording.processes if p.role == "other"}  # a number may have come twice
+    for pid, process in others.items():
+        if node is not None and pid // NODE_PIDS != node.number:
             continue
-        scope = f"pid:{process.pid}"
+        scope = f"pid:{pid}"
         grown, pace = window.growth("proc.cpu_s", scope) or 0.0, window.rate("proc.cpu_s", scope) or 0.0
         cores = min(pace, grown / seconds)  # it may have lived for a part of the time, and be read a little beyond it
         if cores >= _HELPS:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from nodes import two_nodes
 from recordings import FIRST_STEP_NS, SECOND, plan, rank_process, recording, series, steady_counter
 
 from advisor.analysis.analyse import analyse
 from advisor.analysis.host import Window
 from advisor.core.analysis import Analysis
-from advisor.core.recording import Series
+from advisor.core.recording import Recording, Series
 from advisor.core.stats import increase
+from advisor.merge.merging import merge
 
 Samples = dict[tuple[str, str], Series]
 # the steady steps last from 0.3 s to 9 s
@@ -50,6 +53,26 @@ def test_helpers_are_neither_ranks_nor_workers_and_compute() -> None:
     assert analysis.get("cpu.helper_cores") == pytest.approx(1.0)
     assert set(analysis.helpers) == {"p0"}
     assert job(samples).get("cpu.helper_cores") is None and not job(samples).helpers
+
+
+def test_helpers_on_another_host_take_none_of_the_cores_of_the_one_that_is_shown() -> None:
+    """Their processes are sampled there, and stand beside those of this one in a merged recording."""
+
+    def own(node: Recording, busy: float) -> Recording:
+        helper = replace(rank_process(0), pid=300, role="other", rank=None, command="cacher")
+        counter = steady_counter(busy)
+        times = counter.t_ns - FIRST_STEP_NS + int(min(int(rows["t_start_ns"][0]) for rows in node.steps.values()))
+        samples = {("proc.cpu_s", "pid:300"): replace(counter, t_ns=times)}
+        return replace(node, processes=(*node.processes, helper), samples=samples)
+
+    merged = merge(
+        [own(node, busy) for node, busy in zip(two_nodes({0: LONG[0], 1: LONG[0]}), (0.5, 3.0), strict=True)]
+    )
+    shown = merged.shown_node
+    assert shown is not None
+    expected = (0.5, 3.0)[shown.number]
+    assert analyse(merged).get("cpu.helper_cores") == pytest.approx(expected, rel=0.02)
+    assert analyse(merged).helpers == {"cacher": pytest.approx(expected, rel=0.02)}
 
 
 def test_levels_outside_the_window_stand_in_for_those_inside() -> None:

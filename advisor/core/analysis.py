@@ -35,6 +35,7 @@ from advisor.core.worker_model import Forecast, WorkerModel
 
 JOB = "job"
 _STOPPED_CODES = (124, 130, 143)  # of `timeout`, and of a shell whose command ended by SIGINT or SIGTERM
+_CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)  # nobody sends these
 _INTERRUPTED_S = 5.0  # within which all of an interrupted job has gone; torch waits as long for its loaders' workers
 
 # Every value a rule may ask for: name -> (unit, what it is). Values of a rank have scope "rank:N", of the whole job "job".
@@ -246,6 +247,11 @@ class Death:
     loader: int | None = None  # of a worker that made a batch: the number of its loader
     t_error_s: float = 0.0  # of `t_s` against deaths on other hosts: how well their clocks are known
 
+    @property
+    def failed_by_itself(self) -> bool:
+        """For a reason of its own, as far as it told one."""
+        return self.oom_killed or self.signal in _CRASHES or bool(self.exception and not self.follows)
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -443,8 +449,9 @@ class Analysis:
         if asked and (asked[0].signal == signal.SIGINT or asked[0].exception.startswith("KeyboardInterrupt")):
             return True
         if asked and self.meta.exit_signal == signal.SIGINT and self.meta.ended_ns is not None:
-            # Ctrl-C goes to all of a job, and processes of multiprocessing leave with code 1
-            return (self.meta.ended_ns - self.meta.started_ns) / 1e9 - asked[0].t_s <= _INTERRUPTED_S
+            # Ctrl-C goes to all of a job, and processes of multiprocessing leave with code 1; who crashed just before it says why
+            lasted_s = (self.meta.ended_ns - self.meta.started_ns) / 1e9
+            return lasted_s - asked[0].t_s <= _INTERRUPTED_S and not asked[0].failed_by_itself
         whole = self.world_size == 1 or self.meta.exit_signal == signal.SIGTERM or self.meta.exit_code in _STOPPED_CODES
         return bool(asked) and whole and all(d.signal == signal.SIGTERM and not d.oom_killed for d in asked)
 

@@ -845,6 +845,21 @@ def test_ranks_that_leave_with_code_1_as_the_job_is_interrupted_were_interrupted
     assert isinstance(run_rule(rule, given, Config()), Finding) == fires
 
 
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"exception": "RuntimeError: nan"},
+        {"exit_code": None, "signal": 11},
+        {"exit_code": None, "signal": 9, "oom_killed": True},
+    ],
+    ids=["exception", "crash", "no memory"],
+)
+def test_a_rank_that_failed_just_before_somebody_interrupted_the_rest_has_failed(own: dict[str, Any]) -> None:
+    meta = replace(jobs.META, exit_signal=2, started_ns=0, ended_ns=60_000_000_000)
+    given = jobs.unjudged(deaths=(death(1, t_s=57.0, **own), death(0, t_s=59.0)), meta=meta)
+    assert not given.stopped_from_outside
+
+
 @pytest.mark.parametrize(("best_s", "workers"), [(1 / 1.03, True), (1 / 1.01, False)])
 def test_dat003_advises_no_workers_where_none_would_help(best_s: float, workers: bool) -> None:
     given = jobs.dat003()

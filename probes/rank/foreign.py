@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from . import facts as about
 from .account import TRAINING
+from .known_loaders import LOADERS_MAX
 from .patches import _quietly as quietly
 from .patches import _wraps as wraps
 from .patches import iterator_init, loader_init, worker_loop
 from .phases import FORWARD, INPUT
-from .recorder import LOADERS_MAX
 from .ring import PHASE
 from .samples import count_samples
 from .standins import hide_frame
@@ -205,7 +205,7 @@ class Foreign:
             "library": library,
             "batch_size": size if isinstance(size, int) else None,
         }
-        known = self._recorder.loaders
+        known = self._recorder.loaders.described
         if len(known) >= LOADERS_MAX:
             return -1
         gone = (n for n, loader in known.items() if loader == described and self._owners.get(n, _nobody)() is None)

@@ -12,6 +12,17 @@ _FRAMES_MAX = 50
 _NAMES_MAX = 1000  # of one frame
 
 
+def describe_optimizer(optimizer: Any) -> dict[str, Any]:
+    group = optimizer.param_groups[0]
+    return {
+        "class": type(optimizer).__qualname__,
+        "foreach": group.get("foreach"),
+        "fused": group.get("fused"),
+        "groups": len(optimizer.param_groups),
+        "parameters": sum(len(g["params"]) for g in optimizer.param_groups),
+    }
+
+
 def describe_holdings(optimizer: Any) -> dict[str, int]:
     """Empty where parameters are shards of something larger, or too many: then their sizes are not this rank's memory."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]

@@ -180,7 +180,7 @@ def iterator_init(recorder: Recorder, iterator: Any) -> Any:
     @_wraps(original)
     def __init__(self: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
         began = perf_counter_ns()
-        _quietly(recorder, tell_workers, recorder.loader_ids.get(loader))
+        _quietly(recorder, tell_workers, recorder.loaders.numbers.get(loader))
         original(self, loader, *args, **kwargs)
         if recorder.active:
             _quietly(recorder, recorder.iterator_made, self, loader, began)

@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING, Any
 
 from . import debugging
 from . import facts as about
-from .account import TRAINING, Account
+from .account import Account
 from .comm import DdpStamps
 from .cost import RunDelay
 from .deep import asked
 from .drawing import Drawing
 from .gpu import GpuTimes
-from .holdings import describe_holdings, held_at_end
-from .identity import Numbers
+from .holdings import describe_holdings, describe_optimizer, held_at_end
+from .known_loaders import KnownLoaders
 from .layout import ERRORS_MAX, RANK_SLOTS, ROLE_RANK
-from .loaders import batch_bytes, describe_loader, is_remade
-from .phases import BACKWARD, CHECKPOINT, FORWARD, GAP, INPUT, OPTIMIZER
+from .phases import BACKWARD, FORWARD, GAP, INPUT, OPTIMIZER
 from .pictures import LOOK_AT, describe_pictures
 from .precision import Precision, fast_paths
 from .ring import Ring
 from .samples import count_samples
+from .saves import Saves
 from .syncs import Syncs
 from .tape import COLLECTED, MARKS_MAX, NOTED_NS, USUAL, Tape
 from .wall import let_pass
@@ -41,12 +41,9 @@ if TYPE_CHECKING:
 
     from .deep import Window
 
-LOADERS_MAX = 100  # a job that makes ever new ones is not followed into each
 _MESSAGE_HALF = 1000  # characters
 _OPTIMIZER_LOOKS = 3  # its state is made in its first step
 _NO_MEMORY = "out of memory"
-# An fsync so soon after torch.save belongs to the checkpoint.
-_CHECKPOINT_TAIL_NS = 2_000_000_000
 
 
 class Recorder:
@@ -80,15 +77,10 @@ class Recorder:
         self.gpu: GpuTimes | None = None
         self.facts = about.Facts(self.folder)
         self.work = Work(self.facts)
-        self.loaders: dict[int, dict[str, Any]] = {}  # id -> what describes it
-        self.loader_ids = Numbers()
-        self.fed_by = Numbers()  # of data sets: the loader made last for them
-        self.batch_bytes: dict[int, int] = {}  # of each loader's first batch
-        self.loaders_made: dict[int, int] = {}  # how often each was made
+        self.loaders = KnownLoaders()
         # steps from which on a batch's pictures are looked at, until it is known what they are
         self.looks = list(LOOK_AT)
-        self.saves: dict[tuple[str, int], dict[str, Any]] = {}
-        self.saved_at = 0
+        self.saves = Saves()
         self.gc_began = 0
         self.crowded = False  # several threads train: what is noted does not tell which one it was
         self.refresh_at = self.due_at = 1
@@ -210,7 +202,7 @@ class Recorder:
         self.facts.active = True
         self.facts.values["rank"] = about.distributed_identity(self.torch)[0]
         if self.account is not None:
-            self.facts.values["loaders"] = self._loader_facts()
+            self.facts.values["loaders"] = self.loaders.facts(self.account)
         self._note_exception()
         self.facts.write()
 
@@ -224,8 +216,8 @@ class Recorder:
     def _say_goodbye(self, account: Account) -> None:
         try:
             self._note_exception()
-            self.facts.values["loaders"] = self._loader_facts()
-            self.facts.values["save_sites"] = list(self.saves.values())
+            self.facts.values["loaders"] = self.loaders.facts(self.account)
+            self.facts.values["save_sites"] = self.saves.facts()
             self.facts.write()
         finally:
             account.leave()
@@ -292,7 +284,7 @@ class Recorder:
         if self.gpu is not None:
             steps = min(steps, self.gpu.next_step - account.step)  # so do steps with events
         if steps > 0 and account.fewest_marks > 0:
-            self.tape.start(account, steps, self._batch_size(account.last_loader))
+            self.tape.start(account, steps, self.loaders.batch_size(account.last_loader))
 
     def _due(self) -> None:
         """A step begins for which something was planned."""
@@ -318,27 +310,13 @@ class Recorder:
         # rarely, and ever more rarely
         self.refresh_at = step + 1 if step < 4 else 50 if 25 <= step < 50 else 2 * step
         values = self.facts.values
-        values["loaders"] = self._loader_facts()
-        values["save_sites"] = list(self.saves.values())
+        values["loaders"] = self.loaders.facts(self.account)
+        values["save_sites"] = self.saves.facts()
         values["visible_optimizer"] = self.account.optimizers > 0
         self.precision.refresh(step)
         debugging.look(self.torch, values, step, profiled_by_us=self.deep is not None and self.deep.on)
         self.due_at = min(self.due_at, self.precision.until)
         self.facts.write()
-
-    def _loader_facts(self) -> list[dict[str, Any]]:
-        """A loader trains, evaluates, or (None) has not been used yet."""
-        kinds, evaluated = self.account.loaders, self.account.evaluated
-        return [
-            {
-                "id": number,
-                "training": kinds[number] == TRAINING if number in kinds else (None, False)[number in evaluated],
-                "batch_bytes": self.batch_bytes.get(number),
-                "made": self.loaders_made.get(number),
-                **known,
-            }
-            for number, known in self.loaders.items()
-        ]
 
     def fetch_begin(self, iterator: Any) -> tuple[Account, bool, int] | None:
         """Returns the account and whether the fetch may train, or None where this thread is not watched."""
@@ -381,9 +359,8 @@ class Recorder:
         if self.in_process is not None:
             self.in_process.release()
         self.drawing.release(account, loader)
-        account.fetch_end(training, count_samples(batch, self._batch_size(loader)) if training else 0)
-        if loader in self.loaders and loader not in self.batch_bytes:
-            self.batch_bytes[loader] = batch_bytes(batch)
+        account.fetch_end(training, count_samples(batch, self.loaders.batch_size(loader)) if training else 0)
+        self.loaders.weigh(loader, batch)
         if training and account.clocked and self.work.looks(account.step, began):
             self.work.batch(batch)
         if training and self.looks and account.step >= self.looks[0]:
@@ -391,12 +368,6 @@ class Recorder:
         if training and self.gpu is not None:
             self._gpu_mark("input_wait")
         account.self_ns += perf_counter_ns() - began
-
-    def _batch_size(self, loader: int) -> int | None:
-        """As the loader was told, or as its sampler of batches was."""
-        known = self.loaders.get(loader)
-        size = None if known is None else known["batch_size"] or known.get("sampler_batch_size")
-        return size if isinstance(size, int) else None
 
     def _look_at(self, batch: Any) -> None:
         self.looks.pop(0)
@@ -480,22 +451,10 @@ class Recorder:
             account.self_ns += perf_counter_ns() - began
 
     def loader_made(self, loader: Any) -> None:
-        """A loader made anew at the same line for the same data (for each evaluation, say) is the one known already."""
-        described = describe_loader(loader)
-        if is_remade(described):  # the line to change is where the job, or its trainer, made the one before it
-            given = self.loaders.get(self.fed_by.get(loader.dataset), {})
-            described.update({name: given[name] for name in ("file", "line", "through") if name in given})
-            if given and "through" not in given:
-                del described["through"]
-        number = next((n for n, known in self.loaders.items() if known == described), len(self.loaders))
-        self.loader_ids.put(loader, number)
-        self.loaders_made[number] = self.loaders_made.get(number, 0) + 1
-        if len(self.loaders) < LOADERS_MAX:
-            self.loaders.setdefault(number, described)
-        self.fed_by.put(loader.dataset, number)
+        self.loaders.add(loader)
 
     def iterator_made(self, iterator: Any, loader: Any, began: int) -> None:
-        iterator._rn50_loader = self.loader_ids.get(loader)
+        iterator._rn50_loader = self.loaders.numbers.get(loader)
         self.epoch_begun(iterator, began)
 
     def epoch_begun(self, iterator: Any, began: int) -> None:
@@ -523,35 +482,18 @@ class Recorder:
         if options:
             self.facts.values.setdefault("ddp", []).append(options)
 
-    def save_begin(self) -> tuple[Account, int, int, tuple[str, int]] | None:
-        account = self.own_account()
-        if account is None or account.ring is None or account.phase == CHECKPOINT:  # one inside another is part of it
-            return None
-        site = about.call_site()
-        return account, account.checkpoint_begin(), perf_counter_ns(), site
+    def save_begin(self) -> Any:
+        return self.saves.begin(self.own_account())
 
-    def save_end(self, token: tuple[Account, int, int, tuple[str, int]]) -> None:
-        account, phase, began, site = token
-        entry = self.saves.get(site)
-        if entry is None:
-            entry = self.saves[site] = {"id": len(self.saves), "file": site[0], "line": site[1], "count": 0}
-            entry["caller"] = about.calling_function()  # a library's; what it does next writes the checkpoint, too
-        entry["count"] += 1
-        account.checkpoint_end(phase, began, entry["id"])
-        self.saved_at = perf_counter_ns()
-        if entry["count"] == 1:
+    def save_end(self, token: Any) -> None:
+        if self.saves.end(token):
             self._refresh_facts()
 
-    def fsync_begin(self) -> tuple[Account, int, int] | None:
-        account = self.own_account()
-        if account is None or account.ring is None or perf_counter_ns() - self.saved_at > _CHECKPOINT_TAIL_NS:
-            return None
-        return account, account.checkpoint_begin(), perf_counter_ns()
+    def fsync_begin(self) -> Any:
+        return self.saves.fsync_begin(self.own_account())
 
-    def fsync_end(self, token: tuple[Account, int, int]) -> None:
-        account, phase, began = token
-        account.checkpoint_end(phase, began, -1)
-        self.saved_at = perf_counter_ns()
+    def fsync_end(self, token: Any) -> None:
+        self.saves.fsync_end(token)
 
     def collecting(self, phase: str) -> None:
         account = self.account
@@ -601,14 +543,3 @@ def not_in_training(torch: Any) -> Callable[[], bool]:
     """A function that is true under `no_grad` or `inference_mode`."""
     enabled = torch.is_grad_enabled
     return lambda: not enabled()
-
-
-def describe_optimizer(optimizer: Any) -> dict[str, Any]:
-    group = optimizer.param_groups[0]
-    return {
-        "class": type(optimizer).__qualname__,
-        "foreach": group.get("foreach"),
-        "fused": group.get("fused"),
-        "groups": len(optimizer.param_groups),
-        "parameters": sum(len(g["params"]) for g in optimizer.param_groups),
-    }

@@ -104,7 +104,7 @@ def test_waiting_for_a_librarys_iterator_is_waiting_for_input(training, library,
     assert [training.phases(n) for n in range(1, 5)] == [FED] * 4
     assert {step["samples"] for step in seen[:4]} == {16}
     assert not any(flags & FLAG_NO_LOADER for flags in training.paper.flags[1:6])
-    [loader] = training.recorder.loaders.values()
+    [loader] = training.recorder.loaders.described.values()
     assert (loader["library"], loader["class"]) == (known_as, name)
     assert loader["file"] == __file__ and loader["line"] == training.train.__code__.co_firstlineno + 2
 
@@ -127,11 +127,11 @@ def test_iterators_made_anew_are_one_loader_and_those_side_by_side_are_two(train
     for _ in range(3):
         training.train(made())
         gc.collect()
-    assert len(training.recorder.loaders) == 1
+    assert len(training.recorder.loaders.described) == 1
     kept = [made(), made()]
     for iterator in kept:
         training.train(iterator)
-    assert len(training.recorder.loaders) == 2
+    assert len(training.recorder.loaders.described) == 2
 
 
 def test_an_epochs_iterator_belongs_to_its_loader(training, library):
@@ -148,7 +148,7 @@ def test_an_epochs_iterator_belongs_to_its_loader(training, library):
     loaders = [type("Loader", (), {})(), type("Loader", (), {})()]
     for loader in (*loaders, *loaders):
         training.train(iterator(loader))
-    assert len(training.recorder.loaders) == 2
+    assert len(training.recorder.loaders.described) == 2
 
 
 def test_evaluation_with_a_librarys_iterator_is_no_wait_for_input(training, library):

@@ -280,9 +280,9 @@ def test_how_often_a_loader_was_made_is_counted_and_its_first_batch_weighed(tmp_
     recorder.loader_made(training)
     for _ in range(3):
         recorder.loader_made(DataLoader(Pictures()))
-    recorder.fetch_end((account, False, recorder.loader_ids.get(training)), [torch.zeros(4, 3)])
-    recorder.fetch_end((account, False, recorder.loader_ids.get(training)), [torch.zeros(1, 3)])
-    told = recorder._loader_facts()
+    recorder.fetch_end((account, False, recorder.loaders.numbers.get(training)), [torch.zeros(4, 3)])
+    recorder.fetch_end((account, False, recorder.loaders.numbers.get(training)), [torch.zeros(1, 3)])
+    told = recorder.loaders.facts(account)
     assert [(loader["made"], loader["batch_bytes"]) for loader in told] == [(1, 48), (3, None)]
 
 
@@ -294,7 +294,7 @@ def test_samples_are_counted_by_the_samplers_batch_where_the_loader_was_given_no
     recorder = Recorder(torch, str(tmp_path))
     recorder.loader_made(loader)
     pictures, targets = (torch.zeros(3, 5, 7), torch.zeros(3, 6, 8)), ({}, {})  # as detection collates them
-    assert count_samples((pictures, targets), recorder._batch_size(0)) == 2
+    assert count_samples((pictures, targets), recorder.loaders.batch_size(0)) == 2
 
 
 def test_scripted_code_may_call_what_a_wrapper_stands_for():
@@ -355,7 +355,9 @@ def test_a_loader_that_a_library_makes_anew_keeps_the_line_of_the_one_it_was_giv
         names = {"__name__": "accelerate.data_loader", "DataLoader": DataLoader, "tell": recorder.loader_made}
         names["given"] = given
         exec(code, names)
-        first, anew = (recorder.loaders[recorder.loader_ids.get(loader)] for loader in (given, names["made"]))
+        first, anew = (
+            recorder.loaders.described[recorder.loaders.numbers.get(loader)] for loader in (given, names["made"])
+        )
         assert (anew["batch_size"], first["batch_size"]) == (7, 1)
         assert (anew["line"] == first["line"]) is kept and ("through" in anew) is not kept
     assert recorder.errors == 0

@@ -27,6 +27,6 @@ def test_a_librarys_checkpoint_is_one_and_what_it_saves_inside_is_part_of_it(
     patches.save_of_library(recorder, "their.library", "save_file")
     assert library.save_file("x") == "X"
     assert [label for label, _ in account.ring.spans] == ["checkpoint"] and account.phase == GAP
-    [site] = recorder.saves.values()
+    [site] = recorder.saves.facts()
     assert (site["count"], site["file"]) == (1, __file__)
     assert site["caller"] == (__file__, "test_a_librarys_checkpoint_is_one_and_what_it_saves_inside_is_part_of_it")

@@ -169,10 +169,10 @@ def test_a_loader_that_cannot_be_hashed_is_known_by_what_it_is(recorder: Recorde
 
     patches.iterator_init(recorder, Iteration)
     first, second = Awkward(), Awkward()
-    recorder.loader_ids.put(first, 3)
+    recorder.loaders.numbers.put(first, 3)
     assert [Iteration(loader)._rn50_loader for loader in (first, second)] == [3, -1]  # type: ignore[attr-defined]
     del first
-    assert not recorder.loader_ids._known and recorder.errors == 0
+    assert not recorder.loaders.numbers._known and recorder.errors == 0
 
 
 class Nested:
@@ -187,7 +187,7 @@ class Nested:
 def test_a_batch_that_cannot_be_counted_still_ends_its_fetch(recorder: Recorder, batch: Any) -> None:
     account: Any = recorder.own_account()
     account.ring = Paper()
-    recorder.loaders[0] = {"batch_size": None, "sampler_batch_size": 6}
+    recorder.loaders.described[0] = {"batch_size": None, "sampler_batch_size": 6}
     token = recorder.begin_fetch(account, 0, False, 0)
     recorder.fetch_end(token, batch)
     assert account.phase == PHASE_CODE["forward"] and account.samples == 6

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from advisor.analysis.beginnings import cold_epoch
 from advisor.analysis.loading import made_for
@@ -75,8 +76,7 @@ def _first_batches(table: Table | None, starts: RankSteps, loader: LoaderFacts |
         return None
     rows = table[(table["flags"] & FLAG_FIRST_BATCH) != 0]
     rows = made_for(rows, loader)
-    at = np.searchsorted(starts.start_ns, rows["t_start_ns"], side="right") - 1
-    rows = rows[(at >= 0) & (rows["t_start_ns"] < starts.end_ns[np.maximum(at, 0)])]
+    rows = rows[_within(starts, rows["t_start_ns"], rows["t_start_ns"]) >= 0]
     return rows if rows.size else None
 
 
@@ -89,14 +89,20 @@ def _index_s(spans: Table | None, starts: RankSteps, first: Table, loader: Loade
         rows = rows[(rows["site"] == loader.id) | (rows["site"] < 0)]
     expected = loader.num_workers if loader is not None else 1
     born = first["t_start_ns"] - first["wait_ns"]
-    total = 0
-    for start_ns, end_ns in zip(starts.start_ns, starts.end_ns, strict=True):
-        made = rows[(rows["t_start_ns"] >= start_ns) & (rows["t_end_ns"] <= end_ns)]
-        workers = born[(born >= start_ns) & (born < end_ns)]
-        # of an epoch of few batches not all workers make one: when the others stood is not known
-        if made.size and workers.size >= expected:
-            total += max(0, int(made["t_end_ns"].max()) - int(workers.max()))
-    return total / 1e9 / starts.step.size
+    at, made_at = _within(starts, born, born), _within(starts, rows["t_start_ns"], rows["t_end_ns"])
+    stood, made = (np.zeros(starts.step.size, np.int64) for _ in range(2))
+    np.maximum.at(stood, at[at >= 0], born[at >= 0])
+    np.maximum.at(made, made_at[made_at >= 0], rows["t_end_ns"][made_at >= 0])
+    # of an epoch of few batches not all workers make one: when the others stood is not known
+    known = np.bincount(at[at >= 0], minlength=starts.step.size) >= max(1, expected)
+    total = np.maximum(0, made - stood)[known].sum()
+    return float(total) / 1e9 / starts.step.size
+
+
+def _within(steps: RankSteps, begin_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> NDArray[np.intp]:
+    """In which of these steps each stretch lies; -1 where in none."""
+    at = np.searchsorted(steps.start_ns, begin_ns, side="right") - 1
+    return np.where((at >= 0) & (end_ns <= steps.end_ns[np.maximum(at, 0)]), at, -1)
 
 
 def cold_values(

@@ -15,7 +15,7 @@ from advisor.analysis.moments import place
 from advisor.analysis.profile import called
 from advisor.analysis.steady import RankSteps, warm_up_rows
 from advisor.core.analysis import Stall, StalledRank, StuckCollective
-from advisor.core.recording import Event, Recording
+from advisor.core.recording import Event, Recording, Series
 from advisor.core.stats import weighted_quantile
 from probes.rank.layout import FLAG_TAIL
 
@@ -136,6 +136,7 @@ def _stalled_ranks(
     told = list(event.data.get("ranks") or ())
     before = {int(row["rank"]): (look, row) for look in looks[-2:-1] for row in look.data.get("ranks") or ()}
     several = max(len(told), group) > 1
+    used = _use_of_gpus(recording)
     waiting = {int(row["rank"]): _waits(row, several=several, missing=missing) for row in told}
     culprits = _culprits(told, waiting, missing)
     rows = []
@@ -157,7 +158,7 @@ def _stalled_ranks(
                 waiting_in_collective=waiting[rank],
                 halted=_halted(before.get(rank), (event, row)),
                 compiling=bool(row.get("compiles")),
-                working=not waiting[rank] and _works(recording, before.get(rank), (event, row)),
+                working=not waiting[rank] and _works(used.get(rank), before.get(rank), (event, row)),
             )
         )
     return tuple(rows)
@@ -198,20 +199,29 @@ def _halted(earlier: Look | None, later: Look) -> Literal["", "asleep", "stopped
     return "asleep" if _sleeps(now) else ""
 
 
-def _works(recording: Recording, earlier: Look | None, later: Look) -> bool:
-    """Whether the rank computed on the CPUs between two looks, as far as that can be told from spinning until its GPU is done."""
+def _use_of_gpus(recording: Recording) -> dict[int, list[Series]]:
+    """Of each rank that trains on GPUs how much of the time these had a kernel, as far as it was read."""
+    ranks = process_by_rank(recording.processes).items()
+    found: dict[int, list[Series]] = {rank: [] for rank, p in ranks if recording.facts.get(p.pid, {}).get("cuda")}
+    for gpu in gpus_of(recording) if found else ():
+        series = recording.samples.get(("gpu.util_pct", f"gpu:{gpu.index}"))
+        for rank in gpu.ranks:
+            if rank in found and series is not None:
+                found[rank].append(series)
+    return found
+
+
+def _works(used: list[Series] | None, earlier: Look | None, later: Look) -> bool:
+    """Whether the rank computed on the CPUs between two looks, as far as that can be told from spinning until its GPU is done.
+
+    `used`: None where it trains on none.
+    """
     cores = _cores_used(earlier, later)
     if earlier is None or cores is None or cores < _WORKING_SHARE or _sleeps(later[1]):
         return False
-    rank = int(later[1]["rank"])
-    process = process_by_rank(recording.processes).get(rank)
-    if process is None or not recording.facts.get(process.pid, {}).get("cuda"):
+    if used is None:
         return True
-    read = [
-        series.value[(series.t_ns >= _seen_ns(earlier)) & (series.t_ns <= _seen_ns(later))]
-        for gpu in gpus_of(recording)
-        if rank in gpu.ranks and (series := recording.samples.get(("gpu.util_pct", f"gpu:{gpu.index}"))) is not None
-    ]
+    read = [s.value[(s.t_ns >= _seen_ns(earlier)) & (s.t_ns <= _seen_ns(later))] for s in used]
     return bool(read) and all(values.size and values.max() < _GPU_RESTS_PCT for values in read)
 
 

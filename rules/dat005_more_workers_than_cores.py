@@ -25,7 +25,17 @@ from collections.abc import Mapping
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix
 from advisor.core.step_model import StepModel
-from rules.reading import cores_of, idle_cores, mean, model_of, spare_cores, training_loader, where_of, workers_for
+from rules.reading import (
+    cores_of,
+    idle_cores,
+    mean,
+    model_of,
+    spare_cores,
+    training_loader,
+    where_of,
+    without_delay,
+    workers_for,
+)
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 
@@ -96,11 +106,7 @@ def _runnable(a: Analysis) -> float:
 
 def _without(model: StepModel, delays: Mapping[int, float], share: float) -> float:
     """Step time when the ranks get this share of their waiting for a core back, as far as the cores allow."""
-    changes: dict[tuple[int, str], float] = {}
-    for rank, phases in model.own.items():
-        own = model.own_s(rank)
-        keep = max(0.0, own - share * delays.get(rank, 0.0)) / own if own > 0 else 1.0
-        changes |= {(rank, phase): seconds * keep for phase, seconds in phases.items()}
+    changes = without_delay(model, {rank: share * delay for rank, delay in delays.items()})
     return model.step_if(changes, floor_s=model.cpu_floor_s())
 
 

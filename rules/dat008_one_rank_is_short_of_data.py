@@ -21,7 +21,7 @@ from __future__ import annotations
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
 from advisor.core.stats import others_median
-from rules.reading import model_of, where_of
+from rules.reading import model_of, step_without, where_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 from rules.stragglers import apart, last_share, named, slows_the_wire
 
@@ -34,7 +34,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     ranks, usual = apart(waits, lambda own, rest: own - rest >= t["excess"] * step)
     rank = max(ranks, key=lambda r: waits[r])
     excess, late = waits[rank] - usual, last_share(a, ranks, t["late"])
-    after = model.step_if({(r, "input_wait"): model.own[r]["input_wait"] - (waits[r] - usual) for r in ranks})
+    after = step_without(a, "input_wait", {r: waits[r] - usual for r in ranks})
     lost = step - after
     level = severity(lost / step)
     if usual >= t["excess"] * step and _supply(a, rank) < t["slower"]:

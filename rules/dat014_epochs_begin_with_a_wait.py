@@ -23,7 +23,7 @@ from __future__ import annotations
 from advisor.core.analysis import Analysis, LoaderFacts
 from advisor.core.findings import Clear, Evidence, Finding, Fix, NotMeasured
 from rules.begins import begin_once, every_step_begins, starts_workers
-from rules.reading import common, mean, model_of, training_loader, where_of
+from rules.reading import common, mean, model_of, step_without, training_loader, where_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _HALF = 0.5
@@ -42,7 +42,9 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     level = severity(lost / step)
     if lost < t["start"] * step or level is None:
         return Clear(RULE.id)
-    best, worst = (_without(a, {rank: share * s for rank, s in avoidable.items()}) for share in (1.0, _HALF))
+    best, worst = (
+        step_without(a, "input_wait", {r: share * s for r, s in avoidable.items()}) for share in (1.0, _HALF)
+    )
     left = "no order to make" if ordering else "no more than making a batch"
     return Finding(
         rule=RULE.id,
@@ -99,11 +101,6 @@ def _avoidable(a: Analysis, loader: LoaderFacts) -> dict[int, float]:
         beyond = max(0.0, begins - crowd * walls.get(rank, 0.0))
         found[rank] = spread * min(1.0, beyond / start) if start > 0 else 0.0
     return found
-
-
-def _without(a: Analysis, gone: dict[int, float]) -> float:
-    model = model_of(a)
-    return model.step_if({(r, "input_wait"): max(0.0, model.own[r]["input_wait"] - s) for r, s in gone.items()})
 
 
 def _fix(loader: LoaderFacts) -> Fix:

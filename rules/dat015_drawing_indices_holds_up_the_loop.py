@@ -20,7 +20,7 @@ from __future__ import annotations
 from advisor.core.analysis import Analysis, LoaderFacts
 from advisor.core.findings import Clear, Evidence, Finding, Fix
 from rules.begins import begin_once, every_step_begins
-from rules.reading import common, model_of, training_loader, where_of
+from rules.reading import common, model_of, step_without, training_loader, where_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _HALF = 0.5
@@ -32,10 +32,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     level = severity(took / step)
     if took < t["index"] * step or level is None:
         return Clear(RULE.id)
-    best, worst = (
-        model.step_if({(r, "input_wait"): max(0.0, model.own[r]["input_wait"] - share * s) for r, s in drawn.items()})
-        for share in (1.0, _HALF)
-    )
+    best, worst = (step_without(a, "input_wait", {r: share * s for r, s in drawn.items()}) for share in (1.0, _HALF))
     note = f"{100 * took / step:.0f} % of a {1000 * step:.0f} ms step, in the training thread"
     return Finding(
         rule=RULE.id,

@@ -22,7 +22,7 @@ from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix, Where
 from advisor.core.pace import HostCopy
 from rules.computing import link_of
-from rules.reading import common, model_of, training_loader, where_of
+from rules.reading import common, model_of, step_without, training_loader, where_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 # Pageable copies were seen to reach a fifth to a half of what pinned ones do.
@@ -34,8 +34,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     copies = {rank: _copy_s(a, rank, mb) for rank, mb in pageable.items()}
     copy = common(copies)
     spared = {rank: seconds - pageable[rank] / link_of(a, rank)[0] for rank, seconds in copies.items()}
-    best = _without(a, spared)
-    worst = _without(a, {rank: seconds / 2 for rank, seconds in spared.items()})
+    best = step_without(a, "forward", spared)
+    worst = step_without(a, "forward", {rank: seconds / 2 for rank, seconds in spared.items()})
     level = severity(copy / step)
     rank = next(r for r in copies if copies[r] >= copy)
     pinned = pageable[rank] / link_of(a, rank)[0]
@@ -72,11 +72,6 @@ def _copy_s(a: Analysis, rank: int, mb: float) -> float:
         if told is not None
         else min(max(a.get("copy.pageable_s", rank) or 0.0, at_best), at_best / _SLOWEST)
     )
-
-
-def _without(a: Analysis, spared: dict[int, float]) -> float:
-    model = model_of(a)
-    return model.step_if({(rank, "forward"): model.own[rank]["forward"] - seconds for rank, seconds in spared.items()})
 
 
 def _of(a: Analysis, rank: int) -> list[HostCopy]:

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix
 from rules.computing import link_of
-from rules.reading import common, mean, model_of, training_loader, where_of
+from rules.reading import common, mean, model_of, step_without, training_loader, where_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _GOES = 0.75  # of the bytes: one instead of four
@@ -36,7 +36,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     if copy < t["copy"] * step or level is None:
         return Clear(RULE.id)
     loader = training_loader(a, pictures)
-    best = model.step_if({(r, "forward"): model.own[r]["forward"] - _GOES * s for r, s in copies.items()})
+    best = step_without(a, "forward", {r: _GOES * s for r, s in copies.items()})
     rank = next(r for r in copies if copies[r] >= copy)
     return Finding(
         rule=RULE.id,

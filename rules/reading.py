@@ -140,6 +140,12 @@ def without_delay(model: StepModel, delays: Mapping[int, float]) -> dict[tuple[i
     return changes
 
 
+def step_without(a: Analysis, phase: str, spared_s: Mapping[int, float]) -> float:
+    """The step with so many seconds of this phase less on these ranks."""
+    model = model_of(a)
+    return model.step_if({(rank, phase): model.own[rank][phase] - seconds for rank, seconds in spared_s.items()})
+
+
 def lost_to_input(a: Analysis) -> float:
     """Seconds per step that no wait for input would give back."""
     model = model_of(a)

@@ -24,10 +24,8 @@ from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, Severity
 from advisor.core.format import duration
 from advisor.core.gpus import GpuMemoryTrend
+from rules.creeping import creeping_severity, creeping_title, rises
 from rules.rule import Threshold, Thresholds, confidence, rule
-
-# Seconds until memory ends: as for host memory.
-_SEVERITIES: tuple[tuple[float, Severity], ...] = ((600.0, "critical"), (3600.0, "high"), (43200.0, "medium"))
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
@@ -37,7 +35,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     first = min(creeping, key=_lasts_s)
     lasts_s = _lasts_s(first)
     died = any("out of memory" in death.exception for death in a.deaths if death.rank in {c.rank for c in creeping})
-    level: Severity = "critical" if died else next((name for most, name in _SEVERITIES if lasts_s < most), "low")
+    level: Severity = "critical" if died else creeping_severity(lasts_s)
     ranks = sorted(trend.rank for trend in creeping)
     return Finding(
         rule=RULE.id,
@@ -66,10 +64,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 
 def _rises(trend: GpuMemoryTrend, t: Thresholds) -> bool:
     """By enough, over enough steps, and no less in the last third than before it."""
-    first, second, third = trend.thirds_mb
-    lasting = t["lasting"] * (third - first)
-    enough = trend.growth >= t["growth"] and trend.steps >= t["steps"]
-    return enough and third > first and min(second - first, third - second) >= lasting
+    return trend.steps >= t["steps"] and rises(trend.thirds_mb, trend.growth, t)
 
 
 def _lasts_s(trend: GpuMemoryTrend) -> float:
@@ -82,9 +77,7 @@ def _lasts_s(trend: GpuMemoryTrend) -> float:
 def _title(trend: GpuMemoryTrend, lasts_s: float, *, died: bool) -> str:
     if died:
         return f"GPU memory of rank {trend.rank} grew until an allocation failed"
-    if lasts_s < _SEVERITIES[0][0]:
-        return f"GPU memory of rank {trend.rank} grows and will be used up in {duration(lasts_s)}"
-    return f"GPU memory of rank {trend.rank} creeps up"
+    return creeping_title(f"GPU memory of rank {trend.rank}", lasts_s)
 
 
 def _evidence(trend: GpuMemoryTrend, t: Thresholds) -> Evidence:

@@ -32,23 +32,21 @@ import math
 from advisor.core.analysis import Analysis, MemoryTrend
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, Severity
 from advisor.core.format import duration
+from rules.creeping import creeping_severity, creeping_title, rises
 from rules.rule import Threshold, Thresholds, confidence, rule
-
-# Seconds until memory ends, from the catalogue: ten minutes are too few to react, twelve hours pass in a night.
-_SEVERITIES: tuple[tuple[float, Severity], ...] = ((600.0, "critical"), (3600.0, "high"), (43200.0, "medium"))
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     victims = [death for death in a.deaths if death.oom_killed]
     # where the OOM killer has come nobody need ask whether the growth would have gone on
-    creeping = [trend for trend in a.memory if _rises(trend, t) and (victims or _long(trend, t))]
+    creeping = [trend for trend in a.memory if rises(trend.thirds_mb, trend.growth, t) and (victims or _long(trend, t))]
     if any(trend.role == "worker" and not trend.copied for trend in creeping):
         # what a worker holds anew it shares with nobody either: that is one creep, not two
         creeping = [trend for trend in creeping if not trend.copied]
     if not creeping:
         return Clear(RULE.id)
     lasts_s = _lasts_s(creeping, a.get("memory.headroom_mb"))
-    level: Severity = "critical" if victims else next((name for most, name in _SEVERITIES if lasts_s < most), "low")
+    level: Severity = "critical" if victims else creeping_severity(lasts_s)
     worst = max(creeping, key=lambda trend: trend.mb_per_s)
     ranks = {trend.rank for trend in creeping} | {death.rank for death in victims if death.rank is not None}
     everywhere = len(ranks) == a.world_size > 1 or any(trend.copied for trend in creeping)
@@ -69,13 +67,6 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 
 def _long(trend: MemoryTrend, t: Thresholds) -> bool:
     return trend.seconds >= t["seconds"] or (trend.steps >= t["steps"] and trend.seconds >= t["steps_seconds"])
-
-
-def _rises(trend: MemoryTrend, t: Thresholds) -> bool:
-    """By enough, and no less in the last third than before it."""
-    first, second, third = trend.thirds_mb
-    lasting = t["lasting"] * (third - first)
-    return third > first and trend.growth >= t["growth"] and min(second - first, third - second) >= lasting
 
 
 def _lasts_s(creeping: list[MemoryTrend], headroom_mb: float | None) -> float:
@@ -100,9 +91,7 @@ def _who(trend: MemoryTrend) -> str:
 def _title(trend: MemoryTrend, lasts_s: float, *, killed: bool) -> str:
     if killed:
         return f"The memory of {_who(trend)} grew until the OOM killer came"
-    if lasts_s < _SEVERITIES[0][0]:
-        return f"The memory of {_who(trend)} grows and will be used up in {duration(lasts_s)}"
-    return f"The memory of {_who(trend)} creeps up"
+    return creeping_title(f"The memory of {_who(trend)}", lasts_s)
 
 
 def _evidence(trend: MemoryTrend, t: Thresholds) -> Evidence:

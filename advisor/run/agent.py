@@ -26,8 +26,9 @@ from advisor.run.notes import Notes
 from advisor.run.options import RunOptions
 from advisor.run.roster import Roster
 from advisor.run.sources import SourceNews
-from advisor.run.stacks import StackWatch, Watched
+from advisor.run.stacks import StackWatch
 from advisor.run.stderr_files import StderrFiles
+from advisor.run.watched import Watched
 from advisor.store.failure import RecordingStopped
 from advisor.store.schema import OUTPUT_NAME
 from advisor.store.secrets import redact_argv

@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 from test_recorder_phases import Paper
 
-from advisor.run.options import RunOptions
 from advisor.run.rings import RingReader
-from advisor.run.stacks import StackWatch, Watched
+from advisor.run.watched import Places, Watched
 from probes.rank import cost, patches
 from probes.rank.cost import RunDelay
 from probes.rank.layout import ERRORS_MAX, PHASE_CODE, ROLE_RANK
@@ -108,20 +107,21 @@ def as_rank(recorder: Recorder) -> Ring:
 def test_a_recorder_that_has_given_up_says_so_and_the_rank_does_not_look_stuck(recorder: Recorder) -> None:
     ring = as_rank(recorder)
     reader = RingReader(Path(ring.path))
-    watch = StackWatch(RunOptions(stacks=False), post=lambda news: None)
     made_ns = reader.identity.created_ns
-    watch._readers[Path(ring.path), made_ns] = reader
     watched = Watched(0, os.getpid(), Path(ring.path), made_ns, steps=5, outside_share=0.0, p99_ns=0)
+    places = Places()
+    places.keep([watched])
     for _ in range(ERRORS_MAX - 1):
         patches._quietly(recorder, lambda: 1 // 0)
-    assert recorder.active and watch._position(watched) is not None
+    assert recorder.active and places.position(watched) is not None
     patches._quietly(recorder, lambda: 1 // 0)
     assert not recorder.active and reader.position().errors == ERRORS_MAX
-    assert watch._position(watched) is None
+    assert places.position(watched) is None
     assert not reader.position().ended
     recorder.leave()
     assert reader.position().ended, "it left by itself: nobody killed it"
     reader.close()
+    places.close()
 
 
 def test_facts_that_cannot_be_written_do_not_make_an_orderly_end_a_death(

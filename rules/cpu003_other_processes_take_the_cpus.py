@@ -20,9 +20,8 @@ from __future__ import annotations
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
-from advisor.core.format import duration
 from rules.computing import stalls_in_line
-from rules.reading import common, cores_of, model_of, without_delay
+from rules.reading import common, cores_of, delay_evidence, model_of, without_delay
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _MOSTLY = 0.5  # of the cores taken: there the title and the advice are about those
@@ -55,13 +54,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         seconds_per_step=lost,
         scope=Affected(ranks=() if everywhere else ranks),
         evidence=(
-            Evidence(
-                "step.run_delay_s",
-                delay,
-                "s",
-                t["delay"] * step,
-                f"the training thread waits {duration(delay)} for a core in each step",
-            ),
+            delay_evidence(delay, t["delay"] * step),
             *_helpers(a),
             Evidence(
                 "cpu.other_cores",

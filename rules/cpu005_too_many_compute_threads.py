@@ -31,10 +31,10 @@ from collections.abc import Mapping
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
-from advisor.core.format import counted, duration
+from advisor.core.format import counted
 from advisor.core.step_model import StepModel
 from rules.computing import stalls_in_line
-from rules.reading import mean, model_of
+from rules.reading import delay_evidence, mean, model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 # Of the time in which the training thread had a core, what is left at best once no thread waits for another. Measured
@@ -83,13 +83,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 t["waiting"] * allowed,
                 f"{waiting:.1f} of the ranks' threads stand ready without a core, on average",
             ),
-            Evidence(
-                "step.run_delay_s",
-                delay,
-                "s",
-                t["delay"] * step,
-                f"the training thread waits {duration(delay)} for a core in each step",
-            ),
+            delay_evidence(delay, t["delay"] * step),
         ),
         fixes=(
             Fix(

@@ -22,7 +22,7 @@ from __future__ import annotations
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix
 from advisor.core.format import counted, numbers
-from rules.reading import common, mean, model_of, without_delay
+from rules.reading import common, delay_evidence, mean, model_of, without_delay
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _SURE = 0.75
@@ -57,13 +57,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         seconds_per_step=lost,
         evidence=(
             Evidence("cpu.affinity_cores", bound, "cores", None, _where(a, usable)),
-            Evidence(
-                "step.run_delay_s",
-                delay,
-                "s",
-                t["delay"] * step,
-                f"the training thread waits {1000 * delay:.3g} ms for a core",
-            ),
+            delay_evidence(delay, t["delay"] * step),
             *(
                 (Evidence("fetch.delay_share", in_fetch, "", t["in_fetch"], "of making a batch is waiting for a core"),)
                 if starved

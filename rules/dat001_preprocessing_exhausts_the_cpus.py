@@ -30,6 +30,7 @@ from rules.reading import (
     busy_evidence,
     common,
     cpu_of_workers_s,
+    crowding_evidence,
     delay_of_own_making,
     input_evidence,
     lost_to_input,
@@ -75,7 +76,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         seconds_per_step=step - best if crowded else lost_to_input(a),
         evidence=(
             *([input_evidence(a, wait, t["input_wait"])] if wait >= t["input_wait"] * step else []),
-            *([_crowding_evidence(step, crowd, t["crowding"])] if crowded else []),
+            *([crowding_evidence(step, crowd, t["crowding"])] if crowded else []),
             Evidence(
                 "fetch.cpu_share", computing, "", t["computing"], "making a batch is computing or waiting for a core"
             ),
@@ -105,16 +106,6 @@ def _with_less(a: Analysis, crowding: Mapping[int, float], share: float, work_s:
         changes[rank, "input_wait"] = first + (1.0 - share) * max(0.0, model.own[rank]["input_wait"] - first)
     rest_s = None if model.job_cpu_s is None else max(0.0, model.job_cpu_s - share * work_s)
     return model.step_if(changes, floor_s=model.cpu_floor_s(rest_s) if rest_s is not None else 0.0)
-
-
-def _crowding_evidence(step_s: float, crowd_s: float, threshold: float) -> Evidence:
-    return Evidence(
-        "step.run_delay_s",
-        crowd_s,
-        "s",
-        threshold * step_s,
-        f"{100 * crowd_s / step_s:.0f} % of a step the training thread waits for a core that the workers hold",
-    )
 
 
 def _dominant_line(a: Analysis) -> SampleLine | None:

@@ -27,6 +27,7 @@ from advisor.core.findings import Clear, Evidence, Finding, Fix
 from advisor.core.step_model import StepModel
 from rules.reading import (
     cores_of,
+    delay_evidence,
     idle_cores,
     mean,
     model_of,
@@ -71,13 +72,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 f"{runnable:.1f} workers and training threads run or could run at a time, on {allowed:g} allowed cores",
             ),
             Evidence("fetch.delay_share", in_fetch, "", t["delay"], "of making a batch is waiting for a core"),
-            Evidence(
-                "step.run_delay_s",
-                mean(delays),
-                "s",
-                t["delay"] * mean(compute),
-                "the training thread waits for a core",
-            ),
+            delay_evidence(mean(delays), t["delay"] * mean(compute)),
         ),
         fixes=(
             Fix(

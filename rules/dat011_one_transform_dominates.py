@@ -31,6 +31,7 @@ from advisor.core.worker_model import step_with_cheaper_batches
 from rules.reading import (
     common,
     cpu_of_workers_s,
+    crowding_evidence,
     delay_of_own_making,
     forecast_of,
     input_evidence,
@@ -95,7 +96,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         seconds_per_step=lost,
         evidence=(
             Evidence("sample.transform_share", part.share, "", t["share"], _share_note(a.sample, part)),
-            input_evidence(a, wait, t["input_wait"]) if waited else _crowding_evidence(step, crowd, t["crowding"]),
+            input_evidence(a, wait, t["input_wait"]) if waited else crowding_evidence(step, crowd, t["crowding"]),
             Evidence("sample.cpu_s", a.sample.cpu_s, "s", None, "CPU time of one sample, from opening to its tensors"),
         ),
         fixes=(_fix(a.sample, part, where_of(loader)),),
@@ -133,11 +134,6 @@ def _step_without(a: Analysis, cost: SampleCost, part: SamplePart) -> tuple[floa
     ends = [step_with_cheaper_batches(a.workers, 1.0 - share * part.share * in_samples) for share in (1.0, _HALVED)]
     without, half = (end or (step, step) for end in ends)
     return without[0], half[1]
-
-
-def _crowding_evidence(step_s: float, crowd_s: float, threshold: float) -> Evidence:
-    note = f"{100 * crowd_s / step_s:.0f} % of a step the training thread waits for a core that the workers hold"
-    return Evidence("step.run_delay_s", crowd_s, "s", threshold * step_s, note)
 
 
 def _share_note(cost: SampleCost, part: SamplePart) -> str:

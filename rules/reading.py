@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from advisor.core.analysis import Analysis, LoaderFacts
 from advisor.core.cores import Cores
 from advisor.core.findings import Evidence, Fix, Where
+from advisor.core.format import duration
 from advisor.core.stats import others_median
 from advisor.core.step_model import StepModel
 from advisor.core.worker_model import Forecast
@@ -164,6 +165,16 @@ def input_evidence(a: Analysis, wait_s: float, threshold: float) -> Evidence:
     if loader is not None and loader.beside:
         note += f"; {loader.beside + 1} loaders feed each: this is the one whose batches take longest"
     return Evidence("step.input_wait_s", wait_s, "s", threshold * step, note)
+
+
+def delay_evidence(delay_s: float, least_s: float) -> Evidence:
+    note = f"the training thread waits {duration(delay_s)} for a core in each step"
+    return Evidence("step.run_delay_s", delay_s, "s", least_s, note)
+
+
+def crowding_evidence(step_s: float, crowd_s: float, threshold: float) -> Evidence:
+    note = f"{100 * crowd_s / step_s:.0f} % of a step the training thread waits for a core that the workers hold"
+    return Evidence("step.run_delay_s", crowd_s, "s", threshold * step_s, note)
 
 
 def where_of(loader: LoaderFacts | None) -> Where | None:

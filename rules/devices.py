@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from advisor.core.analysis import Analysis
+from advisor.core.findings import Saving
 from advisor.core.gpus import Gpu
 from rules.reading import model_of
 
@@ -63,6 +64,19 @@ def step_if_faster(a: Analysis, ratios: Iterable[tuple[Gpu, float]]) -> float:
         for phase in COMPUTE
     }
     return model.step_if(changes)
+
+
+def saving_at_peers_clock(
+    a: Analysis, held: Sequence[Gpu], sound: Sequence[Gpu], least: float, *, sure: bool
+) -> Saving:
+    """What GPUs at the clock of their peers bring, or this share of it at least; none for sure where no peer shows that clock."""
+    ratios = [(gpu, found) for gpu in held if (found := clock_ratio(a, gpu, sound)) is not None]
+    sure = sure and all(by_peers for _, (_, _, by_peers) in ratios)
+    model = model_of(a)
+    best = step_if_faster(a, ((gpu, ratio) for gpu, (ratio, _, _) in ratios))
+    worst = model.step_s - least * (model.step_s - best) if sure else model.step_s
+    basis = f"{listed(held)} at the clock of its peers" if sure else f"at most the highest clock of {listed(held)}"
+    return model.saving(best, worst, basis)
 
 
 def link_mb_per_s(gen: float, width: float) -> float:

@@ -20,10 +20,9 @@ False alarms: reasons that flash up while clocks change are no time; the counter
 from __future__ import annotations
 
 from advisor.core.analysis import Analysis
-from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, Saving
+from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
 from advisor.core.gpus import Gpu
-from rules.devices import clock_ratio, listed, named, of_gpu, ranks_on, step_if_faster
-from rules.reading import model_of
+from rules.devices import clock_ratio, listed, named, of_gpu, ranks_on, saving_at_peers_clock
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _KINDS = {
@@ -39,8 +38,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     if not held:
         return Clear(RULE.id)
     sound = [gpu for gpu in a.gpu_view.used if gpu not in held]
-    saving = _saving(a, held, sound)
-    lost = 0.0 if saving is None else sum(saving.seconds_per_step) / 2
+    saving = saving_at_peers_clock(a, held, sound, _LEAST, sure=True)
+    lost = sum(saving.seconds_per_step) / 2
     worst = max(held, key=lambda gpu: of_gpu(a, "gpu.throttled_share", gpu) or 0.0)
     return Finding(
         rule=RULE.id,
@@ -59,18 +58,6 @@ def _kind(a: Analysis, gpu: Gpu) -> str:
     shares = {name: of_gpu(a, name, gpu) or 0.0 for name in _KINDS}
     most = max(shares, key=lambda name: shares[name])
     return f"clocks {_KINDS[most]}" if shares[most] > 0 else "clocks held down by heat or a power brake"
-
-
-def _saving(a: Analysis, held: list[Gpu], sound: list[Gpu]) -> Saving | None:
-    ratios = {gpu: found for gpu in held if (found := clock_ratio(a, gpu, sound)) is not None}
-    step, model = a.value("step.time_s"), model_of(a)
-    best = step_if_faster(a, ((gpu, ratio) for gpu, (ratio, _, _) in ratios.items()))
-    if not ratios or best >= step:
-        return None
-    sure = all(by_peers for _, _, by_peers in ratios.values())
-    worst = step - _LEAST * (step - best) if sure else step
-    basis = f"{listed(held)} at the clock of its peers" if sure else f"at most the highest clock of {listed(held)}"
-    return model.saving(best, worst, basis)
 
 
 def _evidence(a: Analysis, gpu: Gpu, sound: list[Gpu], t: Thresholds) -> list[Evidence]:

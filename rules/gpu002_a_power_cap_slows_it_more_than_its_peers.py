@@ -21,8 +21,7 @@ from __future__ import annotations
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
 from advisor.core.gpus import Gpu
-from rules.devices import clock_ratio, listed, named, of_gpu, ranks_on, step_if_faster
-from rules.reading import model_of
+from rules.devices import clock_ratio, listed, named, of_gpu, ranks_on, saving_at_peers_clock
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _LEAST = 0.25  # of the gain
@@ -37,16 +36,12 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     if not held:
         return Clear(RULE.id)
     sound = [gpu for gpu in used if gpu not in held]
-    ratios = {gpu: found for gpu in held if (found := clock_ratio(a, gpu, sound)) is not None}
-    step, model = a.value("step.time_s"), model_of(a)
-    best = step_if_faster(a, ((gpu, ratio) for gpu, (ratio, _, _) in ratios.items()))
-    sure = bool(slower) and all(by_peers for _, _, by_peers in ratios.values())
-    saving = model.saving(best, step - _LEAST * (step - best) if sure else step, _basis(held, sure=sure))
+    saving = saving_at_peers_clock(a, held, sound, _LEAST, sure=bool(slower))
     lost = sum(saving.seconds_per_step) / 2
     return Finding(
         rule=RULE.id,
         title=f"The power limit slows {listed(held)} down" + (": it was lowered" if held[0] in lowered else ""),
-        severity=severity(lost / step) or "low",
+        severity=severity(lost / a.value("step.time_s")) or "low",
         confidence=confidence(a, cap=0.9),
         seconds_per_step=lost,
         scope=Affected(ranks=ranks_on(a, held), gpus=tuple(gpu.index for gpu in held)),
@@ -65,10 +60,6 @@ def _slower(a: Analysis, gpu: Gpu, used: tuple[Gpu, ...]) -> float:
 def _lowered(a: Analysis, gpu: Gpu) -> float:
     limit = of_gpu(a, "gpu.power_limit_w", gpu)
     return 1.0 - limit / gpu.power_limit_default_w if limit is not None and gpu.power_limit_default_w else 0.0
-
-
-def _basis(held: list[Gpu], *, sure: bool) -> str:
-    return f"{listed(held)} at the clock of its peers" if sure else f"at most the highest clock of {listed(held)}"
 
 
 def _evidence(a: Analysis, gpu: Gpu, used: tuple[Gpu, ...], t: Thresholds) -> list[Evidence]:

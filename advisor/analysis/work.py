@@ -34,7 +34,7 @@ def _told(was: Mapping[str, int], now: Mapping[str, int], slower: float) -> str:
     if now["trained"] > was["trained"]:
         return f"{now['trained']:,} parameters learn, {was['trained']:,} before"
     if now["first"] != was["first"]:
-        return f"{now['trained']:,} other parameters learn"
+        return f"{now['trained']:,} parameters learn, and not the same {was['trained']:,} as before"
     size = now["batch_bytes"] / was["batch_bytes"] if was["batch_bytes"] else 0.0
     # attention grows with the square of what it looks at
     if size >= SIZES_APART and slower <= _SPREAD * size**2:

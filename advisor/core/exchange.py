@@ -34,10 +34,10 @@ def _each_step(values: _Values) -> Iterator[str]:
         yield f"in {counted(round(buckets), 'bucket')}"
         largest = values.get(("comm.largest_bucket", "job"))
         if largest is not None and buckets > 1:
-            yield f"the largest {share(largest)} of them"
+            yield f"the largest with {share(largest)} of the bytes"
     exchanges = values.get(("comm.exchanges", "job"), 1.0)
     if exchanges > 1:
-        yield f"{round(exchanges)} times: after each micro-batch"
+        yield f"exchanged {round(exchanges)} times"
 
 
 def _called(values: _Values) -> str:
@@ -46,8 +46,9 @@ def _called(values: _Values) -> str:
         return ""
     rank = max(calls, key=lambda rank: calls[rank])
     moved, held = (values.get((f"collectives.{name}", rank), 0.0) for name in ("megabytes", "held_s"))
+    often = round(calls[rank], 1)
     return (
-        f"{quantity(round(calls[rank], 1), 'calls')}, {quantity(moved, 'MB')}; "
+        f"{quantity(often, 'call' if often == 1 else 'calls')}, {quantity(moved, 'MB')}; "
         f"they hold {rank.replace(':', ' ')} for {duration(held)}"
     )
 

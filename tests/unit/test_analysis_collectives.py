@@ -257,7 +257,7 @@ def test_how_many_ranks_have_joined_is_what_they_say_and_not_how_many_there_are(
 def test_reports_tell_what_the_ranks_exchange() -> None:
     made = by_hand(late_ms=40, bytes=4e6, bus_bytes=4e6)
     told = dict(rows(analyse(made).facts, "exchange"))
-    assert told["called from Python"] == "1 calls, 4 MB; they hold rank 0 for 70.0 ms"
+    assert told["called from Python"] == "1 call, 4 MB; they hold rank 0 for 70.0 ms"
     assert told["the wire"] == "30.0 ms exposed on the rank that comes last"
     assert told["each link"].startswith("0.133 GB/s")
     assert told["who comes last"].startswith("rank 1 in 100 % of the steps, for 40.0 ms")
@@ -270,8 +270,7 @@ def test_buckets_and_micro_batches_of_ddp_are_told() -> None:
     values = {("comm.megabytes", "job"): 46.8, ("comm.buckets", "job"): 3.0, ("comm.largest_bucket", "job"): 0.62}
     told = exchange_facts({**values, ("comm.exchanges", "job"): 4.0, ("comm.hidden_s", "rank:0"): 0.06})["exchange"]
     assert (
-        told["each step"]
-        == "46.8 MB of gradients, in 3 buckets, the largest 62 % of them, 4 times: after each micro-batch"
+        told["each step"] == "46.8 MB of gradients, in 3 buckets, the largest with 62 % of the bytes, exchanged 4 times"
     )
     assert told["beside backward"] == "60.0 ms"
 

@@ -111,6 +111,7 @@ def _samples(
     recording: Recording, savers: frozenset[Place], unfed: Iterable[int]
 ) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Of ranks that no loader feeds nothing marks the end of the time after the update: the lines of their loops tell."""
+    unfed = frozenset(unfed)
     ways = ways_of_unfed(recording, unfed)
     for event in recording.events:
         sample = event.kind == "stack" and bool(event.data.get("user")) and _between_steps(event.data)

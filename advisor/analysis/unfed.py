@@ -120,8 +120,9 @@ class _Look:
 def _looks(events: Sequence[Event], ranks: Sequence[int], ways: Mapping[int, Ways]) -> Looks | None:
     """What stack samples and profiles of these ranks found, not yet after the update; None where there are too few."""
     seen: Counter[_Look] = Counter()
+    wanted = frozenset(ranks)
     for event in events:
-        if event.rank is not None and event.rank in ranks:
+        if event.rank is not None and event.rank in wanted:
             for count, row in _stacks(event):
                 known = ways.get(event.rank)
                 look = None if known and after_update(row.get("frames") or (), known) else _look(row)

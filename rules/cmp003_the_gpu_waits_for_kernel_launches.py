@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix, NotMeasured
-from rules.computing import COMPUTE, HELD_HOST, facts_of, on_gpu_of, part_of
-from rules.reading import common, model_of
+from rules.computing import HELD_HOST, facts_of, on_gpu_of, part_of
+from rules.reading import COMPUTE, common, model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _ROOM = 0.45  # of the memory, by tensors: twice the batch fits

@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix
-from rules.computing import COMPUTE, batch_size, loading_floor_s, on_gpu_of
-from rules.reading import common, model_of, training_loader, where_of
+from rules.computing import batch_size, loading_floor_s, on_gpu_of
+from rules.reading import COMPUTE, common, model_of, training_loader, where_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _TIMES = (4, 2)

@@ -24,11 +24,9 @@ from statistics import median
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
-from rules.reading import model_of
+from rules.reading import COMPUTE, model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 from rules.stragglers import apart, last_share, named, slows_the_wire
-
-_PHASES = ("forward", "backward", "optimizer")
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
@@ -44,14 +42,14 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     ranks, usual = apart(compute, lambda own, rest: own >= t["ratio"] * rest and own - rest >= t["excess"] * step)
     rank = max(ranks, key=lambda r: compute[r])
     rest = [own for r, own in model.own.items() if r not in ranks]
-    after = model.step_if({(r, p): median(own[p] for own in rest) for r in ranks for p in _PHASES})
+    after = model.step_if({(r, p): median(own[p] for own in rest) for r in ranks for p in COMPUTE})
     late = last_share(a, ranks, t["late"])
     level = severity((step - after) / step)
     excess = sum(a.excess[rank].values())
     slower = compute[rank] >= t["ratio"] * usual and compute[rank] - usual >= t["part"] * excess
     if not slower or compute[rank] - usual < t["excess"] * step or late < t["late"] or level is None:
         return Clear(RULE.id)
-    phase = max(_PHASES, key=lambda p: a.excess[rank][p])
+    phase = max(COMPUTE, key=lambda p: a.excess[rank][p])
     who, s = named(ranks)
     return Finding(
         rule=RULE.id,

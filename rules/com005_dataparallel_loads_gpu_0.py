@@ -19,9 +19,9 @@ from __future__ import annotations
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Where
 from advisor.core.gpus import Gpu
-from rules.computing import COMPUTE, facts_of
+from rules.computing import facts_of
 from rules.devices import named, of_gpu
-from rules.reading import model_of
+from rules.reading import COMPUTE, model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _CHANGE = (

@@ -7,10 +7,8 @@ from typing import Any
 
 from advisor.core.analysis import Analysis
 from rules.devices import link_mb_per_s, of_gpu
-from rules.reading import model_of, taken_from
+from rules.reading import COMPUTE, LAYERS, model_of, taken_from
 
-LAYERS = ("forward", "backward")
-COMPUTE = (*LAYERS, "optimizer")
 _LOADING = ("storage", "preprocessing", "loader")
 # Where nobody saw the link: the fastest in use, so that the time is what the copy takes at least.
 _FASTEST = (5.0, 16.0)

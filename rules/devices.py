@@ -7,9 +7,8 @@ from collections.abc import Iterable, Sequence
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Saving
 from advisor.core.gpus import Gpu
-from rules.reading import model_of
+from rules.reading import COMPUTE, model_of
 
-COMPUTE = ("forward", "backward", "optimizer")
 # What x16 links of each generation were seen to carry, in MB/s; other widths in proportion.
 _X16_MB_PER_S = {1: 3000.0, 2: 6000.0, 3: 12000.0, 4: 26000.0, 5: 52000.0, 6: 104000.0}
 

@@ -7,10 +7,9 @@ from statistics import fmean
 from advisor.core.analysis import Analysis, HotLine
 from advisor.core.findings import Evidence, Saving, Severity, Where
 from advisor.core.format import numbers
-from rules.reading import model_of
+from rules.reading import COMPUTE, model_of
 from rules.rule import severity
 
-_COMPUTING = ("forward", "backward", "optimizer")
 _MOSTLY = 0.5  # of the time: there the title says it is
 _HARDLY = 0.3  # of what the one that spends most does: the others may log or evaluate a little, too
 # Of the time between steps, in one of them. What comes back has, seen twice, about half in each.
@@ -99,7 +98,7 @@ def _in_step(a: Analysis) -> dict[tuple[int, str], float]:
     each_s = fmean(delays.values())
     changes = {}
     for rank, own in model.own.items():
-        compute_s = sum(own[phase] for phase in _COMPUTING)
-        for phase in _COMPUTING:
+        compute_s = sum(own[phase] for phase in COMPUTE)
+        for phase in COMPUTE:
             changes[rank, phase] = own[phase] * max(0.0, 1.0 + (each_s - delays[rank]) / max(compute_s, 1e-9))
     return changes

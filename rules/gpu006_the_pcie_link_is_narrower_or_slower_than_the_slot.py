@@ -25,8 +25,8 @@ from statistics import median
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, Saving
 from advisor.core.gpus import Gpu
-from rules.devices import COMPUTE, link_mb_per_s, listed, named, of_gpu, ranks_on
-from rules.reading import model_of
+from rules.devices import link_mb_per_s, listed, named, of_gpu, ranks_on
+from rules.reading import COMPUTE, model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _ALIKE = 0.9  # of the fastest: copies of all GPUs at a time share what leads to them

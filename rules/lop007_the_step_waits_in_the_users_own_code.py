@@ -22,9 +22,8 @@ from __future__ import annotations
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Where
-from rules.computing import COMPUTE, LAYERS
 from rules.gaps import on_ranks
-from rules.reading import model_of, stalls_asleep, taken_from
+from rules.reading import COMPUTE, LAYERS, model_of, stalls_asleep, taken_from
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 from rules.stragglers import slows_the_wire
 

@@ -13,6 +13,8 @@ from advisor.core.stats import others_median
 from advisor.core.step_model import StepModel
 from advisor.core.worker_model import Forecast
 
+LAYERS = ("forward", "backward")
+COMPUTE = (*LAYERS, "optimizer")
 _PREFETCH = 2  # torch's own, in batches a worker
 # Of the memory that is left, what more workers may take: peaks and the page cache want the rest.
 _MEMORY_SHARE = 0.8
@@ -35,7 +37,7 @@ def mean(values: Mapping[int, float]) -> float:
 def stalls_asleep(a: Analysis) -> bool:
     """Most of what the step sleeps in the script's own code is in the stalls that come with a period."""
     pulse, waits = a.pulse, a.by_rank("step.waiting_s")
-    if pulse is None or pulse.phase not in ("forward", "backward") or not waits:
+    if pulse is None or pulse.phase not in LAYERS or not waits:
         return False
     return pulse.share * a.value("step.time_s") >= _MOSTLY * max(waits.values())
 

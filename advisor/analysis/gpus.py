@@ -83,7 +83,9 @@ def gpu_values(
     for gpu in used:
         _peers_clock(gpu, used, values)
         _near_cpus(window.recording, gpu, values)
-    values.update(energy_values(window, gpus, samples_per_s))
+    # of what others draw as well no sample of this job costs anything
+    shared = any(values.get(("gpu.foreign_processes", f"gpu:{gpu.index}")) for gpu in used)
+    values.update(energy_values(window, gpus, None if shared else samples_per_s))
     _tell_missing(window.recording, used, values, missing)
     return values
 

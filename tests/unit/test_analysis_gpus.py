@@ -226,6 +226,14 @@ def test_energy_is_not_told_of_parts_of_gpus_nor_without_one_of_them() -> None:
     assert on_gpus(samples, facts=elsewhere).get("gpu.watts") is None, "the second rank's GPU is not known"
 
 
+@pytest.mark.parametrize(("others", "known"), [(1, False), (0, True)])
+def test_a_sample_does_not_cost_what_others_draw_on_the_same_gpu(others: float, known: bool) -> None:
+    samples = {("gpu.energy_j", f"gpu:{n}"): steady_counter(300.0) for n in (0, 1)}
+    found = on_gpus({**samples, ("gpu.foreign_processes", "gpu:1"): levels(others)})
+    assert (found.get("gpu.joules_per_sample") is not None) == known
+    assert found.get("gpu.watts") == pytest.approx(600)
+
+
 def test_the_report_tells_the_energy_of_a_sample() -> None:
     samples = {("gpu.energy_j", f"gpu:{n}"): steady_counter(400.0) for n in (0, 1)}
     told = diagnose(recorded(samples)).throughput
@@ -350,6 +358,7 @@ def test_how_full_the_gpu_is_by_torchs_own_count() -> None:
     found = on_gpus(facts=facts, gpu_steps={1: looks([10_000.0] * 9, retries=2)})
     assert found.by_rank("gpu.reserved_share") == {1: pytest.approx(0.8)}
     assert found.by_rank("gpu.peak_share") == {1: pytest.approx(0.6)}
+    assert found.by_rank("gpu.fragmented_share") == {1: pytest.approx(0.25)}
     assert found.by_rank("gpu.alloc_retries")[1] == 14  # those of the warm-up, at the first look, are left out
     assert found.by_rank("gpu.memory_watched") == {1: 8}
 

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from advisor.core.analysis import Analysis, LoaderFacts
-from advisor.core.findings import Fix
-from rules.reading import common, where_of
+from collections.abc import Mapping
 
+from advisor.core.analysis import Analysis, LoaderFacts
+from advisor.core.findings import Evidence, Fix
+from advisor.core.format import duration
+from rules.reading import common, mean, where_of
+from rules.rule import Threshold, Thresholds
+
+BEGINS: Mapping[str, Threshold] = {
+    "start": Threshold(0.05, "severity 'medium' begins at 5 % of the time"),
+    "epochs": Threshold(1.0, "begun within the steady steps: with the first one, two epochs were seen"),
+}
 _ONE_STEP = 1.5  # steps of an epoch: below it most have only one
 
 
@@ -19,6 +27,14 @@ def starts_workers(a: Analysis, loader: LoaderFacts) -> bool:
     """For each epoch: they are not to live on, or cannot, for the loader itself is made anew about as often as epochs begin."""
     epochs = max(a.by_rank("epoch.starts").values(), default=0.0)
     return loader.num_workers > 0 and (not loader.persistent_workers or loader.made > max(1.0, 0.5 * epochs))
+
+
+def begin_evidence(a: Analysis, lost_s: float, t: Thresholds, what: str = "the begin of epochs") -> Evidence:
+    """`lost_s`: of a step, what of the begin of epochs the finding is about."""
+    step, starts, epochs = a.value("step.time_s"), a.by_rank("epoch.start_s"), max(a.by_rank("epoch.starts").values())
+    note = f"{100 * lost_s / step:.0f} % of the time goes to {what}"
+    note += f": {duration(mean(starts))} at each of {epochs + 1:.0f} epochs" if starts else ""
+    return Evidence("step.epoch_start_s", lost_s, "s", t["start"] * step, note)
 
 
 def begin_once(loader: LoaderFacts) -> Fix:

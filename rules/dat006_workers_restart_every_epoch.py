@@ -25,9 +25,9 @@ from __future__ import annotations
 
 from advisor.core.analysis import Analysis, LoaderFacts
 from advisor.core.findings import Clear, Evidence, Finding, Fix
-from rules.begins import begin_once, every_step_begins, starts_workers
-from rules.reading import common, mean, model_of, training_loader, where_of
-from rules.rule import Threshold, Thresholds, confidence, rule, severity
+from rules.begins import BEGINS, begin_evidence, begin_once, every_step_begins, starts_workers
+from rules.reading import common, model_of, training_loader, where_of
+from rules.rule import Thresholds, confidence, rule, severity
 
 # Of the gain, at the pessimistic end: two runs of one job differ by 3 to 5 %, as much as many an epoch's begin.
 _UNSURE = 0.25
@@ -53,8 +53,6 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     level = severity(lost / step)
     if epochs < t["epochs"] or cost < t["start"] * step or level is None:
         return Clear(RULE.id)
-    starts = a.by_rank("epoch.start_s")
-    each = f": {1000 * mean(starts):.0f} ms at each of {epochs + 1:.0f} epochs" if starts else ""
     return Finding(
         rule=RULE.id,
         title=f"{loader.num_workers} worker{'s start' if loader.num_workers > 1 else ' starts'} anew in every {often}",
@@ -62,13 +60,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         confidence=confidence(a, cap=0.9 if epochs > t["epochs"] else 0.75),
         seconds_per_step=lost,
         evidence=(
-            Evidence(
-                "step.epoch_start_s",
-                cost,
-                "s",
-                t["start"] * step,
-                f"{100 * cost / step:.0f} % of the time goes to the begin of epochs{each}",
-            ),
+            begin_evidence(a, cost, t),
             _workers(loader),
         ),
         fixes=(*((begin_once(loader),) if often == "step" else ()), _fix(loader)),
@@ -130,8 +122,5 @@ RULE = rule(
     check,
     needs=("step.time_s", "step.epoch_start_s", "epoch.starts", "loader.workers"),
     explains=("COM002",),
-    thresholds={
-        "start": Threshold(0.05, "severity 'medium' begins at 5 % of the time"),
-        "epochs": Threshold(1.0, "begun within the steady steps: with the first one, two epochs were seen"),
-    },
+    thresholds=BEGINS,
 )

@@ -22,9 +22,9 @@ from __future__ import annotations
 
 from advisor.core.analysis import Analysis, LoaderFacts
 from advisor.core.findings import Clear, Evidence, Finding, Fix, NotMeasured
-from rules.begins import begin_once, every_step_begins, starts_workers
+from rules.begins import BEGINS, begin_evidence, begin_once, every_step_begins, starts_workers
 from rules.reading import common, mean, model_of, step_without, training_loader, where_of
-from rules.rule import Threshold, Thresholds, confidence, rule, severity
+from rules.rule import Thresholds, confidence, rule, severity
 
 _HALF = 0.5
 
@@ -52,28 +52,21 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         severity=level,
         confidence=confidence(a, cap=0.9 if epochs > t["epochs"] else 0.75),
         seconds_per_step=lost,
-        evidence=_evidence(a, lost, t["start"] * step, ordering=ordering),
+        evidence=_evidence(a, lost, t, ordering=ordering),
         fixes=(begin_once(loader) if every_step_begins(a) else _fix(loader),),
         saving=model.saving(model.at_best(best), worst, f"epochs that begin with {left}, or half of it"),
     )
 
 
-def _evidence(a: Analysis, lost: float, least: float, *, ordering: bool) -> tuple[Evidence, ...]:
-    starts, walls = a.by_rank("epoch.start_s"), a.by_rank("fetch.wall_s")
-    each = (
-        f": {mean(starts):.2g} s at each of {max(a.by_rank('epoch.starts').values()) + 1:.0f} epochs" if starts else ""
-    )
-    what = "the order of samples, in the begin of epochs" if ordering else "the begin of epochs"
-    note = f"{100 * lost / a.value('step.time_s'):.0f} % of the time goes to {what}{each}"
-    found = [Evidence("step.epoch_start_s", lost, "s", least, note)]
+def _evidence(a: Analysis, lost: float, t: Thresholds, *, ordering: bool) -> tuple[Evidence, ...]:
     if ordering:
-        index = mean(a.by_rank("epoch.index_s"))
-        found.append(
-            Evidence("epoch.index_s", index, "s", None, "to make the order of an epoch once its workers stand")
-        )
-    elif walls:
-        found.append(Evidence("fetch.wall_s", mean(walls), "s", None, "to make a batch at any other time"))
-    return tuple(found)
+        index, note = mean(a.by_rank("epoch.index_s")), "to make the order of an epoch once its workers stand"
+        begin = begin_evidence(a, lost, t, "the order of samples, in the begin of epochs")
+        return (begin, Evidence("epoch.index_s", index, "s", None, note))
+    walls, begin = a.by_rank("fetch.wall_s"), begin_evidence(a, lost, t)
+    if not walls:
+        return (begin,)
+    return (begin, Evidence("fetch.wall_s", mean(walls), "s", None, "to make a batch at any other time"))
 
 
 def _is_stream(loader: LoaderFacts) -> bool:
@@ -117,8 +110,5 @@ RULE = rule(
     check,
     needs=("step.time_s", "step.epoch_start_s", "epoch.starts"),
     explains=("COM002", "RUN004"),
-    thresholds={
-        "start": Threshold(0.05, "severity 'medium' begins at 5 % of the time"),
-        "epochs": Threshold(1.0, "begun within the steady steps: with the first one, two epochs were seen"),
-    },
+    thresholds=BEGINS,
 )

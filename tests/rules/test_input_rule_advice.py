@@ -42,7 +42,7 @@ def test_dat014_speaks_of_the_order_where_new_workers_are_not_its_matter() -> No
         ("step.epoch_start_s", 0.15),
         ("epoch.index_s", 1.5),
     ]
-    assert "the order of samples" in order.evidence[0].note and "2 s at each of 3 epochs" in order.evidence[0].note
+    assert "the order of samples" in order.evidence[0].note and "2.00 s at each of 3 epochs" in order.evidence[0].note
     assert order.saving is not None and "no order to make" in order.saving.basis
     assert stream.saving is not None and "making a batch" in stream.saving.basis
     assert [e.metric for e in stream.evidence] == ["step.epoch_start_s", "fetch.wall_s"]

@@ -21,13 +21,12 @@ import re
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix
-from rules.computing import computing_s, if_computed_faster
+from rules.computing import ALLOW_TF32, AMPERE, computing_s, if_computed_faster
 from rules.reading import common, model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 # ResNet50, batch 256: TF32 on A100 to AMP there 1.57, single precision on V100 to AMP there 2.1, with channels-last 3.3.
 _GAIN = (1.5, 3.3)
-_AMPERE = 8.0
 # Chips TU116 and TU117: Turing by their capability (7.5), and without tensor cores.
 _WITHOUT = re.compile(r"GTX 16\d\d|MX[45]50|\bT(?:400|500|550|600|1000|1200|2000)\b")
 
@@ -108,14 +107,13 @@ def _by_kernels(tensor: dict[int, float], t: Thresholds) -> tuple[Evidence, ...]
 
 
 def _fixes(capability: float) -> tuple[Fix, ...]:
-    if capability < _AMPERE:
+    if capability < AMPERE:
         amp = 'with torch.autocast("cuda", torch.float16): loss = ...; scaler = torch.amp.GradScaler(); scaler.scale(loss).backward()'
         return (Fix("compute under autocast, with a gradient scaler", amp, None, "small change"),)
     amp = 'with torch.autocast("cuda", torch.bfloat16): loss = ...'
-    tf32 = 'torch.set_float32_matmul_precision("high"); torch.backends.cudnn.allow_tf32 = True'
     return (
         Fix("compute under autocast in bfloat16", amp, None, "small change"),
-        Fix("or allow TF32 where single precision must stay", tf32, None, "one line"),
+        Fix("or allow TF32 where single precision must stay", ALLOW_TF32, None, "one line"),
     )
 
 

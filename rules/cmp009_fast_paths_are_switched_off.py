@@ -20,11 +20,10 @@ from __future__ import annotations
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix
-from rules.computing import computing_s, facts_of, part_of
+from rules.computing import ALLOW_TF32, AMPERE, computing_s, facts_of, part_of
 from rules.reading import common, model_of
 from rules.rule import Threshold, Thresholds, confidence, rule
 
-_AMPERE = 8.0
 _FUSED = ("SGD", "Adam", "AdamW", "Adagrad")  # those of torch.optim that have a fused form
 
 Switch = tuple[str, Evidence, Fix]
@@ -54,13 +53,12 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 
 def _tf32(a: Analysis, rank: int, computing: bool) -> Switch | None:
     off = a.get("precision.half", rank) == 0.0 and a.get("precision.tf32", rank) == 0.0
-    if not off or not computing or a.value("precision.capability", rank) < _AMPERE:
+    if not off or not computing or a.value("precision.capability", rank) < AMPERE:
         return None
-    change = 'torch.set_float32_matmul_precision("high"); torch.backends.cudnn.allow_tf32 = True'
     return (
         "TF32",
         Evidence("precision.tf32", 0.0, "", None, "layers compute in float32, on a GPU that has TF32"),
-        Fix("allow TF32, or better: autocast", change, None, "one line"),
+        Fix("allow TF32, or better: autocast", ALLOW_TF32, None, "one line"),
     )
 
 

@@ -12,6 +12,8 @@ from rules.reading import COMPUTE, LAYERS, model_of, taken_from
 _LOADING = ("storage", "preprocessing", "loader")
 # Where nobody saw the link: the fastest in use, so that the time is what the copy takes at least.
 _FASTEST = (5.0, 16.0)
+AMPERE = 8.0  # the compute capability from which on GPUs have TF32 and bfloat16
+ALLOW_TF32 = 'torch.set_float32_matmul_precision("high"); torch.backends.cudnn.allow_tf32 = True'
 # Rules whose findings slow launching down.
 HELD_HOST = ("CPU001", "CPU002", "CPU003", "CPU005", "DAT005")
 

@@ -7,10 +7,11 @@ Why it is slow: an allocation that does not fit frees all cached blocks, which w
 that fits by a hair dies at the first larger batch, evaluation or library workspace.
 
 Evidence: torch's own count of retries in the steady steps; what its allocator reserved and what tensors took at most, as shares of the
-memory (of a MIG instance: of its part).
+memory (of a MIG instance: of its part). Fragmentation is what of the reserved memory tensors never took at once, 1 - peak / reserved: where
+allocations fail beside it, they failed for want of a piece that is large enough.
 
-Fix: AMP, a smaller batch with accumulation, activation checkpointing; against fragmentation
-`PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`.
+Fix: where the memory is in pieces `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`; else AMP, a smaller batch with accumulation,
+activation checkpointing.
 
 Estimate: none: what a retry takes is not measured.
 
@@ -23,9 +24,13 @@ from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
 from rules.rule import Threshold, Thresholds, confidence, rule
 
+# Of what is reserved: where less is left over, joining the pieces makes no room to speak of.
+_IN_PIECES = 0.10
+
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     retries, reserved, peak = (a.by_rank(f"gpu.{n}") for n in ("alloc_retries", "reserved_share", "peak_share"))
+    pieces = {r: share for r, share in a.by_rank("gpu.fragmented_share").items() if retries.get(r, 0) >= t["retries"]}
     retrying = [rank for rank, count in retries.items() if count >= t["retries"]]
     full = [r for r, share in reserved.items() if share >= t["reserved"] and peak.get(r, 0.0) >= t["peak"]]
     ranks = sorted({*retrying, *full})
@@ -36,6 +41,10 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         rank = max(retrying, key=lambda r: retries[r])
         note = f"rank {rank}: the cache was emptied {retries[rank]:.0f} times in the steady steps to make room"
         evidence.append(Evidence("gpu.alloc_retries", retries[rank], "retries", t["retries"], note))
+    if pieces:
+        rank = max(pieces, key=lambda r: pieces[r])
+        note = f"rank {rank}: of what is reserved, never taken by tensors at once"
+        evidence.append(Evidence("gpu.fragmented_share", pieces[rank], "", _IN_PIECES, note))
     if full:
         rank = max(full, key=lambda r: peak[r])
         note = f"rank {rank}: reserved; tensors took up to {100 * peak[rank]:.0f} %"
@@ -49,16 +58,15 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         seconds_per_step=0.0,
         scope=Affected(ranks=() if len(ranks) == a.world_size > 1 else tuple(ranks)),
         evidence=tuple(evidence),
-        fixes=(
-            Fix(
-                "let the allocator grow its segments in place",
-                "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-                None,
-                "one line",
-            ),
-            Fix("AMP, a smaller batch with accumulation, or activation checkpointing", "", None, "small change"),
-        ),
+        fixes=_fixes(in_pieces=max(pieces.values(), default=1.0) >= _IN_PIECES),
     )
+
+
+def _fixes(*, in_pieces: bool) -> tuple[Fix, ...]:
+    less = Fix("AMP, a smaller batch with accumulation, or activation checkpointing", "", None, "small change")
+    setting = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+    whole = Fix("let the allocator grow its segments in place", setting, None, "one line")
+    return (whole, less) if in_pieces else (less,)
 
 
 RULE = rule(

@@ -35,9 +35,11 @@ def gpu_memory(
         scope = f"rank:{rank}"
         values["gpu.memory_watched", scope] = float(looks.size)
         values["gpu.alloc_retries", scope] = float(looks["alloc_retries"].max() - looks["alloc_retries"].min())
+        peak, reserved = float(looks["peak_bytes"].max()), float(looks["reserved_bytes"].max())
+        values["gpu.fragmented_share", scope] = max(0.0, 1.0 - peak / reserved)
         if total:
-            values["gpu.reserved_share", scope] = float(looks["reserved_bytes"].max()) / total
-            values["gpu.peak_share", scope] = float(looks["peak_bytes"].max()) / total
+            values["gpu.reserved_share", scope] = reserved / total
+            values["gpu.peak_share", scope] = peak / total
         trend = _trend(rank, gpu, looks, steps, total)
         if trend is not None:
             trends.append(trend)

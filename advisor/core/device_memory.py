@@ -34,8 +34,8 @@ class DeviceMemory:
         return max(0.0, self.peak - self.parameters - (self.gradients or 0.0) - (self.state or 0.0))
 
     @property
-    def unused_share(self) -> float:
-        """Of what was reserved, what tensors never took at once: a cache, or pieces that fit nothing."""
+    def fragmentation(self) -> float:
+        """1 - peak / reserved: what tensors never took at once, a cache or pieces that fit nothing."""
         return max(0.0, 1.0 - self.peak / self.reserved) if self.reserved else 0.0
 
     @property
@@ -53,7 +53,7 @@ class DeviceMemory:
         ]
         told = [f"tensors {bytes_(self.peak)} at their peak{whole}" + (f" ({', '.join(parts)})" if parts else "")]
         told.append(f"{bytes_(self.allocated)} at the end of steps")
-        told.append(f"{bytes_(self.reserved)} reserved, {share(self.unused_share)} of it never used")
+        told.append(f"{bytes_(self.reserved)} reserved, {share(self.fragmentation)} of it never used")
         if self.retries:
             told.append(f"{counted(round(self.retries), 'allocation')} emptied the cache first")
         return "; ".join(told)

@@ -43,6 +43,10 @@ GPU_VALUES: dict[str, tuple[str, str]] = {
     "gpu.reserved_share": ("", "of the GPU's memory, what torch's allocator holds at most"),
     "gpu.peak_share": ("", "of the GPU's memory, what tensors took at most"),
     "gpu.alloc_retries": ("retries", "allocations in the steady steps that emptied torch's cache first"),
+    "gpu.fragmented_share": (
+        "",
+        "of what torch's allocator holds, what tensors never took at once: 1 - peak / reserved",
+    ),
     "gpu.memory_watched": ("readings", "looks at torch's allocator in the steady steps"),
     # Of the job.
     "gpu.watts": ("W", "power of the job's GPUs together, by their energy counters or the power they tell"),

@@ -92,13 +92,16 @@ def gpu002(
     return on_gpus(values, **more)
 
 
-def gpu003(retries: float = 4.0, reserved: float = 0.5, peak: float = 0.5, **more: Any) -> Analysis:
+def gpu003(
+    retries: float = 4.0, reserved: float = 0.5, peak: float = 0.5, pieces: float = 0.2, **more: Any
+) -> Analysis:
     """Rank 1's allocator; rank 0 is at ease."""
     ranks = {
         "gpu.memory_watched": {0: 60, 1: 60},
         "gpu.alloc_retries": {0: 0, 1: retries},
         "gpu.reserved_share": {0: 0.5, 1: reserved},
         "gpu.peak_share": {0: 0.4, 1: peak},
+        "gpu.fragmented_share": {0: 0.5, 1: pieces},
     }
     return on_gpus({}, ranks=ranks, **more)
 

@@ -73,6 +73,13 @@ def test_gpu002_with_all_limits_lowered_alike_knows_only_the_most() -> None:
     assert finding.saving is not None and finding.saving.speedup == pytest.approx((1.0, 1.25))
 
 
+@pytest.mark.parametrize(("retries", "pieces", "first"), [(4, 0.2, "PYTORCH_CUDA_ALLOC_CONF"), (4, 0.05, "")])
+def test_gpu003_advises_to_join_pieces_where_there_are_any(retries: float, pieces: float, first: str) -> None:
+    told = found("GPU003", retries=retries, pieces=pieces)
+    assert told.fixes[0].change.startswith(first) and bool(told.fixes[0].change) is bool(first)
+    assert {e.metric: e.value for e in told.evidence}["gpu.fragmented_share"] == pieces
+
+
 def test_gpu004_tells_how_long_memory_lasts() -> None:
     finding = found("GPU004", left=600.0)
     assert "used up in 5m 00s" in finding.title and finding.urgent and finding.scope.gpus == (1,)

@@ -77,8 +77,9 @@ def delivery_values(
             continue
         # the indices of a later batch are drawn before this one is handed out
         index_s = drawn.get(rank, 0.0) / max(found["step.batches", scope], 1e-3)
-        found["fetch.hand_over_s", scope] = max(0.0, made.hand_over_s - index_s)
-        found["fetch.hand_over_error", scope] = made.hand_over_error
+        left_s = max(0.0, made.hand_over_s - index_s)
+        found["fetch.hand_over_s", scope] = left_s
+        found["fetch.hand_over_error", scope] = min(1.0, made.hand_over_error * made.hand_over_s / max(left_s, 1e-9))
         found["fetch.behind_s", scope] = made.behind_s
         found["fetch.slow_ratio", scope] = made.slow_ratio
         found["fetch.worker_lag", scope] = made.worker_lag

@@ -45,6 +45,9 @@ def fed(table: Table, steps: int = 40, loader: Mapping[str, Any] | None = None, 
     return recording({0: own}, batches={0: table}, facts={100: {"loaders": [{**TRAIN, **(loader or {})}]}})
 
 
+HAND_OVER = ("fetch.hand_over_s", "fetch.hand_over_error")
+
+
 def values(analysis: Analysis) -> list[float]:
     return [analysis.value(name, 0) for name in NAMES]
 
@@ -95,13 +98,25 @@ def test_a_worker_with_few_batches_is_not_compared() -> None:
 
 
 def test_what_the_next_indices_take_is_no_handing_over() -> None:
-    recorded = fed(batches(made(on_time())))
+    assert values(analyse(drawing(on_time())))[0] == pytest.approx(0.001)
+
+
+def test_what_is_left_of_the_handing_over_is_known_no_better_than_the_whole() -> None:
+    uneven = {n: at - 0.001 * (n % 3) for n, at in on_time().items()}
+    whole_s, whole = (analyse(fed(batches(made(uneven)))).value(name, 0) for name in HAND_OVER)
+    left_s, left = (analyse(drawing(uneven)).value(name, 0) for name in HAND_OVER)
+    assert left_s < 0.5 * whole_s
+    assert left * left_s == pytest.approx(whole * whole_s)
+
+
+def drawing(done: Mapping[int, float]) -> Recording:
+    """4 ms of each fetch go to the indices of a later batch."""
+    recorded = fed(batches(made(done)))
     facts = {100: {**recorded.facts[100], "indices_timed": True}}
     steps = {0: recorded.steps[0].copy()}
     steps[0]["flags"] |= FLAG_CLOCKED
     drawn = spans([("index", n, n * STEP_S, n * STEP_S + 0.004) for n in range(40)])
-    analysis = analyse(replace(recorded, facts=facts, steps=steps, spans={0: drawn}))
-    assert values(analysis)[0] == pytest.approx(0.001)
+    return replace(recorded, facts=facts, steps=steps, spans={0: drawn})
 
 
 def test_workers_that_were_to_live_on_count_anew_where_their_loader_is_made_anew() -> None:

@@ -22,6 +22,7 @@ from samples.faults.neighbours import NOBODY, Neighbours, between, read_ticks
 from samples.faults.scenario import Conditions, Ending, Job
 
 SAMPLES = Path(__file__).resolve().parents[1]
+START_RANKS = Path(__file__).with_name("start_ranks.py")
 BIN = Path(sys.executable).parent  # the environment need not be activated
 LIMIT_S = 280.0
 HANG_LIMIT_S = 120.0
@@ -65,13 +66,21 @@ def observe(job: Job, conditions: Conditions, folder: Path, *, ending: Ending = 
 def command(job: Job, conditions: Conditions, folder: Path) -> list[str]:
     """The advisor's command line with the job's, the fixtures' commands before the one or the other."""
     values = {**conditions.values, "out": str(folder / "out")}
-    python = [str(BIN / "torchrun"), "--standalone", f"--nproc_per_node={job.ranks}"] if job.ranks else [sys.executable]
     arguments = [argument.format_map(values) for argument in job.arguments]
     # the advisor ends, and the job with it, when this process is killed
     ends_with_us = ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
     advisor = [str(BIN / "rn50-advisor"), "run", "--no-tui", "--run-dir", str(folder / "runs"), "--"]
     script = str(SAMPLES / job.script)
-    return [*ends_with_us, *conditions.container, *advisor, *conditions.prefix, *python, script, *arguments]
+    return [*ends_with_us, *conditions.container, *advisor, *conditions.prefix, *launcher(job), script, *arguments]
+
+
+def launcher(job: Job) -> list[str]:
+    """What starts the script: Python itself, or what starts its ranks."""
+    if not job.ranks:
+        return [sys.executable]
+    if job.start == "one by one":
+        return [sys.executable, str(START_RANKS), str(job.ranks)]
+    return [str(BIN / "torchrun"), "--standalone", f"--nproc_per_node={job.ranks}"]
 
 
 def run_folder(folder: Path) -> Path:

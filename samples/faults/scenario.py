@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 Strength = Literal["clear", "just above", "just below", "none"]
 Ending = Literal["finishes", "fails", "hangs"]
 Untouched = Literal["forward", "backward"]
+Start = Literal["torchrun", "one by one"]
 
 
 class CannotBeMade(Exception):
@@ -36,12 +37,13 @@ class Fixture(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A command as a user would type it. `ranks`: processes that torchrun starts, 0 for plain python."""
+    """A command as a user would type it. `ranks`: processes that `start` starts, 0 for plain python."""
 
     script: str  # below samples/
     arguments: tuple[str, ...] = ()
     ranks: int = 0
     environment: Mapping[str, str] = field(default_factory=dict)
+    start: Start = "torchrun"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from recordings import plan, recording
 from samples.faults import runner
 from samples.faults.fixtures import Burners, CpuQuota
 from samples.faults.neighbours import Neighbours
-from samples.faults.observe import Observation, command
+from samples.faults.observe import Observation, command, launcher
 from samples.faults.runner import (
     SHARED_WITHIN_S,
     Bench,
@@ -111,6 +112,21 @@ def test_the_container_goes_around_the_advisor_and_the_prefix_around_the_job(tmp
     assert places == sorted(places)
     assert words[-2:] == ["--data=/d", f"--output={tmp_path / 'out'}"]
     assert "--nproc_per_node=2" in words
+
+
+PYTHON = Path(sys.executable).name
+
+
+@pytest.mark.parametrize(
+    ("job", "names"),
+    [
+        (Job("train.py"), [PYTHON]),
+        (Job("train.py", ranks=2), ["torchrun", "--standalone", "--nproc_per_node=2"]),
+        (Job("train.py", ranks=2, start="one by one"), [PYTHON, "start_ranks.py", "2"]),
+    ],
+)
+def test_a_job_is_started_as_it_says(job: Job, names: list[str]) -> None:
+    assert [Path(word).name for word in launcher(job)] == names
 
 
 def test_the_first_signal_interrupts_and_the_next_one_lets_the_clean_up_finish() -> None:

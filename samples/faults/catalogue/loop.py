@@ -8,11 +8,11 @@ SLICING = "faults/jobs/slicing.py"
 
 
 def between(*arguments: str, ranks: int = 2) -> Job:
-    return Job("faults/jobs/between_steps.py", ("--out={out}", *arguments), ranks=ranks)
+    return Job("faults/jobs/between_steps.py", ("--out={out}", *arguments), ranks=ranks, start="one by one")
 
 
 def before_update(*arguments: str, ranks: int = 0) -> Job:
-    return Job("faults/jobs/before_update.py", ("--out={out}", *arguments), ranks=ranks)
+    return Job("faults/jobs/before_update.py", ("--out={out}", *arguments), ranks=ranks, start="one by one")
 
 
 def enriching(*arguments: str, ranks: int = 0) -> Job:

@@ -7,7 +7,7 @@ from samples.faults.scenario import Fixture, Job, Remedy, Scenario, Strength, Tr
 
 
 def straggler(*arguments: str) -> Job:
-    return Job("faults/jobs/straggler.py", arguments, ranks=2)
+    return Job("faults/jobs/straggler.py", arguments, ranks=2, start="one by one")
 
 
 def four(*arguments: str) -> Job:

@@ -7,11 +7,11 @@ from samples.faults.scenario import Job, Remedy, Scenario, Truth
 
 
 def wire(*arguments: str) -> Job:
-    return Job("faults/jobs/wire.py", arguments, ranks=2)
+    return Job("faults/jobs/wire.py", arguments, ranks=2, start="one by one")
 
 
 def normed(*arguments: str) -> Job:
-    return Job("faults/jobs/syncbn.py", arguments, ranks=2)
+    return Job("faults/jobs/syncbn.py", arguments, ranks=2, start="one by one")
 
 
 VIT = Job("faults/jobs/vit_spawn.py", ("--steps=120",))

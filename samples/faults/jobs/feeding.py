@@ -6,6 +6,7 @@ import argparse
 import time
 from collections.abc import Iterator
 
+import group
 import models
 import numpy as np
 import torch
@@ -111,6 +112,7 @@ def main() -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+    group.leave()
 
 
 if __name__ == "__main__":

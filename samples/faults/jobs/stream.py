@@ -8,6 +8,7 @@ import random
 import zlib
 from collections.abc import Iterator
 
+import group
 import models
 import numpy as np
 import torch
@@ -104,6 +105,7 @@ def main() -> None:
         if number % options.accumulate == 0:
             optimizer.step()
             optimizer.zero_grad()
+    group.leave()
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
+import group
 import models
 import torch
 from torch import Tensor, nn
@@ -212,6 +213,7 @@ def main() -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     LOOPS[options.loop](options.steps)
+    group.leave()
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 
+import group
 import models
 import torch
 import torch.distributed as dist
@@ -54,8 +55,7 @@ def work(rank: int, options: argparse.Namespace, rendezvous: str) -> None:
             step += 1
             if step >= options.steps:
                 break
-    dist.barrier()
-    dist.destroy_process_group()
+    group.leave()
 
 
 def main() -> None:

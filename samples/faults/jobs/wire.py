@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 
+import group
 import torch
 import torch.distributed as dist
 from computing import extra_work
@@ -56,7 +57,7 @@ def main() -> None:
     options = parse()
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+    group.join()
     memory = TensorDataset(torch.rand(4096, 3, 32, 32), torch.randint(10, (4096,)))
     data = DataLoader(memory, batch_size=options.batch, shuffle=True, drop_last=True)
     net = perceptron(options.hidden, options.layers)
@@ -80,8 +81,7 @@ def main() -> None:
                 optimizer.zero_grad()
             if batches >= options.steps * options.accumulate:
                 break
-    dist.barrier()
-    dist.destroy_process_group()
+    group.leave()
 
 
 if __name__ == "__main__":

@@ -15,6 +15,9 @@ from advisor.core.worker_model import Forecast
 
 LAYERS = ("forward", "backward")
 COMPUTE = (*LAYERS, "optimizer")
+# Rules whose findings make steps wait for input.
+_SLOW_LOADING = ("DAT001", "DAT002", "DAT003", "DAT004", "DAT005", "DAT008", "DAT009", "DAT010", "DAT013")
+SLOW_INPUT = (*_SLOW_LOADING, "DSK001", "DSK002")
 _PREFETCH = 2  # torch's own, in batches a worker
 # Of the memory that is left, what more workers may take: peaks and the page cache want the rest.
 _MEMORY_SHARE = 0.8

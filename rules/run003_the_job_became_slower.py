@@ -28,7 +28,7 @@ from advisor.core.analysis import Analysis, Coincidence, SpeedChange
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Saving, Severity
 from advisor.core.format import clock, quantity
 from advisor.core.step_model import StepModel
-from rules.reading import model_of
+from rules.reading import SLOW_INPUT, model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 # Whatever phase they hit: where one of these fires too, it is the reason.
@@ -46,19 +46,7 @@ _HOST_CAUSES = (
     "CMP007",
 )
 _CAUSES = {
-    "input_wait": (
-        "DAT001",
-        "DAT002",
-        "DAT003",
-        "DAT004",
-        "DAT005",
-        "DAT008",
-        "DAT009",
-        "DAT010",
-        "DAT013",
-        "DSK001",
-        "DSK002",
-    ),
+    "input_wait": SLOW_INPUT,
     "comm_exposed": ("COM001", "COM002", "COM009", "DAT008"),
     "gap": ("LOP002", "LOP004"),
 }

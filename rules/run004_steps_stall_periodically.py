@@ -24,7 +24,7 @@ from advisor.core.analysis import Analysis, PeriodicStall
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Saving, Severity, Where
 from advisor.core.format import duration
 from advisor.core.step_model import StepModel
-from rules.reading import model_of, stalls_asleep
+from rules.reading import SLOW_INPUT, model_of, stalls_asleep
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 # What is known to come with a period has a rule that says whether it is too much.
@@ -41,20 +41,7 @@ _MORE_WORK = "more work for the model"
 _LABELLED = frozenset(("an epoch begins", "a checkpoint", "an evaluation", "a garbage collection", _MORE_WORK))
 _CAUSES = {
     # workers that cannot keep up deliver in waves, one batch of each
-    "input_wait": (
-        "DAT001",
-        "DAT002",
-        "DAT003",
-        "DAT004",
-        "DAT005",
-        "DAT006",
-        "DAT008",
-        "DAT009",
-        "DAT010",
-        "DAT013",
-        "DSK001",
-        "DSK002",
-    ),
+    "input_wait": (*SLOW_INPUT, "DAT006"),
     "gap": ("LOP001", "LOP002", "LOP004"),
     "gap.checkpoint": ("LOP001",),
     "gap.evaluation": ("LOP003",),

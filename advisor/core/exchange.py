@@ -12,7 +12,7 @@ _Values = Mapping[tuple[str, str], float]
 
 
 def exchange_facts(values: _Values) -> dict[str, dict[str, str]]:
-    """For the report, from values named as in advisor.core.analysis.VALUES; empty where nothing was seen to be exchanged."""
+    """For the report, from values named as in advisor.core.values.VALUES; empty where nothing was seen to be exchanged."""
     found = {
         "each step": ", ".join(_each_step(values)),
         "called from Python": _called(values),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# As advisor.core.analysis.VALUES. Of one GPU (scope "gpu:N") over the steady steps unless they say otherwise; N is NVML's index.
+# As advisor.core.values.VALUES. Of one GPU (scope "gpu:N") over the steady steps unless they say otherwise; N is NVML's index.
 GPU_VALUES: dict[str, tuple[str, str]] = {
     "gpu.throttled_share": ("", "share of the time in which heat or a power brake held its clocks down"),
     "gpu.sw_thermal_share": ("", "of it, lowered by the driver for the temperature"),

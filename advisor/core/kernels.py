@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from advisor.core.format import duration, number, quantity, share
 
-# As advisor.core.analysis.VALUES. Of a rank, in its deep window on a GPU; shares are of the kernels' time unless they say otherwise.
+# As advisor.core.values.VALUES. Of a rank, in its deep window on a GPU; shares are of the kernels' time unless they say otherwise.
 KERNEL_VALUES: dict[str, tuple[str, str]] = {
     "kernel.window_steps": ("steps", "steps that a deep window on a GPU covered"),
     "kernel.busy_share": ("", "share of the window in which a kernel ran"),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from advisor.core.findings import Where
 
-# As advisor.core.analysis.VALUES; of a rank, those of a reference of the job.
+# As advisor.core.values.VALUES; of a rank, those of a reference of the job.
 PACE_VALUES: dict[str, tuple[str, str]] = {
     "gpu.idle_input_s": ("s", "the GPU had nothing to do while the loop waited for its batch, in a step"),
     "gpu.idle_gap_s": ("s", "the GPU had nothing to do between the optimizer and the next fetch at most, in a step"),

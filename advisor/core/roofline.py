@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from advisor.core.format import number, share
 
-# As advisor.core.analysis.VALUES, of a rank over the steady steps.
+# As advisor.core.values.VALUES, of a rank over the steady steps.
 ROOFLINE_VALUES: dict[str, tuple[str, str]] = {
     "roofline.flops_per_sample": ("FLOP", "training on one sample: of the model as a table knows it, or counted in a deep window"),
     "roofline.tflops": ("TFLOP/s", "arithmetic of the model, stalls included"),

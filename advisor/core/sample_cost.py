@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from advisor.core.format import bytes_, duration, number, share
 
-# Values of the whole job (as advisor.core.analysis.VALUES), over the steady steps.
+# Values of the whole job (as advisor.core.values.VALUES), over the steady steps.
 SAMPLE_VALUES: dict[str, tuple[str, str]] = {
     "sample.looks": ("samples", "samples whose making was looked into"),
     "sample.cpu_s": ("s", "CPU time of making one sample, collating left out"),

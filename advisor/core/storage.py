@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from advisor.core.format import quantity, share
 
-# Values of the whole job (as advisor.core.analysis.VALUES): over the steady steps unless they say otherwise.
+# Values of the whole job (as advisor.core.values.VALUES): over the steady steps unless they say otherwise.
 STORAGE_VALUES: dict[str, tuple[str, str]] = {
     "storage.read_mb_s": ("MB/s", "read from the disk or the server that the data lies on"),
     "storage.reads_s": ("reads/s", "read requests to it"),

@@ -1,0 +1,89 @@
+"""What went wrong in a job: processes that died, what made it fail, where it stood still."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from typing import Literal
+
+_CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)  # nobody sends these
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    rank: int | None
+    pid: int
+    t_s: float  # since the job's start
+    exit_code: int | None
+    signal: int | None
+    oom_killed: bool
+    phase: str
+    step: int
+    role: str = "rank"
+    exception: str = ""
+    first: bool = False
+    follows: bool = False  # by its own exception: another rank had gone before
+    loader: int | None = None  # of a worker that made a batch: the number of its loader
+    t_error_s: float = 0.0  # of `t_s` against deaths on other hosts: how well their clocks are known
+
+    @property
+    def failed_by_itself(self) -> bool:
+        """For a reason of its own, as far as it told one."""
+        return self.oom_killed or self.signal in _CRASHES or bool(self.exception and not self.follows)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why the job failed, as its exceptions or its output tell."""
+
+    kind: str  # of the known failures, or "exception"
+    title: str
+    advice: str  # empty: only what the exception itself says
+    rank: int | None  # None: before there were ranks, or nobody told
+    line: str  # where it was read
+
+
+@dataclass(frozen=True, slots=True)
+class StalledRank:
+    rank: int
+    phase: str
+    step: int
+    since_s: float  # how long it has not moved
+    file: str
+    line: int
+    function: str
+    leaf: str
+    culprit: bool
+    waiting_in_collective: bool
+    # Seen at the same place twice and not run in between: stopped by a signal, or asleep in the user's own line. Empty: it may be at work.
+    halted: Literal["", "asleep", "stopped"] = ""
+    compiling: bool = False
+    working: bool = False  # seen twice outside of any collective, and computed on a CPU in between
+
+
+@dataclass(frozen=True, slots=True)
+class StuckCollective:
+    """The collective in which a job stands: who has begun it and who has not."""
+
+    kind: str  # all_reduce, broadcast, barrier
+    number: int  # of its group's collectives, as each rank counts them
+    group_size: int
+    present: tuple[int, ...]
+    missing: tuple[int, ...]
+    elements: int | None = None
+    differing: str = ""  # what each rank calls instead, where they do not call the same
+    source: str = ""  # who counted
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    t_s: float
+    stalled_s: float
+    ended: bool
+    typical_step_s: float
+    p99_step_s: float
+    ranks: tuple[StalledRank, ...]
+    collective: StuckCollective | None = None  # None: nobody could tell which, or it is none
+    others_moved: bool = False  # it was one that stood, not the job
+    resumed: bool = False  # steps followed it
+    group_size: int = 0  # with how many these ranks exchange, as far as is known: not all need be seen

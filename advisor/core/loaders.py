@@ -1,0 +1,44 @@
+"""The DataLoaders of a job, and which of them feeds a rank's training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderFacts:
+    """One DataLoader of the job as its construction tells."""
+
+    rank: int
+    id: int
+    training: bool | None
+    file: str
+    line: int
+    num_workers: int
+    batch_size: int | None
+    persistent_workers: bool
+    pin_memory: bool
+    dataset: Mapping[str, Any]
+    mount: Mapping[str, Any] | None = None
+    prefetch_factor: int | None = None
+    batch_bytes: int | None = None  # of its first batch's tensors
+    library: str = ""  # of another library's loader: what stands above of its workers is not known
+    # of several that feed the same steps the one that these wait for: how many of its batches each takes, and how many others there are
+    per_step: float | None = None
+    beside: int = 0
+    made: int = 1  # how often, at the same line for the same data
+
+    @property
+    def lives_on(self) -> bool:
+        """Its workers stay from epoch to epoch."""
+        return self.persistent_workers and self.made <= 1
+
+
+def training_loader(loaders: Sequence[LoaderFacts], rank: int) -> LoaderFacts | None:
+    """The loader that feeds a rank's training: of several at a time the slowest, else the last one known to, else the only one."""
+    mine = [loader for loader in loaders if loader.rank == rank]
+    known = [loader for loader in mine if loader.training]
+    slowest = [loader for loader in known if loader.beside]
+    return (slowest or known)[-1] if known else mine[0] if len(mine) == 1 else None

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from advisor.core.findings import Affected, Evidence, Finding, Fix, Saving, Where
 from advisor.core.metrics import ProbeGap
+from advisor.core.recorded_report import from_json
 from advisor.core.report import (
     Budget,
     Capacity,
@@ -23,7 +24,6 @@ from advisor.core.report import (
     Throughput,
     TimelinePoint,
     Verdict,
-    from_json,
 )
 from advisor.core.worker_curve import WorkerCurve, WorkerPoint
 

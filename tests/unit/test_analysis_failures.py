@@ -10,7 +10,7 @@ import pytest
 from recordings import FIRST_STEP_NS, SECOND, plan, rank_process, recording
 
 from advisor.analysis.analyse import analyse
-from advisor.analysis.failures import is_consequence, recognised
+from advisor.analysis.known_failures import is_consequence, recognised
 from advisor.core.analysis import Failure
 from advisor.core.recording import Event, Recording
 

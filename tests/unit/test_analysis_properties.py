@@ -29,8 +29,9 @@ from recordings import (
 )
 
 from advisor.analysis.analyse import analyse
+from advisor.core.recorded_report import from_json
 from advisor.core.recording import Recording
-from advisor.core.report import Report, from_json
+from advisor.core.report import Report
 from advisor.diagnose import diagnose
 from probes.rank.layout import FLAG_EPOCH_START, FLAG_NO_LOADER
 

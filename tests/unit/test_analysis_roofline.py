@@ -12,7 +12,7 @@ from test_analysis_deep import event, looked_into
 
 from advisor.analysis.analyse import analyse
 from advisor.analysis.roofline import roofline
-from advisor.core.report import from_json
+from advisor.core.recorded_report import from_json
 from advisor.core.roofline import roofline_facts, roofline_rows
 from advisor.report import html, markdown, text
 

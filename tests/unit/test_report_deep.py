@@ -10,7 +10,8 @@ from report_samples import bottleneck
 from test_analysis_deep import looked_into
 
 from advisor.core.kernels import KernelRow, deep_facts
-from advisor.core.report import Report, from_json
+from advisor.core.recorded_report import from_json
+from advisor.core.report import Report
 from advisor.report import html, markdown, text
 
 HOSTILE = KernelRow("<b>kernel|`x`</b>", "conv", 0.003, 2.0, True, "aten::<i>convolution</i>", "32×64×56×56")

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 import report_samples as samples
 
-from advisor.core.report import Report, from_json
+from advisor.core.recorded_report import from_json
+from advisor.core.report import Report
 from advisor.report import html, markdown, text
 from advisor.tui.throughput import ThroughputFacts
 

@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 import report_samples as samples
 
-from advisor.core.report import Throughput, from_json
+from advisor.core.recorded_report import from_json
+from advisor.core.report import Throughput
 from advisor.report import render
 
 WORDS = """schema verdict job throughput step_time findings outcomes budget capacities segments timeline environment facts gaps

@@ -9,7 +9,8 @@ import pytest
 from nodes import two_nodes, with_host_samples
 from recordings import plan
 
-from advisor.core.report import NodeStrip, Report, from_json
+from advisor.core.recorded_report import from_json
+from advisor.core.report import NodeStrip, Report
 from advisor.diagnose import diagnose
 from advisor.merge.merging import merge
 from advisor.report import render

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 from report_samples import bottleneck
 
-from advisor.core.report import Report, from_json
+from advisor.core.recorded_report import from_json
+from advisor.core.report import Report
 from advisor.core.sample_cost import SampleCost, SamplePart, sample_facts
 from advisor.report import html, markdown, text
 

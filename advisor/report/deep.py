@@ -19,12 +19,12 @@ _WINDOWS_SHOWN = 4  # one a node is usual
 
 def text_lines(report: Report) -> list[Line]:
     reached = [*roofline_rows(report.facts), *memory_rows(report.facts)]
-    out: list[Line] = [[("ARITHMETIC AND MEMORY", "title")]] if reached else []
+    out: list[Line] = [lines.title("arithmetic and memory")] if reached else []
     for label, told in reached:
         out += lines.wrapped(label.ljust(_LABEL), told, most=3)
     tables = deep_tables(report.facts)[:_WINDOWS_SHOWN]
     if tables:
-        out += [*([[]] if out else []), [("LOOKED INTO WITH TORCH'S PROFILER", "title")]]
+        out += [*([[]] if out else []), lines.title("looked into with torch's profiler")]
     for table in tables:
         out += _text(table)
     return out

@@ -21,6 +21,10 @@ def plain(lines: Iterable[Line]) -> str:
     return "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
 
 
+def title(text: str) -> Line:
+    return [(text.upper(), "title")]
+
+
 def wrapped(
     label: str,
     text: str,

@@ -13,7 +13,7 @@ _SHOWN_IN_TEXT = 6
 
 def text_lines(report: Report) -> list[Line]:
     rows = loader_rows(report.facts)
-    out: list[Line] = [[("DATA LOADERS", "title")]] if rows else []
+    out: list[Line] = [lines.title("data loaders")] if rows else []
     for row in rows[:_SHOWN_IN_TEXT]:
         place = shorten_path(inert.one_line(row.place), 80)
         out += [[("  ", ""), (place, ""), (f"  {row.role}", "dim")], *lines.wrapped("", row.short, indent=4, most=3)]

@@ -21,7 +21,7 @@ def text_lines(report: Report) -> list[Line]:
         [inert.one_line(name, _NAME), cost, part, fmt.shorten_path(inert.one_line(place, 1000), _PLACE)]
         for name, cost, part, place in found.rows[:_SHOWN_IN_TEXT]
     ]
-    out: list[Line] = [[("WHAT A SAMPLE COSTS", "title")]]
+    out: list[Line] = [lines.title("what a sample costs")]
     out += lines.table(["part", "CPU a sample", "share", "at"], rows)
     hidden = found.hidden + max(0, len(found.rows) - _SHOWN_IN_TEXT)
     return [*out, *lines.wrapped("", found.notes + (f"; {hidden} more parts are in the JSON report" if hidden else ""))]

@@ -100,10 +100,6 @@ def _speed(report: Report) -> str:
     return " · ".join(parts)
 
 
-def _title(text: str) -> Line:
-    return [(text.upper(), "title")]
-
-
 def _head(report: Report) -> list[Line]:
     name = inert.one_line(report.job.name, 80)
     out: list[Line] = [[("rn50-advisor report", "title"), (f"  {name}" if name else "", "")]]
@@ -118,7 +114,7 @@ def _verdict(report: Report) -> list[Line]:
     rule = f" ({verdict.rule})" if verdict.rule else ""
     word = phrases.verdict_word(verdict)
     out = [
-        _title("verdict"),
+        lines.title("verdict"),
         *lines.wrapped(f"{word}: ", verdict.title + rule, "title", label_style=_STATE_STYLE[verdict.state]),
     ]
     return out + (lines.wrapped("", verdict.summary) if verdict.summary else [])
@@ -128,7 +124,7 @@ def _speed_part(report: Report) -> list[Line]:
     pairs = phrases.speed(report)
     width = max(len(label) for label, _ in pairs) + 2
     rows: list[Line] = [[("  ", ""), (label.ljust(width), "dim"), (value, "")] for label, value in pairs]
-    return [_title("speed"), *rows]
+    return [lines.title("speed"), *rows]
 
 
 def _budget(report: Report) -> list[Line]:
@@ -141,7 +137,7 @@ def _budget(report: Report) -> list[Line]:
     columns += [
         (fmt.shorten(inert.one_line(phrases.rank_word(report, rank), 60), 20), budget.per_rank[rank]) for rank in shown
     ]
-    out = [_title("where a step's time goes")]
+    out = [lines.title("where a step's time goes")]
     for start in range(0, len(columns), RANKS_A_TABLE):
         group = columns[start : start + RANKS_A_TABLE]
         rows = [[inert.one_line(phrases.phase(name), 30), *(_part(row, name) for _, row in group)] for name in names]
@@ -164,7 +160,7 @@ def _capacities(report: Report) -> list[Line]:
     if not report.capacities:
         return []
     slowest, cap = phrases.bottleneck_stage(report), phrases.cap_stage(report)
-    out = [_title("what each stage could deliver alone")]
+    out = [lines.title("what each stage could deliver alone")]
     for capacity in report.capacities:
         rate = (
             f"{fmt.number(capacity.samples_per_s)} samples/s" if capacity.samples_per_s is not None else "not measured"
@@ -186,13 +182,13 @@ def _workers(report: Report) -> list[Line]:
     if curve is None:
         return []
     told = f"{curve.words}, all ranks together"
-    return [_title("with another number of loader workers a rank"), *lines.wrapped("workers: ", told)]
+    return [lines.title("with another number of loader workers a rank"), *lines.wrapped("workers: ", told)]
 
 
 def _findings(report: Report) -> list[Line]:
     if not report.findings:
-        return [_title("findings"), *lines.wrapped("", "none")]
-    out = [_title("findings")]
+        return [lines.title("findings"), *lines.wrapped("", "none")]
+    out = [lines.title("findings")]
     roots = phrases.root_findings(report)
     for number, root in enumerate(roots[: phrases.FINDINGS_SHOWN], 1):
         out += [*_finding(root, f"{number}. "), *_explained(report, root), []]
@@ -232,7 +228,7 @@ def _not_measured(report: Report) -> list[Line]:
     missing, broken = phrases.unmeasured(report), phrases.crashed(report)
     if not (missing or broken or report.gaps):
         return []
-    out = [_title("not measured")]
+    out = [lines.title("not measured")]
     for row in missing:
         out += lines.wrapped(
             f"{inert.one_line(row.rule, 24)}  ", "needs " + (", ".join(row.missing) or "what was not there"), most=2
@@ -266,14 +262,14 @@ def _segments(report: Report) -> list[Line]:
         for s in report.segments[:GAPS_SHOWN]
     ]
     table = lines.table(["part", "from", "for", "steps"], rows)
-    return [_title("the run"), *table, *_more(len(report.segments) - GAPS_SHOWN)]
+    return [lines.title("the run"), *table, *_more(len(report.segments) - GAPS_SHOWN)]
 
 
 def _machine(report: Report) -> list[Line]:
     pairs = surroundings.pairs(report)
     out: list[Line] = []
     if report.host is not None or report.gpus:
-        out.append(_title("the machine, as last seen"))
+        out.append(lines.title("the machine, as last seen"))
     for name, seen_there in surroundings.nodes(report):
         seen = ", ".join(f"{label} {value}" for label, value in seen_there)
         out += lines.wrapped(f"{inert.one_line(name, 40)}  ", seen)
@@ -288,7 +284,7 @@ def _machine(report: Report) -> list[Line]:
     out += _more(len(report.gpus) - GPUS_SHOWN)
     if not pairs:
         return out
-    out += [[], _title("environment")] if out else [_title("environment")]
+    out += [[], lines.title("environment")] if out else [lines.title("environment")]
     for key, value in pairs[:PAIRS_SHOWN]:
         out += lines.wrapped(f"{inert.one_line(key, 40).ljust(24)}  ", value, most=2)
     return out + _more(len(pairs) - PAIRS_SHOWN)
@@ -297,6 +293,6 @@ def _machine(report: Report) -> list[Line]:
 def _overhead(report: Report) -> list[Line]:
     pairs = phrases.overhead(report)
     return [
-        _title("what the advisor cost"),
+        lines.title("what the advisor cost"),
         *(line for label, value in pairs for line in lines.wrapped(f"{label}: ", value)),
     ]

@@ -21,7 +21,7 @@ def text_lines(report: Report) -> list[Line]:
     out: list[Line] = []
     for _, title, told in tables(report):
         out += [[]] if out else []
-        out.append([(title.upper(), "title")])
+        out.append(lines.title(title))
         for label, text in told:
             out += lines.wrapped(label.ljust(_LABEL_WIDTH), inert.one_line(text, 300), most=3)
     return out

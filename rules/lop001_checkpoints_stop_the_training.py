@@ -21,7 +21,7 @@ from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, Where
 from advisor.core.format import duration
 from advisor.core.step_model import StepModel
-from rules.gaps import gap_severity, on_ranks, ranks_that_spend
+from rules.gaps import gap_severity, longest_gap, on_ranks, ranks_that_spend
 from rules.reading import model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
@@ -37,6 +37,9 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     site = a.save_sites[0] if a.save_sites else None
     where = Where(str(site["file"]), int(site["line"])) if site and site.get("file") else None
     best, worst = (_step_with(model, left, writing) for left in (0.0, 0.5))
+    basis = "checkpoints half as often, or in the background"
+    if written > saved and longest_gap(a) is not None:
+        worst, basis = model.step_s, f"{basis}; most was seen once, it may not come back"
     whose = ranks_that_spend(a, "gap.checkpoint")
     return Finding(
         rule=RULE.id,
@@ -50,7 +53,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             Fix("write checkpoints less often, to a fast local disk", "", where, "one line"),
             Fix("save in the background: torch.distributed.checkpoint.async_save", "", where, "small change"),
         ),
-        saving=model.saving(model.at_best(best), worst, "checkpoints half as often, or in the background"),
+        saving=model.saving(model.at_best(best), worst, basis),
     )
 
 

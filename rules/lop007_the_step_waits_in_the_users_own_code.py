@@ -83,8 +83,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
 
 
 def _stalls(a: Analysis) -> tuple[str, ...]:
-    """Stalls of the phases in which it sleeps; where it sleeps in those steps alone, they are what happens (RUN004)."""
-    within = a.pulse is not None and a.pulse.phase in LAYERS
+    """Stalls of the phases in which it sleeps, which nothing else explains; where it sleeps in those alone, RUN004 is what happens."""
+    within = a.pulse is not None and a.pulse.phase in LAYERS and not a.pulse.coincides
     return ("RUN004",) if within and not stalls_asleep(a) else ()
 
 

@@ -194,10 +194,19 @@ def test_what_sleeps_every_so_many_steps_is_a_stall_with_its_line(share: float, 
 
 
 @pytest.mark.parametrize(
-    ("phase", "explained"),
-    [("forward", True), ("backward", True), ("gap", False), ("input_wait", False), (None, False)],
+    ("phase", "coincides", "explained"),
+    [
+        ("forward", "", True),
+        ("backward", "", True),
+        ("forward", "garbage collection", False),
+        ("gap", "", False),
+        ("input_wait", "", False),
+        (None, "", False),
+    ],
 )
-def test_what_sleeps_in_every_step_explains_stalls_of_the_same_phases_alone(phase: str | None, explained: bool) -> None:
-    pulse = phase and PeriodicStall(10.0, None, 30, 300, 0.8, 2.0, 0.05, None, phase, "", 300)
+def test_what_sleeps_in_every_step_explains_stalls_of_the_same_phases_alone(
+    phase: str | None, coincides: str, explained: bool
+) -> None:
+    pulse = phase and PeriodicStall(10.0, None, 30, 300, 0.8, 2.0, 0.05, None, phase, coincides, 300)
     finding = found("LOP007", replace(host_jobs.lop007(), pulse=pulse or None))
     assert ("RUN004" in finding.explains) == explained

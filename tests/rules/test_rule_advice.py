@@ -818,7 +818,9 @@ def test_what_is_written_once_between_steps_may_never_be_written_again(
 ) -> None:
     values = {"gap.save_share": 0.9, "step.gap_s": {0: 0.2, 1: 0.0}}
     values |= {"step.longest_gap_s": {0: 18.0}, "step.longest_gap_share": {0: once}}
-    assert found("LOP001", spent=saved, gap=0.2, values=values).severity == severity
+    finding = found("LOP001", spent=saved, gap=0.2, values=values)
+    assert finding.severity == severity and finding.saving is not None
+    assert (finding.saving.speedup[0] == 1.0) == (severity == "medium")
 
 
 @pytest.mark.parametrize("rule", ["LOP002", "LOP004"])

@@ -5,12 +5,13 @@ from __future__ import annotations
 import linecache
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from advisor.core.metrics import ProbeGap
 from advisor.core.recording import Event
+from advisor.run.follower import Follower
 from advisor.run.stackbudget import StackBudget
 from probes.host.stacks import Frame, ThreadStack, user_frame
 
@@ -39,6 +40,11 @@ class Maker:
     rank: int
     pid: int
     thread: int | None = None
+
+
+def makers_of(followers: Iterable[Follower], facts: Mapping[int, Mapping[str, Any]]) -> tuple[Maker, ...]:
+    """`facts`: what each process has said of itself, by pid."""
+    return tuple(Maker(f.rank or 0, f.pid, facts.get(f.pid, {}).get("main_thread")) for f in followers)
 
 
 class MakingLooks:

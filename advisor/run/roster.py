@@ -93,13 +93,15 @@ class Roster:
             )
         )
 
-    def survivors(self, within_s: float) -> list[Member]:
-        """Processes of the job that are still there although it has ended, and do not end in a moment either."""
+    def tell_survivors(self, within_s: float) -> None:
+        """Processes that the job left running, and that do not end in a moment either, are the user's business; the run names them."""
         left = [m for m in self._members.values() if m.pid != self.root_pid]
         deadline = time.monotonic() + within_s
         while (left := [m for m in left if _lives(m)]) and time.monotonic() < deadline:
             time.sleep(_LOOK_S)
-        return left
+        if left:
+            data = {"processes": [{"pid": m.pid, "command": m.command} for m in left]}
+            self._writer.put_event(Event(time.perf_counter_ns(), "left_running", None, None, data))
 
     def _meet(self, member: Member) -> None:
         known = self._rows.get(member.pid)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from advisor.run.follower import Follower
 from advisor.run.rings import CollectiveCall, NotARing, Position, RingReader
 from probes.rank.layout import ERRORS_MAX
 
@@ -69,3 +71,23 @@ class Places:
 
     def close(self) -> None:
         self.keep(())
+
+
+def watched_ranks(ranks: Sequence[Follower], facts: Mapping[int, Mapping[str, Any]]) -> tuple[Watched, ...]:
+    """`facts`: what each process has said of itself, by pid."""
+    return tuple(
+        Watched(
+            rank=f.rank or 0,
+            pid=f.pid,
+            ring=f.reader.path,
+            ring_made_ns=f.reader.identity.created_ns,
+            steps=f.steps,
+            outside_share=f.outside_share,
+            p99_ns=f.step_p99_ns(),
+            whole_p99_ns=f.step_p99_ns(whole=True),
+            thread=facts.get(f.pid, {}).get("main_thread"),
+            asleep_share=f.asleep_share(alone=len(ranks) == 1),
+            group=int(facts.get(f.pid, {}).get("group_size") or 1),
+        )
+        for f in ranks
+    )

@@ -1,0 +1,59 @@
+"""What the job and its libraries have said of themselves, put into the run: NCCL's lines, last words on stderr, dumps of watchdogs."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+
+from advisor.core.recording import Event
+from advisor.run.flight_files import found_dumps
+from advisor.run.follower import Follower
+from advisor.run.lastwords import last_words
+from advisor.run.nccl_lines import NcclLines
+from advisor.run.stderr_files import StderrFiles
+from advisor.store.schema import OUTPUT_NAME
+from advisor.store.writer import RunWriter
+
+
+class JobWords:
+    """`look` is for every second, `ended` for each death; the rest for the end of the job, some of it where it failed only."""
+
+    def __init__(self, writer: RunWriter, *, stderr_bytes: int, since_unix_s: float) -> None:
+        self._writer = writer
+        self._since_unix_s = since_unix_s
+        self._stderr = StderrFiles(stderr_bytes)
+        self._nccl = NcclLines(
+            writer.folder / OUTPUT_NAME, os.environ, now_s=time.monotonic(), since_unix_s=since_unix_s
+        )
+
+    def look(self, ranks: Iterable[Follower]) -> None:
+        for rank in ranks:
+            self._stderr.watch(rank.pid, rank.rank)
+        if self._nccl.due(time.monotonic()):
+            self.keep_nccl()
+
+    def ended(self, pid: int) -> None:
+        self._stderr.ended(pid)
+
+    def keep_nccl(self) -> None:
+        """What NCCL has said of itself, where the user asked it to."""
+        lines = self._nccl.look()
+        if lines:
+            self._writer.put_event(Event(time.perf_counter_ns(), "nccl_log", None, None, {"lines": lines}))
+
+    def keep_output(self, ended_ns: int) -> None:
+        """What it said of its failure: behind the screen, or into files."""
+        written, gaps = self._stderr.last_lines()
+        lines = [*last_words(self._writer.folder), *written]
+        if lines:
+            self._writer.put_event(Event(ended_ns, "output", None, None, {"lines": lines}))
+        for gap in gaps:
+            self._writer.put_gap(gap)
+
+    def keep_flight(self, ended_ns: int) -> None:
+        """What a watchdog that ended the job has written of the last collectives."""
+        dumps = found_dumps(os.environ, self._since_unix_s)
+        if dumps:
+            data = {"ranks": {str(rank): dump for rank, dump in dumps.items()}}
+            self._writer.put_event(Event(ended_ns, "flight", None, None, data))

@@ -55,12 +55,12 @@ def _explain(
 ) -> CommandNotFound | CommandNotExecutable:
     found = _resolve(command, environment)
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
-        if Path(found).is_file():
+        if os.path.isfile(found):  # noqa: PTH113 - the same
             return CommandNotFound(f"{command}: its interpreter does not exist", _interpreter_hint(found))
         if "/" in command or not command:
             return CommandNotFound(f"{command!r}: no such file")
         return CommandNotFound(f"{command}: command not found", "is the right environment active? PATH was searched")
-    if Path(found).is_dir():
+    if os.path.isdir(found):  # noqa: PTH112 - Path.is_dir raises before Python 3.14 where it may not ask
         reason, hint = "is a directory", ""
     elif error.errno == errno.EACCES:
         reason, hint = "permission denied", f"chmod +x {command}, or name its interpreter first"

@@ -32,6 +32,7 @@ CASES = {
     "a name longer than any file's": (["compare", "x" * 5000, "y"], 2, "cannot be read"),
     "a command that does not exist": (["run", "--", "no-such-command-anywhere"], 127, "command not found"),
     "a folder as command": (["run", "--", "/"], 126, "is a directory"),
+    "a command longer than any file's name": (["run", "--", "/" + "x" * 300], 126, "File name too long"),
     "a configuration that does not exist": (["run", "--config", "nowhere.toml", "true"], 78, "nowhere.toml"),
 }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import ClassVar
 
 from textual import events, on
@@ -10,9 +9,8 @@ from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.geometry import Size
 from textual.screen import Screen
-from textual.widgets import ContentSwitcher, Footer, OptionList, Static
+from textual.widgets import ContentSwitcher, Footer, OptionList
 
-from advisor.core.format import clock
 from advisor.core.report import Report
 from advisor.tui.actions import NEEDS, AdvisorCommands, Needs, bindings
 from advisor.tui.banner import Banner
@@ -31,10 +29,10 @@ from advisor.tui.saving import SaveReport, ask_and_save
 from advisor.tui.source import JobControls, ReplaySource, ReportSource
 from advisor.tui.tab_bar import TabBar
 from advisor.tui.throughput import Throughput
+from advisor.tui.trouble import Trouble
 from advisor.tui.views import Checks, Findings, Machine, Overview, Ranks
 
 _FOCUS = {"findings": "#finding-list", "ranks": "#rank-table", "machine": "#machine", "checks": "#checks"}
-_SILENT_S = 10.0  # a running job is recorded every second
 
 
 class AdvisorApp(App[str]):
@@ -67,8 +65,6 @@ class AdvisorApp(App[str]):
         self._poll_s = poll_s
         self._interrupts = 0
         self._ended = False
-        self._heard_s = time.monotonic()
-        self._trouble = ""
         self._reports = Feed(self, source.poll, self._receive_report)
 
     @property
@@ -79,7 +75,7 @@ class AdvisorApp(App[str]):
     def compose(self) -> ComposeResult:
         yield Banner(id="banner", fallback_name=self.title)
         yield TabBar(id="tabs")
-        yield Static(id="trouble", markup=False)
+        yield Trouble(id="trouble", replayed=self.replay is not None)
         with ContentSwitcher(initial="overview", id="views"):
             yield Overview(id="overview")
             yield Findings(id="findings")
@@ -133,7 +129,6 @@ class AdvisorApp(App[str]):
     def _receive_report(self, report: Report | None, trouble: str) -> None:
         if report is not None:
             self.report = report
-            self._heard_s = time.monotonic()
             for part in self.base.query(".report"):
                 try:
                     part.show(report)  # type: ignore[attr-defined]
@@ -150,16 +145,8 @@ class AdvisorApp(App[str]):
         self._show_trouble(report, trouble)
 
     def _show_trouble(self, report: Report | None, trouble: str) -> None:
-        """One line, until the next report comes in."""
-        if report is not None or trouble:
-            self._trouble = trouble
-        silent_s = time.monotonic() - self._heard_s
-        said = self._trouble
-        if not said and not self.replay and self.report and self.report.job.running and silent_s >= _SILENT_S:
-            said = f"nothing new has been recorded for {clock(silent_s)}: what is shown is that old"
-        for line in self.base.query("#trouble").results(Static):
-            line.display = bool(said)
-            line.update(f" ✖ {said}")
+        for line in self.base.query(Trouble):
+            line.tell(report, trouble)
 
     def _show_banner(self) -> None:
         times = f" × {self._interrupts}" if self._interrupts > 1 else ""

@@ -99,25 +99,25 @@ SCENARIOS = (
     ),
     healthy(
         "healthy-wasserstein",
-        Job("faults/jobs/unusual.py", ("wasserstein", "--steps=900")),
+        Job("faults/jobs/unusual.py", ("wasserstein", "--steps=600")),
         note="every fifth step takes twice as long, since the generator learns in it",
     ),
     healthy(
         "healthy-lazily-regularised",
-        Job("faults/jobs/unusual.py", ("lazily-regularised", "--steps=900")),
+        Job("faults/jobs/unusual.py", ("lazily-regularised", "--steps=600")),
         note="every sixteenth step takes twice as long, for a penalty",
     ),
     healthy(
         "healthy-unfreezing",
-        Job("faults/jobs/unusual.py", ("unfreezing", "--steps=750")),
-        note="from step 500 on all of the model learns",
+        Job("faults/jobs/unusual.py", ("unfreezing", "--steps=540")),
+        note="from step 360 on all of the model learns",
     ),
     healthy(
         "healthy-growing-pictures",
         Job("faults/jobs/unusual.py", ("growing-pictures", "--steps=900")),
         note="from step 600 on pictures have four times as many pixels",
     ),
-    healthy("healthy-two-models", Job("faults/jobs/unusual.py", ("two-models", "--steps=900"))),
+    healthy("healthy-two-models", Job("faults/jobs/unusual.py", ("two-models", "--steps=600"))),
     healthy(
         "healthy-keeping-pictures",
         Job("faults/jobs/unusual.py", ("keeping-pictures", "--steps=500")),

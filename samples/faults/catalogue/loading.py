@@ -61,6 +61,13 @@ IN_PROCESS = (
         line=LOADER,
         fixed=job("--transform=2", "--steps=110", "--workers=1", "--persistent"),
     ),
+    # its fix is the same job: it runs once for both
+    fault(
+        "worker-on-the-core-of-its-rank",
+        "CPU007",
+        job("--bind=1", "--transform=2", "--steps=110", "--workers=1", "--persistent"),
+        fixed=job("--transform=2", "--steps=110", "--workers=1", "--persistent"),
+    ),
     fault(
         "in-process-a-little",
         "DAT003",
@@ -163,12 +170,6 @@ WORKERS = (
         "CPU007",
         job("--bind=0", "--steps=90", ranks=2),
         fixed=job("--steps=90", ranks=2),
-    ),
-    fault(
-        "worker-on-the-core-of-its-rank",
-        "CPU007",
-        job("--bind=1", "--transform=2", "--steps=110", "--workers=1", "--persistent"),
-        fixed=job("--transform=2", "--steps=110", "--workers=1", "--persistent"),
     ),
     fault("one-rank-on-one-core", "CPU007", job("--bind=1", "--steps=150"), strength="just below"),
     fault(

@@ -167,7 +167,7 @@ SCENARIOS = (
     Scenario(
         name="throttled-disk",
         family="storage",
-        job=Job("faults/jobs/loading.py", ("--files={disk}", "--steps=60", "--batch=4", "--workers=1"), ranks=2),
+        job=Job("faults/jobs/loading.py", ("--files={disk}", "--steps=45", "--batch=4", "--workers=1"), ranks=2),
         fixtures=(SlowDisk(2_000_000, files=600),),
         truth=Truth(roots=("DAT002",)),
         strength="clear",

@@ -178,7 +178,7 @@ SCENARIOS = (
     Scenario(
         name="sync-batch-norm",
         family="wire",
-        job=normed("--layers=24", "--batch=32", "--steps=80"),
+        job=normed("--layers=24", "--batch=32", "--steps=56"),
         truth=Truth(roots=("COM006",), also=("COM001", "COM002"), says="convert_sync_batchnorm"),
         strength="clear",
         remedy=Remedy(job=normed("--layers=24", "--batch=32", "--steps=80", "--plain")),

@@ -47,6 +47,8 @@ def with_slowest(
 def _slowest(recording: Recording, steps: RankSteps, loaders: Sequence[LoaderFacts]) -> LoaderFacts | None:
     """None where one loader feeds these steps, or one after the other."""
     last = steps.columns["loader"][steps.sample]
+    if last.size == 0:
+        return None  # rows of several steps: which loader came last in each is gone
     named = {loader.id: float((last == loader.id).mean()) for loader in loaders}
     first = max(loaders, key=lambda loader: named[loader.id], default=None)
     if first is None or not named[first.id]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from recordings import batches, plan, recording, series, steady_counter
+from recordings import batches, folded, plan, recording, series, steady_counter
 
 from advisor.analysis.analyse import analyse
 from advisor.core.analysis import Analysis, LoaderFacts
@@ -35,6 +36,13 @@ def loader_of(analysis: Analysis) -> LoaderFacts:
     loader = analysis.training_loader(0)
     assert loader is not None
     return loader
+
+
+@pytest.mark.filterwarnings("error")
+def test_of_steps_that_are_kept_in_windows_alone_nobody_knows_which_loader_came_last() -> None:
+    facts = {100: {"loaders": [LABELLED, UNLABELLED]}}
+    whole = recording({0: plan(200, **ZIPPED)}, facts=facts)
+    assert not loader_of(analyse(replace(whole, steps={0: folded(whole.steps[0], 0, 200)}))).beside
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from advisor.core.config import Config
 from advisor.core.findings import SEVERITIES, Clear, Crashed, Evidence, Finding, NotMeasured, Outcome
 from advisor.core.format import duration, quantity, rule_ids, share, speedup_range
 from advisor.core.report import EPOCH_START, INPUT_OR_FORWARD, PHASE_TITLES, OutcomeRow, Verdict
+from advisor.hidden_waits import SLEEPS, asleep, unknown_waits
 from advisor.unseen import input_is_unknown, unseen_input
 from rules.rule import Rule
 
@@ -23,13 +24,6 @@ _UNEXPLAINED_SHARE = 0.15
 _UNEXPLAINED = ("input_wait", EPOCH_START, "gap", "unattributed")  # an exchange is judged below, the others have a name
 _WORTH_FIXING = SEVERITIES[:3]
 _GOES_ON = re.compile(r"(?:of|a step|since|beyond|by|to make)\b")  # how a note begins that goes on from its value
-# Collectives that nobody timed: so many in a step leave open what takes the time, unless a deep window saw them take less than this share.
-_CALLS_A_STEP = 1.0
-_COLLECTIVES_SHARE = 0.15  # where COM001 begins
-# Of the step, what a training thread may sleep inside the model without a word: most sound jobs were seen to sleep up to a twentieth.
-_ASLEEP_SHARE = 0.15
-_SLEEPS = "The training thread sleeps, and nobody saw for what"
-_WAITING = "interpreter.waiting_share"
 # Of its consequence's seconds a cause must cost at least this much by its own estimate, which is rougher for some causes than for others.
 _CAUSE_SHARE = 0.25
 
@@ -228,8 +222,8 @@ def _no_bottleneck(analysis: Analysis, outcomes: list[Outcome]) -> Verdict:
         who = f"rank{'s' if len(view.unseen) > 1 else ''} {', '.join(map(str, view.unseen[:8]))}"
         why = f"whether the GPU of {who} is sound is not known: {view.why_unseen}"
         return Verdict("inconclusive", None, "The GPUs could not be watched", f"{text}; {why}.")
-    slept, beside = _asleep(analysis)
-    unknown = (_SLEEPS, f"{text}.{beside}") if slept else _unknown_waits(analysis, text)
+    slept, beside = asleep(analysis)
+    unknown = (SLEEPS, f"{text}.{beside}") if slept else unknown_waits(analysis, text)
     if unknown:
         return Verdict("inconclusive", None, *unknown)
     return Verdict(
@@ -245,62 +239,6 @@ def _unexplained(a: Analysis) -> str:
     critical, step = a.budget.critical, a.value("step.time_s")
     large = [phase for phase in _UNEXPLAINED if critical.get(phase, 0.0) >= _UNEXPLAINED_SHARE * step]
     return f" ({', '.join(f'{PHASE_TITLES[p]} {100 * critical[p] / step:.0f} %' for p in large)})" if large else ""
-
-
-def _unknown_waits(a: Analysis, text: str) -> tuple[str, str] | None:
-    """Title and summary where ranks wait for each other, and nobody timed for how long."""
-    untimed = _waited_for_others(a) or _untimed_collectives(a)
-    return ("How long the ranks wait for each other is not known", f"{text}; {untimed}.") if untimed else None
-
-
-def _asleep(a: Analysis) -> tuple[float, str]:
-    """The share of the step in which the model neither computes nor stands in line for a core, and a sentence on it where it is much."""
-    asleep, step = a.by_rank("step.asleep_s"), a.value("step.time_s")
-    rank = max(asleep, key=lambda r: asleep[r], default=None)
-    if rank is None or asleep[rank] < _ASLEEP_SHARE * step:
-        return 0.0, ""
-    looked = a.get("interpreter.waiting_share", rank) is not None
-    for_what = (
-        "not for the interpreter" if looked else f"for what is not known: {a.missing.get(_WAITING, 'nobody looked')}"
-    )
-    words = (
-        f" In {100 * asleep[rank] / step:.0f} % of the step rank {rank}'s training thread sleeps in them, {for_what}."
-    )
-    return asleep[rank] / step, words
-
-
-def _waited_for_others(a: Analysis) -> str:
-    """As below, of an exchange that was timed, where nobody knows what it waits for: ranks that are not in the recording, or the wire."""
-    waited, step = min(a.by_rank("comm.exposed_s").values(), default=0.0), a.value("step.time_s")
-    if a.has("comm.wire_s") or waited < _COLLECTIVES_SHARE * step:
-        return ""
-    why = a.missing.get("comm.wire_s", "for the wire or for another rank, was not measured")
-    return f"{100 * waited / step:.0f} % of the step is waiting in exchanges with other ranks; {why}"
-
-
-def _untimed_collectives(a: Analysis) -> str:
-    """Why compute may not be what takes the time: collectives that nobody timed are in it (FSDP, DeepSpeed on GPUs), or that nobody saw
-
-    (functional ones, as tensor parallelism calls them, and Horovod's). Else empty: ranks that have joined no group exchange nothing.
-    """
-    calls, joined = max(a.by_rank("collectives.calls").values(), default=0.0), a.get("comm.joined") or 0.0
-    unseen = calls < _CALLS_A_STEP
-    if (
-        max(a.world_size, joined) < 2
-        or a.has("comm.wire_s")
-        or (unseen and (joined < 2 or a.by_rank("comm.exposed_s")))
-    ):
-        return ""
-    taken, overlap = a.by_rank("kernel.nccl_s"), a.by_rank("kernel.nccl_overlap_share")
-    exposed = min((s * (1.0 - overlap.get(rank, 0.0)) for rank, s in taken.items()), default=None)
-    if exposed is not None and exposed < _COLLECTIVES_SHARE * a.value("step.time_s"):
-        return ""
-    seen = "" if exposed is None else f", but for {duration(exposed)} of them in the deep window"
-    if unseen:
-        return (
-            f"its {joined:.0f} ranks have joined one process group, and nobody saw what they exchange in a step{seen}"
-        )
-    return f"{calls:.0f} collectives a step run in it, and how long they hold the ranks was not timed{seen}"
 
 
 def _row(outcome: Outcome) -> OutcomeRow:

@@ -19,7 +19,12 @@ BEFORE = [3, 1000, 7, 4000]  # step, parameters that learn, the first of them, b
     [
         pytest.param([500, 90_000, 7, 4000], "backward", "90,000 parameters learn, 1,000 before", id="unfrozen"),
         pytest.param([500, 90_000, 7, 4000], "comm_exposed", "90,000 parameters learn", id="and exchanged"),
-        pytest.param([500, 900, 8, 4000], "forward", "900 parameters learn, and not the same 1,000 as before", id="a second model"),
+        pytest.param(
+            [500, 900, 8, 4000],
+            "forward",
+            "900 parameters learn, and not the same 1,000 as before",
+            id="a second model",
+        ),
         pytest.param([500, 1000, 7, 8000], "forward", "a batch holds 2.00× the bytes", id="larger pictures"),
         pytest.param([500, 900, 7, 4000], "backward", "", id="fewer learn: that makes nobody slower"),
         pytest.param([500, 1000, 7, 2000], "forward", "", id="smaller pictures neither"),

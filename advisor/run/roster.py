@@ -35,6 +35,11 @@ class Roster:
         self._members = {member.pid: member for member in members}
         for member in change.started:
             self._meet(member)
+        for member in members:
+            known = self._rows.get(member.pid)
+            # one just forked is met under its parent's command line, or none
+            if known is not None and known.ended_ns is None and member.command not in ("", known.command):
+                self._put(replace(known, command=member.command))
 
     def parent_of(self, pid: int) -> int | None:
         member = self._members.get(pid)
@@ -107,8 +112,6 @@ class Roster:
         known = self._rows.get(member.pid)
         # its ring, and even its end, may be known before the tree has told of it; another life under its pid began later
         if known is not None and (known.ended_ns is None or member.started_ns < known.ended_ns):
-            if not known.command:  # its ring was seen before it was
-                self._put(replace(known, command=member.command))
             return
         if member.pid != self.root_pid:
             self._others += 1

@@ -1,0 +1,23 @@
+"""Rows of the job's processes as the tree tells of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from advisor.run.roster import Roster
+from advisor.store.reader import read_recording
+from advisor.store.writer import RunWriter
+from probes.host.process_tree import Member, TreeChange
+
+
+def test_a_process_is_told_by_what_it_runs_not_by_what_forked_it(tmp_path: Path) -> None:
+    forked = Member(7, 1, 100, 5, 5, "rn50-advisor run -- sh", 0.0, 0.0)
+    writer = RunWriter.create(tmp_path / "run", meta={})
+    roster = Roster(writer, 1, "job")
+    roster.update(TreeChange(started=(forked,)), (forked,))
+    roster.update(TreeChange(), (replace(forked, command="/bin/sh -c train"),))
+    roster.update(TreeChange(), (replace(forked, command=""),))
+    writer.close()
+    [process] = read_recording(tmp_path / "run").processes
+    assert process.command == "/bin/sh -c train"

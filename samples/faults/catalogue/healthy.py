@@ -109,15 +109,15 @@ SCENARIOS = (
     ),
     healthy(
         "healthy-unfreezing",
-        Job("faults/jobs/unusual.py", ("unfreezing", "--steps=540")),
-        note="from step 360 on all of the model learns",
+        Job("faults/jobs/unusual.py", ("unfreezing", "--steps=750")),
+        note="from step 500 on all of the model learns",
     ),
     healthy(
         "healthy-growing-pictures",
         Job("faults/jobs/unusual.py", ("growing-pictures", "--steps=900")),
         note="from step 600 on pictures have four times as many pixels",
     ),
-    healthy("healthy-two-models", Job("faults/jobs/unusual.py", ("two-models", "--steps=600"))),
+    healthy("healthy-two-models", Job("faults/jobs/unusual.py", ("two-models", "--steps=900"))),
     healthy(
         "healthy-keeping-pictures",
         Job("faults/jobs/unusual.py", ("keeping-pictures", "--steps=500")),

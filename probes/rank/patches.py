@@ -10,7 +10,6 @@ import functools
 import gc
 import os
 import sys
-from _thread import get_ident
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
@@ -105,13 +104,7 @@ def _loader(torch: Any, recorder: Recorder) -> list[Any]:
     def __next__(self: Any) -> Any:
         token = None
         try:
-            if (
-                tape.on
-                and self._rn50_loader == tape.loader
-                and self._num_yielded
-                and grad_enabled()
-                and get_ident() == tape.thread
-            ):
+            if tape.on and id(self) == tape.iterator and grad_enabled():
                 token = tape.fetch
                 now = perf_counter_ns()
                 note((FETCH, now, 0))

@@ -78,6 +78,7 @@ class Recorder:
         self.facts = about.Facts(self.folder)
         self.work = Work(self.facts)
         self.loaders = KnownLoaders()
+        self.iterators: dict[int, int] = {}  # loader -> id of the iterator that the training thread asked last
         # steps from which on a batch's pictures are looked at, until it is known what they are
         self.looks = list(LOOK_AT)
         self.saves = Saves()
@@ -284,7 +285,8 @@ class Recorder:
         if self.gpu is not None:
             steps = min(steps, self.gpu.next_step - account.step)  # so do steps with events
         if steps > 0 and account.fewest_marks > 0:
-            self.tape.start(account, steps, self.loaders.batch_size(account.last_loader))
+            loader = account.last_loader
+            self.tape.start(account, steps, self.loaders.batch_size(loader), self.iterators.get(loader, 0))
 
     def _due(self) -> None:
         """A step begins for which something was planned."""
@@ -331,6 +333,8 @@ class Recorder:
             return None
         if account.phase == INPUT:  # a data set that iterates over a loader of its own: part of the fetch that runs
             return None
+        if loader >= 0:
+            self.iterators[loader] = id(iterator)
         token = self.begin_fetch(account, loader, iterator._num_yielded == 0, began)
         if token[1]:
             self._watch_fetch(account, iterator)
@@ -455,6 +459,8 @@ class Recorder:
 
     def iterator_made(self, iterator: Any, loader: Any, began: int) -> None:
         iterator._rn50_loader = self.loaders.numbers.get(loader)
+        if id(iterator) == self.tape.iterator:  # the one that was there is gone, and another thread may have made this
+            self.tape.iterator = 0
         self.epoch_begun(iterator, began)
 
     def epoch_begun(self, iterator: Any, began: int) -> None:

@@ -37,13 +37,13 @@ class Tape:
         "elements",
         "fetch",
         "inside_backward",
+        "iterator",
         "limit",
         "loader",
         "marks",
         "on",
         "samples",
         "step",
-        "thread",
         "words",
     )
 
@@ -56,8 +56,8 @@ class Tape:
         """Another process now, or another purpose: nothing is noted."""
         self.on = False
         self.marks.clear()
-        self.thread = 0
         self.loader = -1  # the one DataLoader whose fetches are noted
+        self.iterator = 0  # id of its iterator; one made anew at the same address has the tape read first
         self.batch_size: int | None = None
         self.elements = -1  # of the batch counted last, in its first tensor; -1 unknown
         self.samples = 0  # in that batch
@@ -68,10 +68,10 @@ class Tape:
         self.words: Any = None  # the live part of the ring's header
         self._at = 0
 
-    def start(self, account: Account, steps: int, batch_size: int | None) -> None:
-        """Note the marks of so many steps, never of more, from the begin of a step."""
+    def start(self, account: Account, steps: int, batch_size: int | None, iterator: int = 0) -> None:
+        """Note the marks of so many steps, never of more, from the begin of a step. `iterator`: id of the one that feeds them."""
         self.marks.clear()  # one that a signal handler cut in two may have come after the last was read
-        self.thread = account.thread
+        self.iterator = iterator
         if self.loader != account.last_loader:
             self.elements = -1  # another loader's batches may hold as many elements in other samples
         self.loader = account.last_loader

@@ -428,7 +428,8 @@ class Recorder:
         self.crowded = self.crowded or account is None
         if account is not None:
             account.optimizer_begin(id(optimizer))
-            if account.clocked and account._optimizer_depth == 1 and self.work.looks(account.step, began):
+            first = account.clocked and account._optimizer_depth == 1
+            if first and self.work.looks(account.step, began, fed=account.micro_batches > 0):
                 self.work.optimizer(optimizer)
             if account.optimizers < _OPTIMIZER_LOOKS:
                 self._describe_optimizer(optimizer)

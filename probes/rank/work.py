@@ -33,11 +33,14 @@ class Work:
         self._cost_ns = 0
         self._seen = [-1, 0, 0, 0]
 
-    def looks(self, step: int, now: int) -> bool:
-        """Whether this step is looked at. What the last look saw is settled when the next one begins."""
+    def looks(self, step: int, now: int, *, fed: bool = False) -> bool:
+        """Whether this step is looked at. What the last look saw is settled when the next one begins.
+
+        `fed`: its batch is there already, and was not looked at: then it is left alone, for a batch unseen is as large as any other.
+        """
         if step == self._seen[0]:
             return True
-        if now < self._due_ns:
+        if fed or now < self._due_ns:
             return False
         if self._seen[1]:
             self._settle(self._seen)

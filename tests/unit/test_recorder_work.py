@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from probes.rank.recorder import Recorder
 from probes.rank.work import CHANGES_MAX, CONFIRMED, EVERY_NS, FIELDS, Work
 
 
@@ -73,6 +75,24 @@ def test_a_step_in_between_is_not_looked_at() -> None:
     job.train(HEAD)
     assert not job.work.looks(job.step + 1, job.now + EVERY_NS - 1)
     assert job.work.looks(job.step + 2, job.now + EVERY_NS)
+
+
+def test_no_look_begins_behind_the_batch() -> None:
+    job = Job()
+    job.train(HEAD, batch=1000, steps=1)
+    late = job.now + EVERY_NS
+    assert not job.work.looks(job.step + 1, late, fed=True)
+    assert job.work.looks(job.step + 1, late), "a loop without a loader"
+    assert job.work.looks(job.step + 1, late, fed=True), "the optimizer of a step whose batch was looked at"
+
+
+@pytest.mark.parametrize(("batches", "looked"), [(0, 7), (1, -1)])
+def test_the_recorder_says_which_steps_were_fed(tmp_path: Path, batches: int, looked: int) -> None:
+    recorder = Recorder(SimpleNamespace(is_grad_enabled=lambda: True), str(tmp_path))
+    account: Any = recorder.own_account()
+    account.step, account.micro_batches, account.optimizers = 7, batches, 100
+    recorder.optimizer_begin(SimpleNamespace(param_groups=[{"params": HEAD}]))
+    assert recorder.work._seen[0] == looked and recorder.errors == 0
 
 
 def test_looks_get_rarer_where_they_cost_much() -> None:

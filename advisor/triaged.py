@@ -51,8 +51,10 @@ def with_machine(
 
 
 def without_triage(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """The environment with the verdict alone: the rest is told where it belongs."""
+    """The environment with the verdict, and the benchmarked model, alone: the rest is told where it belongs."""
     told = dict(environment)
+    if isinstance(told.get("bench"), Mapping):
+        told["bench"] = told["bench"].get("model")
     known = told.get("triage")
     if isinstance(known, Mapping):
         told["triage"] = known.get("verdict")

@@ -4,8 +4,9 @@ What it does: finds jobs in which a larger batch would take hardly longer, with 
 
 Why it is slow: much of a step costs the same for one sample as for many: launching kernels, filling the GPU, stepping the optimizer.
 
-Evidence: batches of several sizes came by (the last one of each epoch, say): a line through the time that each size takes to compute tells
-what part does not depend on the size. Tensors fill less than half of the memory; where the GPU counts it, its SMs are not busy either.
+Evidence: batches of several sizes came by (the last one of each epoch, say), or a benchmark of this machine swept batches of this model
+(`rn50-advisor bench -o RUN_DIR/bench.json`): a line through the time that each size takes to compute tells what part does not depend on the
+size. Tensors fill less than half of the memory; where the GPU counts it, its SMs are not busy either.
 
 Fix: `batch_size` twice or four times as large, with the learning rate in proportion (and warm-up). Gradient accumulation does not help: it
 computes the same small batches.
@@ -13,14 +14,14 @@ computes the same small batches.
 Estimate: the time of a sample in the larger batch, from that line; loading caps it.
 
 False alarms: an input-bound job looks the same by its step time: only compute counts here, and what loading allows caps the gain.
-Without batches of other sizes nothing is measured.
+Without batches of other sizes, here or in a benchmark, nothing is measured.
 """
 
 from __future__ import annotations
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix
-from rules.computing import batch_size, loading_floor_s, on_gpu_of
+from rules.computing import batch_size, by_whom, loading_floor_s, on_gpu_of
 from rules.reading import COMPUTE, common, model_of, training_loader, where_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
@@ -56,7 +57,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 share,
                 "",
                 2.0 - 2.0 / t["gain"],
-                f"of the compute of a step is the same for fewer samples; batches have {samples:.0f} now",
+                f"of the compute of a step is the same for fewer samples{by_whom(a, fixed)}; batches have {samples:.0f} now",
             ),
             Evidence("gpu.peak_share", peak, "", t["memory"], "of the GPU's memory, what tensors took at most"),
             *(Evidence("gpu.sm_active_share", s, "", t["activity"], "of the SMs had work") for s in active[:1]),

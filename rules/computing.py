@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from advisor.core.analysis import Analysis
@@ -94,6 +94,12 @@ def batch_size(a: Analysis) -> float:
     """Samples of one batch as the loader makes it; a step may have several."""
     samples = max(a.by_rank("batch.samples").values(), default=a.get("step.samples") or 1.0)
     return samples / max([1.0, *a.by_rank("step.batches").values()])
+
+
+def by_whom(a: Analysis, ranks: Iterable[int]) -> str:
+    """Where the time of other sizes comes from: batches of the run itself, without a word."""
+    benchmarked = a.by_rank("batch.benchmarked")
+    return " (a benchmark of this machine, with this model)" if any(rank in benchmarked for rank in ranks) else ""
 
 
 def link_of(a: Analysis, rank: int) -> tuple[float, str]:

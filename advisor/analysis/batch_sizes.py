@@ -16,7 +16,9 @@ Values = dict[tuple[str, str], float]
 
 _STEPS_MIN = 3  # of a size: the first one of a new size is tuned or compiled for
 _APART = 0.25  # of the usual size: closer ones differ by less than the noise between steps
-_ONE_SIZE = "all batches have one size: what another would take is not known"
+_ONE_SIZE = (
+    "all batches have one size: what another would take is not known (bench -o RUN_DIR/bench.json would measure it)"
+)
 
 
 def batch_values(recording: Recording, steady: Mapping[int, RankSteps], missing: dict[str, str]) -> Values:

@@ -34,6 +34,7 @@ from advisor.analysis.references import reference_values
 from advisor.analysis.sleeping import waiting_values
 from advisor.analysis.steady import RankSteps
 from advisor.analysis.storage import storage_values
+from advisor.analysis.sweeps import sweep_values
 from advisor.analysis.threads import thread_values
 from advisor.analysis.transforms import sample_cost
 from advisor.core.analysis import JOB, LoaderFacts, training_loader
@@ -100,6 +101,7 @@ def measure(around: Around, values: Values, missing: dict[str, str]) -> Measured
     values.update(thread_values(window) | shortage_values(window))
     values.update(collecting_values(recording, steady, accounts) | copy_values(recording, steady, missing))
     values.update(habit_values(recording, around.ways, missing) | batch_values(recording, steady, missing))
+    values.update(sweep_values(recording, values, missing))
     values.update(pace_values(recording, steady, around.ways, missing))
     values.update(waiting_values(recording, steady, values, missing))
     values.update(reference_values(recording, accounts.budget, values, missing))

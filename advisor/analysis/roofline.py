@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from advisor.analysis.host import process_by_rank
+from advisor.analysis.trained import model_of, picture_of, precision_of
 from advisor.core.analysis import JOB
 from advisor.core.kernels import DeepWindow
 from advisor.core.recording import Recording
 from advisor.core.roofline import Roofline
 from advisor.peaks.gpus import peak
-from advisor.peaks.models import KnownModel, known_model
+from advisor.peaks.models import KnownModel
 from advisor.reference.training import Band, Tier, band
 
 Values = dict[tuple[str, str], float]
@@ -31,7 +32,7 @@ def roofline(recording: Recording, windows: Sequence[DeepWindow], values: Values
         return None
     told = recording.facts.get(processes[rank].pid, {})
     window = next((window for window in windows if window.rank == rank), None)
-    known, size = _model(told), _picture(told)
+    known, size = model_of(told), picture_of(told)
     by_table = known.flops_per_sample(*size) if known is not None and size is not None else None
     counted = window.flops / samples if window is not None and window.flops is not None else None
     flops = by_table if by_table is not None else counted
@@ -57,25 +58,6 @@ def roofline(recording: Recording, windows: Sequence[DeepWindow], values: Values
     return found
 
 
-def _model(told: Mapping[str, Any]) -> KnownModel | None:
-    optimizer = told.get("optimizer")
-    if not isinstance(optimizer, Mapping):
-        return None
-    tensors, elements = optimizer.get("parameters"), optimizer.get("elements")
-    return known_model(tensors, elements) if isinstance(tensors, int) and isinstance(elements, int) else None
-
-
-def _picture(told: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Height and width as the first convolution sees them, else as the loader yields them."""
-    for name in ("conv", "pictures"):
-        seen = told.get(name)
-        shape = seen.get("shape") if isinstance(seen, Mapping) else None
-        if isinstance(shape, (list, tuple)) and len(shape) == 4 and all(isinstance(n, int) for n in shape):
-            last = shape[1] in (1, 3, 4)
-            return (shape[2], shape[3]) if last else (shape[1], shape[2])
-    return None
-
-
 def _beside_the_peak(
     found: Roofline, told: Mapping[str, Any], window: DeepWindow | None, values: Mapping[tuple[str, str], float]
 ) -> Roofline:
@@ -83,25 +65,13 @@ def _beside_the_peak(
     if not isinstance(cuda, Mapping):
         return found
     hardware = str(cuda.get("name", ""))
-    precision = (window.precision if window is not None else "") or _precision(told, values, found.rank)
+    precision = (window.precision if window is not None else "") or precision_of(told, values, found.rank)
     best = peak(hardware)
     if best is None or precision not in best.tflops:
         return replace(found, hardware=hardware, precision=precision)
     return replace(
         found, hardware=hardware, precision=precision, peak_tflops=best.tflops[precision], peak_source=best.source
     )
-
-
-def _precision(told: Mapping[str, Any], values: Mapping[tuple[str, str], float], rank: int) -> str:
-    """As the recorder saw the model compute; empty where it did not."""
-    half = values.get(("precision.half", f"rank:{rank}"))
-    if half is None:
-        return ""
-    if half:
-        seen = [told[name] for name in ("conv", "linear", "autocast") if isinstance(told.get(name), Mapping)]
-        types = [layer.get(name) for layer in seen for name in ("autocast", "weight", "dtype")]
-        return "fp16" if "float16" in types and "bfloat16" not in types else "bf16"
-    return "tf32" if values.get(("precision.tf32", f"rank:{rank}")) else "fp32"
 
 
 def _beside_others(found: Roofline, known: KnownModel, size: tuple[int, int], gpus: int) -> Roofline:

@@ -30,6 +30,7 @@ PACE_VALUES: dict[str, tuple[str, str]] = {
     "precision.capability": ("", "compute capability of the GPU"),
     "layout.channels_first": ("", "1: input and weights of the first convolution lie channels-first; 0: one of them does not"),
     "batch.samples": ("samples", "in the batches that most steps have"),
+    "batch.benchmarked": ("", "1: told by a benchmark of the machine, not by batches of other sizes"),
     "batch.fixed_share": ("", "of the compute of a step, what does not depend on the size of its batch"),
     "batch.sizes": ("sizes", "sizes of batches whose compute could be compared"),
     "batch.usual_share": ("", "share of the steps whose batch has that size"),

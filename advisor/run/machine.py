@@ -1,15 +1,20 @@
-"""What a triage has found of this machine, kept with a run so that its report can cite it: `triage -o RUN_DIR/triage.json`, once a boot."""
+"""What has been measured on this machine before, kept with a run for its report: `triage -o RUN_DIR/triage.json`, once a boot, and
+`bench -o RUN_DIR/bench.json`.
+"""
 
 from __future__ import annotations
 
+import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from advisor.core.errors import NotATriage
+from advisor.core.errors import NotARun, NotATriage
 from advisor.core.triage import BOOT_ID, DATA_PLACE, MADE_AT, Check, parse_triage
 from probes.host.procfs import read_text
 
 FILE_NAME = "triage.json"
+BENCH_NAME = "bench.json"
 _BYTES_MAX = 1 << 20
 
 
@@ -31,6 +36,27 @@ def known_machine(run_dir: Path, root: Path = Path("/")) -> dict[str, Any]:
             for check in found.checks
             if isinstance(check.value, (int, float))
         },
+    }
+
+
+def known_sweeps(run_dir: Path) -> dict[str, Any]:
+    """Images/s at growing batches of a benchmark that lies beside the runs; empty where there is none, or one of another host."""
+    file = run_dir / BENCH_NAME
+    if not file.is_file():
+        return {}
+    from advisor.core.benchmark import parse_benchmark  # noqa: PLC0415 - 14 ms of each start, and few runs have one beside them
+
+    try:
+        found = parse_benchmark(file.read_text(encoding="utf-8", errors="replace"))
+    except (OSError, NotARun, RecursionError):
+        return {}
+    if found.machine.host != os.uname().nodename:
+        return {}
+    return {
+        "model": found.options.model,
+        "image_size": found.options.image_size,
+        "device": next(iter(found.machine.names), ""),
+        "sweeps": [asdict(sweep) for sweep in found.sweeps if sweep.devices == 1 and sweep.data == "synthetic"],
     }
 
 

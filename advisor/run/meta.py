@@ -9,7 +9,7 @@ from typing import Any
 
 from advisor.run.companion import Plan
 from advisor.run.environment import inherited_environment
-from advisor.run.machine import known_machine
+from advisor.run.machine import known_machine, known_sweeps
 from advisor.run.ringfolder import start_ticks
 from advisor.store.secrets import redact_argv, redact_environment
 from probes.host.process_tree import boot_offset_ns
@@ -31,10 +31,12 @@ def first_meta(plan: Plan) -> dict[str, Any]:
 
 
 def kept_environment(run_folder: Path | None) -> dict[str, Any]:
-    """Variables, and what a triage has found of the machine, where one lies beside the runs."""
+    """Variables, and what a triage and a benchmark have found of the machine, where they lie beside the runs."""
     variables = {os.fsdecode(name): os.fsdecode(value) for name, value in inherited_environment().items()}
-    triage = known_machine(run_folder.parent) if run_folder is not None else {}
-    return {"variables": redact_environment(variables), **({"triage": triage} if triage else {})}
+    known = {}
+    if run_folder is not None:
+        known = {"triage": known_machine(run_folder.parent), "bench": known_sweeps(run_folder.parent)}
+    return {"variables": redact_environment(variables), **{name: found for name, found in known.items() if found}}
 
 
 def _working_directory() -> str:

@@ -138,6 +138,14 @@ def test_cmp005_asks_for_as_much_as_fits() -> None:
     assert "4 times" in found("CMP005", peak=0.2).fixes[0].title
 
 
+@pytest.mark.parametrize("rule", ["CMP005", "CMP006"])
+def test_a_batch_is_judged_by_a_benchmark_in_as_many_words(rule: str) -> None:
+    own = jobs.cmp005() if rule == "CMP005" else jobs.cmp006()
+    swept = replace(own, values={**own.values, ("batch.benchmarked", "rank:0"): 1.0})
+    for given, told in ((own, False), (swept, True)):
+        assert ("a benchmark of this machine" in found(rule, given).evidence[0].note) is told
+
+
 def test_cmp005_speaks_of_the_loaders_batch_where_a_step_has_several() -> None:
     small = jobs.cmp005()
     several = {**small.values, **{("step.batches", f"rank:{n}"): 4.0 for n in (0, 1)}}

@@ -1,0 +1,87 @@
+"""What another batch would take, by a benchmark of the same model on the same GPU beside the runs."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench_samples import OPTIONS, machine
+from recordings import plan, recording
+
+from advisor.analysis.analyse import analyse
+from advisor.core.analysis import Analysis
+from advisor.core.benchmark import Benchmark, Sweep
+from advisor.run.machine import BENCH_NAME, known_sweeps
+from advisor.triaged import without_triage
+
+A100 = "NVIDIA A100-SXM4-40GB"
+RESNET50 = {
+    "rank": 0,
+    "cuda": {"name": A100, "capability": [8, 0], "tf32_cudnn": True},
+    "conv": {
+        "autocast": "bfloat16",
+        "weight": "float32",
+        "shape": [8, 3, 224, 224],
+        "input_layout": "channels_last",
+        "weight_layout": "channels_last",
+    },
+    "optimizer": {"parameters": 161, "elements": 25_557_032},
+}
+# 10 ms whatever the batch, 2 ms a picture
+BATCHES = (2, 4, 8, 16, 32)
+RATES = tuple(batch / (0.010 + 0.002 * batch) for batch in BATCHES)
+SWEEP = Sweep("bf16", True, 1, "synthetic", BATCHES, RATES, 32, None)
+BENCH = Benchmark(0.0, replace(machine(), host=os.uname().nodename), OPTIONS, (), sweeps=(SWEEP,))
+
+
+def beside(folder: Path, text: str) -> dict[str, Any]:
+    (folder / BENCH_NAME).write_text(text)
+    return known_sweeps(folder)
+
+
+def trained(bench: dict[str, Any], **facts: Any) -> Analysis:
+    """Eight pictures a step, and never another number."""
+    told = {100: {**RESNET50, **facts}}
+    return analyse(recording({0: plan(60)}, facts=told, meta={"environment": {"bench": bench} if bench else {}}))
+
+
+def test_a_sweep_tells_what_does_not_depend_on_the_batch(tmp_path: Path) -> None:
+    found = trained(beside(tmp_path, json.dumps(BENCH.as_json())))
+    assert found.by_rank("batch.fixed_share") == {0: pytest.approx(10 / 26)}
+    assert found.by_rank("batch.sizes") == {0: 3} and found.by_rank("batch.benchmarked") == {0: 1}
+    assert "batch.fixed_share" not in found.missing
+
+
+@pytest.mark.parametrize(
+    ("bench", "facts"),
+    [
+        pytest.param(replace(BENCH, options=replace(OPTIONS, model="resnet18")), {}, id="another model"),
+        pytest.param(replace(BENCH, options=replace(OPTIONS, image_size=160)), {}, id="other pictures"),
+        pytest.param(replace(BENCH, machine=machine(names=("NVIDIA H200",))), {}, id="another host"),
+        pytest.param(BENCH, {"cuda": {**RESNET50["cuda"], "name": "NVIDIA H200"}}, id="another GPU"),
+        pytest.param(replace(BENCH, sweeps=(replace(SWEEP, precision="fp16"),)), {}, id="another precision"),
+        pytest.param(replace(BENCH, sweeps=(replace(SWEEP, channels_last=False),)), {}, id="another layout"),
+        pytest.param(replace(BENCH, sweeps=(replace(SWEEP, devices=2),)), {}, id="several devices"),
+        pytest.param(replace(BENCH, sweeps=(replace(SWEEP, batches=(16, 32, 64, 128, 256)),)), {}, id="larger batches"),
+        pytest.param(replace(BENCH, sweeps=(replace(SWEEP, batches=(8,), images_per_s=(300.0,)),)), {}, id="one batch"),
+        pytest.param(BENCH, {"optimizer": {"parameters": 161, "elements": 7}}, id="an unknown model"),
+    ],
+)
+def test_a_benchmark_of_something_else_tells_nothing(tmp_path: Path, bench: Benchmark, facts: dict[str, Any]) -> None:
+    found = trained(beside(tmp_path, json.dumps(bench.as_json())), **facts)
+    assert not found.by_rank("batch.fixed_share") and not found.by_rank("batch.benchmarked")
+    assert "one size" in found.missing["batch.fixed_share"]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "[" * 100_000, '{"schema": "rn50-advisor/bench/9"}'])
+def test_any_other_file_beside_the_runs_is_left_alone(tmp_path: Path, text: str) -> None:
+    assert known_sweeps(tmp_path) == {}
+    assert beside(tmp_path, text) == {}
+
+
+def test_a_report_names_the_benchmarked_model_alone() -> None:
+    assert without_triage({"bench": {"model": "resnet50", "sweeps": [1]}}) == {"bench": "resnet50"}

@@ -98,6 +98,16 @@ def entering(group: Path) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class NvidiaGpu:
+    """Nothing but a GPU that is there."""
+
+    @contextlib.contextmanager
+    def hold(self, folder: Path) -> Iterator[Conditions]:
+        need(any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/dxg")), "no NVIDIA GPU in this machine")
+        yield Conditions()
+
+
+@dataclass(frozen=True, slots=True)
 class CpuQuota:
     """So many cores for the whole container, or for whoever moves into `{group}`."""
 

@@ -69,9 +69,15 @@ def command(job: Job, conditions: Conditions, folder: Path) -> list[str]:
     arguments = [argument.format_map(values) for argument in job.arguments]
     # the advisor ends, and the job with it, when this process is killed
     ends_with_us = ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
-    advisor = [str(BIN / "rn50-advisor"), "run", "--no-tui", "--run-dir", str(folder / "runs"), "--"]
+    advisor = [*_advisor(), "run", "--no-tui", "--run-dir", str(folder / "runs"), "--"]
     script = str(SAMPLES / job.script)
     return [*ends_with_us, *conditions.container, *advisor, *conditions.prefix, *launcher(job), script, *arguments]
+
+
+def _advisor() -> list[str]:
+    """As installed, or, from the root of a checkout, as it lies there."""
+    script = BIN / "rn50-advisor"
+    return [str(script)] if script.exists() else [sys.executable, "-m", "advisor.cli"]
 
 
 def launcher(job: Job) -> list[str]:

@@ -56,7 +56,9 @@ def advisor_state() -> str:
     asked = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
     with contextlib.suppress(OSError, subprocess.CalledProcessError):
         return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
-    return version("rn50-advisor")
+    with contextlib.suppress(PackageNotFoundError):  # nor installed
+        return version("rn50-advisor")
+    return "unknown"
 
 
 def machine_words(where: Mapping[str, Any]) -> str:

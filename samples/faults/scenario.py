@@ -67,6 +67,8 @@ class Truth:
         ranks = "" if self.ranks is None else f" rank {', '.join(map(str, self.ranks))}"
         if self.roots:
             return " or ".join(self.roots) + ranks
+        if self.noted and not self.never:
+            return f"healthy, {', '.join(self.noted)} told"
         return f"not {', '.join(self.never)}" if self.never else "healthy"
 
 

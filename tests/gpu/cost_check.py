@@ -1,6 +1,6 @@
 """What the advisor costs a job of short steps on a GPU, events and all: the same loop alone and under it, in pairs.
 
-python tests/gpu/cost_check.py FOLDER [--pairs N] [ARGUMENTS OF loop.py]: prints one line; exits 1 where the recorder takes more than 1 %
+python tests/gpu/cost_check.py FOLDER [--pairs N] [ARGUMENTS OF THE LOOP]: prints one line; exits 1 where the recorder takes more than 1 %
 of the steps by its own clock. Pairs of processes differ by some percent by themselves: what they say is noted, not judged.
 """
 
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-LOOP = (sys.executable, str(ROOT / "tests" / "gpu" / "loop.py"))
+LOOP = (sys.executable, str(ROOT / "samples" / "faults" / "jobs" / "gpu.py"))
 SHORT = ("--model=resnet18", "--image-size=64", "--batch-size=32", "--steps=2000")  # about 5 ms a step
 MOST = 0.01  # of a step
 

@@ -7,7 +7,7 @@
 # where everything goes (gpu-runs, kept from call to call), GPU_RESULTS the one file to take home (results.tar.gz in it), PYTHON the
 # interpreter. Never changes a setting of the card. Exits 1 when any check failed; the table at the end says which.
 set -u
-sections=(machine triage precision input habits deep memory ranks load cost)
+sections=(machine triage precision input habits deep memory ranks load faults cost)
 if [ "${1:-}" = list ]; then
     printf '%s\n' "${sections[@]}"
     exit
@@ -93,7 +93,7 @@ facts() { # name of a check, what its report's facts must hold...
 }
 
 train=("$python" samples/train.py --synthetic --steps 120 --no-eval --print-every 20)
-loop=("$python" tests/gpu/loop.py)
+loop=("$python" samples/faults/jobs/gpu.py)
 two=("$python" -m torch.distributed.run --standalone --nproc_per_node=2 "${loop[@]:1}")
 one=("$python" -m torch.distributed.run --standalone --nproc_per_node=1 "${train[@]:1}" --amp bf16 --batch-size 64 --workers 4)
 
@@ -177,6 +177,15 @@ load_section() { # links leave their first generation, and a stranger shares the
     check a-stranger +GPU005 "${loop[@]}" --steps 400
     kill "$load" 2>/dev/null
     wait "$load" 2>/dev/null
+}
+
+faults_section() { # seeded habits, each beside the job without it: is the verdict right, and what does the advice bring
+    "$python" -m samples.faults --only '*gpu*' --json "$out/faults.json" --markdown "$out/faults.md" >"$out/faults.txt" 2>&1
+    local code=$?
+    if [ "$code" = 0 ] && ! grep -q "no NVIDIA GPU" "$out/faults.txt"; then note faults ok; else
+        note faults "FAILED: see faults.txt"
+        failed=1
+    fi
 }
 
 cost_section() {

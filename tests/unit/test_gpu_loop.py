@@ -10,7 +10,7 @@ import pytest
 
 pytestmark = pytest.mark.torch
 
-LOOP = Path(__file__).resolve().parents[1] / "gpu" / "loop.py"
+LOOP = Path(__file__).resolve().parents[2] / "samples" / "faults" / "jobs" / "gpu.py"
 SMALL = ("--model=shufflenet_v2_x0_5", "--batch-size=2", "--image-size=32", "--steps=2")
 
 
@@ -32,7 +32,7 @@ def test_a_habit_runs(told: tuple[str, str], tmp_path: Path, monkeypatch: pytest
     habit, precision = told
     monkeypatch.delenv("RANK", raising=False)
     took = tmp_path / "took"
-    monkeypatch.setattr("sys.argv", ["loop.py", "--habit", habit, "--precision", precision, f"--took={took}", *SMALL])
+    monkeypatch.setattr("sys.argv", ["gpu.py", "--habit", habit, "--precision", precision, f"--took={took}", *SMALL])
     assert runpy.run_path(str(LOOP), run_name="__main__")["arguments"]().habit == habit
     assert float(took.read_text()) > 0
 

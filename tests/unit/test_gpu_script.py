@@ -24,8 +24,8 @@ esac
 """
 
 
-def run(folder: Path, *sections: str) -> subprocess.CompletedProcess[str]:
-    (folder / "python").write_text(PYTHON)
+def run(folder: Path, *sections: str, python: str = PYTHON) -> subprocess.CompletedProcess[str]:
+    (folder / "python").write_text(python)
     (folder / "python").chmod(0o755)
     told = {
         "PYTHON": str(folder / "python"),
@@ -65,6 +65,13 @@ def test_what_is_not_as_it_should_be_is_said_and_fails_the_call(tmp_path: Path) 
     assert re.search(r"amp-channels-last facts +ok: as the job did", done.stdout)
 
 
+def test_seeded_faults_that_could_not_run_are_not_right(tmp_path: Path) -> None:
+    assert re.search(r"faults +ok", run(tmp_path, "faults").stdout)
+    skipping = PYTHON.replace("*facts_check", '*samples.faults*) echo "no NVIDIA GPU in this machine" ;;\n*facts_check')
+    done = run(tmp_path, "faults", python=skipping)
+    assert done.returncode == 1 and re.search(r"faults +FAILED", done.stdout)
+
+
 def test_a_section_that_there_is_not_runs_nothing(tmp_path: Path) -> None:
     done = run(tmp_path, "ranks", "rank")
     assert done.returncode == 2 and "no section rank;" in done.stderr
@@ -73,5 +80,5 @@ def test_a_section_that_there_is_not_runs_nothing(tmp_path: Path) -> None:
 
 def test_the_readme_tells_what_each_section_does(tmp_path: Path) -> None:
     listed = run(tmp_path, "list").stdout.split()
-    assert len(listed) == 10
+    assert len(listed) == 11
     assert re.findall(r"^\| `(\w+)` \|", (FOLDER / "README.md").read_text(), re.MULTILINE) == listed

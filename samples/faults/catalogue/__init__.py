@@ -6,6 +6,7 @@ from samples.faults.catalogue import (
     course,
     endings,
     feeding,
+    gpu,
     healthy,
     host,
     loading,
@@ -33,4 +34,5 @@ SCENARIOS: tuple[Scenario, ...] = (
     *start.SCENARIOS,
     *course.SCENARIOS,
     *endings.SCENARIOS,
+    *gpu.SCENARIOS,
 )

@@ -1,7 +1,7 @@
-"""A plain ResNet50 training loop with one bad habit at a time, for the checks on real GPUs. Runs on a CPU as well, slowly.
+"""A plain ResNet50 training loop with one bad habit at a time, for GPUs. Runs on a CPU as well, slowly.
 
-python tests/gpu/loop.py [--habit item|pageable|blocking|creep|full|none] [--precision fp32|tf32|amp] [--batch-size N] [--steps N]
-    [--took FILE]: seconds a step, of the latter half.
+python samples/faults/jobs/gpu.py [--habit item|pageable|blocking|creep|full|none] [--every N] [--precision fp32|tf32|amp]
+    [--channels-last] [--tuned] [--batch-size N] [--steps N] [--took FILE]: seconds a step, of the latter half.
 Under torchrun all ranks share GPU 0 over gloo.
 """
 
@@ -20,9 +20,12 @@ from torch.utils.data import DataLoader, TensorDataset
 from torchvision.models import get_model
 
 
-def arguments() -> argparse.Namespace:
+def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--habit", choices=("item", "pageable", "blocking", "creep", "full", "none"), default="none")
+    parser.add_argument("--every", type=int, default=1, help="steps of which one has the habit: item and creep")
+    parser.add_argument("--channels-last", action="store_true")
+    parser.add_argument("--tuned", action="store_true", help="let cuDNN choose by trying")
     parser.add_argument("--precision", choices=("fp32", "tf32", "amp"), default="amp")
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--steps", type=int, default=120)
@@ -40,17 +43,19 @@ def now(device: torch.device) -> float:
 
 
 def main() -> None:
-    args = arguments()
+    args = parse()
     device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
     shared = "RANK" in os.environ
     if shared:
         dist.init_process_group("gloo")
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = args.precision == "tf32"
+    torch.backends.cudnn.benchmark = args.tuned
+    layout = torch.channels_last if args.channels_last else torch.contiguous_format
     images = torch.randn(4 * args.batch_size, 3, args.image_size, args.image_size)
     labels = torch.randint(0, 1000, (images.shape[0],))
     pinned = args.habit != "pageable" and device.type == "cuda"
     loader = DataLoader(TensorDataset(images, labels), args.batch_size, num_workers=2, pin_memory=pinned)
-    model: nn.Module = get_model(args.model).to(device)
+    model: nn.Module = get_model(args.model).to(device, memory_format=layout)
     if shared:
         model = DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
@@ -59,14 +64,15 @@ def main() -> None:
     while done < args.steps:
         for batch in loader:
             x, y = (tensor.to(device, non_blocking=pinned and args.habit != "blocking") for tensor in batch)
+            x = x.to(memory_format=layout)
             with torch.autocast(device.type, torch.bfloat16, enabled=args.precision == "amp"):
                 loss = nn.functional.cross_entropy(model(x), y)
             loss.backward()
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-            if args.habit == "item":
+            if args.habit == "item" and done % args.every == 0:
                 total += loss.item()  # waits for the device in each step
-            elif args.habit == "creep":
+            elif args.habit == "creep" and done % args.every == 0:
                 kept.append(torch.empty(4_000_000, device=device))  # 16 MB, as a graph that is kept might hold
             elif args.habit == "full":
                 kept.append(torch.empty(500_000_000, device=device))  # 2 GB, until there is no more

@@ -213,11 +213,18 @@ def dat004(
 
 
 def dat008(
-    wait: float = 0.3, late: float = 0.9, others: float = 0.0, busy: float = 0.5, slower: float = 5.0, **more: Any
+    wait: float = 0.3,
+    late: float = 0.9,
+    others: float = 0.0,
+    busy: float = 0.5,
+    *,
+    made: float = 0.1,
+    slower: float = 5.0,
+    **more: Any,
 ) -> Analysis:
-    """Rank 1 waits so long for data; rank 0 computes `busy` seconds and waits for it."""
+    """Rank 1 waits so long for data; rank 0 computes `busy` seconds and waits for it. `made`: what rank 0's worker takes for a batch."""
     own = {0: rank(others + busy, input_wait=others), 1: rank(input_wait=wait)}
-    values = {"fetch.wall_s": {0: 0.1, 1: 0.1 * slower}}
+    values = {"fetch.wall_s": {0: made, 1: made * slower}}
     return job(
         own, late={0: 0.0, 1: late}, **{"values": values, "loaders": (loader(0, 2), loader(1, 2, line=57)), **more}
     )

@@ -134,6 +134,7 @@ TABLES: dict[str, Table] = {
         false_alarms={
             "trouble that all ranks share": {"wait": 0.3, "others": 0.3},
             "all are short of data, and the last one gets it as fast": {"wait": 0.5, "others": 0.3, "slower": 1.05},
+            "batches of the others take as long as the step": {"wait": 0.9, "busy": 0.1, "made": 0.91, "slower": 1.04},
             "ranks that take turns": {"late": 0.3},
             "the rank that waits longer is not the last to come": {"late": 0.0},
         },

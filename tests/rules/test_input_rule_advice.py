@@ -64,3 +64,10 @@ def test_dat014_does_not_guess_what_of_the_begin_is_the_order(start: float, says
 def test_dat006_promises_what_its_first_advice_brings(given: dict[str, Any], basis: str) -> None:
     saving = found("DAT006", **given).saving
     assert saving is not None and saving.basis == basis
+
+
+@pytest.mark.parametrize(("made", "best_s"), [(0.1, 0.5), (0.7, 0.7), (0.9, 0.9)])
+def test_dat008_promises_no_step_that_the_others_could_not_be_fed_in(made: float, best_s: float) -> None:
+    saving = found("DAT008", wait=0.9, busy=0.5, made=made, slower=2.0).saving
+    assert saving is not None
+    assert 1.0 - saving.seconds_per_step[0] == pytest.approx(best_s + 0.25 * (1.0 - best_s), abs=0.01)

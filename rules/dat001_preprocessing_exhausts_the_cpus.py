@@ -25,6 +25,7 @@ from collections.abc import Mapping
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix, Where
 from advisor.core.sample_cost import SampleLine
+from rules.hunger import input_evidence, input_waits
 from rules.reading import (
     beside_batches,
     busy_evidence,
@@ -32,7 +33,6 @@ from rules.reading import (
     cpu_of_workers_s,
     crowding_evidence,
     delay_of_own_making,
-    input_evidence,
     lost_to_input,
     mean,
     model_of,
@@ -49,7 +49,7 @@ _LINE_SHARE = 2 / 3
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    waits, cpu, delay = a.by_rank("step.input_wait_s"), a.by_rank("fetch.cpu_share"), a.by_rank("fetch.delay_share")
+    waits, cpu, delay = input_waits(a), a.by_rank("fetch.cpu_share"), a.by_rank("fetch.delay_share")
     workers, step = a.by_rank("loader.workers"), a.value("step.time_s")
     wait, computing = common(waits), mean(cpu) + mean(delay)
     work = cpu_of_workers_s(a)

@@ -24,7 +24,8 @@ from __future__ import annotations
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix
-from rules.reading import common, input_evidence, lost_to_input, mean, training_loader, where_of
+from rules.hunger import input_evidence, input_waits
+from rules.reading import common, lost_to_input, mean, training_loader, where_of
 from rules.rule import Thresholds, confidence, rule, severity
 from rules.storing import (
     STARVED,
@@ -40,7 +41,7 @@ _WARM_SHARE = 0.5  # of the first epoch's bytes: what reads more again is not wa
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    waits, blocked, read = a.by_rank("step.input_wait_s"), a.by_rank("fetch.blocked_share"), a.by_rank("fetch.read_mb")
+    waits, blocked, read = input_waits(a), a.by_rank("fetch.blocked_share"), a.by_rank("fetch.read_mb")
     step, wait = a.value("step.time_s"), common(waits)
     level = severity(wait / step)
     if not starved(a, t) or level is None:

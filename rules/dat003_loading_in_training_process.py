@@ -25,10 +25,10 @@ from __future__ import annotations
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix
 from advisor.core.format import counted
+from rules.hunger import input_evidence
 from rules.reading import (
     common,
     forecast_of,
-    input_evidence,
     limit_words,
     lost_to_input,
     mean,

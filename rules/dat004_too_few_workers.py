@@ -28,11 +28,11 @@ from __future__ import annotations
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix, Where
 from advisor.core.format import counted
+from rules.hunger import input_evidence, input_waits
 from rules.reading import (
     common,
     forecast_of,
     idle_cores,
-    input_evidence,
     limit_words,
     lost_to_input,
     mean,
@@ -50,7 +50,7 @@ _ASKING = 0.5  # of the looks at workers: from here on it is mostly a server's a
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    waits, now = a.by_rank("step.input_wait_s"), a.by_rank("loader.workers")
+    waits, now = input_waits(a), a.by_rank("loader.workers")
     step, wait, busy = a.value("step.time_s"), common(waits), mean(a.by_rank("loader.busy_share"))
     idle = idle_cores(a)
     level = severity(wait / step)

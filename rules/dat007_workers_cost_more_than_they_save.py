@@ -21,7 +21,8 @@ from __future__ import annotations
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix
-from rules.reading import common, forecast_of, input_evidence, mean, model_of, training_loader, where_of
+from rules.hunger import input_evidence
+from rules.reading import common, forecast_of, mean, model_of, training_loader, where_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 

@@ -13,8 +13,8 @@ Fix: look at that rank's data: its mount, its shard, the size of its samples, it
 Estimate: this rank's input wait brought to the median of the others, in a step no shorter than the others' workers take for a batch.
 
 False alarms: trouble that all ranks share (storage, cores): where the others wait for input too, the rank must be slower at making
-batches, not only unlucky. Of ranks in step, the one that comes last each time has no wait in which its workers could catch up: on a
-throttled disk one of two waited 238 ms of a step of 245, the other 9, and their workers made batches in 243 and 233.
+batches, not only unlucky. Of ranks in step, the one that comes last each time has no wait in which its workers could catch up:
+what the others would wait counts, were they not kept waiting.
 """
 
 from __future__ import annotations
@@ -22,25 +22,26 @@ from __future__ import annotations
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
 from advisor.core.stats import others_median
+from rules.hunger import batch_every_s, input_waits
 from rules.reading import model_of, step_without, where_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 from rules.stragglers import apart, last_share, named, slows_the_wire
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    waits = a.by_rank("step.input_wait_s")
+    waits = input_waits(a)
     if len(waits) < 2:
         return Clear(RULE.id)
     step, model = a.value("step.time_s"), model_of(a)
     ranks, usual = apart(waits, lambda own, rest: own - rest >= t["excess"] * step)
     rank = max(ranks, key=lambda r: waits[r])
     excess, late = waits[rank] - usual, last_share(a, ranks, t["late"])
-    each_s = _batch_each_s(a)
-    theirs_s = others_median(each_s, rank) if rank in each_s and len(each_s) > 1 else 0.0
+    every_s = batch_every_s(a)
+    theirs_s = others_median(every_s, rank) if rank in every_s and len(every_s) > 1 else 0.0
     after = max(step_without(a, "input_wait", {r: waits[r] - usual for r in ranks}), min(step, theirs_s))
     lost = step - after
     level = severity(lost / step)
-    if usual >= t["excess"] * step and theirs_s > 0 and each_s[rank] < t["slower"] * theirs_s:
+    if usual >= t["excess"] * step and theirs_s > 0 and every_s[rank] < t["slower"] * theirs_s:
         return Clear(RULE.id)  # all are short of data, and who waits longer makes its batches as fast as the others do
     if theirs_s > (1.0 - t["excess"]) * step:
         return Clear(RULE.id)  # the others are fed in time because they wait: their batches take as long as the step
@@ -80,12 +81,6 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             model.at_best(after), after + 0.25 * (step - after), f"{who} wait{s} for input as long as the others"
         ),
     )
-
-
-def _batch_each_s(a: Analysis) -> dict[int, float]:
-    """How often the workers of each rank bring a batch at most."""
-    workers = a.by_rank("loader.workers")
-    return {rank: wall / max(1.0, workers.get(rank, 1.0)) for rank, wall in a.by_rank("fetch.wall_s").items()}
 
 
 RULE = rule(

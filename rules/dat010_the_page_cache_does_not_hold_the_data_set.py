@@ -23,7 +23,8 @@ from __future__ import annotations
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix, NotMeasured
-from rules.reading import common, input_evidence, model_of, training_loader, where_of
+from rules.hunger import input_evidence, input_waits
+from rules.reading import common, model_of, training_loader, where_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 from rules.storing import NEEDS, STARVED, only_memory_is_short, starved, step_with_reads
 
@@ -54,7 +55,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         confidence=confidence(a),
         seconds_per_step=lost,
         evidence=(
-            input_evidence(a, common(a.by_rank("step.input_wait_s")), t["input_wait"]),
+            input_evidence(a, common(input_waits(a)), t["input_wait"]),
             Evidence(
                 "storage.reread_share",
                 again,

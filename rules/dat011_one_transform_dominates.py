@@ -28,13 +28,13 @@ from advisor.core.findings import Clear, Evidence, Finding, Fix, Where
 from advisor.core.format import duration
 from advisor.core.sample_cost import SampleCost, SamplePart
 from advisor.core.worker_model import step_with_cheaper_batches
+from rules.hunger import input_evidence, input_waits
 from rules.reading import (
     common,
     cpu_of_workers_s,
     crowding_evidence,
     delay_of_own_making,
     forecast_of,
-    input_evidence,
     lost_to_input,
     model_of,
     training_loader,
@@ -74,7 +74,7 @@ _OWN = "NumPy or torch on whole arrays instead of loops in Python; or once, befo
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    waits, step = a.by_rank("step.input_wait_s"), a.value("step.time_s")
+    waits, step = input_waits(a), a.value("step.time_s")
     wait = common(waits)
     part = a.sample.costliest_transform if a.sample else None
     crowd = _crowding_s(a)

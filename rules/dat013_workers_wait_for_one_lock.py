@@ -24,7 +24,8 @@ from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix, NotMeasured, Where
 from advisor.core.sample_cost import SharedLock
 from advisor.core.worker_model import LOCK_TAKEN, step_without_lock
-from rules.reading import common, input_evidence, lost_to_input, mean, model_of, training_loader, where_of
+from rules.hunger import input_evidence, input_waits
+from rules.reading import common, lost_to_input, mean, model_of, training_loader, where_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _TWO_SIDED = 1.64  # standard errors: nine of ten
@@ -37,7 +38,7 @@ _CHANGE = {
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
-    waits, step, workers = a.by_rank("step.input_wait_s"), a.value("step.time_s"), a.by_rank("loader.workers")
+    waits, step, workers = input_waits(a), a.value("step.time_s"), a.by_rank("loader.workers")
     wait, share, error = common(waits), a.get("loader.lock_share"), a.get("loader.lock_error") or 0.0
     level, lock = severity(wait / step), a.lock or SharedLock("lock")
     if wait < t["input_wait"] * step or level is None or max(workers.values()) < 1 or a.workers is None:

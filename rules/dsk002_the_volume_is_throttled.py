@@ -26,7 +26,8 @@ from dataclasses import dataclass
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix, NotMeasured
-from rules.reading import common, input_evidence, lost_to_input, training_loader, where_of
+from rules.hunger import input_evidence, input_waits
+from rules.reading import common, lost_to_input, training_loader, where_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 from rules.storing import NEEDS, STARVED, over_network, own_rates, place_of, saving_of_faster_storage, starved
 
@@ -67,7 +68,7 @@ class _Limit:
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
-    wait, step = common(a.by_rank("step.input_wait_s")), a.value("step.time_s")
+    wait, step = common(input_waits(a)), a.value("step.time_s")
     level = severity(wait / step)
     if not starved(a, t) or level is None:
         return Clear(RULE.id)

@@ -163,15 +163,6 @@ def beside_batches(a: Analysis, rank: int) -> float:
     return (a.get("step.epoch_start_s", rank) or 0.0) + (a.get("step.index_s", rank) or 0.0)
 
 
-def input_evidence(a: Analysis, wait_s: float, threshold: float) -> Evidence:
-    step = a.value("step.time_s")
-    note = f"{100 * wait_s / step:.0f} % of a {1000 * step:.0f} ms step"
-    loader = training_loader(a, a.by_rank("step.input_wait_s"))
-    if loader is not None and loader.beside:
-        note += f"; {loader.beside + 1} loaders feed each: this is the one whose batches take longest"
-    return Evidence("step.input_wait_s", wait_s, "s", threshold * step, note)
-
-
 def delay_evidence(delay_s: float, least_s: float) -> Evidence:
     note = f"the training thread waits {duration(delay_s)} for a core in each step"
     return Evidence("step.run_delay_s", delay_s, "s", least_s, note)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Evidence, Saving
+from rules.hunger import input_waits
 from rules.reading import batches_made, beside_batches, common, mean, model_of, training_loader
 from rules.rule import Threshold, Thresholds
 
@@ -25,7 +26,7 @@ _ALL_OF_IT = 0.9  # the file system reads beside the files, and somebody always 
 
 def starved(a: Analysis, t: Thresholds) -> bool:
     """The job waits for input, and whoever makes it is blocked on reads from a device or a network mount."""
-    waits, blocked = a.by_rank("step.input_wait_s"), a.by_rank("fetch.blocked_share")
+    waits, blocked = input_waits(a), a.by_rank("fetch.blocked_share")
     samples = a.get("step.samples") or 1.0
     reading = common(a.by_rank("fetch.read_mb")) * 1e6 / samples >= t["bytes_per_sample"] or over_network(a)
     # what comes after a batch was made is no reading: measured 3 ms a batch beside busy cores, with workers that rest

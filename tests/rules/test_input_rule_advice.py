@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 import rule_cases as jobs
+from rule_cases import loader
 from rule_tables import TABLES
 
 from advisor.core.analysis import Analysis
 from advisor.core.config import Config
 from advisor.core.findings import Clear, Finding, NotMeasured
 from advisor.engine import run_rule
+from rules.hunger import fed_by_waiting, input_waits
 from rules.registry import all_rules
 
 RULES = {rule.id: rule for rule in all_rules()}
@@ -71,3 +73,36 @@ def test_dat008_promises_no_step_that_the_others_could_not_be_fed_in(made: float
     saving = found("DAT008", wait=0.9, busy=0.5, made=made, slower=2.0).saving
     assert saving is not None
     assert 1.0 - saving.seconds_per_step[0] == pytest.approx(best_s + 0.25 * (1.0 - best_s), abs=0.01)
+
+
+def throttled(*, wire_s: float = 0.0, every: float = 0.9, last_waits: float = 0.95) -> Analysis:
+    """Reads are rationed; rank 1, which comes last, waits for them, and rank 0 for rank 1."""
+    own = {0: jobs.rank(0.05, input_wait=0.01), 1: jobs.rank(last_waits + 0.04, input_wait=last_waits)}
+    values = {
+        **{name: {0: share, 1: share} for name, share in {"fetch.blocked_share": 0.9, "fetch.cpu_share": 0.1}.items()},
+        **{name: {0: 1.0, 1: 1.0} for name in ("fetch.read_mb", "step.batches", "loader.workers")},
+        "fetch.wall_s": {0: every, 1: every},
+        "comm.exposed_s": {0: 0.95, 1: wire_s},
+    }
+    return jobs.job(own, wire_s=wire_s, values=values, late={0: 0.0, 1: 1.0}, loaders=(loader(0, 1), loader(1, 1)))
+
+
+def test_who_is_fed_in_time_only_while_it_waits_for_another_is_short_of_input_too() -> None:
+    made = throttled()
+    assert input_waits(made) == {0: pytest.approx(0.86), 1: 0.95} and fed_by_waiting(made) == (0,)
+    told = found("DAT002", made)
+    assert told.severity == "critical" and "rank 0 only while it waits" in told.evidence[0].note
+    assert run_rule(RULES["DAT008"], made, Config()) == Clear("DAT008")
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        pytest.param(throttled(wire_s=0.94), id="it waits for the wire"),
+        pytest.param(throttled(every=0.06), id="its batches are made in time"),
+        pytest.param(throttled(last_waits=0.02), id="the other is late by something else"),
+    ],
+)
+def test_who_waits_for_anything_else_is_short_of_nothing(made: Analysis) -> None:
+    assert input_waits(made)[0] < 0.05 and 0 not in fed_by_waiting(made)
+    assert run_rule(RULES["DAT002"], made, Config()) == Clear("DAT002")

@@ -21,7 +21,9 @@ def sweep_values(recording: Recording, values: Values, missing: dict[str, str]) 
     """Of every rank that met one size of batch alone; what another would take then stands in the benchmark beside the runs."""
     bench = recording.meta.environment.get("bench")
     found: Values = {}
-    for rank, process in process_by_rank(recording.processes).items() if isinstance(bench, Mapping) else ():
+    if not isinstance(bench, Mapping):
+        return found
+    for rank, process in process_by_rank(recording.processes).items():
         scope = f"rank:{rank}"
         batch = values.get(("batch.samples", scope))
         if not batch or ("batch.fixed_share", scope) in values:

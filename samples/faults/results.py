@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import os
 import platform
@@ -81,8 +82,10 @@ def write_json(path: Path, results: Sequence[Result], where: Mapping[str, Any]) 
 
 
 def read_json(path: Path) -> list[Result]:
-    """The results that `write_json` wrote. Raises ValueError on anything else."""
-    document = json.loads(path.read_text())
+    """The results that `write_json` wrote, also gzipped. Raises ValueError on anything else."""
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rt") as file:
+        document = json.loads(file.read())
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise ValueError(f"{path} holds no results of this program")
     where = document["machine"]

@@ -16,9 +16,10 @@ _DIGITS = re.compile(rb"\d+")  # of descriptors that a spawned process is handed
 def absent_ranks(seen: Mapping[int, int], group: int, *, root: Path = Path("/")) -> dict[int, int]:
     """pid by rank, of those of a group of this size that are not among the `seen` ones.
 
-    As the launcher numbered them, or the only process left for the only number left.
+    As the launcher numbered them, or the only process left for the only number left. None where a number is beyond the group: then its
+    size is not known.
     """
-    left = [rank for rank in range(group) if rank not in seen]
+    left = [rank for rank in range(group) if rank not in seen] if max(seen, default=-1) < group else []
     found: dict[int, int] = {}
     strangers = []
     for pid in sorted(_siblings(set(seen.values()), root / "proc")) if left else ():

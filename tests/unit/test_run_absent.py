@@ -53,3 +53,9 @@ def test_other_processes_are_none(root: Path) -> None:
 
 def test_a_process_that_has_gone_is_none(root: Path) -> None:
     assert absent_ranks({1: 21}, 2, root=root) == {}
+
+
+def test_of_a_group_whose_size_is_not_known_nobody_is_missing(root: Path) -> None:
+    for n in range(2):
+        process(root, 20 + n, command=SPAWN % n)
+    assert absent_ranks({1: 21}, 1, root=root) == {}

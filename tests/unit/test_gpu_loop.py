@@ -10,7 +10,8 @@ import pytest
 
 pytestmark = pytest.mark.torch
 
-LOOP = Path(__file__).resolve().parents[2] / "samples" / "faults" / "jobs" / "gpu.py"
+ROOT = Path(__file__).resolve().parents[2]
+LOOP = ROOT / "samples" / "faults" / "jobs" / "gpu.py"
 SMALL = ("--model=shufflenet_v2_x0_5", "--batch-size=2", "--image-size=32", "--steps=2")
 
 
@@ -20,20 +21,27 @@ def switches() -> Iterator[None]:
     import torch
 
     places = (torch.backends.cuda.matmul, torch.backends.cudnn)
-    before = [place.allow_tf32 for place in places]
+    before, tried = [place.allow_tf32 for place in places], torch.backends.cudnn.benchmark
     yield
+    torch.backends.cudnn.benchmark = tried
     for place, allowed in zip(places, before, strict=True):
         place.allow_tf32 = allowed
 
 
 @pytest.mark.usefixtures("switches")
-@pytest.mark.parametrize("told", [("none", "amp"), ("item", "fp32")], ids="-".join)
-def test_a_habit_runs(told: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    habit, precision = told
+@pytest.mark.parametrize(
+    "told",
+    [("none", "amp"), ("item", "fp32", "--every=2"), ("none", "amp", "--channels-last", "--tuned")],
+    ids="-".join,
+)
+def test_a_habit_runs(told: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    habit, precision, *more = told
     monkeypatch.delenv("RANK", raising=False)
     took = tmp_path / "took"
-    monkeypatch.setattr("sys.argv", ["gpu.py", "--habit", habit, "--precision", precision, f"--took={took}", *SMALL])
-    assert runpy.run_path(str(LOOP), run_name="__main__")["arguments"]().habit == habit
+    monkeypatch.setattr(
+        "sys.argv", ["gpu.py", "--habit", habit, "--precision", precision, f"--took={took}", *SMALL, *more]
+    )
+    assert runpy.run_path(str(LOOP), run_name="__main__")["parse"]().habit == habit
     assert float(took.read_text()) > 0
 
 
@@ -41,7 +49,7 @@ def test_a_habit_runs(told: tuple[str, str], tmp_path: Path, monkeypatch: pytest
 def test_the_check_of_costs_judges_by_the_recorders_own_clock(
     share: float, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    check = runpy.run_path(str(LOOP.with_name("cost_check.py")))
+    check = runpy.run_path(str(ROOT / "tests" / "gpu" / "cost_check.py"))
     monkeypatch.setattr("sys.argv", ["cost_check.py", str(tmp_path / "cost"), "--pairs", "2", "--steps=8"])
     pairs = iter([(0.005, 0.0051), (0.005, 0.0049)])
 

@@ -46,7 +46,7 @@ class KnownLoaders:
         return size if isinstance(size, int) else None
 
     def weigh(self, number: int, batch: Any) -> None:
-        """Its first batch is."""
+        """Note what its first batch holds."""
         if number in self.described and number not in self._batch_bytes:
             self._batch_bytes[number] = batch_bytes(batch)
 

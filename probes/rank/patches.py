@@ -10,6 +10,7 @@ import functools
 import gc
 import os
 import sys
+from _thread import get_ident
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
@@ -104,7 +105,7 @@ def _loader(torch: Any, recorder: Recorder) -> list[Any]:
     def __next__(self: Any) -> Any:
         token = None
         try:
-            if tape.on and id(self) == tape.iterator and grad_enabled():
+            if tape.on and id(self) == tape.iterator and grad_enabled() and get_ident() == tape.thread:
                 token = tape.fetch
                 now = perf_counter_ns()
                 note((FETCH, now, 0))

@@ -460,8 +460,6 @@ class Recorder:
 
     def iterator_made(self, iterator: Any, loader: Any, began: int) -> None:
         iterator._rn50_loader = self.loaders.numbers.get(loader)
-        if id(iterator) == self.tape.iterator:  # the one that was there is gone, and another thread may have made this
-            self.tape.iterator = 0
         self.epoch_begun(iterator, began)
 
     def epoch_begun(self, iterator: Any, began: int) -> None:

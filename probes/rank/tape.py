@@ -44,6 +44,7 @@ class Tape:
         "on",
         "samples",
         "step",
+        "thread",
         "words",
     )
 
@@ -56,6 +57,7 @@ class Tape:
         """Another process now, or another purpose: nothing is noted."""
         self.on = False
         self.marks.clear()
+        self.thread = 0
         self.loader = -1  # the one DataLoader whose fetches are noted
         self.iterator = 0  # id of its iterator; one made anew at the same address has the tape read first
         self.batch_size: int | None = None
@@ -71,6 +73,7 @@ class Tape:
     def start(self, account: Account, steps: int, batch_size: int | None, iterator: int = 0) -> None:
         """Note the marks of so many steps, never of more, from the begin of a step. `iterator`: id of the one that feeds them."""
         self.marks.clear()  # one that a signal handler cut in two may have come after the last was read
+        self.thread = account.thread
         self.iterator = iterator
         if self.loader != account.last_loader:
             self.elements = -1  # another loader's batches may hold as many elements in other samples

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import types
 from pathlib import Path
@@ -9,8 +10,9 @@ from pathlib import Path
 import pytest
 from test_recorder_phases import Loop
 
+from probes.rank import patches
 from probes.rank.recorder import Recorder
-from probes.rank.tape import COLLECTED, MARKS_MAX, WIDTH
+from probes.rank.tape import BATCH, COLLECTED, FETCH, MARKS_MAX, USUAL, WIDTH
 
 torch = types.SimpleNamespace(is_grad_enabled=lambda: True)
 
@@ -82,10 +84,49 @@ def test_where_no_mark_would_find_a_tape_full_nothing_is_noted(tmp_path: Path) -
     assert training.noted()
 
 
-def test_an_iterator_that_another_thread_makes_where_a_noted_one_was_is_not_taken_for_it(tmp_path: Path) -> None:
+class Batches:
+    """An iterator as torch's are made, of batches without end."""
+
+    def __init__(self, loader: object) -> None:
+        self.loader = loader
+
+    def __next__(self) -> list[object]:
+        return []
+
+    _num_yielded = 1
+
+    def _reset(self, loader: object) -> None: ...
+
+    def _shutdown_workers(self) -> None: ...
+
+
+@pytest.fixture
+def dataloader(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
+    """In place of `torch.utils.data.dataloader`."""
+    kinds = {f"_{kind}DataLoaderIter": type(kind, (Batches,), {}) for kind in ("SingleProcess", "MultiProcessing")}
+    module = types.SimpleNamespace(
+        _BaseDataLoaderIter=type("Base", (Batches,), {}), DataLoader=type("DataLoader", (), {}), **kinds
+    )
+    for name, standing_in in {"torch": torch, "torch.utils": torch, "torch.utils.data": module}.items():
+        monkeypatch.setitem(sys.modules, name, standing_in)  # type: ignore[arg-type]
+    module.dataloader = module
+    return module
+
+
+def test_only_the_training_thread_notes_fetches_and_those_of_its_own_iterator(
+    tmp_path: Path, dataloader: types.SimpleNamespace
+) -> None:
     training = Training(tmp_path)
-    tape, there = training.recorder.tape, types.SimpleNamespace()
-    for made, noted in ((types.SimpleNamespace(), True), (there, False)):
-        tape.start(training.account, 3, None, iterator=id(there))
-        in_another_thread(training.recorder.iterator_made, made, object(), 0)
-        assert (tape.iterator == id(there)) is noted
+    patches._loader(types.SimpleNamespace(is_grad_enabled=lambda: True, Tensor=object), training.recorder)
+    tape = training.recorder.tape
+    own, other = (dataloader._BaseDataLoaderIter(None) for _ in range(2))
+    training.account.fewest_marks = len(USUAL)
+    tape.start(training.account, 3, None, iterator=id(own))
+    in_another_thread(next, own)
+    in_another_thread(next, other)
+    assert not tape.marks and tape.on
+    next(own)
+    assert tape.marks[::WIDTH] == [FETCH, BATCH]
+    next(other)
+    assert not tape.on, "its fetch is told at once, and what was noted before"
+    assert training.recorder.errors == 0

@@ -49,5 +49,6 @@ def input_evidence(a: Analysis, wait_s: float, threshold: float) -> Evidence:
         note += f"; {loader.beside + 1} loaders feed each: this is the one whose batches take longest"
     hidden = fed_by_waiting(a)
     if hidden:
-        note += f"; rank{'s' if len(hidden) > 1 else ''} {numbers(hidden)} only while it waits for another, being short of batches too"
+        who = f"rank {hidden[0]} is" if len(hidden) == 1 else f"ranks {numbers(hidden)} are"
+        note += f"; {who} short of batches too, and fed in time only by waiting for another"
     return Evidence("step.input_wait_s", wait_s, "s", threshold * step, note)

@@ -41,13 +41,12 @@ def known_machine(run_dir: Path, root: Path = Path("/")) -> dict[str, Any]:
 
 def known_sweeps(run_dir: Path) -> dict[str, Any]:
     """Images/s at growing batches of a benchmark that lies beside the runs; empty where there is none, or one of another host."""
-    file = run_dir / BENCH_NAME
-    if not file.is_file():
-        return {}
-    from advisor.core.benchmark import parse_benchmark  # noqa: PLC0415 - 14 ms of each start, and few runs have one beside them
-
     try:
-        found = parse_benchmark(file.read_text(encoding="utf-8", errors="replace"))
+        with (run_dir / BENCH_NAME).open(encoding="utf-8", errors="replace") as file:
+            text = file.read(_BYTES_MAX)
+        from advisor.core.benchmark import parse_benchmark  # noqa: PLC0415 - 14 ms of each start, and few runs have one beside them
+
+        found = parse_benchmark(text)
     except (OSError, NotARun, RecursionError):
         return {}
     if found.machine.host != os.uname().nodename:

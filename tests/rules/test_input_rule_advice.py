@@ -91,7 +91,7 @@ def test_who_is_fed_in_time_only_while_it_waits_for_another_is_short_of_input_to
     made = throttled()
     assert input_waits(made) == {0: pytest.approx(0.86), 1: 0.95} and fed_by_waiting(made) == (0,)
     told = found("DAT002", made)
-    assert told.severity == "critical" and "rank 0 only while it waits" in told.evidence[0].note
+    assert told.severity == "critical" and "rank 0 is short of batches too" in told.evidence[0].note
     assert run_rule(RULES["DAT008"], made, Config()) == Clear("DAT008")
 
 

@@ -309,8 +309,8 @@ def test_a_loop_that_accumulates_shall_exchange_once_a_step() -> None:
     often, once = (found("COM001", wrapped(own, values={**values, "comm.exchanges": n})) for n in (4.0, 1.0))
     assert "once a step, not after each of its 4 batches" in often.fixes[0].title
     assert often.saving is not None and once.saving is not None
-    # a quarter of 0.4 s is left, a little less or half as much again
-    assert often.saving.speedup == pytest.approx((1 / 0.75, 1 / 0.68))
+    # a quarter of 0.4 s is left, a fifth of that less or more, and caches that stay warm
+    assert often.saving.speedup == pytest.approx((1 / 0.72, 1 / (0.68 * (1 - 0.15 * 0.32))))
     assert "halve the bytes" in once.fixes[0].title
     assert once.saving.speedup == pytest.approx((1 / 0.84, 1 / 0.76))
     hiding = wrapped(own, values={**values, "comm.exchanges": 4.0, "comm.span_s": 0.5})
@@ -318,7 +318,8 @@ def test_a_loop_that_accumulates_shall_exchange_once_a_step() -> None:
     # on two cores, of which the exchange takes half of one while it runs beside the backward pass: for a tenth of a second
     busy = replace(hiding, model=replace(hiding.model, job_cpu_s=1.7, allowed_cores=2.0))
     told = found("COM001", busy).saving
-    assert told is not None and told.speedup == pytest.approx((1 / 0.75, 1 / (0.68 - 0.5 * 0.1 * 0.75)))
+    best = 0.68 - 0.5 * 0.1 * 0.75
+    assert told is not None and told.speedup == pytest.approx((1 / 0.72, 1 / (best * (1 - 0.15 * (1 - best)))))
 
 
 def test_one_that_exchanges_after_each_batch_is_told_of_that_first() -> None:

@@ -6,7 +6,7 @@ from samples.faults.scenario import Job, Remedy, Scenario, Strength, Truth
 
 
 def rhythm(*arguments: str, ranks: int = 0) -> Job:
-    return Job("faults/jobs/rhythm.py", arguments, ranks=ranks)
+    return Job("faults/jobs/rhythm.py", arguments, ranks=ranks, start="one by one")
 
 
 def fault(

@@ -11,7 +11,9 @@ def vit(*arguments: str) -> Job:
 
 
 def between(*arguments: str, ranks: int = 0) -> Job:
-    return Job("faults/jobs/between_steps.py", ("--out={out}", "--width=48", *arguments), ranks=ranks)
+    return Job(
+        "faults/jobs/between_steps.py", ("--out={out}", "--width=48", *arguments), ranks=ranks, start="one by one"
+    )
 
 
 def beside(*arguments: str) -> Job:
@@ -73,10 +75,10 @@ SCENARIOS = (
     Scenario(
         name="garbage-collection",
         family="host",
-        job=between("--records=300000", "--collect-every=1", "--steps=50"),
+        job=between("--records=300000", "--collect-every=1", "--steps=40"),
         truth=Truth(roots=("CPU006",)),
         strength="clear",
-        remedy=Remedy(job=between("--records=300000", "--collect-every=1", "--steps=50", "--freeze")),
+        remedy=Remedy(job=between("--records=300000", "--collect-every=1", "--steps=40", "--freeze")),
     ),
     Scenario(
         name="garbage-collection-on-two-ranks",
@@ -89,11 +91,11 @@ SCENARIOS = (
     Scenario(
         name="garbage-collection-on-one-rank",
         family="host",
-        job=between("--records=200000", "--collect-every=1", "--collect-rank=1", "--steps=60", ranks=2),
+        job=between("--records=200000", "--collect-every=1", "--collect-rank=1", "--steps=45", ranks=2),
         truth=Truth(roots=("CPU006",), ranks=(1,), noted=("COM002",)),
         strength="clear",
         remedy=Remedy(
-            job=between("--records=200000", "--collect-every=1", "--collect-rank=1", "--steps=60", "--freeze", ranks=2)
+            job=between("--records=200000", "--collect-every=1", "--collect-rank=1", "--steps=45", "--freeze", ranks=2)
         ),
         note="the other rank waits for it",
     ),

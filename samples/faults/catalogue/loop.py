@@ -24,7 +24,7 @@ def slicing(*arguments: str, ranks: int = 0) -> Job:
 
 
 def threads(*arguments: str, ranks: int = 0) -> Job:
-    return Job("faults/jobs/threads.py", arguments, ranks=ranks)
+    return Job("faults/jobs/threads.py", arguments, ranks=ranks, start="one by one")
 
 
 def untouched_by(rule: str, job: Job) -> tuple[Untouched, ...]:
@@ -262,22 +262,22 @@ SCENARIOS = (
     fault(
         "thread-with-long-pauses",
         "LOP006",
-        threads("--busy=8", "--rest=32", "--steps=2200"),
+        threads("--busy=8", "--rest=32", "--steps=1600"),
         strength="just above",
-        fixed=threads("--busy=8", "--rest=32", "--steps=2200", "--process"),
+        fixed=threads("--busy=8", "--rest=32", "--steps=1600", "--process"),
     ),
     fault(
         "thread-that-hardly-works",
         "LOP006",
-        threads("--busy=1", "--rest=49", "--steps=2000"),
+        threads("--busy=1", "--rest=49", "--steps=1500"),
         strength="just below",
     ),
     fault(
         "thread-on-one-rank",
         "LOP006",
-        threads("--busy=20", "--rest=20", "--steps=600", "--rank=1", ranks=2),
+        threads("--busy=20", "--rest=20", "--steps=450", "--rank=1", ranks=2),
         says="send_metrics",
         on_ranks=(1,),
-        fixed=threads("--busy=20", "--rest=20", "--steps=600", "--rank=1", "--process", ranks=2),
+        fixed=threads("--busy=20", "--rest=20", "--steps=450", "--rank=1", "--process", ranks=2),
     ),
 )

@@ -96,16 +96,16 @@ SCENARIOS = (
     fault(
         "slow-data-on-one-rank-of-a-resnet",
         "DAT008",
-        straggler("--slow-data=5", "--resnet", "--steps=80"),
-        fixed=straggler("--resnet", "--steps=80"),
+        straggler("--slow-data=5", "--resnet", "--steps=60"),
+        fixed=straggler("--resnet", "--steps=60"),
         note="the other rank waits in its forward: batch norm's buffers are sent there",
     ),
     fault(
         "work-of-rank-0-between-steps",
         "LOP004",
-        straggler("--slow-between=80", "--slow-rank=0", "--resnet", "--steps=80"),
+        straggler("--slow-between=80", "--slow-rank=0", "--resnet", "--steps=60"),
         rank=0,
-        fixed=straggler("--resnet", "--steps=80"),
+        fixed=straggler("--resnet", "--steps=60"),
         note="the other rank waits in its forward: batch norm's buffers are sent there",
     ),
     fault(

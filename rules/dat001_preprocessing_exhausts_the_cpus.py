@@ -20,25 +20,21 @@ them would shorten the step even at worst on what neighbours leave; compute thre
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix, Where
 from advisor.core.sample_cost import SampleLine
 from rules.hunger import input_evidence, input_waits
+from rules.preparing import CROWDED, crowding_by_workers, crowds, step_with_less_work
 from rules.reading import (
-    beside_batches,
     busy_evidence,
     common,
     cpu_of_workers_s,
     crowding_evidence,
-    delay_of_own_making,
     lost_to_input,
     mean,
     model_of,
     training_loader,
     where_of,
-    without_delay,
 )
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 from rules.staffing import STAFFED, cores_idle, workers_missing
@@ -52,10 +48,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     waits, cpu, delay = input_waits(a), a.by_rank("fetch.cpu_share"), a.by_rank("fetch.delay_share")
     workers, step = a.by_rank("loader.workers"), a.value("step.time_s")
     wait, computing = common(waits), mean(cpu) + mean(delay)
-    work = cpu_of_workers_s(a)
-    crowding = delay_of_own_making(a) if work >= t["workers_share"] * a.value("cpu.job_cores") * step else {}
-    crowd = common(crowding) if crowding else 0.0
-    crowded = crowd >= t["crowding"] * step
+    work, crowding = cpu_of_workers_s(a), crowding_by_workers(a, t["workers_share"])
+    crowd, crowded = common(crowding) if crowding else 0.0, crowds(a, crowding, t)
     level = severity((wait + crowd if crowded else wait) / step)
     exhausted = not cores_idle(a, t) and not workers_missing(a, t)
     if (
@@ -67,7 +61,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     ):
         return Clear(RULE.id)
     model, line = model_of(a), _dominant_line(a)
-    best, worst = (_with_less(a, crowding, share, work) for share in (1.0, 0.5))
+    best, worst = (step_with_less_work(a, crowding, share, share * work) for share in (1.0, 0.5))
     return Finding(
         rule=RULE.id,
         title="Preprocessing needs more CPU than the job is allowed",
@@ -97,17 +91,6 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     )
 
 
-def _with_less(a: Analysis, crowding: Mapping[int, float], share: float, work_s: float) -> float:
-    """Step time when this share of the workers' CPU work, and of the waiting that it causes, is gone."""
-    model = model_of(a)
-    changes = without_delay(model, {rank: share * delay_s for rank, delay_s in crowding.items()})
-    for rank in a.by_rank("step.input_wait_s"):
-        first = beside_batches(a, rank)
-        changes[rank, "input_wait"] = first + (1.0 - share) * max(0.0, model.own[rank]["input_wait"] - first)
-    rest_s = None if model.job_cpu_s is None else max(0.0, model.job_cpu_s - share * work_s)
-    return model.step_if(changes, floor_s=model.cpu_floor_s(rest_s) if rest_s is not None else 0.0)
-
-
 def _dominant_line(a: Analysis) -> SampleLine | None:
     """The line of the user's own code where most stacks of the workers stood, if it stands for most of a sample."""
     line = a.sample.lines[0] if a.sample and a.sample.lines else None
@@ -135,15 +118,10 @@ RULE = rule(
     ),
     explains=("COM002",),
     thresholds={
-        "input_wait": Threshold(0.05, "severity 'medium' begins at 5 % of the step"),
         "computing": Threshold(
             0.70, "below it, waiting for reads or locks is a third of the work and cores are not the limit alone"
         ),
-        "crowding": Threshold(
-            0.10,
-            "a tenth of the step, as for neighbours (CPU003); sound jobs without workers show 2 to 5 %, one showed 10 %",
-        ),
-        "workers_share": Threshold(0.20, "of the job's CPU time: less, and it is others than the workers who crowd"),
+        **CROWDED,
         **STAFFED,
     },
 )

@@ -12,12 +12,12 @@ worker counts: the fewest workers that come near the best the cores of this rank
 best, cheaper samples instead.
 
 Estimate: the same forecast at N. A loader with N workers is played through batch by batch, with the batch times of this run, handing over,
-and the cores shared with training (on a machine without idle cores workers cannot help: then up to
-all of the wait for samples, were they to cost nothing).
+and the cores shared with training (on a machine without idle cores workers cannot help: then up to all of the wait for samples,
+were they to cost nothing).
 At best the step computes faster besides: no batch goes through the caches of its core any more.
 
 False alarms: tiny in-memory data, where workers cost more than they save (DAT007): nothing is said where a batch is made in less time than
-a worker takes to hand one over, nor below 5 % of the step.
+a worker takes to hand one over, nor below 5 % of the step. Nor where garbage collections may be what takes it there (CPU006).
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ _HARDLY = 1.02
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     waits, walls = a.by_rank("step.input_wait_s"), a.by_rank("fetch.wall_s")
     step, wait = a.value("step.time_s"), common(waits)
-    level = severity(wait / step)
-    if max(a.by_rank("loader.workers").values()) > 0 or wait < t["input_wait"] * step or level is None:
+    level, collecting = severity(wait / step), a.by_rank("step.gc_s")
+    loading = common({rank: seconds - collecting.get(rank, 0.0) for rank, seconds in waits.items()})
+    if max(a.by_rank("loader.workers").values()) > 0 or loading < t["input_wait"] * step or level is None:
         return Clear(RULE.id)
     if max(walls.values()) < t["hand_over"]:
         return Clear(RULE.id)

@@ -21,19 +21,16 @@ unlike each other: the standard error tells. More workers may be the better cure
 
 from __future__ import annotations
 
-import math
-
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix, Where
 from advisor.core.format import duration
 from advisor.core.sample_cost import SampleCost, SamplePart
 from advisor.core.worker_model import step_with_cheaper_batches
 from rules.hunger import input_evidence, input_waits
+from rules.preparing import CROWDED, crowding_by_workers
 from rules.reading import (
     common,
-    cpu_of_workers_s,
     crowding_evidence,
-    delay_of_own_making,
     forecast_of,
     lost_to_input,
     model_of,
@@ -47,7 +44,6 @@ _HALVED = 0.5
 # The other cure is the better one only by more than two runs of one job differ.
 _CLEARLY = 0.95
 _ALIKE = 1.1  # equal loaders of two ranks on two cores differed by 1.04 while one rank waited 80 ms and the other 26
-_WORKERS_SHARE = 0.20  # of the job's CPU time, as for DAT001: less, and it is others than the workers who crowd
 _WORKER_RULES = ("DAT003", "DAT004")
 # Where cores, storage or hand-over are short by themselves, a sample's transforms are not the root.
 _CIRCUMSTANCES = ("CPU001", "CPU002", "CPU003", "CPU005", "DAT002", "DAT007", "DAT009")
@@ -116,8 +112,7 @@ def _made_alike(a: Analysis) -> bool:
 
 def _crowding_s(a: Analysis) -> float:
     """How long the training thread waits for a core that the workers hold, as DAT001 reckons it."""
-    works = cpu_of_workers_s(a) >= _WORKERS_SHARE * (a.get("cpu.job_cores") or math.inf) * a.value("step.time_s")
-    crowding = delay_of_own_making(a) if works else {}
+    crowding = crowding_by_workers(a, CROWDED["workers_share"].value)
     return common(crowding) if crowding else 0.0
 
 

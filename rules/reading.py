@@ -18,6 +18,7 @@ COMPUTE = (*LAYERS, "optimizer")
 # Rules whose findings make steps wait for input.
 _SLOW_LOADING = ("DAT001", "DAT002", "DAT003", "DAT004", "DAT005", "DAT008", "DAT009", "DAT010", "DAT013")
 SLOW_INPUT = (*_SLOW_LOADING, "DSK001", "DSK002")
+_HELPING_MOST = 0.9  # of a worker's CPU time, what threads beside the one that makes batches are believed to take
 _PREFETCH = 2  # torch's own, in batches a worker
 # Of the memory that is left, what more workers may take: peaks and the page cache want the rest.
 _MEMORY_SHARE = 0.8
@@ -108,10 +109,10 @@ def spare_cores(a: Analysis, *, cores: float, share: float) -> float:
 
 
 def cpu_of_workers_s(a: Analysis) -> float:
-    """CPU seconds per step that loader workers take to make batches, of all ranks of the host together."""
-    shares, batches = a.by_rank("fetch.cpu_share"), batches_made(a)
+    """CPU seconds per step that loader workers take to make batches, with all of their threads, of all ranks of the host together."""
+    shares, batches, helping = a.by_rank("fetch.cpu_share"), batches_made(a), a.by_rank("loader.helper_share")
     return sum(
-        shares.get(rank, 0.0) * wall * batches.get(rank, 1.0)
+        shares.get(rank, 0.0) * wall * batches.get(rank, 1.0) / (1.0 - min(helping.get(rank, 0.0), _HELPING_MOST))
         for rank, wall in a.of_host(a.by_rank("fetch.wall_s")).items()
         if a.get("loader.workers", rank)
     )

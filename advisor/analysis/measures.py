@@ -35,7 +35,7 @@ from advisor.analysis.sleeping import waiting_values
 from advisor.analysis.steady import RankSteps
 from advisor.analysis.storage import storage_values
 from advisor.analysis.sweeps import sweep_values
-from advisor.analysis.threads import thread_values
+from advisor.analysis.threads import helper_thread_values, thread_values
 from advisor.analysis.transforms import sample_cost
 from advisor.core.analysis import JOB, LoaderFacts, training_loader
 from advisor.core.gpus import Gpu, GpuMemoryTrend
@@ -98,7 +98,7 @@ def measure(around: Around, values: Values, missing: dict[str, str]) -> Measured
     _comm_values(recording, steady, accounts, values, missing)
     values.update(asleep_values(recording, steady, accounts, missing))
     values.update(interpreter_values(recording, steady, missing))
-    values.update(thread_values(window) | shortage_values(window))
+    values.update(thread_values(window) | helper_thread_values(window, loaders) | shortage_values(window))
     values.update(collecting_values(recording, steady, accounts) | copy_values(recording, steady, missing))
     values.update(habit_values(recording, around.ways, missing) | batch_values(recording, steady, missing))
     values.update(sweep_values(recording, values, missing))

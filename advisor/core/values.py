@@ -82,6 +82,8 @@ VALUES: dict[str, tuple[str, str]] = {
     "net.gbit_per_s": ("Gbit/s", "nominal speed of the network card that the ranks exchange over"),
     "loader.workers": ("workers", "worker processes of the training loader"),
     "loader.busy_share": ("", "share of the time outside evaluations and checkpoints that workers made batches"),
+    "loader.helper_cores": ("cores", "that threads of workers keep busy beside the one in each that makes batches"),
+    "loader.helper_share": ("", "of the CPU time of workers, what these threads take"),
     "loader.lock_share": (
         "",
         "of the looks at processes that made samples, those that found one waiting for a lock or server of all",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from rule_cases import SCRIPT, Phases, hot, job, rank
+from rule_cases import SCRIPT, Phases, dat001, hot, job, rank
 
 from advisor.core.analysis import Analysis, MemoryTrend
 from advisor.core.findings import Where
@@ -149,6 +149,14 @@ def com004(searched: float = 40.0, used: float = 0.0, *, other: float = 40.0, **
     values = {"ddp.searched": {0: searched, 1: other}, "ddp.with_unused": {0: 0.0, 1: used}}
     models = [{"find_unused_parameters": 1, "file": SCRIPT, "line": 51}] if searched else [{"file": SCRIPT, "line": 51}]
     return job({0: rank(), 1: rank()}, **{"values": values, "facts": {"0": {"ddp": models}}, **more})
+
+
+def cpu008(share: float = 0.5, cores: float = 6.0, **more: Any) -> Analysis:
+    """Workers that keep cores busy with other threads than those that make batches: so many, and this share of their CPU time."""
+    made = dat001(**{"cpu": 0.5, "delay": 0.4, **more})
+    helping = {"loader.helper_share": share, "loader.helper_cores": cores / 2}
+    values = {(name, f"rank:{number}"): value for name, value in helping.items() for number in (0, 1)}
+    return replace(made, values={**made.values, **values})
 
 
 def cpu007(

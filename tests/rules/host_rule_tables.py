@@ -54,6 +54,33 @@ HOST_TABLES: dict[str, Table] = {
             "a job that binds itself": {"allowed": 1.0, "free": 0.0, "given": 16.0},
         },
     ),
+    "CPU008": Table(
+        jobs.cpu008,
+        lines={
+            "cores": ({"cores": 1.6}, {"cores": 1.59}),
+            "share": ({"share": 0.25}, {"share": 0.2499}),
+            "input_wait": ({"wait": 0.05}, {"wait": 0.0499}),
+            "crowding": ({"wait": 0.03, "crowd": 0.1}, {"wait": 0.03, "crowd": 0.0999}),
+            "workers_share": ({"wait": 0.03, "crowd": 0.4, "wall": 1.21}, {"wait": 0.03, "crowd": 0.4, "wall": 1.19}),
+            "delay": ({"delay": 0.15}, {"delay": 0.1499}),
+        },
+        false_alarms={
+            "cores that idle, on which they shorten each batch": {"delay": 0.02, "busy": 8.0},
+            "a thread that hands over the little that a worker makes": {"cores": 0.1},
+            "batches that come in time": {"wait": 0.01},
+        },
+        severities=(
+            ({"wait": 0.6, "delay": 0.6}, "critical"),
+            ({"wait": 0.4}, "high"),
+            ({"wait": 0.1}, "medium"),
+            ({"wait": 0.05}, "low"),
+        ),
+        where=Where(SCRIPT, 42),
+        best=(
+            {"wait": 0.4},
+            warm(1 / (1 - 1.7 * 0.4 * 0.4)),
+        ),  # so much of the workers' CPU time is lost, and as much of the wait
+    ),
     "CPU006": Table(
         jobs.cpu006,
         lines={

@@ -193,8 +193,8 @@ def dat002(
     return _fed(wait, workers, 1.0, values, loaders=loaders, **more)
 
 
-def dat003(wait: float = 0.4, workers: int = 0, wall: float = 0.4, **more: Any) -> Analysis:
-    return _fed(wait, workers, wall, {}, **more)
+def dat003(wait: float = 0.4, workers: int = 0, wall: float = 0.4, gc: float = 0.0, **more: Any) -> Analysis:
+    return _fed(wait, workers, wall, {"step.gc_s": _each(gc)}, **more)
 
 
 def dat004(

@@ -92,6 +92,7 @@ TABLES: dict[str, Table] = {
         lines={**WAIT, "hand_over": ({"wall": 0.002}, {"wall": 0.0019})},
         false_alarms={
             "tiny data in memory": {"wait": 0.03, "wall": 0.03},
+            "a garbage collection that may have come in a fetch": {"wait": 0.06, "gc": 0.02},
             "batches made faster than any worker hands them over": {"wait": 0.4, "wall": 0.0005},
             "workers load": {"workers": 2},
         },

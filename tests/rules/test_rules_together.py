@@ -240,6 +240,8 @@ def test_a_healthy_job_gives_no_finding() -> None:
         "step.run_delay_s": {0: 0.01, 1: 0.01},
         "loader.workers": {0: 4, 1: 4},
         "loader.busy_share": {0: 0.6, 1: 0.6},
+        "loader.helper_share": {0: 0.02, 1: 0.02},
+        "loader.helper_cores": {0: 0.01, 1: 0.01},
         "fetch.wall_s": {0: 2.0, 1: 2.0},
         "fetch.cpu_share": {0: 0.9, 1: 0.9},
         "fetch.delay_share": {0: 0.0, 1: 0.0},

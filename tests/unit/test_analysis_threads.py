@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from recordings import plan, recording, steady_counter
+from recordings import batches, plan, recording, series, steady_counter
 
 from advisor.analysis.analyse import analyse
 from advisor.core.analysis import Analysis
+from advisor.core.recording import Series
+from probes.rank.layout import FLAG_FIRST_BATCH
+
+LOADER = {"id": 0, "training": True, "file": "/job/train.py", "line": 42, "num_workers": 2, "batch_size": 8}
 
 
 def job(facts: dict[int, dict[str, Any]], **more: Any) -> Analysis:
@@ -20,6 +24,41 @@ def test_threads_and_those_of_them_that_wait_are_told_by_rank() -> None:
     analysis = job({100: {"threads": 4}, 101: {"threads": 8}}, samples=waiting)
     assert analysis.by_rank("threads.intra_op") == {0: 4.0, 1: 8.0}
     assert analysis.by_rank("threads.waiting") == pytest.approx({1: 3.5})
+
+
+def with_workers(cpu: Series, made: list[dict[str, float]] | None = None) -> Analysis:
+    """Two workers, whose processes compute so much; each makes a batch in a tenth of a second, of which it computes 60 ms."""
+    each = made or [{"start": 0.1 * n, "wall": 90, "cpu": 60, "number": n} for n in range(80)]
+    rows = [{**row, "worker": worker, "pid": 200 + worker} for row in each for worker in (0, 1)]
+    samples = {("proc.cpu_s", f"pid:{pid}"): cpu for pid in (200, 201)}
+    facts = {100: {"loaders": [LOADER]}}
+    return analyse(recording({0: plan(80)}, batches={0: batches(rows)}, facts=facts, samples=samples))
+
+
+def test_what_a_worker_computes_beside_the_thread_that_makes_batches_is_that_of_its_helpers() -> None:
+    analysis = with_workers(steady_counter(1.5))
+    assert analysis.by_rank("loader.helper_share") == {0: pytest.approx(0.6, abs=0.01)}
+    assert analysis.by_rank("loader.helper_cores") == {0: pytest.approx(1.8, abs=0.03)}
+    alone = with_workers(steady_counter(0.6))
+    assert alone.by_rank("loader.helper_cores") == {0: pytest.approx(0.0, abs=0.02)}
+
+
+def test_rows_that_a_long_run_no_longer_has_are_counted_as_made() -> None:
+    thinned = [{"start": 0.1 * n, "wall": 90, "cpu": 60, "number": n} for n in range(0, 80, 4)]
+    assert with_workers(steady_counter(0.6), thinned).by_rank("loader.helper_share") == {
+        0: pytest.approx(0.0, abs=0.05)
+    }
+
+
+def test_what_a_worker_takes_to_import_is_no_helper() -> None:
+    first = [{"start": 4.0, "wall": 500, "cpu": 400, "flags": FLAG_FIRST_BATCH}]
+    late = first + [{"start": 4.6 + 0.1 * n, "wall": 90, "cpu": 60, "number": n + 1} for n in range(34)]
+    cpu = series((0, 0.0), (1, 1.0), (2, 2.0), (3, 3.0), (4, 4.0), (5, 4.5), (6, 5.1), (7, 5.7), (8, 6.3))
+    assert with_workers(cpu, late).by_rank("loader.helper_share") == {0: pytest.approx(0.0, abs=0.05)}
+
+
+def test_of_workers_that_hardly_compute_it_is_not_told() -> None:
+    assert not with_workers(steady_counter(0.02)).has("loader.helper_share")
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ LOADER = "kept = DataLoader("
 PERSISTENT = ("--workers=2", "--persistent")
 SHORT_EPOCHS = ("--pictures=160", "--transform=0.5", "--steps=200")
 ORDERED = ("--pictures=240", "--transform=0.5", "--steps=150")
-FAR_SHARD = ("--shards", "--far=7", "--steps=150", *PERSISTENT)
+SHARDS = ("--shards", "--steps=150", *PERSISTENT)
 
 
-def job(*arguments: str) -> Job:
+def job(*arguments: str, ranks: int = 0) -> Job:
     """A net that computes about 35 ms a step, on pictures that are made in no time."""
-    return Job("faults/jobs/feeding.py", ("--width=48", *arguments))
+    return Job("faults/jobs/feeding.py", ("--width=48", *arguments), ranks=ranks, start="one by one")
 
 
 SCENARIOS = (
@@ -35,6 +35,7 @@ SCENARIOS = (
         line=LOADER,
         fixed=job("--steps=200"),
     ),
+    fault("slow-samplers-of-two-ranks", "DAT015", job("--index=1", "--steps=100", ranks=2), line=LOADER),
     fault("slow-sampler-next-to-nothing", "DAT015", job("--index=0.06", "--steps=150"), strength="just below"),
     fault(
         "order-for-each-step",
@@ -82,5 +83,14 @@ SCENARIOS = (
         line=LOADER,
         fixed=job(*ORDERED, *PERSISTENT),
     ),
-    fault("far-shard", "DAT009", job(*FAR_SHARD), line=LOADER, fixed=job(*FAR_SHARD, "--dealt")),
+    fault("far-shard", "DAT009", job(*SHARDS, "--far=7"), line=LOADER, fixed=job(*SHARDS, "--far=7", "--dealt")),
+    fault(
+        "shard-a-little-too-far",
+        "DAT009",
+        job(*SHARDS, "--far=5"),
+        strength="just above",
+        line=LOADER,
+        fixed=job(*SHARDS, "--far=5", "--dealt"),
+    ),
+    fault("shard-near-enough", "DAT009", job(*SHARDS, "--far=2"), strength="just below"),
 )

@@ -118,6 +118,14 @@ LARGE_FILES = (
     fault("large-images-for-two-ranks", "DAT001", train(*SMALL_NET, "--workers=1", ranks=2)),
 )
 
+
+def several_threads(name: str, *arguments: str, strength: Strength = "clear") -> Scenario:
+    """Workers in which NumPy multiplies matrices, with a thread for each core as soon as they are large enough."""
+    given = job(*arguments, "--steps=90", "--persistent")
+    fixed = None if strength == "just below" else replace(given, environment={"OPENBLAS_NUM_THREADS": "1"})
+    return fault(name, "CPU008", given, strength=strength, line=LOADER if fixed else "", fixed=fixed)
+
+
 SERVED = ("--transform=6", "--steps=120", "--pictures=480", "--evaluate=128", "--persistent", "--start=forkserver")
 IN_BATCHES = ("--in-batches", "--passes=90", "--steps=90", "--persistent")
 WORKERS = (
@@ -191,6 +199,16 @@ WORKERS = (
         "DAT001",
         job("--transform=3", "--steps=70", "--workers=8", "--persistent", ranks=2),
         note="too many, but the cores would not suffice for any number: with one worker a rank it was as slow (0.98 times)",
+    ),
+    several_threads("workers-of-several-threads", "--passes=4", "--side=256", "--workers=2"),
+    several_threads("worker-of-several-threads", "--passes=2", "--side=256", "--workers=1", strength="just above"),
+    several_threads(
+        "workers-whose-products-are-small",
+        "--transform=0.4",
+        "--passes=1",
+        "--side=48",
+        "--workers=1",
+        strength="just below",
     ),
     fault(
         "workers-restart",

@@ -10,7 +10,9 @@ import group
 import models
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, get_worker_info
 
 
@@ -105,7 +107,10 @@ def main() -> None:
     options = parse()
     torch.manual_seed(0)
     torch.set_num_threads(1)
+    group.join()
     model = models.small_cnn(options.width)
+    if dist.is_initialized():
+        model = DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     for _, (pictures, labels) in zip(range(options.steps), batches(options), strict=False):
         loss = nn.functional.cross_entropy(model(pictures), labels)

@@ -42,6 +42,7 @@ class Pictures(Dataset):
         self.url = options.url
         self.lock = multiprocessing.Lock() if options.lock else contextlib.nullcontext()
         self.picture = np.random.default_rng(0).random((3, 32, 32), dtype=np.float32)
+        self.whitening, self.passes = np.eye(options.side, dtype=np.float32), options.passes
 
     def __len__(self) -> int:
         return self.length
@@ -58,6 +59,8 @@ class Pictures(Dataset):
                 picture = picture * json.load(answer)[0]
         if self.transform_ms:
             picture = blur(picture, self.transform_ms)
+        for _ in range(self.passes):
+            self.whitening = self.whitening @ self.whitening
         if self.large_ms and index % self.large_every == 0:
             picture = blur(picture, self.large_ms)  # a panorama among the snapshots
         return torch.from_numpy(picture), index % 10
@@ -110,6 +113,8 @@ def parse() -> argparse.Namespace:
     add("--ahead", action="store_true", help="a thread of its own runs through the loader")
     add("--files", help="folder of pictures to read")
     add("--transform", type=float, default=0.0, metavar="MS", help="CPU time of a picture's preprocessing")
+    add("--passes", type=int, default=0, help="products of two matrices for each picture, as NumPy computes them")
+    add("--side", type=int, default=256, help="of these matrices")
     add("--large", type=float, default=0.0, metavar="MS", help="CPU time on top for every --large-every'th picture")
     add("--large-every", type=int, default=64)
     add("--asleep", type=float, default=0.0, metavar="MS", help="waiting for each picture, as for a server's answer")

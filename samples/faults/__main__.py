@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from samples.faults.beside import run_beside
-from samples.faults.catalogue import SCENARIOS
+from samples.faults.catalogue import SCENARIOS, VARIANTS
 from samples.faults.results import (
     advisor_state,
     cells,
@@ -38,18 +38,24 @@ FOLDER = Path(__file__).resolve().parents[2] / ".faults"
 LOG_WIDTH = 210  # of the table where no terminal limits it
 
 
-def choose(patterns: Sequence[str], *, fast: bool) -> list[Scenario]:
-    """By name or glob, in the catalogue's order. Raises click.BadParameter for a pattern that fits nothing."""
+def choose(patterns: Sequence[str], *, fast: bool, variants: bool) -> list[Scenario]:
+    """By name or glob, in the catalogue's order; without those all, variants if asked to.
+
+    Raises click.BadParameter for a pattern that fits nothing.
+    """
     names = [scenario.name for scenario in SCENARIOS]
     for pattern in patterns:
         if not fnmatch.filter(names, pattern):
             raise click.BadParameter(f"no scenario is called {pattern!r}; --list shows them", param_hint="--only")
-    chosen = [s for s in SCENARIOS if not patterns or any(fnmatch.fnmatch(s.name, pattern) for pattern in patterns)]
+    usual = [s for s in SCENARIOS if variants or s.name not in VARIANTS]
+    named = [s for s in SCENARIOS if any(fnmatch.fnmatch(s.name, pattern) for pattern in patterns)]
+    chosen = named if patterns else usual
     return [scenario for scenario in chosen if scenario.fast or not fast]
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--only", multiple=True, metavar="NAME|GLOB", help="These scenarios; may be given several times.")
+@click.option("--all", "variants", is_flag=True, help="Variants too, that take the whole beyond an hour.")
 @click.option("--fast", is_flag=True, help="Only the few that `make test` runs.")
 @click.option("--repeat", type=click.IntRange(1), default=1, metavar="N", help="Each one so often, in rounds.")
 @click.option("--list", "listing", is_flag=True, help="Name the scenarios and their truths; run nothing.")
@@ -68,6 +74,7 @@ def choose(patterns: Sequence[str], *, fast: bool) -> list[Scenario]:
 def main(
     *,
     only: tuple[str, ...],
+    variants: bool,
     fast: bool,
     repeat: int,
     listing: bool,
@@ -79,7 +86,7 @@ def main(
     folder: Path,
 ) -> None:
     """Run labelled faults on real training jobs and say how often the verdict was right."""
-    chosen = choose(only, fast=fast)
+    chosen = choose(only, fast=fast, variants=variants or bool(merge))
     console = Console(width=None if sys.stdout.isatty() else LOG_WIDTH)
     if listing:
         for scenario in chosen:

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from rules.registry import all_rules
 from samples.faults.__main__ import main
-from samples.faults.catalogue import SCENARIOS
+from samples.faults.catalogue import SCENARIOS, VARIANTS
 from samples.faults.observe import SAMPLES
 from samples.faults.scenario import Job, Scenario
 
@@ -34,15 +34,23 @@ def test_there_are_enough_scenarios_with_names_of_their_own() -> None:
 
 # Rules that are tried clearly above, just above and just below what is worth a word.
 AT_ALL_STRENGTHS = (
-    *("CMP007", "COM001", "CPU001", "CPU006", "DAT002", "DAT003", "DAT006", "DAT008", "DAT010", "DAT011"),
+    *("CMP007", "COM001", "CPU001", "CPU006", "CPU008", "DAT002", "DAT003", "DAT006", "DAT008", "DAT010", "DAT011"),
     *("DSK001", "DSK002", "LOP001", "LOP002", "LOP003", "LOP004", "LOP005", "LOP006", "LOP007", "RUN003", "RUN004"),
 )
 
 
 @pytest.mark.parametrize("rule", AT_ALL_STRENGTHS)
 def test_a_rule_keeps_its_three_strengths(rule: str) -> None:
-    about = [s for s in SCENARIOS if rule in (*s.truth.roots[:1], *s.truth.noted, *s.truth.never)]
+    usual = [s for s in SCENARIOS if s.name not in VARIANTS]
+    about = [s for s in usual if rule in (*s.truth.roots[:1], *s.truth.noted, *s.truth.never)]
     assert {s.strength for s in about} == {"clear", "just above", "just below"}
+
+
+def test_a_variant_is_a_scenario_and_another_one_has_its_rule() -> None:
+    known = {s.name: s for s in SCENARIOS}
+    roots = {rule for s in SCENARIOS if s.name not in VARIANTS for rule in (*s.truth.roots, *s.truth.never)}
+    assert all({*known[name].truth.roots, *known[name].truth.never} & roots for name in VARIANTS)
+    assert not any(known[name].fast or known[name].strength == "none" for name in VARIANTS)
 
 
 def test_two_of_three_faults_run_with_their_fix_as_well() -> None:
@@ -103,7 +111,7 @@ def load(path: Path) -> ModuleType:
 
 
 def test_the_list_names_every_scenario_and_runs_none() -> None:
-    shown = CliRunner().invoke(main, ["--list"])
+    shown = CliRunner().invoke(main, ["--list", "--all"])
     assert shown.exit_code == 0
     assert [line.split()[0] for line in shown.output.splitlines()] == [scenario.name for scenario in SCENARIOS]
 
@@ -114,6 +122,8 @@ def test_the_list_names_every_scenario_and_runs_none() -> None:
         (["--only", "pause"], {"pause"}),
         (["--only", "pause*", "--fast"], {"pause"}),
         (["--only", "pause*"], {"pause", "pause-a-little", "pause-hardly"}),
+        ([], {scenario.name for scenario in SCENARIOS} - VARIANTS),
+        (["--only", "in-process-stream"], {"in-process-stream"}),
         (["--fast"], {scenario.name for scenario in SCENARIOS if scenario.fast}),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from samples.faults.fixtures import Images, SmallSharedMemory
-from samples.faults.scenario import Job, Remedy, Scenario, Strength, Truth
+from samples.faults.scenario import Job, Remedy, Scenario, Strength, Truth, Untouched
 
 LOADER = "data = DataLoader("
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
@@ -35,6 +35,7 @@ def fault(
     fast: bool = False,
     or_rule: str = "",
     also: tuple[str, ...] = (),
+    untouched: tuple[Untouched, ...] = (),
     note: str = "",
 ) -> Scenario:
     """Just below its threshold, a fault must not be called the root."""
@@ -46,7 +47,7 @@ def fault(
         job=given,
         truth=Truth(never=roots) if below else Truth(roots=roots, line=line, also=also),
         strength=strength,
-        remedy=Remedy(job=fixed) if fixed else None,
+        remedy=Remedy(job=fixed, untouched=untouched) if fixed else None,
         fast=fast,
         note=note,
     )
@@ -186,6 +187,7 @@ WORKERS = (
         stream("--passes=12", "--steps=150", "--epochs=5", "--workers=1", "--persistent", "--shuffle=360"),
         line=LOADER,
         fixed=stream("--passes=12", "--steps=150", "--epochs=5", "--workers=1", "--persistent"),
+        untouched=("forward", "backward"),
     ),
     fault(
         "stream-with-a-small-buffer",

@@ -33,7 +33,7 @@ from rules.rule import Threshold, Thresholds, confidence, rule, severity
 # Of the workers' CPU time, for each share of making a batch that is spent in line. Seven jobs on two cores: 1.3 to 1.7.
 _LOST = (1.7, 1.25)
 _CHANGE = (
-    "def one_thread(worker): cv2.setNumThreads(0); threadpoolctl.threadpool_limits(1)  # whichever is used\n"
+    "def one_thread(worker): cv2.setNumThreads(0); threadpoolctl.threadpool_limits(1)\n"
     "DataLoader(..., worker_init_fn=one_thread)"
 )
 
@@ -72,7 +72,10 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         ),
         fixes=(
             Fix(
-                "let each worker compute with one thread", _CHANGE, where_of(training_loader(a, waits)), "small change"
+                "let OpenCV or NumPy, whichever a worker uses, compute with one thread there",
+                _CHANGE,
+                where_of(training_loader(a, waits)),
+                "small change",
             ),
             Fix("or all of the job's NumPy", "OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1", None, "one line"),
         ),

@@ -463,6 +463,8 @@ class Recorder:
         self.epoch_begun(iterator, began)
 
     def epoch_begun(self, iterator: Any, began: int) -> None:
+        # the fetch that follows is a first one, and none to be noted only: be it the same iterator's, or that of one at the same address
+        self.iterators.pop(iterator._rn50_loader, None)
         account = self.own_account()
         if account is not None:
             account.loader_started(iterator._rn50_loader, self._evaluating(), began)

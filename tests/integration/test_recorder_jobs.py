@@ -144,6 +144,13 @@ def test_short_steps_are_noted_and_read_together_without_losing_one(tmp_path: Pa
     assert 4 <= sum(bool(flags & FLAG_CLOCKED) for flags, _ in found) < 200, "most steps went over the tape"
 
 
+@pytest.mark.parametrize("job", ["first-only", "first-only-persistent"])
+def test_where_each_step_begins_an_epoch_all_of_them_say_so(tmp_path: Path, job: str) -> None:
+    assert run("variants.py", job, folder=tmp_path).returncode == 0
+    found = steps(rings(tmp_path)[0])
+    assert len(found) >= 199 and all(flags & FLAG_EPOCH_START for flags, _ in found)
+
+
 def test_a_workers_exception_reaches_the_job_with_its_traceback(tmp_path: Path) -> None:
     alone, watched = run("variants.py", "broken"), run("variants.py", "broken", folder=tmp_path)
     assert watched.returncode == alone.returncode == 1

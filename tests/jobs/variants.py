@@ -118,6 +118,17 @@ def short():
             torch.save(model.state_dict(), os.devnull)
 
 
+def first_only(**workers):
+    """`next(iter(loader))` for each step: the iterator before it is gone, and the next one often lies at its address."""
+    model, optimizer, _ = pieces()
+    data = DataLoader(TensorDataset(torch.randn(64, 8), torch.randn(64, 1)), batch_size=8, **workers)
+    for _ in range(200):
+        x, y = next(iter(data))
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+
+
 def remade():
     model, optimizer, data = pieces()
     for _ in range(4):
@@ -157,6 +168,8 @@ if __name__ == "__main__":
         "scaler": scaler,
         "memory": memory,
         "short": short,
+        "first-only": first_only,
+        "first-only-persistent": lambda: first_only(num_workers=1, persistent_workers=True),
         "remade": remade,
         "broken": broken,
         "killed": lambda: killed(0.03),

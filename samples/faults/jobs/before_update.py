@@ -50,10 +50,11 @@ def clip_by_hand(parameters: Iterable[nn.Parameter], most: float) -> None:
 def write_norms(path: Path, model: nn.Module, ms: float) -> None:
     """Slow the way loggers are: many lines, each flushed."""
     end = time.perf_counter() + ms / 1000
+    lines = [f"{name} {parameter.numel()}\n" for name, parameter in model.named_parameters()]
     with path.open("a") as file:
         while time.perf_counter() < end:
-            for name, parameter in model.named_parameters():
-                file.write(f"{name} {parameter.numel()}\n")
+            for line in lines:
+                file.write(line)
                 file.flush()
 
 

@@ -39,7 +39,7 @@ bench: $(DEV) ## what the advisor costs a training job
 by-hand: $(DEV) ## images/s of `rn50-advisor bench` beside a loop written by hand; wants a quiet machine
 	@$(BIN)/python tests/bench/by_hand.py --markdown tests/bench/BY_HAND.md
 
-faults: $(DEV) ## seeded faults on real jobs: how often the verdict is right (more than a hundred scenarios, one after the other)
+faults: $(DEV) ## seeded faults on real jobs: how often the verdict is right (185 scenarios, one after the other, in about an hour)
 	@$(BIN)/python -m samples.faults --json .faults/results.json --markdown samples/faults/RESULTS.md
 
 clean: ## remove the demo's images and runs, and all caches

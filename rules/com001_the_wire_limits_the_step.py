@@ -38,8 +38,8 @@ from rules.exchange import (
 from rules.reading import model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
-# Of the exposed time of one exchange among several in a step, what is left where it is the only one. Of 2, 4 and 8 in a step at 0.4 to
-# 3 Gb/s: 0.93 to 1.01.
+# Of the exposed time of one exchange among several in a step, what is left where it is the only one. Of 4 and 8 in a step at 1 and
+# 3 Gb/s, three jobs: 0.93 to 1.01.
 _ONCE = (0.8, 1.2)
 # Times the exposed time, up to which the whole exchange is one stretch. Beyond, a part of it is waiting for the next bucket: with nine
 # buckets beside a long backward pass it seemed to carry 0.16 GB/s, with one bucket after it 0.34 over the same wire.

@@ -24,7 +24,7 @@ from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix, Where
 from advisor.core.sample_cost import SampleLine
 from rules.hunger import input_evidence, input_waits
-from rules.preparing import CROWDED, crowding_by_workers, crowds, step_with_less_work
+from rules.preparing import CROWDED, crowd_s, crowding_by_workers, step_with_less_work
 from rules.reading import (
     busy_evidence,
     common,
@@ -48,8 +48,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     waits, cpu, delay = input_waits(a), a.by_rank("fetch.cpu_share"), a.by_rank("fetch.delay_share")
     workers, step = a.by_rank("loader.workers"), a.value("step.time_s")
     wait, computing = common(waits), mean(cpu) + mean(delay)
-    work, crowding = cpu_of_workers_s(a), crowding_by_workers(a, t["workers_share"])
-    crowd, crowded = common(crowding) if crowding else 0.0, crowds(a, crowding, t)
+    work, crowd = cpu_of_workers_s(a), crowd_s(a, t["workers_share"])
+    crowded = crowd >= t["crowding"] * step
     level = severity((wait + crowd if crowded else wait) / step)
     exhausted = not cores_idle(a, t) and not workers_missing(a, t)
     if (
@@ -60,7 +60,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         or level is None
     ):
         return Clear(RULE.id)
-    model, line = model_of(a), _dominant_line(a)
+    model, line, crowding = model_of(a), _dominant_line(a), crowding_by_workers(a, t["workers_share"])
     best, worst = (step_with_less_work(a, crowding, share, share * work) for share in (1.0, 0.5))
     return Finding(
         rule=RULE.id,

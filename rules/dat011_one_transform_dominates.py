@@ -27,7 +27,7 @@ from advisor.core.format import duration
 from advisor.core.sample_cost import SampleCost, SamplePart
 from advisor.core.worker_model import step_with_cheaper_batches
 from rules.hunger import input_evidence, input_waits
-from rules.preparing import CROWDED, crowding_by_workers
+from rules.preparing import CROWDED, crowd_s
 from rules.reading import (
     common,
     crowding_evidence,
@@ -73,7 +73,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     waits, step = input_waits(a), a.value("step.time_s")
     wait = common(waits)
     part = a.sample.costliest_transform if a.sample else None
-    crowd = _crowding_s(a)
+    crowd = crowd_s(a, CROWDED["workers_share"].value)  # as DAT001 reckons it
     waited = wait >= t["input_wait"] * step
     if a.sample is None or part is None or part.share < t["share"] or not (waited or crowd >= t["crowding"] * step):
         return Clear(RULE.id)
@@ -108,12 +108,6 @@ def _made_alike(a: Analysis) -> bool:
     """Batches take as long to make on every rank: that one of them waits more for its own is chance, the others' wait hides theirs."""
     walls = a.by_rank("fetch.wall_s")
     return max(walls.values()) <= _ALIKE * min(walls.values())
-
-
-def _crowding_s(a: Analysis) -> float:
-    """How long the training thread waits for a core that the workers hold, as DAT001 reckons it."""
-    crowding = crowding_by_workers(a, CROWDED["workers_share"].value)
-    return common(crowding) if crowding else 0.0
 
 
 def _step_without(a: Analysis, cost: SampleCost, part: SamplePart) -> tuple[float, float]:

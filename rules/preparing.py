@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from advisor.core.analysis import Analysis
 from rules.reading import beside_batches, common, cpu_of_workers_s, delay_of_own_making, model_of
-from rules.rule import Threshold, Thresholds
+from rules.rule import Threshold
 
 CROWDED: Mapping[str, Threshold] = {
     "input_wait": Threshold(0.05, "severity 'medium' begins at 5 % of the step"),
@@ -25,8 +25,10 @@ def crowding_by_workers(a: Analysis, least_share: float) -> dict[int, float]:
     return {} if few else delay_of_own_making(a)
 
 
-def crowds(a: Analysis, crowding: Mapping[int, float], t: Thresholds) -> bool:
-    return bool(crowding) and common(crowding) >= t["crowding"] * a.value("step.time_s")
+def crowd_s(a: Analysis, least_share: float) -> float:
+    """The same of at least half of the ranks."""
+    crowding = crowding_by_workers(a, least_share)
+    return common(crowding) if crowding else 0.0
 
 
 def step_with_less_work(

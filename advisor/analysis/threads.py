@@ -13,9 +13,8 @@ from advisor.core.analysis import LoaderFacts, training_loader
 from advisor.core.recording import Table
 from probes.rank.layout import FLAG_FIRST_BATCH
 
-_LEAST_CPU_S = (
-    0.5  # of a rank's workers: the kernel counts in hundredths of a second, and batches are cut off at both ends
-)
+# Of a rank's workers: the kernel counts in hundredths of a second, and batches are cut off at both ends.
+_LEAST_CPU_S = 0.5
 _LEAST_BATCHES = 3  # of a worker
 
 

@@ -463,8 +463,11 @@ class Recorder:
         self.epoch_begun(iterator, began)
 
     def epoch_begun(self, iterator: Any, began: int) -> None:
-        # the fetch that follows is a first one, and none to be noted only: be it the same iterator's, or that of one at the same address
+        # the fetch that follows is a first one, and none to be noted only: be it the same iterator's, or that of one at the same address,
+        # and whichever thread begins it
         self.iterators.pop(iterator._rn50_loader, None)
+        if id(iterator) == self.tape.iterator:
+            self.tape.iterator = 0
         account = self.own_account()
         if account is not None:
             account.loader_started(iterator._rn50_loader, self._evaluating(), began)

@@ -724,6 +724,12 @@ def test_a_quota_that_is_used_up_leaves_no_core_for_more_workers() -> None:
     assert rows["cpu.job_cores"].value == 15.9 and "of 16 allowed" in rows["cpu.job_cores"].note
 
 
+def test_dat001_gives_back_waits_for_a_core_where_they_are_and_waits_for_input_apart_from_them() -> None:
+    """Who waits for a batch stands in no line: of a second, 0.4 s for input and 0.3 s for a core leave 0.3 s at best."""
+    saving = found("DAT001", jobs.dat001(wait=0.4, crowd=0.3, wall=6.0)).saving
+    assert saving is not None and saving.speedup == pytest.approx((1 / 0.65, 1 / 0.3))
+
+
 def test_dat001_goes_by_idle_cores_where_no_forecast_is() -> None:
     squeezed = jobs.dat001(allowed=2.0, workers=1, wall=0.95, busy=1.6, working=0.95)
     assert run_rule(RULES["DAT001"], squeezed, Config()) == Clear("DAT001"), "another worker helps"

@@ -84,6 +84,15 @@ def test_where_no_mark_would_find_a_tape_full_nothing_is_noted(tmp_path: Path) -
     assert training.noted()
 
 
+def test_an_iterator_that_another_thread_makes_where_a_noted_one_was_is_not_taken_for_it(tmp_path: Path) -> None:
+    training = Training(tmp_path)
+    tape, there = training.recorder.tape, types.SimpleNamespace()
+    for made, noted in ((types.SimpleNamespace(), True), (there, False)):
+        tape.start(training.account, 3, None, iterator=id(there))
+        in_another_thread(training.recorder.iterator_made, made, object(), 0)
+        assert (tape.iterator == id(there)) is noted
+
+
 class Batches:
     """An iterator as torch's are made, of batches without end."""
 

@@ -181,7 +181,7 @@ def _pair(base: Run, other: Run, place: int, between_runs: tuple[float, float]) 
     ]
     if abs(spared[1] - spared[0]) > _TOLD * base.blocks.step_s:
         notes.append(_of_chance(spared))
-    phases = _phases(base, other, between_runs) if same_ranks and not different else ()
+    phases = () if different else _phases(base, other, between_runs)
     return Pair(0, place, change, measure, speed, why, phases, facts, findings, tuple(dict.fromkeys(notes)))
 
 

@@ -15,7 +15,7 @@ _PASSING = frozenset(
     (
         "pid", "main_thread", "argv", "rank", "local_rank", "world_size", "group_size", "environment_rank", "save_sites", "exception",
         "run_delay", "visible_optimizer", "mounts", "started", "id", "line", "file", "training", "collections", "uuid", "hostname",
-        "syncs", "copies", "again", "varies",
+        "syncs", "copies", "again", "varies", "calls", "bytes", "ns", "searched_iterations", "iterations_with_unused",
     )
 )  # fmt: skip
 _VERSIONS = ("python", "torch", "advisor", "driver", "driver_cuda", "nccl", "cudnn")
@@ -27,7 +27,7 @@ Circumstances = Mapping[tuple[str, str], str]  # (group, name) -> value
 
 
 def circumstances(report: Report) -> Circumstances:
-    """By group: arguments, loader, job, versions, environment, machine."""
+    """By group: arguments, loader, job, versions, environment, machine, NCCL."""
     found: dict[tuple[str, str], str] = {("arguments", name): value for name, value in options(report.job.argv).items()}
     about: Mapping[str, Any] = report.facts.get("0") or next(iter(report.facts.values()), {})
     loader = training_loader(about)
@@ -40,6 +40,7 @@ def circumstances(report: Report) -> Circumstances:
     found.update({("environment", n): str(v) for n, v in variables.items() if not _PASSING_VARIABLE.search(n)})
     machine = {n: v for n, v in report.environment.items() if n not in ("variables", *_VERSIONS)}
     found.update({("machine", name): value for name, value in _flat(machine)})
+    found.update({("NCCL", name): value for name, value in _flat(_paths(report.facts.get("nccl") or {}))})
     return found
 
 
@@ -102,6 +103,12 @@ def _parameters(report: Report) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None}
 
 
+def _paths(nccl: Mapping[str, Any]) -> Mapping[str, Any]:
+    """How ranks are connected, without how often: that follows from how many there are."""
+    counted = {name: sorted(nccl.get(name) or ()) for name in ("transports", "algorithms")}
+    return {**{name: value for name, value in nccl.items() if name not in ("version", "ranks", "nodes")}, **counted}
+
+
 def _flat(mapping: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     for key, value in mapping.items():
         if key in _PASSING or key.endswith("_unix_s"):
@@ -111,7 +118,14 @@ def _flat(mapping: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, s
         if isinstance(only, Mapping) and only:
             yield from _flat(only, f"{name}.")
         elif value is not None and value not in ({}, [], ""):
-            yield name, _short(value)
+            yield name, _short(_lasting(value))
+
+
+def _lasting(value: Any) -> Any:
+    """Without what passes, also in lists of objects."""
+    if isinstance(value, Mapping):
+        return {name: _lasting(each) for name, each in value.items() if name not in _PASSING}
+    return [_lasting(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
 def _short(value: Any) -> str:

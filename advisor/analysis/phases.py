@@ -155,7 +155,7 @@ def exposed_comm(
 ) -> tuple[Array, NDArray[np.bool_]] | None:
     """(exposed communication per row, which rows were stamped); None where DDP stamped nothing.
 
-    Unstamped: what the backward takes beyond the own backward of a stamped step.
+    Unstamped: what the backward takes beyond the own backward of a stamped step, less what chance adds to that.
     """
     if comm is None or comm.size == 0:
         return None
@@ -168,7 +168,20 @@ def exposed_comm(
     each = after_last_gradient_ns(row) / 1e9
     exposed = np.clip(exchanges(steps, comm) * each, 0.0, backward)
     own = _own_backward(steps, phases["forward"], backward - exposed, stamped)
-    return np.where(stamped, exposed, np.clip(backward - own, 0.0, None)), stamped
+    beyond = backward - own
+    chance = np.where(steps.count == 1, _by_chance(beyond[stamped], float(exposed[stamped].sum())), 0.0)
+    return np.where(stamped, exposed, np.clip(beyond - chance, 0.0, None)), stamped
+
+
+def _by_chance(beyond: Array, exposed: float) -> float:
+    """What to take from each of `beyond`, and nothing may fall below zero, so that they sum to `exposed`.
+
+    Computing takes longer now and then, and is never negative: taken as it comes, what a backward takes beyond the usual is more than the
+    wire. (The threshold of a projection onto a simplex: Duchi and others, 2008.)
+    """
+    high = np.sort(beyond)[::-1]
+    each = (np.cumsum(high) - exposed) / np.arange(1, high.size + 1)
+    return float(each[np.flatnonzero(high >= each)[-1]])
 
 
 def after_last_gradient_ns(comm: Table) -> NDArray[np.int64]:

@@ -151,7 +151,13 @@ def test_ranks_scale_by_samples_and_efficiency_counts_from_the_fewest() -> None:
     assert shares == [pytest.approx(0.8, rel=0.05), None, pytest.approx(0.5, rel=0.05)]
     assert [pair.change for pair in made.pairs] == ["regressed", "improved"]
     assert made.runs[0].samples_per_s == pytest.approx(128.0, rel=0.05)
-    assert not made.pairs[0].phases, "the steps of more ranks are not made of the same parts"
+
+
+def test_what_a_step_of_more_ranks_takes_longer_for_is_told() -> None:
+    alone = load("one", noisy_recording(1), place=1)
+    together = load("two", recording(dict.fromkeys(range(2), noisy_plan(2, 120)), wire_ms=40), place=2)
+    (wire,) = [delta for delta in compare((alone, together)).pairs[0].phases if delta.phase == "comm_exposed"]
+    assert wire.base_s == 0 and wire.other_s == pytest.approx(0.04, rel=0.05) and wire.delta_s.lo > 0.03
 
 
 def test_another_batch_size_is_compared_by_samples_with_a_warning() -> None:
@@ -249,6 +255,17 @@ def test_changed_facts_are_listed_and_passing_ones_are_not() -> None:
         ("environment", "OMP_NUM_THREADS"): (None, "4"),
         ("machine", "cpu_model"): (None, "EPYC"),
     }
+
+
+def test_how_often_ranks_talked_is_no_difference_and_how_they_are_connected_is() -> None:
+    def run(name: str, calls: int, transport: str) -> Any:
+        sites = [{"kind": "all_reduce", "calls": calls, "bytes": calls, "ns": calls}, {"kind": "barrier", "calls": calls}]
+        loaded = noisy_run(name, calls, facts=about(collectives=sites))
+        said = {"transports": {transport: calls}, "channels": 8, "ranks": calls, "nodes": 1}
+        return replace(loaded, report=replace(loaded.report, facts={**loaded.report.facts, "nccl": said}))
+
+    pair = pair_of(run("a", 1, "P2P"), run("b", 2, "NET/Socket"))
+    assert [(c.group, c.name, c.base, c.other) for c in pair.facts] == [("NCCL", "transports", "P2P", "NET/Socket")]
 
 
 def test_arguments_are_taken_apart_as_a_shell_user_means_them() -> None:

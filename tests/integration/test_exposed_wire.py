@@ -1,0 +1,42 @@
+"""What the account calls exposed communication, beside what DDP itself stamped in real ranks: the two differ by 5 % at most."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli_process import advisor
+
+from advisor.analysis.analyse import analyse
+from advisor.analysis.buffers import accounted_steps
+from advisor.analysis.steady import steady_steps
+from advisor.store.reader import read_recording
+
+pytestmark = pytest.mark.torch
+
+JOB = Path(__file__).resolve().parents[1] / "jobs" / "stamped.py"
+AGREE = 0.05
+
+
+@pytest.mark.parametrize("late_ms", [0, 20])
+def test_the_exposed_wire_is_what_ddp_stamped(tmp_path: Path, late_ms: int) -> None:
+    job = (sys.executable, str(JOB), str(tmp_path), str(late_ms))
+    done = advisor("run", "--no-tui", "--run-dir", "runs", "--", *job, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (folder,) = (tmp_path / "runs").glob("*")
+    recording = read_recording(folder)
+    stamps = [{row[0]: row[1:] for row in json.loads((tmp_path / f"stamps-{n}.json").read_text())} for n in (0, 1)]
+    steady = steady_steps(accounted_steps(recording))
+    first = int(steady[0].step[0])
+    read = [{int(row["iteration"]) for row in recording.comm[n] if row["step"] >= first} for n in (0, 1)]
+    both = sorted(read[0] & read[1] & stamps[0].keys() & stamps[1].keys())
+    assert len(both) >= 10, "DDP stamped few steps, or they were not read"
+    exposed = np.array([[comm - hidden for comm, hidden in (stamps[n][i] for i in both)] for n in (0, 1)]) / 1e9
+    analysis = analyse(recording)
+    assert analysis.value("comm.wire_s") == pytest.approx(float(exposed.min(axis=0).mean()), rel=AGREE)
+    if late_ms:
+        assert analysis.by_rank("comm.late_share")[1] > 0.9
+        assert exposed[0].mean() > 0.015, "the other rank waits in its backward"

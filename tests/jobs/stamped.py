@@ -1,0 +1,44 @@
+"""Two ranks under DDP, the second of which starts its backward late; both print what DDP stamps. The arguments: a folder, milliseconds."""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+WIDTH, STEPS = 512, 240
+
+
+def work(rank, folder, late_s):
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    model = DistributedDataParallel(nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(6))), bucket_cap_mb=1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    seen = {}
+    for _ in range(STEPS):
+        loss = model(torch.rand(32, WIDTH)).square().mean()
+        if rank == 1:
+            time.sleep(late_s)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        told = model._get_ddp_logging_data()
+        if told.get("backward_comm_time", 0) > 0:
+            seen[told["backward_compute_time_start"]] = (
+                told["iteration"],
+                told["backward_comm_time"],
+                told["backward_compute_comm_overlap_time"],
+            )
+    Path(folder, f"stamps-{rank}.json").write_text(json.dumps(list(seen.values())))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    mp.spawn(work, args=(sys.argv[1], float(sys.argv[2]) / 1e3), nprocs=2)

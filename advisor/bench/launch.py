@@ -118,12 +118,12 @@ class Bench:
         return [*started, str(TRAINER), *layout, *(f"--{name}={value}" for name, value in given.items())]
 
     def _environment(self, setting: Setting) -> dict[str, str]:
-        """Ranks on CPUs share them evenly, as one rank has them all; torchrun would give each a single thread.
+        """Several ranks on CPUs share them evenly; torchrun would give each a single thread. One alone has as many as torch itself takes.
 
         Who is itself a rank of a larger job, as in a pod of several, would else wait for the others.
         """
         environment = {name: value for name, value in os.environ.items() if name not in _OF_OTHER_LAUNCHERS}
-        if self.device == "cpu" and "OMP_NUM_THREADS" not in environment:
+        if self.device == "cpu" and setting.devices > 1 and "OMP_NUM_THREADS" not in environment:
             cores = int(self.cores or os.cpu_count() or 1)
             environment["OMP_NUM_THREADS"] = str(max(1, cores // setting.devices))
         return environment

@@ -22,7 +22,8 @@ _AMPERE = (8, 0)  # TF32 and bf16
 # Images of 224² that fill a device without filling its memory; smaller pictures more of them.
 _BATCH = {"cuda": 256, "cpu": 8}
 _BATCH_MAX = {"cuda": 16_384, "cpu": 128}
-_SWEEP_MAX = {"cuda": 16, "cpu": 4}  # times the batch: on a CPU a large batch takes minutes and shows nothing
+# Times the batch. On a GPU the sweep ends where memory does, and none has so much; on a CPU a large batch takes minutes and shows nothing.
+_SWEEP_MAX = {"cuda": 1024, "cpu": 4}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ def usual_batch(device: Literal["cpu", "cuda"], image_size: int) -> int:
 
 
 def usual_batches(device: Literal["cpu", "cuda"], batch: int, *, quick: bool) -> tuple[int, ...]:
-    """Around the batch at which precisions are compared, and from there until memory ends or a good deal is passed."""
+    """Around the batch at which precisions are compared, and from there until memory ends; a quick sweep, and a CPU's, end sooner."""
     first = max(1, batch // 2 if quick else batch // 4)
     return doublings(first, batch * 2 if quick else batch * _SWEEP_MAX[device])
 

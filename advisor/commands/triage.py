@@ -79,14 +79,16 @@ def triage(
     from advisor.triage.runner import triage as examine
     from advisor.triage.scratch import scratch_folder
 
+    until_s = time.monotonic() + (QUICK_LIMIT_S if quick else FULL_LIMIT_S)
     _check_folders(data, scratch)
     format_ = showing.chosen("md" if format_ == "markdown" else format_, output)
     if bundle is not None and bundle.exists():
         raise AdvisorError(f"{bundle} exists", "name another file with --bundle")
     showing.make_room(output, bundle)
     interpreter = str(Path(job_python(python)).absolute())  # it is started in the scratch folder
+    asked_s = time.monotonic()
     large = not quick and _agreed(yes=yes)
-    until_s = time.monotonic() + (QUICK_LIMIT_S if quick else FULL_LIMIT_S)
+    until_s += time.monotonic() - asked_s  # whoever is asked may take their time
     named = ask() if metadata else None
     with scratch_folder(scratch) as folder:
         place = data.absolute() if data is not None else None

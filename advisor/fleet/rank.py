@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from statistics import NormalDist, median
@@ -69,12 +69,25 @@ def rank(
             notes.append(
                 f"{group}: {few}, fewer than the {MACHINES_MIN} among which an outlier can be told; only ranked"
             )
+        notes += _of_few(group, own.values())
         for machine in members:
             one = _ranked(machine, own, usual, values=len(own) * len(members), enough=enough)
             found = flaws(group, machine.sources, machine.facts, kinds)
             ranked.append(replace(one, flaws=found, outlier=one.outlier or bool(found)))
     ordered = sorted(ranked, key=lambda machine: (not machine.outlier, machine.score, machine.name))
     return Fleet(tuple(ordered), tuple(baselines), tuple(unread), tuple(notes))
+
+
+def _of_few(group: str, baselines: Iterable[Baseline]) -> list[str]:
+    """Stored baselines by which nobody can be judged."""
+    stored = [one for one in baselines if one.source == "file"]
+    few = [one.machines for one in stored if one.machines < MACHINES_MIN]
+    if not few:
+        return []
+    of = f"all {len(few)}" if len(few) == len(stored) else f"{len(few)} of {len(stored)}"
+    least = f"{min(few)} machine{'s' if min(few) > 1 else ''}"
+    needed = f"fewer than the {MACHINES_MIN} whose spread can be trusted: by those nothing is called an outlier"
+    return [f"{group}: {of} stored baselines are of {least}, {needed}"]
 
 
 @functools.cache

@@ -4,6 +4,6 @@
 `advisor.instances.metadata`.
 """
 
-from advisor.instances.catalogue import Instance, Link, by_name, instances, match, only_one
+from advisor.instances.catalogue import Instance, Link, by_name, exactly, instances, match, only_one
 
-__all__ = ["Instance", "Link", "by_name", "instances", "match", "only_one"]
+__all__ = ["Instance", "Link", "by_name", "exactly", "instances", "match", "only_one"]

@@ -75,8 +75,30 @@ def match(
     not asked. Cores and memory of the host (not of a container) tell sizes apart; where no row has them, the machine
     may be a part of an instance and rows stay, by nearness.
     """
+    fitting = _fitting(gpu, gpus, gpu_memory_gib, link)
+    exact = [one for one in fitting if _sized(one, vcpus, memory_gib)]
+    return tuple(sorted(exact or fitting, key=lambda one: abs(one.vcpus - vcpus) if vcpus is not None else 0))
+
+
+def exactly(
+    gpu: str,
+    gpus: int,
+    *,
+    gpu_memory_gib: float | None,
+    link: Link | None,
+    vcpus: int | None,
+    memory_gib: float | None,
+) -> tuple[Instance, ...]:
+    """Instances that have just these GPUs, cores and memory: some are sold twice under two names. Empty where a part is not known."""
+    if vcpus is None or memory_gib is None:
+        return ()
+    return tuple(one for one in _fitting(gpu, gpus, gpu_memory_gib, link) if _sized(one, vcpus, memory_gib))
+
+
+def _fitting(gpu: str, gpus: int, gpu_memory_gib: float | None, link: Link | None) -> list[Instance]:
+    """By the GPUs alone."""
     model = gpu_model(gpu)
-    fitting = [
+    return [
         one
         for one in instances()
         if one.gpu == model
@@ -84,14 +106,11 @@ def match(
         and (link is None or one.link is None or one.link == link)
         and (gpu_memory_gib is None or _within(gpu_memory_gib * 1.073741824, one.gpu_memory_gb, _GPU_MEMORY))
     ]
-    exact = [
-        one
-        for one in fitting
-        if (vcpus is None or one.vcpus == vcpus)
-        and (memory_gib is None or _within(memory_gib, one.memory_gib, _HOST_MEMORY))
-    ]
-    found = exact or fitting
-    return tuple(sorted(found, key=lambda one: abs(one.vcpus - vcpus) if vcpus is not None else 0))
+
+
+def _sized(one: Instance, vcpus: int | None, memory_gib: float | None) -> bool:
+    cores = vcpus is None or one.vcpus == vcpus
+    return cores and (memory_gib is None or _within(memory_gib, one.memory_gib, _HOST_MEMORY))
 
 
 def only_one(

@@ -2,8 +2,7 @@
 
 Bandwidths are GB/s (10⁹ bytes), compute is TFLOP/s of dense bf16 or fp16 products. The bus bandwidth is NCCL's, of an
 all-reduce of 1 GiB or more over eight GPUs of one machine; where NVLS adds in the switch, the figure without it (a
-ring) stands beside. Figures were collected from published measurements; `spec` marks the vendor's, which no program
-reaches.
+ring) stands beside. Each figure has the keys of its sources. What a vendor promises is in `advisor.peaks`.
 """
 
 from __future__ import annotations
@@ -14,55 +13,70 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 from advisor.reference.gpu_names import gpu_model
+from advisor.reference.training import sources
 
-Range = tuple[float, float]
 # Of what was measured elsewhere: other drivers, clocks and boards take up to a tenth, a fault takes more than a quarter.
 USABLE = 0.75
-SOURCE = "published measurements of machines in good order"
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """The lowest and the highest of what was published; `keys` of `sources.csv`."""
+
+    lo: float
+    hi: float
+    keys: tuple[str, ...]
+
+    @property
+    def source(self) -> str:
+        """`Azure HPC node health checks, … (https://github.com/…); …`."""
+        return "; ".join(f"{sources()[key].title} ({sources()[key].url})" for key in self.keys)
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """None: nobody has published it, or the GPU has no such link."""
+    """None: nobody has published it, or the GPU has no such link. `named`: of those of the model whose name has this in it."""
 
     gpu: str
-    hbm_gb_per_s: Range
-    half_tflop_per_s: float
-    half_is_spec: bool
-    h2d_gb_per_s: Range | None
-    allreduce8_gb_per_s: Range | None
-    allreduce_ring8_gb_per_s: float | None
+    named: str
+    hbm_gb_per_s: Figure | None
+    half_tflop_per_s: Figure | None
+    h2d_gb_per_s: Figure | None
+    allreduce8_gb_per_s: Figure | None
+    allreduce_ring8_gb_per_s: Figure | None
+
+    @property
+    def figures(self) -> tuple[Figure, ...]:
+        told = (self.hbm_gb_per_s, self.half_tflop_per_s, self.h2d_gb_per_s)
+        return tuple(one for one in (*told, self.allreduce8_gb_per_s, self.allreduce_ring8_gb_per_s) if one is not None)
 
 
 def delivery(device: str) -> Delivery | None:
     """By a driver's or torch's name for the device, or the table's own; None where the table has none such."""
-    model = device if device in _deliveries() else gpu_model(device)
-    return _deliveries().get(model) if model else None
+    table = all_deliveries()
+    model = device if any(one.gpu == device for one in table) else gpu_model(device)
+    return next((one for one in table if one.gpu == model and one.named in device), None)
 
 
 @functools.cache
-def _deliveries() -> dict[str, Delivery]:
-    text = (files(__package__) / "gpus.csv").read_text(encoding="utf-8")
-    return {cells["gpu"]: _delivery(cells) for cells in csv.DictReader(text.splitlines())}
-
-
 def all_deliveries() -> tuple[Delivery, ...]:
-    return tuple(_deliveries().values())
+    """Of a model the rows that not all of its kind share come first."""
+    text = (files(__package__) / "gpus.csv").read_text(encoding="utf-8")
+    return tuple(_delivery(cells) for cells in csv.DictReader(text.splitlines()))
 
 
 def _delivery(cells: dict[str, str]) -> Delivery:
-    def pair(name: str) -> Range | None:
-        lo, hi = cells[f"{name}_lo"], cells[f"{name}_hi"]
-        return (float(lo), float(hi)) if lo else None
-
-    hbm, ring = pair("hbm_gb_per_s"), cells["allreduce_ring8_gb_per_s"]
-    assert hbm is not None
     return Delivery(
         gpu=cells["gpu"],
-        hbm_gb_per_s=hbm,
-        half_tflop_per_s=float(cells["half_tflop_per_s"]),
-        half_is_spec=cells["half_is"] == "spec",
-        h2d_gb_per_s=pair("h2d_gb_per_s"),
-        allreduce8_gb_per_s=pair("allreduce8_gb_per_s"),
-        allreduce_ring8_gb_per_s=float(ring) if ring else None,
+        named=cells["named"],
+        hbm_gb_per_s=_figure(cells, "hbm", "gb_per_s"),
+        half_tflop_per_s=_figure(cells, "half", "tflop_per_s"),
+        h2d_gb_per_s=_figure(cells, "h2d", "gb_per_s"),
+        allreduce8_gb_per_s=_figure(cells, "allreduce8", "gb_per_s"),
+        allreduce_ring8_gb_per_s=_figure(cells, "allreduce_ring8", "gb_per_s"),
     )
+
+
+def _figure(cells: dict[str, str], what: str, unit: str) -> Figure | None:
+    lo, hi = cells[f"{what}_{unit}_lo"], cells[f"{what}_{unit}_hi"]
+    return Figure(float(lo), float(hi), tuple(cells[f"{what}_source"].split())) if lo else None

@@ -84,9 +84,20 @@ def _start(
         stdout=subprocess.PIPE,
         stderr=stderr,
         cwd=scratch,
-        env={**own, "OMP_NUM_THREADS": "1", **environment},
+        env={**own, "OMP_NUM_THREADS": "1", **_caches_in(scratch), **environment},
         start_new_session=True,
     )
+
+
+def _caches_in(scratch: Path) -> dict[str, str]:
+    """What python, torch and CUDA write by the way goes into the scratch folder: beside it nothing may be written."""
+    there = str(scratch.absolute())
+    return {
+        "TMPDIR": there,
+        "XDG_CACHE_HOME": there,
+        "CUDA_CACHE_PATH": there,
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

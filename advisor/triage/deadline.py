@@ -9,7 +9,7 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection
 from types import FrameType
 from typing import NoReturn, TypeVar
@@ -46,6 +46,33 @@ def within(seconds: float, ask: Callable[[], T]) -> T | None:
     if error is not None:
         raise error
     return given
+
+
+def as_they_come(make: Callable[[], Iterable[Item]], seconds: float, late: Callable[[], Item]) -> Iterator[Item]:
+    """What a thread makes, one by one; `late` instead of whatever has not come until then. The thread is left behind as above."""
+    made: queue.SimpleQueue[tuple[Item | None, Exception | None]] = queue.SimpleQueue()
+
+    def work() -> None:
+        try:
+            for item in make():
+                made.put((item, None))
+            made.put((None, None))
+        except Exception as error:  # noqa: BLE001 - raised where the items are wanted
+            made.put((None, error))
+
+    threading.Thread(target=work, daemon=True).start()
+    until = time.monotonic() + min(seconds, _DAY_S)
+    while True:
+        try:
+            item, error = made.get(timeout=max(0.0, until - time.monotonic()))
+        except queue.Empty:
+            yield late()
+            return
+        if error is not None:
+            raise error
+        if item is None:
+            return
+        yield item
 
 
 def apart(make: Callable[[], Iterable[Item]], title: str, *, seconds: float) -> list[Item]:

@@ -11,7 +11,7 @@ from typing import Any
 from advisor.core import format as fmt
 from advisor.core.triage import Band, TriageGap
 from advisor.triage.child import run_child, why_not
-from advisor.triage.found import Item, Setting, fact, judged
+from advisor.triage.found import Found, Item, Setting, fact, judged
 from advisor.triage.load import Watch
 from advisor.triage.processor import clock, cores_allowed, working_mhz
 
@@ -72,7 +72,8 @@ def decoding(setting: Setting, watch: Watch) -> Iterator[Item]:
     if "all" in told:
         cores = min(allowed, float(processes))
         source = f"{_TOGETHER} × {cores:g} cores × what one core should do: {_source(whole=whole)}"
-        yield _together(float(told["all"]), processes, Band(_TOGETHER * cores * base, None, source))
+        found = _together(float(told["all"]), processes, Band(_TOGETHER * cores * base, None, source))
+        yield replace(found, ran_share=told.get("ran_share"))
     elif "why_not_all" in told:
         yield TriageGap("decode.images_all_cores_s", str(told["why_not_all"]), "see dmesg for what ended it")
     yield clock(clocks.loaded_mhz, setting.root)
@@ -95,7 +96,7 @@ def _per_core(rate: float, band: Band, usual: float) -> Item:
     return replace(found, check=replace(found.check, hint=found.check.hint or said))
 
 
-def _together(rate: float, processes: int, band: Band) -> Item:
+def _together(rate: float, processes: int, band: Band) -> Found:
     hint = f"{processes} processes prepare {fmt.number(rate)} images/s together: cores that share one another, or memory that is too slow"
     return judged(
         "decode.images_all_cores_s", rate, "images/s", band, remedy="hand-back", needs_cores=True, hint=hint, why=hint

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import statistics
 from collections.abc import Callable, Iterable, Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from advisor.core import format as fmt
 from advisor.core.triage import DATA_PLACE, Band, Check, TriageGap
+from advisor.triage.deadline import as_they_come, within
 from advisor.triage.found import Found, Item, Setting, fact, judged, unproved
 from advisor.triage.load import Stretch, Watch
 from advisor.triage.place import Place, place_of
@@ -39,6 +41,8 @@ SYNC_BAND = Band(
 _READS, _WRITES = ("disk.sequential_mb_per_s", "disk.small_reads_per_s"), ("disk.write_mb_per_s", "disk.sync_ms")
 PICTURE_BYTES = 112 << 10  # ImageNet's mean
 _ROW_LEAST_BYTES = 16 << 20
+_DATA, _SCRATCH = "disk.data_answers", "disk.scratch_answers"
+_ANSWERS_S = 5.0  # a throttled volume answers to a touch in a second or two
 _OTHERS_SHARE = 0.25  # of what we moved ourselves: more of it by others, and the rate is not the disk's
 _OTHERS_IDLE_MB_PER_S = 5.0
 _AGAIN = ": measure again when the disk is idle"
@@ -80,26 +84,55 @@ class Trial:
 
 
 def disks(setting: Setting, watch: Watch, idle: Stretch) -> Iterator[Item]:
+    """Each place by a thread of its own: a disk that stops answering blocks whoever reads or writes there."""
+
     def trial(folder: Path) -> Trial:
         return Trial(place_of(folder, setting.root), amounts(setting), watch, idle)
 
-    if setting.data is not None and setting.listing is None:
-        yield _hung(setting.data)
-    else:
-        read = trial(setting.data or setting.scratch)
+    def of(place: Path) -> Iterator[Item]:
+        read = trial(place)
         yield fact(DATA_PLACE, read.place.words)
         yield from _limit(read.place)
         if setting.listing is not None:
             yield from _reads(setting.listing, read)
-    yield from _writes(setting, trial(setting.scratch))
 
+    def of_scratch() -> Iterator[Item]:
+        if setting.data is None:
+            yield from of(scratch)
+        yield from _writes(setting, trial(scratch))
 
-def _hung(folder: Path) -> Found:
-    """Nobody asks there again: whoever does is blocked, too."""
-    why = f"{folder} does not answer: a mount that hangs blocks a training, too; see its server, or mount it anew"
-    return Found(
-        Check("disk.data_answers", "no", "", Band(source="a folder can be listed"), "bad", why), "fix", why=why
+    scratch, data, listing = setting.scratch, setting.data, setting.listing
+    if data is not None and listing is None:
+        yield _hung(_DATA, data)
+    elif data is not None and listing is not None:
+        some, share_s = listing.largest[0] if listing.largest else data, setting.left_s / 2 - _ANSWERS_S
+        yield from as_they_come(lambda: of(data), share_s, lambda: _late(_DATA, data, lambda: cold_way(some)))
+    yield from as_they_come(
+        of_scratch,
+        setting.left_s - _ANSWERS_S,
+        lambda: _late(_SCRATCH, scratch, lambda: sync_seconds(scratch / "answers", 1, seconds=0.0)),
     )
+
+
+def _late(name: str, folder: Path, touch: Callable[[], object]) -> Item:
+    """What was not at its end in time: it hangs where it does not even answer to a touch."""
+
+    def touched() -> bool:
+        with contextlib.suppress(OSError):
+            touch()
+        return True
+
+    if within(_ANSWERS_S, touched) is None:
+        return _hung(name, folder)
+    return TriageGap(
+        name, f"{folder} was still being measured when the time was over", "it is slow, or little time was left for it"
+    )
+
+
+def _hung(name: str, folder: Path) -> Found:
+    """Nobody asks there again: whoever does is blocked, too."""
+    why = f"{folder} does not answer: what hangs there blocks a training, too; see its server or disk (dmesg), or mount it anew"
+    return Found(Check(name, "no", "", Band(source="a folder that answers"), "bad", why), "fix", why=why)
 
 
 def _gaps(names: Iterable[str], reason: str, hint: str) -> Iterator[TriageGap]:
@@ -220,7 +253,9 @@ def _pictures(paths: list[Path], mean_bytes: float, trial: Trial) -> Iterator[It
     yield _proved(found, cold, others, place)
     filled = read_many(paths, way="warm", threads=threads, seconds=most.seconds)
     if filled.files < len(paths):
-        return  # too slow to bring all of them into the page cache
+        reason = f"{len(paths)} files could not be brought into the page cache in {most.seconds:g} s"
+        yield TriageGap("disk.small_reads_warm_per_s", reason, "the disk is too slow for it")
+        return
     warm = read_many(paths, way="warm", threads=threads, seconds=min(1.0, most.seconds))
     yield fact("disk.small_reads_warm_per_s", warm.files_per_s, "files/s", hint="the same files out of the page cache")
 

@@ -16,18 +16,24 @@ from advisor.triage.reading import Listing
 Remedy = Literal["note", "fix", "hand-back"]
 
 # Outside of a band is low; at less than this share of its lower end, or beyond its upper end by as much, it is bad: benchmarks of sound
-# machines of one kind differ by a third, not by a half.
+# machines of several kinds differ by a third, not by a half. Of one and the same model they do not: there whoever judges says so.
 BAD_SHARE = 0.5
+# Of the wall time of processes that have nothing to wait for: with less of it on a core something holds them back.
+RAN_SHARE = 0.8
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """`needs_cores`: others who use our cores make the number worse, which is not the machine's fault. `why`: for the verdict."""
+    """`needs_cores`: others who use our cores make the number worse, which is not the machine's fault. `why`: for the verdict.
+
+    `ran_share`: of the time that it took, how much our processes were on a core; None where that does not matter.
+    """
 
     check: Check
     remedy: Remedy = "note"
     needs_cores: bool = False
     why: str = ""
+    ran_share: float | None = None
 
 
 Item = Found | TriageGap
@@ -71,12 +77,13 @@ def judged(
     *,
     remedy: Remedy = "note",
     strict: bool = False,
+    bad_share: float = BAD_SHARE,
     needs_cores: bool = False,
     hint: str = "",
     why: str = "",
 ) -> Found:
     """The state by the band; `strict`: outside is bad at once. The hint is only for those that are not ok."""
-    state = state_of(value, band, strict=strict)
+    state = state_of(value, band, strict=strict, bad_share=bad_share)
     return Found(
         Check(name, value, unit, band, state, "" if state == "ok" else hint),
         remedy,
@@ -85,13 +92,14 @@ def judged(
     )
 
 
-def state_of(value: float | None, band: Band, *, strict: bool = False) -> CheckState:
+def state_of(value: float | None, band: Band, *, strict: bool = False, bad_share: float = BAD_SHARE) -> CheckState:
+    """Bad below this share of the lower end, or as far above the upper one; `strict`: outside at once; 0: never, only low."""
     if value is None:
         return "unknown"
     if band.lo is not None and value < band.lo:
-        return "bad" if strict or value < BAD_SHARE * band.lo else "low"
+        return "bad" if strict or value < bad_share * band.lo else "low"
     if band.hi is not None and value > band.hi:
-        return "bad" if strict or value * BAD_SHARE > band.hi else "low"
+        return "bad" if strict or value * bad_share > band.hi else "low"
     return "ok"
 
 

@@ -21,6 +21,7 @@ from probes.host.target import Target
 from probes.host.topology import host_facts
 
 PERIOD_S = 1.0
+ENDS_S = 5.0  # a reading takes milliseconds, of eight busy GPUs some hundreds of them
 LEAST_S = 6.0  # slow questions are asked every five seconds, and growth lies between two readings
 _NCCL = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL")
 
@@ -35,15 +36,16 @@ class DriverReader:
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._began_s = 0.0
         self._readings: list[tuple[int, Reading]] = []
+        self.devices: tuple[GpuDevice, ...] = ()
+        self.paths: tuple[GpuPath, ...] = ()
+        self.serials: Mapping[int, str] = {}
 
-    def devices(self) -> tuple[GpuDevice, ...]:
-        return self._probe.devices()
-
-    def paths(self) -> tuple[GpuPath, ...]:
-        return self._probe.paths()
-
-    def serials(self) -> dict[int, str]:
-        return self._probe.serials()
+    def meet(self) -> tuple[GpuDevice, ...]:
+        """All that is asked only once: whatever comes later can do without an answer of the driver."""
+        self.devices = self._probe.devices()
+        self.paths = self._probe.paths() if self.devices else ()
+        self.serials = self._probe.serials() if self.devices else {}
+        return self.devices
 
     def versions(self) -> tuple[str | None, str | None]:
         """Of the driver, and of the newest CUDA that it can run."""
@@ -51,23 +53,26 @@ class DriverReader:
 
     def gaps(self) -> tuple[ProbeGap, ...]:
         """What the driver has refused so far."""
-        found = [gap for _, reading in self._readings for gap in reading.gaps]
-        return tuple(found or self._probe.sample(time.monotonic_ns(), ()).gaps)
+        if not self._readings and not self._thread.is_alive():
+            return self._probe.sample(time.monotonic_ns(), ()).gaps
+        return tuple(gap for _, reading in tuple(self._readings) for gap in reading.gaps)
 
     def begin(self) -> None:
         self._began_s = time.monotonic()
         self._thread.start()
 
-    def end(self, *, at_once: bool = False) -> None:
-        """Waits until enough has been read."""
+    def end(self, *, at_once: bool = False) -> bool:
+        """Waits until enough has been read; whether the last reading came back from the driver, which may hang. What was read stays."""
         if not at_once:
             time.sleep(max(0.0, self._began_s + LEAST_S - time.monotonic()))
         self._over.set()
-        self._thread.join()
+        self._thread.join(ENDS_S)
+        return not self._thread.is_alive()
 
     def recording(self) -> Recording:
         """As of a job with a rank on each GPU."""
-        return recording_of(self.devices(), self.paths(), self._readings, self.gaps(), _environment(self._root))
+        readings = tuple(self._readings)
+        return recording_of(self.devices, self.paths, readings, self.gaps(), _environment(self._root))
 
     def _read(self) -> None:
         due_s = time.monotonic()

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from advisor.analysis.gpu_errors import error_values
 from advisor.analysis.gpu_ranks import gpus_of, paths_of
-from advisor.analysis.gpus import error_values, gpu_values, path_values
+from advisor.analysis.gpus import gpu_values, path_values
 from advisor.analysis.host import Window
 from advisor.core.analysis import Analysis
 from advisor.core.config import Config
-from advisor.core.findings import Clear, Finding, Outcome
+from advisor.core.findings import Clear, Crashed, Finding, NotMeasured, Outcome
 from advisor.core.gpus import Gpu, GpuView
 from advisor.core.recording import Recording
 from advisor.core.report import StepTime, Throughput
@@ -19,6 +20,7 @@ from advisor.core.step_model import StepModel
 from advisor.core.triage import Band, Check, CheckState, TriageGap
 from advisor.engine import run_rule
 from advisor.triage.found import Found, Item, Remedy, fact, judged
+from advisor.triage.gpu_facts import seen
 from rules import com008_gpus_are_not_connected_peer_to_peer as com008
 from rules import gpu001_the_gpu_is_thermally_or_hardware_throttled as gpu001
 from rules import gpu002_a_power_cap_slows_it_more_than_its_peers as gpu002
@@ -30,6 +32,7 @@ from rules.devices import link_mb_per_s, of_gpu
 from rules.rule import Rule
 
 _STEADY = 100  # steps that a rule wants to have seen: here there are none, and nothing varies from one to the next
+_SLOT_SHORT = 2  # generations: a quarter of the rate
 # What is only wrong until the GPU is reset: a row that waits for it, and the Xids that say so (63: marked, 154: an action is asked for).
 _UNTIL_RESET_XIDS = frozenset({63, 154})
 _RANKS = re.compile(r" \(ranks? [\d, ]+\)")
@@ -46,18 +49,24 @@ class Asked:
     unit: str
     band: Callable[[Analysis, Gpu], Band]
     remedy: Callable[[Analysis, Gpu], Remedy]
+    held: bool = (
+        False  # asked of the stretch in which all GPUs have the same work: in the rest each has another at a time
+    )
 
 
-def analysis_of(recording: Recording) -> Analysis:
-    """As of a job of a rank on each GPU whose steps take a second: shares of a step are shares of the time."""
+def analysis_of(recording: Recording, within_ns: tuple[int, int] | None = None) -> Analysis:
+    """As of a job of a rank on each GPU whose steps take a second: shares of a step are shares of the time.
+
+    `within_ns`: of these readings alone, by the monotonic clock.
+    """
     gpus = gpus_of(recording)
     paths = paths_of(recording)
     meta = recording.meta
-    window = Window(recording, meta.started_ns, meta.last_ns)
+    window = Window(recording, *(within_ns or (meta.started_ns, meta.last_ns)))
     missing: dict[str, str] = {}
     values = {
         **gpu_values(window, gpus, missing, of_load=True),
-        **error_values(recording, gpus),
+        **error_values(recording, gpus, missing),
         **path_values(gpus, paths),
         ("step.time_s", "job"): 1.0,
     }
@@ -75,15 +84,20 @@ def analysis_of(recording: Recording) -> Analysis:
     )
 
 
-def health(recording: Recording) -> Iterator[Item]:
+def health(
+    recording: Recording, sustained_ns: tuple[int, int] | None = None, carrying: Container[int] = ()
+) -> Iterator[Item]:
+    """`sustained_ns`: from when to when all GPUs were kept busy at once; `carrying`: those to which copies are as fast as they should."""
     a = analysis_of(recording)
-    outcomes = {asked.rule.id: run_rule(asked.rule, a, Config()) for asked in _ASKED}
+    held = analysis_of(recording, sustained_ns) if sustained_ns else a
+    outcomes = {asked.rule.id: run_rule(asked.rule, held if asked.held else a, Config()) for asked in _ASKED}
     for gpu in a.gpu_view.devices:
         yield fact(f"gpu.{gpu.index}.name", gpu.name)
         for asked in _ASKED:
-            yield _checked(a, gpu, asked, outcomes[asked.rule.id])
+            yield _checked(held if asked.held else a, gpu, asked, outcomes[asked.rule.id])
         yield from _history(recording, gpu)
-        yield from _slot(recording, gpu)
+        yield from _slot(recording, gpu, carrying)
+        yield from seen(recording, a, gpu)
         heat, clock = of_gpu(a, "gpu.temp_c", gpu), of_gpu(a, "gpu.clock_mhz", gpu)
         if heat is not None:
             yield fact(f"gpu.{gpu.index}.temp_c", heat, "°C", hint="the hottest that it was")
@@ -94,6 +108,10 @@ def health(recording: Recording) -> Iterator[Item]:
                 "MHz",
                 hint=f"under load; at most {gpu.sm_clock_max_mhz or 0:.0f} MHz",
             )
+        steady = of_gpu(held, "gpu.clock_mhz", gpu) if sustained_ns else None
+        if sustained_ns and steady is not None:
+            took = f"over the {(sustained_ns[1] - sustained_ns[0]) / 1e9:.0f} s in which all GPUs worked at once"
+            yield fact(f"gpu.{gpu.index}.sustained_clock_mhz", steady, "MHz", hint=took)
     if len(a.gpu_view.devices) > 1:
         yield _peers(a)
     yield from _gaps(recording)
@@ -106,10 +124,11 @@ def _checked(a: Analysis, gpu: Gpu, asked: Asked, outcome: Outcome) -> Found:
         assert isinstance(outcome, Finding)
         said = _words(gpu, outcome)
         return Found(Check(name, value, asked.unit, band, "bad", said), asked.remedy(a, gpu), why=said)
-    # a rule that fired for another GPU has looked at this one too
-    looked = isinstance(outcome, (Clear, Finding)) and value is not None
+    # a rule that fired for another GPU, or lacks something of another one, has looked at this one too
+    lacks = [n for n in outcome.missing if of_gpu(a, n, gpu) is None] if isinstance(outcome, NotMeasured) else []
+    looked = not lacks and not isinstance(outcome, Crashed) and value is not None
     state: CheckState = "ok" if looked else "unknown"
-    return Found(Check(name, value, asked.unit, band, state, "" if looked else _why_unseen(a, asked)))
+    return Found(Check(name, value, asked.unit, band, state, "" if looked else _why_unseen(a, asked, lacks)))
 
 
 def _words(gpu: Gpu, finding: Finding) -> str:
@@ -119,8 +138,8 @@ def _words(gpu: Gpu, finding: Finding) -> str:
     return f"{told}: {finding.fixes[0].title}{change}" if finding.fixes else told
 
 
-def _why_unseen(a: Analysis, asked: Asked) -> str:
-    reasons = [a.missing[name] for name in asked.rule.needs if name in a.missing]
+def _why_unseen(a: Analysis, asked: Asked, lacks: Sequence[str]) -> str:
+    reasons = [a.missing[name] for name in (*lacks, *asked.rule.needs) if name in a.missing]
     return reasons[0] if reasons else "the driver does not report it here"
 
 
@@ -196,13 +215,19 @@ def _history(recording: Recording, gpu: Gpu) -> Iterator[Item]:
         yield fact(f"gpu.{gpu.index}.rows_remapped", float(rows.value[-1]), "rows", hint=hint)
 
 
-def _slot(recording: Recording, gpu: Gpu) -> Iterator[Item]:
-    """A slot of an older generation than the GPU is how the machine was built, and yet worth a word."""
+def _slot(recording: Recording, gpu: Gpu, carrying: Container[int]) -> Iterator[Item]:
+    """A slot of the generation before the GPU's is how the machine was built, and yet worth a word; one of two before it is none of ours.
+
+    Virtual machines make up what they say of slots: copies that are as fast as they should be are the better witness.
+    """
     for entry in recording.meta.environment.get("gpus") or ():
         if entry["index"] == gpu.index and entry["pcie_gen_max"] and entry["pcie_gen_gpu_max"]:
             hint = f"the slot or its firmware setting allows no more; GPU {gpu.index} could do generation {entry['pcie_gen_gpu_max']}"
             band = Band(float(entry["pcie_gen_gpu_max"]), None, "the generation that the GPU itself can do")
-            yield judged(f"gpu.{gpu.index}.pcie_gen_of_slot", float(entry["pcie_gen_max"]), "", band, hint=hint)
+            short = entry["pcie_gen_gpu_max"] - entry["pcie_gen_max"] >= _SLOT_SHORT and gpu.index not in carrying
+            remedy: Remedy = "fix" if short else "note"
+            name, why = f"gpu.{gpu.index}.pcie_gen_of_slot", f"{hint}: another slot, or its setting in the firmware"
+            yield judged(name, float(entry["pcie_gen_max"]), "", band, remedy=remedy, hint=hint, why=why)
 
 
 def _gaps(recording: Recording) -> Iterator[TriageGap]:
@@ -244,6 +269,7 @@ _ASKED = (
         "share",
         _fixed(Band(source="rule GPU002: full load at the full limit is sound as long as the peers are as fast")),
         _always("fix"),
+        held=True,
     ),
     Asked(
         "foreign_processes",

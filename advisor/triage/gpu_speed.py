@@ -10,14 +10,13 @@ from typing import Any
 from advisor.core import format as fmt
 from advisor.core.triage import Band, TriageGap
 from advisor.reference.gpu_names import gpu_model
-from advisor.reference.gpus import SOURCE, USABLE, Delivery, delivery
 from advisor.triage.child import run_child, why_not
-from advisor.triage.found import Found, Item, Remedy, Setting, fact, judged
+from advisor.triage.found import Found, Item, Setting, fact, judged
+from advisor.triage.gpu_bands import HELD_SHARE, expected, reduction
 from probes.host.gpu_devices import GpuDevice
 from probes.host.gpu_visibility import same_uuid
 
-_SPEC_SHARE = 0.6  # of a vendor's figure, which no program reaches: the best ones come to 0.8
-_HELD_SHARE = 0.85  # a sound GPU at its power limit loses some of its first second's rate, a hot one half
+_FALLEN_SHARE = 0.7  # of its first seconds: what heat leaves of a GPU, a power limit does not
 _GPUS_OF_TABLE = 8
 _ALL_JOINED = ("A100-SXM", "H100-SXM", "H200", "B200")  # of eight V100 only some pairs are
 _BIG_BYTES = 1 << 30
@@ -25,7 +24,8 @@ _MATRIX, _BUFFER_BYTES = 8192, 512 << 20
 # Seconds for all and for each GPU, quick and full; what was printed until then counts.
 _TIMEOUTS_S = ((45.0, 6.0), (120.0, 30.0))
 
-MARKS = ("cuda", "devices", "joined")  # what the program says of itself
+SUSTAINED = ("sustained_begins", "sustained_ends")
+MARKS = ("cuda", "devices", "joined", *SUSTAINED)  # what the program says of itself
 ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # as NVML counts
 REDUCED = "allreduce_gb_per_s"
 
@@ -42,6 +42,12 @@ class Measured:
 
     def told(self, name: str) -> Result | None:
         return next((result for result in self.results if result.get("name") == name), None)
+
+    @property
+    def sustained_ns(self) -> tuple[int, int] | None:
+        """By the monotonic clock, from when to when all GPUs were kept busy at once."""
+        begins, ends = (self.told(name) for name in SUSTAINED)
+        return (int(begins["value"]), int(ends["value"])) if begins and ends else None
 
 
 def sustained_s(setting: Setting) -> int:
@@ -80,21 +86,26 @@ def measure(setting: Setting, devices: Sequence[GpuDevice]) -> Measured:
     return Measured(tuple(results), why, time.monotonic() - last_s if ended.timed_out else 0.0)
 
 
-def speeds(done: Measured, devices: Sequence[GpuDevice]) -> Iterator[Item]:
+def speeds(done: Measured, devices: Sequence[GpuDevice], host_generation: int | None = None) -> Iterator[Item]:
+    """`host_generation`: of PCIe, that the processor can do."""
     listed = done.told("devices")
-    names = {entry["index"]: _index_of(entry, devices) for entry in (listed["value"] if listed else ())}
+    places = {entry["index"]: _device_of(entry, devices) for entry in (listed["value"] if listed else ())}
     reduced: list[Result] = []
     for result in done.results:
         if result.get("name") == REDUCED and result["value"] is not None:
             reduced.append(result)
         elif result.get("name") not in (None, *MARKS):
             place = int(result["gpu"])
-            index, name = names.get(place, (place, ""))
-            yield _one(result, index, delivery(name), names)
+            index, name, told = places.get(place, (place, "", None))
+            if "to" in result:
+                to = int(result["to"])
+                yield _way(result, index, places[to][0] if to in places else to)
+            else:
+                yield _one(result, index, name, told, host_generation)
             if result.get("share") is not None:
                 yield _held(index, result)
-    yield from _peers(done.results, {place: name for place, (_, name) in names.items()})
-    yield from _reductions(reduced, [name for _, name in names.values()])
+    yield from _peers(done.results, {place: name for place, (_, name, _) in places.items()})
+    yield from _reductions(reduced, [name for _, name, _ in places.values()])
 
 
 def _room_bytes(devices: Sequence[GpuDevice]) -> int:
@@ -103,27 +114,35 @@ def _room_bytes(devices: Sequence[GpuDevice]) -> int:
     return min(sizes) // 8 if sizes else _BUFFER_BYTES
 
 
-def _index_of(entry: Mapping[str, Any], devices: Sequence[GpuDevice]) -> tuple[int, str]:
-    """(NVML's index, name) of a device as torch counts them."""
+def _device_of(entry: Mapping[str, Any], devices: Sequence[GpuDevice]) -> tuple[int, str, GpuDevice | None]:
+    """(NVML's index, name, what the driver told) of a device as torch counts them."""
     for device in devices:
         if same_uuid(str(entry["uuid"]), device.uuid):
-            return device.index, device.name
-    return int(entry["index"]), str(entry["name"])
+            return device.index, device.name, device
+    return int(entry["index"]), str(entry["name"]), None
 
 
-def _one(result: Result, index: int, known: Delivery | None, names: Mapping[int, tuple[int, str]]) -> Item:
+def _one(result: Result, index: int, device: str, told: GpuDevice | None, host_generation: int | None) -> Item:
     name = f"gpu.{index}.{result['name']}"
-    if "to" in result:
-        name = f"gpu.{index}.to_{names.get(int(result['to']), (int(result['to']), ''))[0]}.p2p_gb_per_s"
     if result["value"] is None:
-        return TriageGap(name, str(result.get("reason") or "not measured"), "")
+        return _unmeasured(name, result)
     value, unit = float(result["value"]), str(result["unit"])
-    band, remedy = _band(str(result["name"]), known)
+    of = expected(str(result["name"]), device, told, host_generation)
     hint = f"GPU {index}: {fmt.number(value)} {unit}"
-    hint += f" where {fmt.number(band.lo)} at least are usual" if band.lo is not None else ""
-    if result["name"] == "p2p_gb_per_s" and not result.get("direct"):
-        return fact(name, value, unit, hint="through host memory: these GPUs do not read each other's memory")
-    return judged(name, value, unit, band, remedy=remedy, hint=hint, why=hint)
+    hint += f" where {fmt.number(of.band.lo)} at least are usual" if of.band.lo is not None else ""
+    return judged(name, value, unit, of.band, remedy=of.remedy, bad_share=of.bad_share, hint=hint, why=hint)
+
+
+def _way(result: Result, index: int, to: int) -> Item:
+    name = f"gpu.{index}.to_{to}.p2p_gb_per_s"
+    if result["value"] is None:
+        return _unmeasured(name, result)
+    through = "" if result.get("direct") else "through host memory: these GPUs do not read each other's memory"
+    return fact(name, float(result["value"]), str(result["unit"]), hint=through)
+
+
+def _unmeasured(name: str, result: Result) -> TriageGap:
+    return TriageGap(name, str(result.get("reason") or "not measured"), "")
 
 
 def _peers(results: Sequence[Result], names: Mapping[int, str]) -> Iterator[Item]:
@@ -144,44 +163,23 @@ def _peers(results: Sequence[Result], names: Mapping[int, str]) -> Iterator[Item
 def _held(index: int, result: Result) -> Found:
     """Of its own first seconds: what heat and power leave."""
     share = float(result["share"])
-    band = Band(_HELD_SHARE, None, "of the first seconds: clocks at the power limit move by a tenth, heat takes a half")
+    band = Band(HELD_SHARE, None, "of the first seconds: clocks at the power limit move by a tenth, heat takes a half")
     hint = f"GPU {index} falls to {fmt.share(share)} of its first seconds within {result['seconds']} s under load: heat or power"
-    return judged(f"gpu.{index}.sustained_share", share, "share", band, remedy="hand-back", hint=hint, why=hint)
-
-
-def _band(name: str, known: Delivery | None) -> tuple[Band, Remedy]:
-    if known is None:
-        return Band(source="no published measurement of this GPU in our table"), "note"
-    source = f"{USABLE} × {{}} of {known.gpu}: {SOURCE}"
-    if name == "hbm_gb_per_s":
-        return Band(USABLE * known.hbm_gb_per_s[0], None, source.format(f"{known.hbm_gb_per_s[0]:g} GB/s")), "hand-back"
-    if name == "h2d_pinned_gb_per_s" and known.h2d_gb_per_s is not None:
-        return Band(USABLE * known.h2d_gb_per_s[0], None, source.format(f"{known.h2d_gb_per_s[0]:g} GB/s")), "hand-back"
-    has_bf16 = known.gpu not in ("V100", "T4")
-    half = ("matmul_fp16_tflop_per_s", "sustained_tflop_per_s", *(("matmul_bf16_tflop_per_s",) if has_bf16 else ()))
-    if name in half:
-        share = _SPEC_SHARE if known.half_is_spec else USABLE
-        kind = "the vendor's figure" if known.half_is_spec else SOURCE
-        figure = f"{share} × {known.half_tflop_per_s:g} TFLOP/s of {known.gpu}: {kind}"
-        return Band(share * known.half_tflop_per_s, None, figure), "hand-back"
-    return Band(source="no published measurement in our table"), "note"
+    name, bad_share = f"gpu.{index}.sustained_share", _FALLEN_SHARE / HELD_SHARE
+    return judged(name, share, "share", band, remedy="hand-back", bad_share=bad_share, hint=hint, why=hint)
 
 
 def _reductions(results: Sequence[Result], names: Sequence[str]) -> Iterator[Item]:
     """By size; only the largest can be compared with what is published, and only on machines of eight."""
     for result in sorted(results, key=lambda one: int(one["bytes"])):
         size, gpus, value = int(result["bytes"]), int(result["gpus"]), float(result["value"])
-        known = delivery(names[0]) if names and len(set(names)) == 1 and gpus == _GPUS_OF_TABLE else None
+        of = reduction(names[0]) if names and len(set(names)) == 1 and gpus == _GPUS_OF_TABLE else None
         name = f"gpu.allreduce_{size >> 20}_mib_gb_per_s"
-        usual = known and (known.allreduce_ring8_gb_per_s or (known.allreduce8_gb_per_s or (None,))[0])
-        if known is None or not usual or size < _BIG_BYTES:
-            hint = f"NCCL's bus bandwidth of an all-reduce over {gpus} GPUs"
-            yield fact(name, value, "GB/s", hint=hint)
+        if of is None or size < _BIG_BYTES:
+            yield fact(name, value, "GB/s", hint=f"NCCL's bus bandwidth of an all-reduce over {gpus} GPUs")
             continue
-        band = Band(
-            USABLE * usual,
-            None,
-            f"{USABLE} × {usual:g} GB/s of eight {known.gpu}, NCCL all-reduce of 1 GiB as a ring: {SOURCE}",
+        usual = f"{fmt.number(of.band.lo or 0.0)} at least are usual"
+        hint = (
+            f"an all-reduce of {fmt.bytes_(size)} over {gpus} GPUs: {fmt.number(value)} GB/s of bus bandwidth, {usual}"
         )
-        hint = f"an all-reduce of {fmt.bytes_(size)} over {gpus} GPUs: {fmt.number(value)} GB/s of bus bandwidth, {usual:g} are usual"
-        yield judged(name, value, "GB/s", band, remedy="hand-back", hint=hint, why=hint)
+        yield judged(name, value, "GB/s", of.band, remedy=of.remedy, bad_share=of.bad_share, hint=hint, why=hint)

@@ -20,6 +20,7 @@ _SOUND = re.compile(r"out of memory|alloc.failed|not.supported|arch.mismatch", r
 _HARDWARE = re.compile(r"uncorrectable|fallen off the bus|gpu is lost", re.IGNORECASE)
 _NO_DEVICE = re.compile(r"no CUDA(-capable)? (GPU|device)", re.IGNORECASE)
 _FABRIC = re.compile(r"system not yet initialized|\b802\b")
+_MEND = "reset the GPUs or reboot (see dmesg for NVRM: Xid), and hand the machine back where it stays so"
 
 
 def usable(done: Measured, devices: Sequence[GpuDevice], visible: int | None, *, longest_s: float) -> Iterator[Item]:
@@ -47,7 +48,10 @@ def usable(done: Measured, devices: Sequence[GpuDevice], visible: int | None, *,
 
 
 def wedged(seconds: float) -> Found:
-    return _unusable(0, 1, f"the NVIDIA driver has not answered for {seconds:.0f} s")
+    said = f"the NVIDIA driver has not answered for {seconds:.0f} s: {_MEND}"
+    return Found(
+        Check("gpu.driver_answers", "no", "", Band(source="a driver that answers"), "bad", said), "fix", why=said
+    )
 
 
 def _not_begun(done: Measured, longest_s: float) -> str:
@@ -91,7 +95,7 @@ def _broken(result: Result) -> bool:
 
 def _unusable(count: int, due: int, trouble: str) -> Found:
     remedy: Remedy = "hand-back" if _HARDWARE.search(trouble) else "fix"
-    mend = "reset the GPUs or reboot (see dmesg for NVRM: Xid), and hand the machine back where it stays so"
+    mend = _MEND
     if _FABRIC.search(trouble):
         mend = "start nvidia-fabricmanager, in the driver's very version, or have its owner do it"
     said = f"{trouble}: {mend}"

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from advisor.core.triage import TriageGap
-from advisor.instances import Link, match
+from advisor.instances import Link, exactly
 from advisor.triage.deadline import within
 from advisor.triage.found import Found, Item, Setting, fact, unproved
+from advisor.triage.gpu_bands import host_generation
 from advisor.triage.gpu_bus import missing, silent
-from advisor.triage.gpu_driver import DriverReader
+from advisor.triage.gpu_driver import ENDS_S, DriverReader
+from advisor.triage.gpu_facts import described
 from advisor.triage.gpu_health import health
 from advisor.triage.gpu_speed import ORDER, Measured, measure, speeds, sustained_s
 from advisor.triage.gpu_use import usable, wedged
@@ -26,7 +29,7 @@ DRIVER_ANSWERS_S = 30.0  # without persistence mode it starts each GPU anew: two
 def gpus(setting: Setting, watch: Watch) -> Iterator[Item]:
     reader = DriverReader(setting.root)
     patience_s = min(DRIVER_ANSWERS_S, setting.left_s)
-    devices = within(patience_s, reader.devices)
+    devices = within(patience_s, reader.meet)
     if devices is None:
         late = patience_s < DRIVER_ANSWERS_S
         yield TriageGap("gpu.*", "no time was left to ask the driver") if late else wedged(patience_s)
@@ -39,25 +42,44 @@ def gpus(setting: Setting, watch: Watch) -> Iterator[Item]:
     driver, cuda = reader.versions()
     yield fact("gpu.driver", driver, hint="" if driver else "the driver does not tell its version")
     yield fact("gpu.cuda_of_driver", cuda, hint="" if cuda else "the driver does not tell")
-    yield from _named(devices, reader.serials())
+    yield from _named(devices, reader.serials)
+    yield from described(devices, reader.paths)
     known = setting.named.instance if setting.named else None
     yield gpu_count(devices, known, setting.root)
     if known is None:
-        yield from _instance(devices, link_of(reader.paths()), setting)
-    done = Measured()
-    reader.begin()
-    finished = False
-    try:
-        done = measure(setting, devices)
-        finished = True
-    finally:
-        reader.end(at_once=not finished)
+        yield from _instance(devices, link_of(reader.paths), setting)
+    done, answers = _measured(reader, setting)
+    if not answers:
+        yield wedged(ENDS_S)
     recording = reader.recording()
-    states = list(health(recording))
+    measured = list(speeds(done, devices, host_generation(setting.root)))
+    states = list(health(recording, done.sustained_ns, carrying(measured)))
     yield from states
     yield from missing(devices, recording.gaps, setting.root)
     yield from usable(done, devices, _visible(devices), longest_s=sustained_s(setting))
-    yield from beside_strangers(speeds(done, devices), states)
+    yield from beside_strangers(measured, states)
+
+
+def _measured(reader: DriverReader, setting: Setting) -> tuple[Measured, bool]:
+    """What torch measured, and whether the driver, which is read meanwhile, still answers. Time to wait for it is left."""
+    reader.begin()
+    finished = False
+    try:
+        done = measure(replace(setting, until_s=setting.until_s - ENDS_S), reader.devices)
+        finished = True
+    finally:
+        answers = reader.end(at_once=not finished)
+    return done, answers
+
+
+def carrying(measured: Iterable[Item]) -> frozenset[int]:
+    """GPUs to which copies are as fast as they should be: whatever their slot says of itself, it is no worse than others'."""
+    sound = (one.check for one in measured if isinstance(one, Found) and one.check.state == "ok")
+    return frozenset(
+        int(check.name.split(".")[1])
+        for check in sound
+        if check.name.endswith(".h2d_pinned_gb_per_s") and check.expected.lo is not None
+    )
 
 
 def _named(devices: tuple[GpuDevice, ...], serials: Mapping[int, str]) -> Iterator[Item]:
@@ -100,7 +122,7 @@ def _instance(devices: tuple[GpuDevice, ...], link: Link | None, setting: Settin
     told = host_facts(setting.root)
     memory = devices[0].mem_total_bytes
     host = told["mem_total_bytes"]
-    found = match(
+    found = exactly(
         devices[0].name,
         len(devices),
         gpu_memory_gib=memory / (1 << 30) if memory else None,
@@ -109,4 +131,6 @@ def _instance(devices: tuple[GpuDevice, ...], link: Link | None, setting: Settin
         memory_gib=host / (1 << 30) if host else None,
     )
     if found:
-        yield fact("machine.instance_like", found[0].words, hint="by what is seen; nobody was asked")
+        yield fact(
+            "machine.instance_like", " or ".join(one.words for one in found), hint="by what is seen; nobody was asked"
+        )

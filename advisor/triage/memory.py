@@ -16,7 +16,7 @@ from advisor.core.triage import Band, TriageGap
 from advisor.triage.found import Item, Setting, fact, judged
 from advisor.triage.load import Watch
 from advisor.triage.processor import cores_allowed
-from probes.host.procfs import read_text
+from probes.host.procfs import parse_keyed, read_text
 
 SHM_LEAST_BYTES = 1 << 30
 SHM_SOURCE = (
@@ -52,7 +52,25 @@ def facts(watch: Watch, root: Path = Path("/")) -> Iterator[Item]:
     text = read_text(root / "sys/kernel/mm/transparent_hugepage/enabled")
     chosen = text[text.index("[") + 1 : text.index("]")] if text and "[" in text else None
     yield fact("memory.transparent_hugepages", chosen, hint="" if chosen else "/sys does not tell")
+    yield from _huge_pages(root)
+    yield from _by_node(root)
     yield from shared_memory(root)
+
+
+def _huge_pages(root: Path) -> Iterator[Item]:
+    """Those that were set aside: whoever does not use them has so much less memory."""
+    told = parse_keyed((read_text(root / "proc/meminfo") or "").encode())
+    for name, what in ((b"HugePages_Total", "total"), (b"HugePages_Free", "free")):
+        if name in told:
+            yield fact(f"memory.hugepages_{what}", float(told[name]), "pages")
+
+
+def _by_node(root: Path) -> Iterator[Item]:
+    """A node with little of its own gets it from afar."""
+    for node in sorted(root.glob("sys/devices/system/node/node[0-9]*"), key=lambda path: int(path.name[4:])):
+        for line in (read_text(node / "meminfo") or "").splitlines():
+            if ":" in line and line.partition(":")[0].endswith("MemTotal"):
+                yield fact(f"numa.{node.name[4:]}.memory_bytes", 1024.0 * float(line.split()[-2]), "bytes")
 
 
 def shared_memory(root: Path = Path("/")) -> Iterator[Item]:

@@ -19,9 +19,8 @@ from rules.mem001_host_memory_is_short import RULE as MEMORY
 
 # Of the allowed cores: a number that is wanted to within a tenth is not to be had beside more than that.
 OTHERS_SHARE, OTHERS_LEAST_CORES = 0.1, 0.2
-_BASE_CLOCK_SHARE = (
-    0.9  # the base clock is what a vendor promises for all cores under load; AVX-512 may take a tenth of it
-)
+# The base clock is what a vendor promises for all cores under load; AVX-512 may take a tenth of it, heat or a power limit a quarter.
+_BASE_CLOCK_SHARE, _HELD_CLOCK_SHARE = 0.9, 0.75
 _UNSEEN = "some containers hide it, and sandboxes like gVisor write zeros: run it on the host"
 _NOMINAL = re.compile(r"@ ?([\d.]+) ?GHz")
 
@@ -47,6 +46,8 @@ def facts(watch: Watch, root: Path = Path("/")) -> Iterator[Item]:
     yield fact("machine.hypervisor", told["hypervisor"] or "none seen")
     yield fact("machine.container", told["container"] or "none seen")
     yield fact("machine.kernel", told["kernel"])
+    governor = told["cpu_governor"]
+    yield fact("cpu.governor", governor or "none seen", hint="" if governor else "usual in virtual machines")
     online = parse_cpu_list(read_text(root / "sys/devices/system/cpu/online") or "")
     seen = float(len(online) or len(watch.cores))
     yield fact("cpu.cores_seen", seen, "cores")
@@ -150,10 +151,13 @@ def _heat(whole: Stretch) -> Iterator[Item]:
 
 
 def nominal_mhz(root: Path = Path("/")) -> float | None:
-    """The base clock: by cpufreq, else as the model's name has it."""
+    """The base clock: by cpufreq, by ACPI as AMD tells it, else as the model's name has it."""
     khz = read_text(root / "sys/devices/system/cpu/cpu0/cpufreq/base_frequency")
     if khz and khz.isdigit():
         return int(khz) / 1e3
+    mhz = read_text(root / "sys/devices/system/cpu/cpu0/acpi_cppc/nominal_freq")
+    if mhz and mhz.isdigit() and int(mhz):
+        return float(mhz)
     named = _NOMINAL.search(host_facts(root)["cpu_model"] or "")
     return 1e3 * float(named[1]) if named else None
 
@@ -196,5 +200,24 @@ def clock(loaded_mhz: float | None, root: Path = Path("/")) -> Item:
     band = Band(
         _BASE_CLOCK_SHARE * nominal, None, f"the base clock of {nominal:.0f} MHz is promised for all cores under load"
     )
-    hint = f"{loaded_mhz:.0f} MHz with our cores busy: heat, a power limit, or a governor that saves power"
-    return judged("cpu.clock_mhz", loaded_mhz, "MHz", band, remedy="hand-back", needs_cores=True, hint=hint, why=hint)
+    saves = _governor_that_saves(root)
+    why_slow = f"its governor is {saves} (cpupower frequency-set -g performance)" if saves else "heat, or a power limit"
+    hint = f"{loaded_mhz:.0f} MHz with our cores busy: {why_slow}"
+    return judged(
+        "cpu.clock_mhz",
+        loaded_mhz,
+        "MHz",
+        band,
+        remedy="fix" if saves else "hand-back",
+        bad_share=_HELD_CLOCK_SHARE / _BASE_CLOCK_SHARE,
+        needs_cores=True,
+        hint=hint,
+        why=hint,
+    )
+
+
+def _governor_that_saves(root: Path) -> str:
+    """Empty where the processor chooses its clocks by itself: to the drivers of newer ones powersave is a preference."""
+    told = root / "sys/devices/system/cpu/cpu0/cpufreq"
+    governor, driver = (read_text(told / name) or "" for name in ("scaling_governor", "scaling_driver"))
+    return governor if governor in ("powersave", "userspace") and "pstate" not in driver else ""

@@ -12,7 +12,7 @@ from advisor.core.triage import BOOT_ID, HOSTNAME, MADE_AT, UNIX_SECONDS, Triage
 from advisor.triage import disk, memory, processor
 from advisor.triage.deadline import apart, within
 from advisor.triage.decode import decoding
-from advisor.triage.found import Found, Item, Setting, fact, unproved
+from advisor.triage.found import RAN_SHARE, Found, Item, Setting, fact, unproved
 from advisor.triage.gpus import gpus
 from advisor.triage.instance import instance
 from advisor.triage.limits import limits
@@ -24,7 +24,8 @@ from probes.host.procfs import read_text
 
 IDLE_S = 3.0
 # From begin to end, with what remains until the last process has gone and the result is written: a quick one ends within two minutes.
-QUICK_LIMIT_S, FULL_LIMIT_S = 106.0, 1800.0
+# Whoever overruns takes it from those after it, and what has no time left is not begun.
+QUICK_LIMIT_S, FULL_LIMIT_S = 101.0, 1800.0
 _GRACE_S = 4.0  # of what ends by its own clock
 _DATA_ANSWERS_S = 10.0  # a folder of which nothing is heard in that time hangs: it is listed for three seconds
 Tell = Callable[[str, int, int], None]  # what is done now, its number, how many there are
@@ -53,6 +54,9 @@ def triage(setting: Setting, tell: Tell) -> Triage:
         setting = replace(setting, listing=within(min(_DATA_ANSWERS_S, setting.left_s), lambda: list_files(data)))
     for number, group in enumerate(groups, start=2):
         tell(group.title, number, len(groups) + 1)
+        if setting.left_s <= 0.0:
+            items.append(TriageGap(group.title, "no time was left for it", "the gaps above say what took so long"))
+            continue
         # whatever comes later needs time, too
         left = setting.left_s / (1 if group is groups[-1] else 2)
         limited = replace(setting, until_s=time.monotonic() + left)
@@ -103,6 +107,9 @@ def _disturbed(item: Item, stretch: Stretch, watch: Watch) -> Item:
     if others > (processor.others_band(allowed).hi or 0.0):
         busy = f"others kept {fmt.number(others)} of our {allowed:g} cores busy while it was measured"
         return unproved(item, f"{busy}: measure again when the machine is idle")
+    if item.ran_share is not None and item.ran_share < RAN_SHARE:
+        held = f"our processes had a core for {fmt.share(item.ran_share)} of the time, and nobody else used them"
+        return unproved(item, f"{held}: something we cannot see stops us, such as a quota around this container")
     return item
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import shutil
@@ -16,11 +17,13 @@ from types import FrameType
 
 import psutil
 
+from advisor.triage.deadline import within
 from probes.host.procfs import read_text
 
 PREFIX = "rn50-advisor-triage-"
 _NAME = re.compile(rf"({PREFIX}[0-9a-f]{{8}}-)(\d+)-")
 _OLD_S = 86_400.0  # no triage takes a day
+GOES_S = 5.0  # some hundred files take milliseconds, and as long on a throttled volume
 
 
 @contextlib.contextmanager
@@ -29,11 +32,13 @@ def scratch_folder(parent: Path | None = None) -> Iterator[Path]:
     where = parent or Path(tempfile.gettempdir())
     _sweep(where)
     with _ending_by_exception():
-        folder = Path(tempfile.mkdtemp(prefix=f"{own_prefix()}{os.getpid()}-", dir=where))
+        # absolute: children live in it, to whom the same name would mean another folder
+        folder = Path(tempfile.mkdtemp(prefix=f"{own_prefix()}{os.getpid()}-", dir=where)).absolute()
         try:
             yield folder
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            # a disk that hangs keeps its files; the next triage sweeps what is left
+            within(GOES_S, functools.partial(shutil.rmtree, folder, ignore_errors=True))
 
 
 def own_prefix() -> str:

@@ -29,6 +29,7 @@ def host_facts(root: Path = Path("/")) -> dict[str, Any]:
         "container": _container(root),
         "clock_source": read_text(root / "sys/devices/system/clocksource/clocksource0/current_clocksource"),
         "cpu_governor": read_text(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "rdma_ports": len(list(root.glob("sys/class/infiniband/*/ports/*"))) if (root / "sys/class").is_dir() else None,
     }
 
 

@@ -227,7 +227,7 @@ def test_without_a_gpu_the_cpu_trains_and_only_where_it_may() -> None:
 def test_usual_settings() -> None:
     assert usual_batch("cuda", 224) == 256 and usual_batch("cpu", 224) == 8
     assert usual_batch("cuda", 32) == 8192 and usual_batch("cpu", 32) == 128
-    assert usual_batches("cuda", 256, quick=False) == (64, 128, 256, 512, 1024, 2048, 4096)
+    assert usual_batches("cuda", 256, quick=True) == (128, 256, 512)
     assert usual_batches("cpu", 1, quick=True) == (1, 2)
     assert usual_devices(8, quick=False) == (1, 2, 4, 8) and usual_devices(6, quick=False) == (1, 2, 4, 6)
     assert usual_devices(8, quick=True) == (1, 8) and usual_devices(1, quick=True) == (1,)
@@ -288,6 +288,36 @@ def test_a_rank_of_a_larger_job_measures_this_machine_alone(tmp_path: Path, monk
     monkeypatch.setenv("MALLOC_ARENA_MAX", "2")
     told = bench(tmp_path)._environment(setting("fp32", True, 4))
     assert "RANK" not in told and "WORLD_SIZE" not in told and told["MALLOC_ARENA_MAX"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("device", "devices", "set_before", "threads"),
+    [
+        # torch takes a thread for each physical core, and so does a loop that one writes by hand
+        ("cpu", 1, None, None),
+        ("cpu", 2, None, "4"),
+        ("cpu", 16, None, "1"),
+        ("cpu", 2, "3", "3"),
+        ("cuda", 2, None, None),
+    ],
+)
+def test_threads_are_shared_out_among_ranks_and_one_alone_is_left_alone(
+    device: str, devices: int, set_before: str | None, threads: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if set_before is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", set_before)
+    told = Bench(Path("unused"), OPTIONS, device, cores=8.0)._environment(setting("fp32", True, 4, devices))
+    assert told.get("OMP_NUM_THREADS") == threads
+
+
+def test_a_sweep_on_a_gpu_goes_on_until_memory_ends() -> None:
+    """Small pictures fit by the hundred thousand into a large one."""
+    batches = usual_batches("cuda", 256, quick=False)
+    plan = replace(PLAN, devices=(1,), precisions=("fp32",), layouts=(True,), batch=256, batches=batches)
+    cells = carry_out(plan, machine_that(saturating, fits=200_000))
+    assert [one.setting.batch for one in cells if one.state == "oom"] == [262_144]
+    assert usual_batches("cpu", 8, quick=False) == (2, 4, 8, 16, 32)
 
 
 TORCHRUN = """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -154,6 +155,17 @@ def test_a_stored_baseline_judges_a_single_machine(tmp_path: Path) -> None:
     assert [machine.worst for machine in alone.outliers] == ["memory.copy_gb_per_s"]
     assert rank(told(triage("new")), stored=stored).outliers == ()
     assert rank(told(triage("new", gpu="Tesla T4", values={"memory.copy_gb_per_s": 1.0})), stored=stored).outliers == ()
+
+
+@pytest.mark.parametrize(("machines", "told_so"), [(3, True), (5, True), (6, False), (20, False)])
+def test_a_stored_baseline_of_few_machines_judges_nobody_and_says_so(
+    tmp_path: Path, machines: int, told_so: bool
+) -> None:
+    save(tmp_path / "b.json", many(machines).baselines)
+    alone = rank(told(triage("new", {"memory.copy_gb_per_s": 1.0})), stored=load(tmp_path / "b.json"))
+    assert bool(alone.outliers) == (not told_so)
+    assert any(f"of {machines} machines" in note and "outlier" in note for note in alone.notes) == told_so
+    assert not told_so or any("stored baselines" in line for line in render(alone, "text").splitlines())
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"schema": "rn50-advisor/baseline/1", "baselines": [{}]}'])
@@ -395,6 +407,43 @@ def test_text_names_outliers_first_and_the_worst_of_many() -> None:
         in text.splitlines()[1] + text.splitlines()[2]
     )
     assert "160 more" in text and len(text.splitlines()) < 60
+
+
+def of_eight_gpus(n: int, dice: random.Random) -> dict[str, Any]:
+    """A triage as large as a real one: two hundred checks."""
+    made = triage(f"node{n:03}", **{"cpu.model": "EPYC 7R13", "cpu.cores_seen": 96.0, "machine.made_at": 1e9 + n})
+    for gpu in range(8):
+        for name, unit, usual in (
+            ("hbm_gb_per_s", "GB/s", 1600.0),
+            ("h2d_pinned_gb_per_s", "GB/s", 25.0),
+            ("d2h_pinned_gb_per_s", "GB/s", 25.0),
+            ("h2d_pageable_gb_per_s", "GB/s", 8.0),
+            ("d2h_pageable_gb_per_s", "GB/s", 8.0),
+            ("matmul_bf16_tflop_per_s", "TFLOP/s", 250.0),
+            ("matmul_fp16_tflop_per_s", "TFLOP/s", 250.0),
+            ("matmul_tf32_tflop_per_s", "TFLOP/s", 120.0),
+            ("matmul_fp32_tflop_per_s", "TFLOP/s", 18.0),
+            ("sustained_tflop_per_s", "TFLOP/s", 240.0),
+            ("sustained_clock_mhz", "MHz", 1300.0),
+            *((f"to_{to}.p2p_gb_per_s", "GB/s", 240.0) for to in range(8) if to != gpu),
+        ):
+            made["checks"].append(check(f"gpu.{gpu}.{name}", usual * dice.gauss(1.0, 0.01), unit, lo=0.75 * usual))
+        for name in ("uuid", "pci_bus_id", "near_cpus", "numa_node", "mig", "ecc", "paths"):
+            made["checks"].append(check(f"gpu.{gpu}.{name}", f"{name} {n} {gpu}" if name == "uuid" else "0-47"))
+    return made
+
+
+@pytest.mark.parametrize("format", ["text", "json", "html"])
+def test_two_hundred_machines_are_ranked_and_shown_in_about_a_second(format: str) -> None:
+    """A second is what is promised: of CPU time, and three of them on a machine that is busy with others."""
+    dice = random.Random(0)
+    documents = [of_eight_gpus(n, dice) for n in range(200)]
+    assert len(documents[0]["checks"]) > 200
+    began = time.process_time()
+    made = rank(told(*documents))
+    text = render(made, format)
+    assert time.process_time() - began < 3.0
+    assert "node000" in text or "more" in text
 
 
 Run = Callable[..., Result]

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from advisor.diagnose import diagnose
-from advisor.instances import by_name, instances, match, only_one
+from advisor.instances import by_name, exactly, instances, match, only_one
 from advisor.instances.catalogue import sources
 from advisor.instances.metadata import ask
 from advisor.reference.gpu_names import known_models
@@ -25,11 +25,13 @@ GPU_MEMORY_GB = {
     "V100": {16, 32},
     "A100-SXM": {40, 80},
     "A100-PCIe": {40, 80},
+    "H100-PCIe": {80},
     "H100-SXM": {80},
     "H100-NVL": {94},
     "H200": {141},
     "B200": {180, 192},
     "T4": {16},
+    "A10": {24},
     "A10G": {24},
     "L4": {24},
     "L40S": {48},
@@ -48,8 +50,8 @@ def test_no_row_has_a_unit_error() -> None:
     for one in instances():
         assert one.gpu_memory_gb in GPU_MEMORY_GB[one.gpu], one
         assert one.gpus in (1, 2, 4, 8)
-        # providers sell 2 to 24 GiB a vCPU: GB for GiB is 7 % off and passes, MiB, TiB or a figure of one GPU does not
-        assert 2 <= one.memory_gib / one.vcpus <= 24, one
+        # providers sell 2 to 25 GiB a vCPU: GB for GiB is 7 % off and passes, MiB, TiB or a figure of one GPU does not
+        assert 2 <= one.memory_gib / one.vcpus <= 25, one
         assert one.vcpus / one.gpus >= 4, one
         # in Gb/s: the smallest network of several GPUs is 10, the largest known 3,600; GB/s would be below
         assert one.network_gbit_per_s is None or 10 <= one.network_gbit_per_s <= 3600, one
@@ -87,6 +89,43 @@ def test_a_machine_is_known_by_what_it_holds(given: dict[str, Any], names: list[
 def test_what_is_not_given_is_not_asked() -> None:
     names = {one.name for one in match("NVIDIA A100-SXM4-40GB", 8)}
     assert {"p4d.24xlarge", "a2-highgpu-8g", "Standard_ND96asr_v4"} < names
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ({"vcpus": 8, "memory_gib": 30.9}, ["g5.2xlarge"]),
+        ({"vcpus": 6, "memory_gib": 30.9}, []),  # a part of some instance, and nobody knows of which
+        ({"vcpus": 8, "memory_gib": None}, []),
+        ({"vcpus": None, "memory_gib": 30.9}, []),
+    ],
+)
+def test_a_machine_is_like_an_instance_only_where_more_than_the_gpus_fits(
+    given: dict[str, Any], names: list[str]
+) -> None:
+    found = exactly("NVIDIA A10G", 1, gpu_memory_gib=22.5, link=None, **given)
+    assert [one.name for one in found] == names
+
+
+def test_two_instances_that_are_one_machine_are_both_named() -> None:
+    found = exactly("NVIDIA H200", 8, gpu_memory_gib=139.8, link="nvlink", vcpus=192, memory_gib=2000.0)
+    assert {one.name for one in found} == {"p5e.48xlarge", "p5en.48xlarge"}
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu", "gpus"),
+    [
+        ("g6.48xlarge", "L4", 8),
+        ("p5.4xlarge", "H100-SXM", 1),
+        ("g2-standard-24", "L4", 2),
+        ("Standard_NC64as_T4_v3", "T4", 4),
+        ("Standard_NV36ads_A10_v5", "A10", 1),
+        ("gpu_1x_h100_pcie", "H100-PCIe", 1),
+    ],
+)
+def test_common_small_instances_are_in_the_table(name: str, gpu: str, gpus: int) -> None:
+    found = by_name(name)
+    assert found is not None and (found.gpu, found.gpus) == (gpu, gpus)
 
 
 def test_a_part_of_an_instance_is_still_known_by_its_gpus_the_nearest_size_first() -> None:

@@ -31,6 +31,8 @@ def test_a_virtual_machine_with_two_sockets_and_two_threads_a_core(tmp_path: Pat
             "sys/class/dmi/id/sys_vendor": "Amazon EC2\n",
             "sys/class/dmi/id/product_name": "p4d.24xlarge\n",
             "sys/devices/system/clocksource/clocksource0/current_clocksource": "kvm-clock\n",
+            "sys/class/infiniband/mlx5_0/ports/1/rate": "200 Gb/sec (4X HDR)\n",
+            "sys/class/infiniband/mlx5_1/ports/1/rate": "200 Gb/sec (4X HDR)\n",
             ".dockerenv": "",
         },
     )
@@ -52,6 +54,7 @@ def test_a_virtual_machine_with_two_sockets_and_two_threads_a_core(tmp_path: Pat
         "container": "docker",
         "clock_source": "kvm-clock",
         "cpu_governor": "powersave",
+        "rdma_ports": 2,
     }
 
 
@@ -76,6 +79,7 @@ def test_bare_metal_on_arm(tmp_path: Path) -> None:
 def test_a_tree_with_nothing_in_it_gives_unknowns(tmp_path: Path) -> None:
     facts = host_facts(tmp_path)
     unknown = ("os", "cpu_model", "threads", "cores", "sockets", "smt", "mem_total_bytes", "hypervisor", "clock_source")
+    unknown += ("rdma_ports",)
     assert {facts[name] for name in unknown} == {None}
 
 

@@ -61,6 +61,7 @@ def test_the_same_machine_is_cited(tmp_path: Path) -> None:
         93.75,
     )
     assert "bad, at least 93.8 MB/s expected (AWS gp3)" in cited.note
+    assert cited.note.startswith("triage of this machine of 2026-01-01 00:00 UTC: ")
     assert [e.metric for e in gpu.evidence] == ["own", "gpu.3.throttled_share", "gpu.3.sustained_share"]
     assert len(other.evidence) == 1
     assert without_triage({"triage": known, "host": "x"}) == {"triage": "fix", "host": "x"}
@@ -108,6 +109,22 @@ def test_a_finding_that_names_no_gpu_cites_the_worst_of_the_job(tmp_path: Path) 
 
     assert cited(1, 2, 3) == ["gpu.2.hbm_gb_per_s"], "GPU 0 is not one of the job's"
     assert cited(1, 3) == ["gpu.1.hbm_gb_per_s"] and cited() == [] and cited(7) == []
+
+
+@pytest.mark.parametrize("made_at", [None, "yesterday", 1e300, float("nan")])
+def test_a_time_that_nobody_can_read_is_left_out(made_at: object) -> None:
+    check = {"value": 0.2, "unit": "share", "state": "bad", "lo": None, "hi": 0.05}
+    known = {"checks": {"cpu.steal_share": check}, "made_at": made_at}
+    (found,) = with_machine((finding("CPU002"),), {"triage": known})
+    assert found.evidence[1].note.startswith("triage of this machine: bad")
+
+
+def test_a_gpu_without_units_for_bf16_is_cited_with_fp16(tmp_path: Path) -> None:
+    half, full = (fact(f"gpu.0.matmul_{name}_tflop_per_s", 20.0, "TFLOP/s") for name in ("fp16", "bf16"))
+    for told, expected in (((half,), half), ((half, full), full)):
+        known = machine(tmp_path, json.dumps(conclude([fact(BOOT_ID, BOOT), *told]).as_json()))
+        (found,) = with_machine((finding("CMP008"),), {"triage": known}, gpus=(0,))
+        assert [evidence.metric for evidence in found.evidence[1:]] == [expected.check.name]
 
 
 def test_of_decoding_it_is_told_what_is_usual(tmp_path: Path) -> None:

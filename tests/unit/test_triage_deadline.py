@@ -9,17 +9,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
+from click.testing import CliRunner
 
-from advisor.core.triage import TriageGap
+from advisor.commands import triage as command
+from advisor.core.triage import Triage, TriageGap
 from advisor.triage import child, deadline, runner
 from advisor.triage.child import run_child
-from advisor.triage.deadline import apart, within
+from advisor.triage.deadline import apart, as_they_come, within
 from advisor.triage.found import Found, Item, Setting, fact
 from advisor.triage.load import Watch
+from advisor.triage.scratch import GOES_S
 
 
 def test_an_answer_is_handed_on_and_so_is_an_error() -> None:
@@ -133,6 +137,62 @@ def test_each_group_leaves_time_to_those_after_it(tmp_path: Path, monkeypatch: p
     assert given == [32.0] * (len(given) - 1) + [64.0] and len(given) == len(runner._groups(Watch()))
 
 
+def test_what_has_no_time_left_is_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each that hangs would take seconds to end: together more than there are."""
+
+    def seen(make: object, title: str, *, seconds: float) -> list[Item]:
+        raise AssertionError(title)
+
+    monkeypatch.setattr(runner, "IDLE_S", 0.0)
+    monkeypatch.setattr(runner, "apart", seen)
+    found = runner.triage(Setting(tmp_path, "python", until_s=time.monotonic()), lambda *told: None)
+    late = [gap.name for gap in found.gaps if "no time was left" in gap.reason]
+    assert late == [group.title for group in runner._groups(Watch())]
+
+
+def test_time_that_went_before_the_first_check_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Folders that answer late, and all that comes before; not whoever was asked and thought about it."""
+    now = [1000.0]
+    given: list[Setting] = []
+
+    def examine(setting: Setting, tell: object) -> Triage:
+        given.append(setting)
+        return runner.conclude([])
+
+    def slow_folders(data: object, scratch: object) -> None:
+        now[0] += 9.0
+
+    def thoughtful(*, yes: bool) -> bool:
+        now[0] += 500.0
+        return False
+
+    monkeypatch.setattr(command, "_check_folders", slow_folders)
+    monkeypatch.setattr(command, "_agreed", thoughtful)
+    monkeypatch.setattr(command, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(runner, "triage", examine)
+    for how, limit_s, thought_s in (("--quick", runner.QUICK_LIMIT_S, 0.0), ("--full", runner.FULL_LIMIT_S, 500.0)):
+        now[0] = 1000.0
+        done = CliRunner().invoke(command.triage, [how, "--scratch", str(tmp_path), "--python", sys.executable])
+        assert done.exit_code == 0, done.output
+        assert given[-1].until_s == 1000.0 + limit_s + thought_s
+
+
+def test_items_come_until_one_does_not() -> None:
+    hangs = threading.Event()
+
+    def slow() -> Iterator[Item]:
+        yield fact("x.y", 1.0)
+        hangs.wait(600)
+        yield fact("x.z", 2.0)
+
+    late = fact("x.late", "no")
+    assert list(as_they_come(slow, 0.2, lambda: late)) == [fact("x.y", 1.0), late]
+    hangs.set()
+    assert list(as_they_come(lambda: iter([late]), 60.0, lambda: fact("never", 0.0))) == [late]
+    with pytest.raises(ValueError, match="no lambda here"):
+        list(as_they_come(breaks, 60.0, lambda: late))
+
+
 def test_a_quick_one_ends_within_two_minutes_whatever_hangs() -> None:
-    """Its own limit, the grace of the last group, and its process, which is asked and then told to end; a second for the start."""
-    assert runner.QUICK_LIMIT_S + runner._GRACE_S + 2 * deadline._ENDS_S + 1.0 <= 120.0
+    """Its own limit, the grace of the last group, its process, which is asked and then told to end, its folder; a second for the start."""
+    assert runner.QUICK_LIMIT_S + runner._GRACE_S + 2 * deadline._ENDS_S + GOES_S + 1.0 <= 120.0

@@ -15,7 +15,7 @@ from probe_trees import V2_MOUNTS, write_tree
 from advisor.core.triage import Band, TriageGap
 from advisor.triage import disk, reading
 from advisor.triage.disk import Amounts, Trial
-from advisor.triage.found import Found, Setting, judged
+from advisor.triage.found import Found, Setting, fact, judged
 from advisor.triage.load import Moment, Stretch, Watch
 from advisor.triage.place import Place, place_of
 from advisor.triage.reading import (
@@ -360,6 +360,63 @@ def test_data_that_does_not_answer_is_a_setting_to_fix_and_is_not_asked_again(
     (hung,) = [item for item in items if isinstance(item, Found)]
     assert (hung.check.name, hung.check.state, hung.remedy) == ("disk.data_answers", "bad", "fix")
     assert asked == [tmp_path] and "hangs" in hung.why
+
+
+@pytest.mark.parametrize("answers", [False, True])
+def test_a_disk_that_hangs_while_it_is_written_to_is_to_be_fixed_and_a_slow_one_is_a_gap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: bool
+) -> None:
+    """Whoever writes to it is left behind; what came before is kept."""
+    hangs = threading.Event()
+    monkeypatch.setattr(disk, "_ANSWERS_S", 0.2)
+    monkeypatch.setattr(disk, "place_of", lambda folder, root: place(tmp_path))
+    monkeypatch.setattr(disk, "write_file", lambda *given, **more: hangs.wait(600))
+    if not answers:
+        monkeypatch.setattr(disk, "sync_seconds", lambda *given, **more: hangs.wait(600))
+    watch = Watch()
+    now = watch.now()
+    setting = Setting(tmp_path, "python", until_s=time.monotonic() + 0.5)
+    items = list(disk.disks(setting, watch, Stretch(now, now)))
+    hangs.set()
+    assert isinstance(items[0], Found) and items[0].check.name == "disk.data"
+    last = items[-1]
+    if answers:
+        assert isinstance(last, TriageGap) and last.name == "disk.scratch_answers"
+        return
+    assert isinstance(last, Found) and (last.check.name, last.check.state) == ("disk.scratch_answers", "bad")
+    assert last.remedy == "fix" and str(tmp_path) in last.why
+
+
+def test_data_that_hangs_while_it_is_read_is_to_be_fixed_and_the_scratch_folder_is_measured_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs = threading.Event()
+    data, scratch = tmp_path / "data", tmp_path / "scratch"
+    scratch.mkdir()
+    files(data, 3, 50_000)
+    monkeypatch.setattr(disk, "_ANSWERS_S", 0.2)
+    monkeypatch.setattr(disk, "_reads", lambda *given: iter([hangs.wait(600)]))
+    monkeypatch.setattr(disk, "cold_way", lambda path: hangs.wait(600))
+    monkeypatch.setattr(disk, "_writes", lambda *given: iter([fact("disk.written", 1.0)]))
+    watch = Watch()
+    now = watch.now()
+    setting = Setting(scratch, "python", data, listing=list_files(data), until_s=time.monotonic() + 2.0)
+    items = [one for one in disk.disks(setting, watch, Stretch(now, now)) if isinstance(one, Found)]
+    hangs.set()
+    assert [one.check.name for one in items][-2:] == ["disk.data_answers", "disk.written"]
+    assert items[-2].check.state == "bad" and str(data) in items[-2].why
+
+
+def test_pictures_that_could_not_be_brought_into_the_page_cache_have_no_warm_rate_and_it_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = files(tmp_path, 8, 50_000)
+    monkeypatch.setattr(disk, "read_many", lambda paths, *, way, **more: Pass(100_000, 1.0, 2, way))
+    watch = Watch()
+    now = watch.now()
+    items = list(disk._pictures(paths, 50_000.0, Trial(place(tmp_path), TINY, watch, Stretch(now, now))))
+    (gap,) = [item for item in items if isinstance(item, TriageGap)]
+    assert gap.name == "disk.small_reads_warm_per_s" and "8 files" in gap.reason
 
 
 def test_an_empty_folder_is_a_gap(tmp_path: Path) -> None:

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
-import sys
+import threading
+import time
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
+from advisor.core.metrics import Reading
 from advisor.core.triage import TriageGap
+from advisor.triage import gpu_driver
 from advisor.triage import gpus as gpus_module
 from advisor.triage.found import Found, Item, Setting
 from advisor.triage.gpu_speed import Measured, speeds
 from advisor.triage.gpu_use import FIRST_REDUCED_S, SILENT_S, usable
 from advisor.triage.load import Watch
 from advisor.triage.runner import conclude
-from probes.host.gpu_devices import GpuDevice
+from probes.host.gpu_devices import GpuDevice, GpuPath
 
 FABRIC = "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized"
 ECC = "AcceleratorError: CUDA error: uncorrectable ECC error encountered"
@@ -122,66 +122,70 @@ def test_of_mig_nobody_knows_how_many_are_due() -> None:
     assert isinstance(found, Found) and found.check.state == "ok"
 
 
-def program() -> ModuleType:
-    """The program that measures, with a torch that the test makes."""
-    path = Path(gpus_module.__file__).parent / "children" / "on_gpus.py"
-    spec = importlib.util.spec_from_file_location("on_gpus_child", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def torch_that(count: int = 1, error: Exception | None = None, version: str | None = "12.8") -> SimpleNamespace:
-    def begin() -> None:
-        if error is not None:
-            raise error
-
-    cuda = SimpleNamespace(init=begin, device_count=lambda: count, empty_cache=begin)
-    return SimpleNamespace(cuda=cuda, version=SimpleNamespace(cuda=version))
-
-
-@pytest.mark.parametrize(
-    ("torch", "count", "told"),
-    [
-        (torch_that(3), 3, [("cuda", "12.8", None)]),
-        (torch_that(version=None), 0, [("cuda", None, None)]),
-        (
-            torch_that(error=RuntimeError("CUDA error: x\nmore")),
-            0,
-            [("cuda", "12.8", None), ("devices", [], "RuntimeError: CUDA error: x")],
-        ),
-    ],
-)
-def test_the_program_says_that_it_begins_before_cuda_does(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], torch: Any, count: int, told: list[Any]
-) -> None:
-    monkeypatch.setitem(sys.modules, "torch", torch)
-    assert program().begin_cuda() == count
-    rows = [json.loads(row) for row in capsys.readouterr().out.splitlines()]
-    assert [(row["name"], row["value"], row.get("reason")) for row in rows] == told
-
-
-def test_an_error_that_stays_ends_no_measurement_of_the_others(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Emptying the cache fails in the words of the error before."""
-    monkeypatch.setitem(sys.modules, "torch", torch_that(error=RuntimeError("CUDA error: sticky")))
-
-    def measure() -> None:
-        raise RuntimeError("CUDA error: sticky")
-
-    program().attempt("hbm_gb_per_s", SimpleNamespace(type="cuda", index=3), measure)
-    (row,) = map(json.loads, capsys.readouterr().out.splitlines())
-    assert (row["gpu"], row["value"], row["reason"]) == (3, None, "RuntimeError: CUDA error: sticky")
-
-
 def test_a_driver_that_does_not_answer_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpus_module, "within", lambda seconds, ask: None)
     (found,) = gpus_module.gpus(Setting(tmp_path, "python"), Watch())
     assert isinstance(found, Found) and "has not answered for 30 s" in found.why and found.remedy == "fix"
     (gap,) = gpus_module.gpus(Setting(tmp_path, "python", until_s=0.0), Watch())
     assert isinstance(gap, TriageGap), "nobody had the time to wait for it"
+
+
+class WedgedProbe:
+    """A driver that tells what there is and then answers no more. It does in the end, so that no thread of the test hangs for ever."""
+
+    driver_version = cuda_version = None
+
+    def __init__(self, root: Path) -> None:
+        self.answers = threading.Event()
+
+    def devices(self) -> tuple[GpuDevice, ...]:
+        return BOARD
+
+    def paths(self) -> tuple[GpuPath, ...]:
+        return ()
+
+    def serials(self) -> dict[int, str]:
+        return {}
+
+    def sample(self, now_ns: int, targets: object) -> Reading:
+        self.answers.wait(600)
+        return Reading(())
+
+
+def test_a_driver_that_hangs_while_the_gpus_work_is_told_and_what_they_did_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probes: list[WedgedProbe] = []
+
+    def made(root: Path) -> WedgedProbe:
+        probes.append(WedgedProbe(root))
+        return probes[-1]
+
+    until: list[float] = []
+
+    def played(setting: Setting, devices: object) -> Measured:
+        until.append(setting.until_s)
+        return Measured([BUILT, listed(), *ran(0), *ran(1)])
+
+    monkeypatch.setattr(gpu_driver, "GpuProbe", made)
+    monkeypatch.setattr(gpus_module, "measure", played)
+    monkeypatch.setattr(gpu_driver, "ENDS_S", 0.05)
+    monkeypatch.setattr(gpu_driver, "LEAST_S", 0.0)
+    ends_s = time.monotonic() + 600.0
+    items = list(gpus_module.gpus(Setting(tmp_path, "python", root=tmp_path, until_s=ends_s), Watch()))
+    probes[0].answers.set()
+    found = {one.check.name: one for one in items if isinstance(one, Found)}
+    assert found["gpu.driver_answers"].check.state == "bad" and found["gpu.driver_answers"].remedy == "fix"
+    assert found["gpu.1.hbm_gb_per_s"].check.value == 1500.0 and found["gpu.usable"].check.state == "ok"
+    assert conclude(items).verdict.state == "fix" and "NVRM: Xid" in conclude(items).verdict.reasons[0]
+    assert until == [ends_s - gpus_module.ENDS_S], "the time to wait for the driver is left"
+
+
+def test_the_stretch_in_which_all_gpus_work_at_once_is_told_by_the_clock_that_we_read_too() -> None:
+    marks = [line("sustained_begins", 10**9), line("sustained_ends", 7 * 10**9)]
+    assert Measured([BUILT, listed(), *marks]).sustained_ns == (10**9, 7 * 10**9)
+    assert Measured([BUILT, listed(), marks[0]]).sustained_ns is None
+    assert list(speeds(Measured([BUILT, listed(), *marks]), ())) == [], "marks are no numbers of a GPU"
 
 
 @pytest.mark.parametrize(

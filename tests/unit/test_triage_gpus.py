@@ -16,7 +16,7 @@ from advisor.core.metrics import Reading, Sample
 from advisor.core.triage import TriageGap
 from advisor.triage.found import Found, Setting
 from advisor.triage.gpu_driver import recording_of
-from advisor.triage.gpu_health import analysis_of
+from advisor.triage.gpu_health import analysis_of, health
 from advisor.triage.gpus import gpus, link_of
 from advisor.triage.load import Watch
 from advisor.triage.runner import conclude
@@ -29,16 +29,18 @@ import json, os, sys
 from pathlib import Path
 from advisor.triage.found import Found
 from advisor.triage.gpu_driver import DriverReader, recording_of
+from advisor.triage.gpu_facts import described
 from advisor.triage.gpu_health import health
 from advisor.triage.runner import conclude
 def play(folder):
     os.environ["FAKE_NVML_SCRIPT"] = str(folder / "script")
     reader = DriverReader(folder)
-    devices, probe = reader.devices(), reader._probe
+    devices, probe = reader.meet(), reader._probe
     readings = [(n * 10**9, probe.sample(n * 10**9, ())) for n in range(7)]
     gaps = [gap for _, reading in readings for gap in reading.gaps]
     variables = {"numa_nodes": {}, "variables": json.loads((folder / "variables").read_text())}
-    items = list(health(recording_of(devices, reader.paths(), readings, gaps, variables)))
+    recording = recording_of(devices, reader.paths, readings, gaps, variables)
+    items = [*described(devices, reader.paths), *health(recording)]
     remedies = {item.check.name: item.remedy for item in items if isinstance(item, Found)}
     (folder / "answer").write_text(json.dumps({"triage": conclude(items).as_json(), "remedies": remedies}))
 for name in sys.argv[1:]:
@@ -105,18 +107,25 @@ FAULTS: list[Fault] = [
     ("broken-nvlink", (), "gpu.6.nvlinks_active", "hand-back"),
     ("8xA100", (LOST_LINK,), "gpu.6.nvlinks_active", "hand-back"),
     ("capped", (), "gpu.1.power_capped_share", "fix"),
+    ("capped", (), "gpu.1.power_limit_w", "fix"),
+    ("4xL40S", ("gpu 2 power_limit_mw 332000",), "gpu.2.power_limit_w", "fix"),  # 0.949 of 350 W
+    ("1xH200", ("gpu 0 pcie_gen_max 3", "gpu 0 pcie_gen 3"), "gpu.0.pcie_gen_of_slot", "fix"),
+    ("1xH200", ("gpu 0 pcie_gen_max 1", "gpu 0 pcie_gen 1"), "gpu.0.pcie_gen_of_slot", "fix"),
 ]
 BELOW: list[tuple[str, Script]] = [
     ("8xA100", ("gpu 3 field.270 0 +15000000",)),
     ("8xA100", ("gpu 1 pcie_width 14",)),
     ("8xA100", ("xid 3 43 after 2",)),  # a program's own
     ("8xA100", ("gpu 3 field.38 0 +90",)),
+    ("4xL40S", ("gpu 2 power_limit_mw 333000",)),  # 0.951 of 350 W
+    ("1xH200", ("gpu 0 pcie_gen_max 4", "gpu 0 pcie_gen 4")),  # one generation less is how machines are built
 ]
 STRANGER = ("processes {folder}/listed",)
 # No fabric manager runs: no link is up, and none tells what is at its other end.
 NO_FABRIC = tuple(f"gpu {n} nvlink.{link} 0 unknown" for n in range(8) for link in range(12))
 P2P_OFF = ("NCCL_P2P_DISABLE=1",)
 IDLE = tuple(line for n in range(4) for line in (f"gpu {n} util 0", f"gpu {n} pcie_gen 1"))
+ONE_MUTE = ("fail nvmlDeviceRegisterEvents 4 gpu 5",)
 PLAYED: list[tuple[str, Script]] = [
     *((name, ()) for name in SOUND),
     *((name, lines) for name, lines, _, _ in FAULTS),
@@ -125,6 +134,7 @@ PLAYED: list[tuple[str, Script]] = [
     ("8xA100", P2P_OFF),
     ("8xA100", NO_FABRIC),
     ("4xL40S", IDLE),
+    ("8xH100", ONE_MUTE),
     ("restricted", ()),
 ]
 
@@ -191,6 +201,68 @@ def test_clocks_are_held_down_for_a_share_of_the_time_with_work(worked: int, sha
         assert a.values.get((name, "gpu:0")) == (pytest.approx(share) if share else None)
 
 
+def peers(second: int, clocks: tuple[float, float]) -> Reading:
+    """Of two GPUs at their power limit."""
+    samples = [
+        Sample(name, f"gpu:{gpu}", value)
+        for gpu, clock in enumerate(clocks)
+        for name, value in (
+            ("gpu.util_pct", 95.0),
+            ("gpu.sm_clock_mhz", clock),
+            ("gpu.power_cap_s", 0.9 * second),
+            ("gpu.power_limit_w", 400.0),
+        )
+    ]
+    return Reading(tuple(samples))
+
+
+@pytest.mark.parametrize(
+    ("alone", "together", "state"),
+    [
+        ((1300.0, 1000.0), (1300.0, 1290.0), "ok"),  # each had other work at the time
+        ((1300.0, 1290.0), (1300.0, 1000.0), "bad"),
+    ],
+)
+def test_clocks_are_compared_while_all_gpus_have_the_same_work(
+    alone: tuple[float, float], together: tuple[float, float], state: str
+) -> None:
+    readings = [(second * 10**9, peers(second, together if second >= 10 else alone)) for second in range(20)]
+    devices = tuple(GpuDevice(n, "NVIDIA A100-SXM4-40GB", f"GPU-{n}", "", 40 << 30) for n in range(2))
+    recording = recording_of(devices, (), readings, (), {})
+    found = {
+        item.check.name: item.check for item in health(recording, (10 * 10**9, 19 * 10**9)) if isinstance(item, Found)
+    }
+    assert found["gpu.1.power_capped_share"].state == state
+    assert found["gpu.1.sustained_clock_mhz"].value == pytest.approx(together[1])
+    assert found["gpu.0.sustained_clock_mhz"].hint == "over the 9 s in which all GPUs worked at once"
+
+
+def test_a_slot_whose_copies_are_fast_enough_is_as_it_should_be_whatever_it_calls_itself() -> None:
+    """Virtual machines make it up."""
+    device = GpuDevice(
+        0, "NVIDIA H100 80GB HBM3", "GPU-0", "", 80 << 30, pcie_gen_max=3, pcie_gen_gpu_max=5, pcie_width_max=16
+    )
+    recording = recording_of((device,), (), [(10**9, Reading(())), (2 * 10**9, Reading(()))], (), {})
+    for carrying, remedy in (((), "fix"), ((0,), "note")):
+        items = health(recording, None, carrying)
+        (slot,) = [one for one in items if isinstance(one, Found) and one.check.name == "gpu.0.pcie_gen_of_slot"]
+        assert slot.remedy == remedy and slot.check.state == "low"
+
+
+def test_what_a_gpu_is_and_where_it_sits_is_told(machine: Callable[..., Answer]) -> None:
+    told = {check["name"]: check["value"] for check in machine("8xA100")["triage"]["checks"]}
+    assert told["gpu.5.memory_total_bytes"] == machines.A100.mem_bytes
+    assert told["gpu.5.memory_used_bytes"] == round(0.6 * machines.A100.mem_bytes)
+    assert (told["gpu.5.numa_node"], told["gpu.5.near_cpus"]) == ("1", "64-127")
+    assert (told["gpu.5.ecc"], told["gpu.5.mig"]) == ("on", "off")
+    assert told["gpu.5.paths"] == "NV12 to 0-4,6-7"
+    assert told["gpu.5.power_limit_w"] == 400.0 and told["gpu.5.nvlink_recoveries"] == 0.0
+    cut = {check["name"]: check["value"] for check in machine("MIG")["triage"]["checks"]}
+    assert (cut["gpu.0.mig"], cut["gpu.1.mig"]) == ("3 instances", "off")
+    bridge = {check["name"]: check["value"] for check in machine("2xRTX3090")["triage"]["checks"]}
+    assert bridge["gpu.0.paths"] == "PHB to 1 (no peer-to-peer: GNS)" and bridge["gpu.0.ecc"] == "off, or it has none"
+
+
 def test_idle_links_prove_nothing(machine: Callable[..., Answer]) -> None:
     answer = machine("4xL40S", *IDLE)
     states = {c["name"]: c["state"] for c in answer["triage"]["checks"]}
@@ -208,6 +280,13 @@ def test_what_may_not_be_asked_is_unknown_and_a_gap(machine: Callable[..., Answe
     states = {c["name"]: c["state"] for c in answer["triage"]["checks"]}
     assert states["gpu.0.errors"] == "unknown"
     assert [gap for gap in answer["triage"]["gaps"] if "xids" in gap["name"]]
+
+
+def test_what_one_gpu_does_not_tell_is_unknown_of_it_alone(machine: Callable[..., Answer]) -> None:
+    answer = machine("8xH100", *ONE_MUTE)
+    checks = {c["name"]: c for c in answer["triage"]["checks"]}
+    assert [checks[f"gpu.{n}.errors"]["state"] for n in range(8)] == ["ok"] * 5 + ["unknown"] + ["ok"] * 2
+    assert "not permitted" in checks["gpu.5.errors"]["hint"]
 
 
 def test_only_a_link_that_is_seen_tells_an_instance() -> None:

@@ -16,12 +16,10 @@ from typing import Any
 import psutil
 import pytest
 
-from advisor.core.triage import Band, TriageGap
-from advisor.triage import child, decode, gpu_speed
+from advisor.core.triage import TriageGap
+from advisor.triage import child, decode
 from advisor.triage.child import run_child, why_not
-from advisor.triage.found import Found, Setting, judged
-from advisor.triage.gpu_speed import Measured
-from advisor.triage.gpus import beside_strangers
+from advisor.triage.found import Found, Setting
 from advisor.triage.load import Watch
 from advisor.triage.reading import list_files
 from advisor.triage.scratch import PREFIX, own_prefix, scratch_folder
@@ -43,6 +41,34 @@ def run(programs: Path, text: str, timeout_s: float = 60.0) -> tuple[child.Ended
         sys.executable, "probe", {"a": 1}, timeout_s=timeout_s, scratch=programs, on_result=results.append
     )
     return ended, results
+
+
+def test_nothing_is_written_beside_the_scratch_folder(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by python, torch or CUDA by the way, wherever the shell would have them write."""
+    for name in ("TMPDIR", "XDG_CACHE_HOME", "CUDA_CACHE_PATH"):
+        monkeypatch.setenv(name, "/nowhere")
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    (programs / "beside.py").write_text("X = 1\n")
+    told = """
+        import json, os, sys, tempfile
+        sys.path.insert(0, os.getcwd())
+        import beside
+        names = ("TMPDIR", "XDG_CACHE_HOME", "CUDA_CACHE_PATH")
+        print(json.dumps({"temporary": tempfile.gettempdir(), **{name: os.environ[name] for name in names}}))
+    """
+    ended, results = run(programs, told)
+    assert ended.code == 0 and set(results[0].values()) == {str(programs)}, ended.said
+    assert not (programs / "__pycache__").exists()
+
+
+def test_a_scratch_folder_below_a_relative_one_is_found_by_children(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They live in it, and tell torch of it by a URI."""
+    monkeypatch.chdir(tmp_path)
+    Path("here").mkdir()
+    with scratch_folder(Path("here")) as folder:
+        assert folder.is_absolute() and folder.parent == tmp_path / "here" and folder.as_uri()
 
 
 CHILDREN = sorted((_ROOT / "advisor" / "triage" / "children").glob("*.py"))
@@ -217,7 +243,15 @@ def test_of_processes_that_decode_each_tells_its_rate_or_none() -> None:
         os._exit(1)
 
     assert program.by_all(breaks, [b""], 2, 0.1) == [None, None]
-    assert all(rate > 0 for rate in program.by_all(len, [b""], 2, 0.1))
+    assert all(rate > 0 and 0.0 < ran < 1.5 for rate, ran in program.by_all(len, [b""], 2, 0.1))
+
+
+def test_cores_that_were_not_to_be_had_are_told_beside_the_rate(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found = decoded(monkeypatch, tmp_path, [{**TOLD, "one": 300.0, "all": 60.0, "ran_share": 0.4}])
+    assert found["decode.images_all_cores_s"].ran_share == 0.4
+    assert found["decode.images_per_core_s"].ran_share is None
 
 
 def test_pictures_of_the_data_that_nobody_could_decode_are_a_gap(
@@ -245,79 +279,3 @@ def test_an_interpreter_finds_its_packages_where_the_shell_says(
     monkeypatch.setenv("PYTHONPATH", str(programs / "packages"))
     ended, results = run(programs, "import json, only_there; print(json.dumps({'word': only_there.WORD}))")
     assert results == [{"word": "found"}], ended.said
-
-
-def result(name: str, value: float | None, gpu: int = 0, **more: Any) -> dict[str, Any]:
-    return {"name": name, "gpu": gpu, "value": value, "unit": "GB/s", **more}
-
-
-H100 = {"name": "NVIDIA H100 80GB HBM3", "uuid": "", "index": 0}
-
-
-@pytest.mark.parametrize(
-    ("told", "state"),
-    [
-        (result("hbm_gb_per_s", 2300.0), "ok"),
-        (result("hbm_gb_per_s", 2000.0), "low"),
-        (result("hbm_gb_per_s", 1000.0), "bad"),
-        (result("h2d_pinned_gb_per_s", 12.0), "bad"),
-        (result("h2d_pageable_gb_per_s", 5.0), "ok"),  # nobody has published what to expect
-        (result("matmul_bf16_tflop_per_s", 700.0), "ok"),
-        (result("matmul_fp16_tflop_per_s", 200.0), "bad"),
-    ],
-)
-def test_a_gpu_is_held_against_published_ones(told: dict[str, Any], state: str) -> None:
-    (found,) = gpu_speed.speeds(Measured([{"name": "devices", "value": [H100]}, told]), ())
-    assert isinstance(found, Found) and found.check.state == state
-    assert found.check.name == f"gpu.0.{told['name']}"
-
-
-def test_an_unknown_gpu_is_measured_and_not_judged() -> None:
-    devices = {"name": "devices", "value": [{"name": "NVIDIA Something New", "uuid": "", "index": 0}]}
-    (found,) = gpu_speed.speeds(Measured([devices, result("hbm_gb_per_s", 1.0)]), ())
-    assert isinstance(found, Found) and found.check.state == "ok" and found.check.expected.lo is None
-
-
-def test_clocks_that_fall_under_load_are_the_owners() -> None:
-    held = result("sustained_tflop_per_s", 700.0, share=0.84, seconds=30)
-    found = {
-        one.check.name: one
-        for one in gpu_speed.speeds(Measured([{"name": "devices", "value": [H100]}, held]), ())
-        if isinstance(one, Found)
-    }
-    assert found["gpu.0.sustained_tflop_per_s"].check.state == "ok"
-    assert found["gpu.0.sustained_share"].check.state == "low"
-    assert found["gpu.0.sustained_share"].remedy == "hand-back"
-
-
-@pytest.mark.parametrize(
-    ("gpus", "size", "rate", "state"),
-    [
-        (8, 1 << 30, 300, "ok"),
-        (8, 1 << 30, 200, "low"),
-        (8, 1 << 30, 100, "bad"),
-        (8, 1 << 20, 3, "ok"),
-        (4, 1 << 30, 100, "ok"),
-    ],
-)
-def test_only_large_reductions_over_eight_gpus_can_be_compared(gpus: int, size: int, rate: float, state: str) -> None:
-    devices = {"name": "devices", "value": [{**H100, "index": index} for index in range(gpus)]}
-    (found,) = gpu_speed.speeds(Measured([devices, result("allreduce_gb_per_s", rate, bytes=size, gpus=gpus)]), ())
-    assert isinstance(found, Found) and found.check.state == state
-
-
-def test_what_torch_could_not_do_is_a_gap_in_its_words() -> None:
-    (gap,) = gpu_speed.speeds(
-        Measured([result("matmul_bf16_tflop_per_s", None, reason="RuntimeError: not for this GPU")]), ()
-    )
-    assert not isinstance(gap, Found) and gap.reason == "RuntimeError: not for this GPU"
-
-
-def test_what_a_stranger_on_the_gpu_slows_proves_nothing() -> None:
-    devices = {"name": "devices", "value": [H100, {**H100, "index": 1}]}
-    slow = [result("hbm_gb_per_s", 1000.0, gpu=0), result("hbm_gb_per_s", 1000.0, gpu=1)]
-    stranger = judged("gpu.0.foreign_processes", 1.0, "processes", Band(None, 0.0), remedy="fix", strict=True)
-    told = list(beside_strangers(gpu_speed.speeds(Measured([devices, *slow]), ()), [stranger]))
-    assert [one.check.state for one in told if isinstance(one, Found)] == ["unknown", "bad"]
-    alone = list(beside_strangers(gpu_speed.speeds(Measured([devices, *slow]), ()), []))
-    assert [one.check.state for one in alone if isinstance(one, Found)] == ["bad", "bad"]

@@ -34,6 +34,26 @@ def test_a_band_makes_the_state(value: float | None, band: Band, strict: bool, s
     assert state_of(value, band, strict=strict) == state
 
 
+@pytest.mark.parametrize(
+    ("value", "band", "bad_share", "state"),
+    [
+        (74.9, Band(100.0, None), 0.75, "bad"),
+        (75.0, Band(100.0, None), 0.75, "low"),
+        (99.9, Band(100.0, None), 1.0, "bad"),  # of one model nothing outside is merely low
+        (100.0, Band(100.0, None), 1.0, "ok"),
+        (1.0, Band(100.0, None), 0.0, "low"),  # never bad
+        (1e9, Band(None, 100.0), 0.0, "low"),
+        (130.0, Band(None, 100.0), 0.75, "low"),
+        (134.0, Band(None, 100.0), 0.75, "bad"),
+    ],
+)
+def test_from_where_on_it_is_bad_is_said_by_whoever_judges(
+    value: float, band: Band, bad_share: float, state: str
+) -> None:
+    assert state_of(value, band, bad_share=bad_share) == state
+    assert judged("x", value, "", band, bad_share=bad_share).check.state == state
+
+
 def one(value: float, remedy: Remedy, name: str = "x") -> Found:
     return judged(
         name, value, "MB/s", Band(100.0, None, "a test"), remedy=remedy, hint=f"{name} is slow", why=f"{name} why"
@@ -63,6 +83,13 @@ def test_reasons_name_what_is_wrong_and_a_keep_says_what_it_rests_on() -> None:
     kept = conclude([one(100, "fix"), one(60, "hand-back", "slow"), TriageGap("gpu.*", "none here")]).verdict
     assert kept.reasons[0] == "1 of 2 checks with a band lie in it"
     assert kept.reasons[1] == "low: slow why" and "1 could not be measured" in kept.reasons[2]
+
+
+@pytest.mark.parametrize("beside", [one(100, "fix"), one(60, "fix"), one(40, "hand-back")])
+def test_what_is_bad_and_yet_no_reason_to_act_is_named_last(beside: Found) -> None:
+    verdict = conclude([one(1, "note", "disk"), beside, one(60, "note", "merely low")]).verdict
+    assert [reason for reason in verdict.reasons if reason.startswith("worth a word: ")] == ["worth a word: disk why"]
+    assert verdict.state == "keep" or verdict.reasons[-1].startswith("worth a word: ")
 
 
 def test_what_is_unproved_keeps_its_number_and_says_why() -> None:

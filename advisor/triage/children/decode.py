@@ -29,12 +29,12 @@ def main() -> None:
         mean = sum(map(len, own)) / len(own)
         tell(data=per_cpu_second(pipeline, own, asked["seconds"]), data_bytes=mean)
     tell(phase="all")
-    rates = by_all(pipeline, pictures, asked["processes"], asked["seconds"])
-    ended = sum(rate is None for rate in rates)
-    if ended:
-        tell(why_not_all=f"{ended} of {len(rates)} processes ended without a result")
+    done = by_all(pipeline, pictures, asked["processes"], asked["seconds"])
+    told = [one for one in done if one is not None]
+    if len(told) < len(done):
+        tell(why_not_all=f"{len(done) - len(told)} of {len(done)} processes ended without a result")
     else:
-        tell(all=sum(rates))
+        tell(all=sum(rate for rate, _ in told), ran_share=sum(ran for _, ran in told) / len(told))
 
 
 def tell(**result: object) -> None:
@@ -111,7 +111,10 @@ def per_cpu_second(pipeline: Pipeline, pictures: List[bytes], seconds: float) ->
 
 
 def by_all(pipeline: Pipeline, pictures: List[bytes], processes: int, seconds: float) -> List[Any]:
-    """Images a second of wall time of each of the forked processes, which are as a DataLoader's workers; None for one that broke."""
+    """Of each of the forked processes, which are as a DataLoader's workers: (images a second of wall time, share of it on a core).
+
+    None for one that broke.
+    """
     pipes = []
     start = time.perf_counter() + 0.2
     for _ in range(processes):
@@ -121,24 +124,24 @@ def by_all(pipeline: Pipeline, pictures: List[bytes], processes: int, seconds: f
             try:
                 os.close(receive)
                 time.sleep(max(0.0, start - time.perf_counter()))
-                count = 0
+                count, cpu_began = 0, time.process_time()
                 while not count or time.perf_counter() < start + seconds:
                     pipeline(pictures[count % len(pictures)])
                     count += 1
-                os.write(send, json.dumps([count, time.perf_counter() - start]).encode())
+                took, ran = time.perf_counter() - start, time.process_time() - cpu_began
+                os.write(send, json.dumps([count / took, ran / took]).encode())
                 code = 0
             finally:
                 os._exit(code)
         os.close(send)
         pipes.append(receive)
-    rates: List[Any] = []
+    done: List[Any] = []
     for receive in pipes:
         text = os.read(receive, 256)
         os.close(receive)
-        made, took = json.loads(text) if text else (None, 1.0)
-        rates.append(None if made is None else made / took)
+        done.append(json.loads(text) if text else None)
         os.wait()
-    return rates
+    return done
 
 
 if __name__ == "__main__":

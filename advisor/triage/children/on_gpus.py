@@ -18,6 +18,7 @@ REDUCED_BYTES = (1 << 20, 16 << 20, 256 << 20, 1 << 30)
 _PROBE_CALLS = 3
 _SAID_MOST = 400  # characters: NCCL names its cause in its last sentences
 _FULL_PRECISION_MATRIX = 4096  # a product in FP32 takes ten times as long
+AMPERE = (8, 0)
 
 torch: Any = importlib.import_module("torch")
 
@@ -141,6 +142,10 @@ def copies(device: Any, asked: Dict[str, Any]) -> None:
 def products(device: Any, asked: Dict[str, Any]) -> None:
     precisions = (("bf16", torch.bfloat16, None), ("fp16", torch.float16, None), ("tf32", torch.float32, True))
     for word, dtype, tf32 in (*precisions, ("fp32", torch.float32, False)):
+        name = f"matmul_{word}_tflop_per_s"
+        if lacks_units(word, device):
+            tell(name, device, None, "", reason="this GPU has no units for it, and would emulate it")
+            continue
 
         def measure(word: str = word, dtype: Any = dtype, tf32: Optional[bool] = tf32) -> None:
             edge = asked["matrix"] if tf32 is not False else min(asked["matrix"], _FULL_PRECISION_MATRIX)
@@ -151,7 +156,12 @@ def products(device: Any, asked: Dict[str, Any]) -> None:
             took = seconds_of(lambda: torch.matmul(one, other, out=out), device, asked["seconds"])
             tell(f"matmul_{word}_tflop_per_s", device, 2 * edge**3 / took / 1e12, "TFLOP/s", edge=edge)
 
-        attempt(f"matmul_{word}_tflop_per_s", device, measure)
+        attempt(name, device, measure)
+
+
+def lacks_units(word: str, device: Any) -> bool:
+    """bf16 and TF32 came with Ampere; before it torch computes them all the same, and slower than FP32."""
+    return device.type == "cuda" and word in ("bf16", "tf32") and torch.cuda.get_device_capability(device) < AMPERE
 
 
 def matrices(device: Any, edge: int, dtype: Any) -> List[Any]:
@@ -178,12 +188,14 @@ def peers(devices: List[Any], asked: Dict[str, Any]) -> None:
 
 
 def sustained(devices: List[Any], asked: Dict[str, Any]) -> None:
-    """All devices at once, as long as asked: what heat and power leave of the first second."""
+    """All devices at once, as long as asked: what heat and power leave of the first second. From when to when is told for other clocks."""
     holders = [threading.Thread(target=hold, args=(device, asked)) for device in devices]
+    tell("sustained_begins", None, time.monotonic_ns(), "ns")
     for holder in holders:
         holder.start()
     for holder in holders:
         holder.join()
+    tell("sustained_ends", None, time.monotonic_ns(), "ns")
 
 
 def hold(device: Any, asked: Dict[str, Any]) -> None:

@@ -2,21 +2,22 @@
 
 What it does: finds jobs in which no rank has finished a step or moved on to another phase for far longer than any step took, and names
 the rank that keeps the others. While the job runs, a rank that sleeps in the script's own line, or was stopped, is named already after
-half that time, as what it is: a rank that has not moved.
+half that time, as what it is: a rank that has not moved; one that computes while all others wait for it, after that time.
 
 Why it matters: a hung job pays for every accelerator it holds until somebody looks, or until a watchdog kills it half an hour later.
 
-Evidence: how long nothing has moved against the longest usual step; for each rank its phase, step and Python stack. The culprit is the
-rank that is not waiting in a collective: the others wait for it. Which collective that is, its number, and which ranks have come to it,
-by the recorder's own count of calls from Python and by torch's flight recorder. Where a watchdog ended the job, what it said, and the
-rank that it shows to be behind.
+Evidence: how long nothing has moved against the longest usual step; for each rank its phase, step and line, and the culprit's Python
+stack. The culprit is the rank that is not waiting in a collective: the others wait for it. Which collective that is, its number, and which
+ranks have come to it, by the recorder's own count of calls from Python and by torch's flight recorder. Where a watchdog ended the job, what
+it said, and the rank that it shows to be behind.
 
 Fix: look at the culprit's line. A rank that left the loop early, an uneven number of batches, a lock, a read that never returns, or a
 collective that not all ranks call are the usual ones.
 
 False alarms: long evaluations move on with every batch and are no hang; a checkpoint, a compilation, and a rank that computes outside of
-any collective (a metric over all images, once the last batch of an evaluation is done) are given ten minutes. Where other ranks go on, one
-that stands is not the job. What steps followed was a pause, and is noted as one.
+any collective (a metric over all images, once the last batch of an evaluation is done) are given ten minutes before that is called a hang.
+A first step finds its peers, loads kernels and compiles: it is given five, unless one rank was seen to do nothing and all others wait for
+it. Where other ranks go on, one that stands is not the job. What steps followed was a pause, and is noted as one.
 """
 
 from __future__ import annotations
@@ -74,9 +75,11 @@ def _hang(a: Analysis, stall: Stall, t: Thresholds) -> Finding:
 
 
 def _halt(a: Analysis, stall: Stall, t: Thresholds) -> Finding:
-    """Not yet a hang: only that this rank does nothing, and that the others wait for it."""
+    """Not yet a hang: only that this rank has not moved, and that the others wait for it."""
     culprit = _culprit(stall)
-    does = "was stopped by a signal" if culprit.halted == "stopped" else f"sleeps{_place(culprit)}"
+    does = f"{'computes' if culprit.working else 'sleeps'}{_place(culprit)}"
+    if culprit.halted == "stopped":
+        does = "was stopped by a signal"
     return Finding(
         rule=RULE.id,
         title=f"Rank {culprit.rank} has not moved for {stall.stalled_s:.0f} s and keeps the others: it {does}",
@@ -84,7 +87,7 @@ def _halt(a: Analysis, stall: Stall, t: Thresholds) -> Finding:
         confidence=0.6,
         seconds_per_step=0.0,
         scope=Affected(ranks=(culprit.rank,), since_step=culprit.step),
-        evidence=_evidence(a, stall, t["early_seconds"]),
+        evidence=_evidence(a, stall, t["early_seconds"] if culprit.halted else _limit_s(stall, t)),
         fixes=(_fix(culprit, stall),),
         urgent=True,
     )
@@ -119,6 +122,7 @@ def _evidence(a: Analysis, stall: Stall, limit_s: float) -> tuple[Evidence, ...]
         Evidence("stalled", stall.stalled_s, "s", limit_s, usual),
         *_collective(stall),
         *(_row(rank) for rank in stall.ranks),
+        *_stack(_culprit(stall)),
         *_told(a),
     )
 
@@ -179,26 +183,57 @@ def _hangs(a: Analysis, stall: Stall, t: Thresholds) -> bool:
     if stall.others_moved:
         return False
     # what a watchdog or somebody put an end to was no metric that takes its time
-    working = any(rank.culprit and rank.working for rank in stall.ranks) and not died_of_it(
-        a, stall, _limit_s(stall, t)
-    )
+    died = died_of_it(a, stall, _limit_s(stall, t))
+    working = any(rank.culprit and rank.working for rank in stall.ranks) and not died
     saving = any(rank.phase == "checkpoint" for rank in stall.ranks)
     compiling = any(rank.compiling for rank in stall.ranks)
-    given = {"checkpoint_seconds": saving, "compile_seconds": compiling, "working_seconds": working}
+    # but who gives up on a job that compiles has not waited for a hang
+    ended_by_itself = died and not a.stopped_from_outside
+    kept = _keeper(stall)
+    beginning = _in_first_step(stall) and not ended_by_itself and not (kept is not None and kept.halted)
+    given = {
+        "checkpoint_seconds": saving,
+        "compile_seconds": compiling,
+        "working_seconds": working,
+        "first_step_seconds": beginning,
+    }
     patience_s = max((t[name] for name, needed in given.items() if needed), default=0.0)
     return stall.stalled_s >= max(_limit_s(stall, t), patience_s)
 
 
-def _halts(a: Analysis, stall: Stall, t: Thresholds) -> bool:
-    """Only where nothing harmless looks alike: one rank does nothing in a training phase, and every other one waits in a collective."""
+def _in_first_step(stall: Stall) -> bool:
+    """Of those that keep the others, or of all where nobody is known to."""
     culprits = [rank for rank in stall.ranks if rank.culprit]
-    if not a.running or stall.ended or stall.others_moved or len(stall.ranks) < 2 or len(culprits) != 1:
-        return False
+    return all(rank.step == 0 for rank in culprits or stall.ranks)
+
+
+def _keeper(stall: Stall) -> StalledRank | None:
+    """The one rank for which all others wait in a collective; None where it is not so plain."""
+    culprits = [rank for rank in stall.ranks if rank.culprit]
+    if len(stall.ranks) < 2 or len(culprits) != 1:
+        return None
     (culprit,) = culprits
-    if not culprit.halted or not all(rank.waiting_in_collective for rank in stall.ranks if rank is not culprit):
+    return culprit if all(rank.waiting_in_collective for rank in stall.ranks if rank is not culprit) else None
+
+
+def _halts(a: Analysis, stall: Stall, t: Thresholds) -> bool:
+    """Only where nothing harmless looks alike: one rank does nothing in a training phase, or computes for long, and all others wait."""
+    culprit = _keeper(stall)
+    if culprit is None or not a.running or stall.ended or stall.others_moved:
         return False
-    long = stall.stalled_s >= max(t["early_seconds"], t["times_p99"] * stall.p99_step_s)
-    return long and (culprit.halted == "stopped" or culprit.phase in _OF_A_STEP)
+    if culprit.halted:
+        long = stall.stalled_s >= max(t["early_seconds"], t["times_p99"] * stall.p99_step_s)
+        return long and (culprit.halted == "stopped" or culprit.phase in _OF_A_STEP)
+    # an evaluation and a checkpoint are phases of their own
+    computes = culprit.working and culprit.phase in _OF_A_STEP and not culprit.compiling and not _in_first_step(stall)
+    return computes and stall.stalled_s >= _limit_s(stall, t)
+
+
+def _stack(culprit: StalledRank) -> tuple[Evidence, ...]:
+    return tuple(
+        Evidence(f"stack of rank {culprit.rank}", frame, "", None, "called from here" if place else "where it stands")
+        for place, frame in enumerate(culprit.frames)
+    )
 
 
 def _row(rank: StalledRank) -> Evidence:
@@ -220,6 +255,7 @@ RULE = rule(
         "working_seconds": Threshold(
             600.0, "a metric over a whole data set takes minutes; who spins for ever is told after"
         ),
+        "first_step_seconds": Threshold(300.0, "it finds its peers, loads kernels, tunes and compiles for minutes"),
         "early_seconds": Threshold(15.0, "where a rank was seen to do nothing; the agent looks when this has passed"),
     },
     steady_steps=0,

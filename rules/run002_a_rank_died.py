@@ -9,10 +9,11 @@ Why it matters: when one rank dies, launchers end the others, and the last lines
 
 Evidence: the order of the deaths; exit code or signal of each as the kernel kept it; the OOM killer's counter. A rank whose exception says
 that its peer had gone (connection closed, remote process exited) follows, whenever it ended; where all that died follow, the rank that
-ended in order before them is named: it ran out of data, or took no part in the last collective. Output is kept where the screen stands
-between the job and the terminal, and the end of it is read where stderr is a file; elsewhere the exceptions that Python processes leave
-speak, and of an NCCL watchdog the dumps that it leaves. On several
-hosts the order of deaths is known as well as their clocks are: within that, all that died otherwise than by SIGTERM are named.
+ended in order before them is named: it ran out of data, or took no part in the last collective. The last lines of output are its own where
+they are marked so. Output is kept where the screen stands between the job and the terminal, and the end of it is read where stderr is a
+file; elsewhere a gap says that it is not kept, the exceptions that Python processes leave speak, and of an NCCL watchdog the dumps that it
+leaves. On several hosts the order of deaths is known as well as their clocks are: within that, all that died otherwise than by SIGTERM are
+named.
 
 Fix: the first death's cause. SIGKILL without the OOM killer came from outside: a scheduler, a memory limit of the container, an operator.
 
@@ -30,6 +31,7 @@ from rules.rule import Thresholds, rule
 
 _ORDER_UNKNOWN = 0.5  # confidence, where ranks of several hosts died within what their clocks are known to
 _FOLLOWS = " (it follows: its peer had gone)"
+_LINE_MAX = 200  # characters
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
@@ -62,6 +64,7 @@ def _death(a: Analysis, ranks: list[Death]) -> Finding:
             *_said(why or _untold(a, first)),
             *_memory(a, why),
             *_order(first, rivals),
+            *_last_lines(first),
         ),
         fixes=(_remedy(a, why, _advice(first, a.world_size)),),
         explains=() if any(died_of_it(a, stall) for stall in a.stalls) else ("RUN001",),
@@ -135,6 +138,19 @@ def _exception(death: Death) -> tuple[Evidence, ...]:
     return (Evidence("exception", death.exception, "", None, f"raised by rank {death.rank}"),)
 
 
+def _last_lines(death: Death) -> tuple[Evidence, ...]:
+    return tuple(
+        Evidence(
+            "last output", line[:_LINE_MAX], "", None, "its own" if _marks(death, line) else "of the job, by any rank"
+        )
+        for line in death.last_lines
+    )
+
+
+def _marks(death: Death, line: str) -> bool:
+    return f"[rank{death.rank}]:" in line
+
+
 def _said(why: Failure | None) -> tuple[Evidence, ...]:
     if why is None:
         return ()
@@ -197,7 +213,8 @@ def _advice(death: Death, world_size: int) -> str:
         return _BY_SIGNAL[death.signal]
     if death.exception:
         return f"mend the exception above{followers}"
-    return f"read this rank's own last lines of output{followers}"
+    where = "above" if any(_marks(death, line) for line in death.last_lines) else "of output"
+    return f"read this rank's own last lines {where}{followers}"
 
 
 RULE = rule(

@@ -38,6 +38,10 @@ _OUTPUT_LINE = re.compile(
 _OUTPUT_FUNCTIONS = frozenset(
     ("print", "write", "writelines", "flush", "fsync", "emit", "writerow", "dump", "add_scalar", "savetxt")
 )
+_OWN_LINE = re.compile(
+    r"\s*\[(rank|default)(\d+)\]:"
+)  # torch marks tracebacks by rank, torchrun what it redirects by local rank
+_LAST_LINES = 5
 
 
 def hot_lines(recording: Recording, unfed: Iterable[int] = ()) -> tuple[tuple[HotLine, ...], float]:
@@ -183,9 +187,19 @@ def deaths(recording: Recording) -> tuple[Death, ...]:
             first=process.pid == first,
             loader=_loader_of(recording, process),
             t_error_s=errors.get(process.rank if process.rank is not None else -1, 0.0),
+            last_lines=_last_lines(recording, process) if process.role == "rank" else (),
         )
         for process, phase, step, text in found
     )
+
+
+def _last_lines(recording: Recording, process: Process) -> tuple[str, ...]:
+    """Of the output of its own host, where the job is on several."""
+    numbers = {"rank": process.rank, "default": process.local_rank}
+    own = next((node.recording for node in recording.nodes if process.rank in node.ranks), recording)
+    told = [line for event in own.events if event.kind == "output" for line in map(str, event.data.get("lines") or ())]
+    marked = [line for line in told if (whose := _OWN_LINE.match(line)) and int(whose[2]) == numbers[whose[1]]]
+    return tuple(line for line in marked or told if line.strip())[-_LAST_LINES:]
 
 
 def _loader_of(recording: Recording, process: Process) -> int | None:

@@ -17,6 +17,7 @@ from advisor.analysis.steady import RankSteps, warm_up_rows
 from advisor.core.analysis import Stall, StalledRank, StuckCollective
 from advisor.core.recording import Event, Recording, Series
 from advisor.core.stats import weighted_quantile
+from probes.host.stacks import is_ours
 from probes.rank.layout import FLAG_TAIL
 
 # A rank in one of these stands in a collective: it waits for others.
@@ -36,6 +37,7 @@ _BUSY_SHARE = 0.05  # of a core, over all threads of a process that does nothing
 _WORKING_SHARE = (
     0.5  # of a core: far more than threads that look around take, and what is left of one where four share two
 )
+_FRAMES_SHOWN = 8  # of a stack: from a library's depths up to the line that called it
 _GPU_RESTS_PCT = 10.0  # a kernel that waits for another rank shows as 100 %, and its own rank may spin until it is over
 # What a thread sleeps in that waits for time, a signal or a lock: not for a disk, a socket, a pipe or a process that works for it.
 _IDLE = re.compile(r"nanosleep|nsleep|sys_pause|futex|sigsuspend|sigtimedwait|locks_")
@@ -103,10 +105,15 @@ def _stall(
 
 
 def _still_there(recording: Recording, look: Event) -> bool:
-    """Whether the ranks' own positions, which come every second, are those of the last look: it goes on between two looks."""
+    """Whether the ranks' own positions, which come every second, are those of the last look: it goes on between two looks.
+
+    A rank that has not begun to train has none for as long as that is so.
+    """
     rows = look.data.get("ranks") or ()
     places = {int(row["rank"]): (row.get("phase"), row.get("step"), row.get("since_ns")) for row in rows}
-    return bool(places) and all(recording.positions.get(rank) == at for rank, at in places.items())
+    known = places.keys() & recording.positions.keys()
+    unseen = (places[rank][0] == "start" for rank in places.keys() - known)
+    return bool(known) and all(recording.positions[rank] == places[rank] for rank in known) and all(unseen)
 
 
 def _went_on(recording: Recording, ended_ns: int) -> bool:
@@ -159,9 +166,15 @@ def _stalled_ranks(
                 halted=_halted(before.get(rank), (event, row)),
                 compiling=bool(row.get("compiles")),
                 working=not waiting[rank] and _works(used.get(rank), before.get(rank), (event, row)),
+                frames=_shown(frames) if rank in culprits else (),
             )
         )
     return tuple(rows)
+
+
+def _shown(frames: list[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Innermost first, without our own marks."""
+    return tuple(place(frame) for frame in frames if not is_ours(str(frame.get("file"))))[:_FRAMES_SHOWN]
 
 
 def _waits(row: Mapping[str, Any], *, several: bool, missing: frozenset[int]) -> bool:

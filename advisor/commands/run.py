@@ -88,7 +88,8 @@ def check_report_files(context: click.Context, parameter: click.Parameter, files
     "--merge-token-file",
     metavar="FILE",
     default="",
-    help="What both sides must know: made where --merge-listen finds none, to be copied to the other nodes.",
+    help="What both sides must know: made where --merge-listen finds none, to be copied to the other nodes, "
+    "which look for it while the job runs.",
 )
 def run(
     *,
@@ -178,7 +179,10 @@ def _behind_screen(
 
 
 def check_merge(listen: str, to: str, token_file: str) -> None:
-    """Raises UsageError or AdvisorError; makes the token where this side listens and there is none."""
+    """Raises UsageError or AdvisorError; makes the token where this side listens and there is none.
+
+    A side that sends starts without one: the listening side may be about to make it, and a job does not wait for that. The run says so.
+    """
     if not listen and not to:
         if token_file:
             raise UsageError("--merge-token-file without a merge", "add --merge-listen or --merge-to")
@@ -187,11 +191,15 @@ def check_merge(listen: str, to: str, token_file: str) -> None:
         raise UsageError("a node either listens or sends", "--merge-listen on one node, --merge-to on all others")
     if not token_file:
         raise UsageError("a merge needs --merge-token-file", "the side that listens makes the file")
-    from advisor.merge.link import parse_address, read_token
+    from advisor.merge.link import NoToken, parse_address, read_token
 
     if not parse_address(listen or to)[0] and to:
         raise UsageError(f"{to!r} names no host", "give HOST:PORT")
-    read_token(Path(token_file), make=bool(listen))
+    try:
+        read_token(Path(token_file), make=bool(listen))
+    except NoToken:
+        if listen:
+            raise
 
 
 def _has_table(pyproject: Path) -> bool:

@@ -25,6 +25,9 @@ class Death:
     follows: bool = False  # by its own exception: another rank had gone before
     loader: int | None = None  # of a worker that made a batch: the number of its loader
     t_error_s: float = 0.0  # of `t_s` against deaths on other hosts: how well their clocks are known
+    last_lines: tuple[
+        str, ...
+    ] = ()  # of the output that was kept: its own where they are marked so, else the whole job's
 
     @property
     def failed_by_itself(self) -> bool:
@@ -59,6 +62,7 @@ class StalledRank:
     halted: Literal["", "asleep", "stopped"] = ""
     compiling: bool = False
     working: bool = False  # seen twice outside of any collective, and computed on a CPU in between
+    frames: tuple[str, ...] = ()  # of a culprit's stack, innermost first: `function (file.py:line)`
 
 
 @dataclass(frozen=True, slots=True)

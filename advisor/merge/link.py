@@ -2,6 +2,9 @@
 
 Nothing is encrypted: what is sent are step times, host readings and facts with secrets masked. Whoever lacks the token can neither send
 frames, nor change them on their way, nor pass for the merging side.
+
+Not torch's TCPStore: the agent has no torch, and would have to import it for this alone on every node; and a store authenticates nobody
+and keeps whatever it is sent, so that who floods its port fills the memory that the job needs.
 """
 
 from __future__ import annotations
@@ -23,6 +26,10 @@ HEADER = struct.Struct("!IB16s")  # body's length, kind, MAC
 KINDS = {0: "who", 1: "state", 2: "steps"}
 KIND_CODES = {name: code for code, name in KINDS.items()}
 _TOKEN_CHARACTERS_MIN = 16
+
+
+class NoToken(AdvisorError):
+    """The file is not there; it may be yet to come."""
 
 
 def proof(token: bytes, side: bytes, server_nonce: bytes, client_nonce: bytes) -> bytes:
@@ -54,17 +61,16 @@ def same(a: bytes, b: bytes) -> bool:
 
 
 def read_token(file: Path, *, make: bool) -> bytes:
-    """The token in `file`; with `make` a new one where there is none. Raises UsageError or AdvisorError."""
+    """The token in `file`; with `make` a new one where there is none. Raises NoToken, UsageError or AdvisorError."""
     try:
         if make and not file.exists():
-            descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with os.fdopen(descriptor, "w") as new:
-                new.write(secrets.token_hex(32) + "\n")
+            _make(file)
         token = file.read_bytes().strip()
         shared = stat.S_IMODE(file.stat().st_mode) & 0o077
     except OSError as error:
         hint = "the side that listens makes it: copy it from there, or name a file that both see"
-        raise AdvisorError(
+        missing = isinstance(error, FileNotFoundError) and file.absolute().parent.is_dir()
+        raise (NoToken if missing else AdvisorError)(
             f"the token {file} cannot be read: {error.strerror or error}", "" if make else hint
         ) from error
     if len(token) < _TOKEN_CHARACTERS_MIN:
@@ -74,6 +80,23 @@ def read_token(file: Path, *, make: bool) -> bytes:
     if shared:
         raise UsageError(f"{file} can be read by others than you", f"chmod 600 {file}")
     return token
+
+
+def _make(file: Path) -> None:
+    """Whole or not at all: a sender that reads it meanwhile finds none, and not half of one. Raises OSError."""
+    new = file.with_name(f".{file.name}-{secrets.token_hex(4)}")
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "w") as text:
+            text.write(secrets.token_hex(32) + "\n")
+        try:
+            file.hardlink_to(new)
+        except FileExistsError:
+            pass  # another has made one meanwhile: that one it is
+        except OSError:
+            new.replace(file)  # a file system without links
+    finally:
+        new.unlink(missing_ok=True)
 
 
 def parse_address(text: str) -> tuple[str, int]:

@@ -204,7 +204,19 @@ def _node_gaps(nodes: Sequence[Node]) -> tuple[ProbeGap, ...]:
         if node.clock.basis == "wall clock":
             reason = f"the clock of {node.host} is known by wall time only: ranks exchanged nothing that could tell"
             found.append(ProbeGap("node.clock", node.host, reason, "blame between hosts by time is left out below 1 s"))
-    return (*found, *_missing_ranks(nodes))
+    return (*found, *_of_one_host(nodes), *_missing_ranks(nodes))
+
+
+def _of_one_host(nodes: Sequence[Node]) -> list[ProbeGap]:
+    """One agent a rank (plain `srun`) makes a node of each: they share what only one host has."""
+    told = [{gpu.get("uuid") for gpu in node.recording.meta.environment.get("gpus") or ()} for node in nodes]
+    seen = [uuid for uuids in told for uuid in uuids if uuid]
+    if len(seen) == len(set(seen)):
+        return []
+    reason = "several of the runs merged are of one host: its GPUs and cores count once for each, and its ranks as if a network lay between"
+    return [
+        ProbeGap("node", "job", reason, "one agent a host: srun --ntasks-per-node=1 rn50-advisor run -- torchrun ...")
+    ]
 
 
 def _missing_ranks(nodes: Sequence[Node]) -> list[ProbeGap]:

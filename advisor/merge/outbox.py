@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,13 +23,18 @@ _EVENTS_KEPT = 64
 _PROCESSES_KEPT = 512
 _GAPS_KEPT = 64
 _FACTS_BYTES = 16_384  # of one rank; loaders with long arguments are what makes them large
-_SAID = ("stall", "stall_end", "death", "oom_kill", "shed", "recorder_cost", "agent_crash", "output")
+_SAID = ("stall", "stall_end", "death", "oom_kill", "shed", "recorder_cost", "agent_crash", "output", "flight")
+_LOOKS_KEPT = 2  # of one stall: what tells is in the last two, and of a hang of hours there would be hundreds
+_EVENTS_BYTES = (
+    4 << 20
+)  # beyond, older ones go without stacks and dumps: whoever unpacks a frame takes no more than 8 MiB
+_HEAVY = ("flight", "frames")  # of what is told of a rank in a stall
 # What the merging side shows or judges by; every other sample stays in the node's own run file.
 _HOST_METRICS = frozenset(
     (
         "cpu.busy_s", "cpu.idle_s", "cpu.iowait_s", "cpu.steal_s", "cpu.cores", "cpu.allowed_cores", "job.cpu_s", "mem.total_bytes",
         "mem.available_bytes", "mem.swap_in_bytes", "mem.shm_used_bytes", "mem.shm_total_bytes", "psi.mem_some_s", "disk.read_bytes",
-        "disk.busy_s", "net.tx_bytes",
+        "disk.busy_s", "net.tx_bytes", "net.rx_bytes", "net.speed_mbps",
     )
 )  # fmt: skip
 _RANK_METRICS = ("cgroup.", "proc.threads_delay_s", "proc.held_bytes", "gpu.")
@@ -92,7 +98,7 @@ class Outbox:
 
     def put_event(self, event: Event) -> None:
         if event.kind in _SAID:
-            self._state(self._events.append, event)
+            self._state(self._keep_event, event)
             self.urgent = True
 
     def put_gap(self, gap: ProbeGap) -> None:
@@ -114,8 +120,9 @@ class Outbox:
         """All that stands: whoever has this and the steps has the run."""
         with self._lock:
             self.changed = self.urgent = False
+            events = tuple(self._events)
             trained = {p.pid for p in self._processes.values() if p.role == "rank"}
-            return {
+            state = {
                 "v": VERSION,
                 "t": now_ns,
                 "meta": redact_json({**self._meta, "last_ns": now_ns}, drop_secret_names=True),
@@ -123,9 +130,9 @@ class Outbox:
                     [*astuple(p)[:6], redact_text(p.command), *astuple(p)[7:]] for p in self._processes.values()
                 ],
                 "facts": {str(pid): _short(facts) for pid, facts in self._facts.items() if pid in trained},
-                "events": [[e.t_ns, e.kind, e.pid, e.rank, redact_json(dict(e.data))] for e in self._events],
                 "gaps": [list(astuple(gap)) for gap in self._gaps.values()],
             }
+        return {**state, "events": _affordable(events)}
 
     def _state(self, keep: Any, *what: Any) -> None:
         with self._lock:
@@ -139,9 +146,36 @@ class Outbox:
             for key in ended[: len(ended) // 2 + 1]:
                 del self._processes[key]
 
+    def _keep_event(self, event: Event) -> None:
+        number = event.data.get("id")
+        looks = [e for e in self._events if event.kind == e.kind == "stall" and e.data.get("id") == number]
+        for look in looks[: len(looks) + 1 - _LOOKS_KEPT]:
+            self._events.remove(look)
+        self._events.append(event)
+
     def _keep_gap(self, gap: ProbeGap) -> None:
         if len(self._gaps) < _GAPS_KEPT or (gap.metric, gap.scope) in self._gaps:
             self._gaps[gap.metric, gap.scope] = gap
+
+
+def _affordable(events: Sequence[Event]) -> list[list[Any]]:
+    """The latest whole as far as they fit, for they tell of what goes on; the older ones without what makes them large."""
+    rows: list[list[Any]] = []
+    left = _EVENTS_BYTES
+    for event in reversed(events):
+        if left:
+            left = max(0, left - len(json.dumps(event.data, default=str)))
+        data = event.data if left else _light(event.data)
+        rows.append([event.t_ns, event.kind, event.pid, event.rank, redact_json(dict(data))])
+    return rows[::-1]
+
+
+def _light(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Who stood where, without stacks and dumps."""
+    rows = data.get("ranks")
+    if not isinstance(rows, list):
+        return {name: value for name, value in data.items() if name != "ranks"}  # dumps that a watchdog left, by rank
+    return {**data, "ranks": [{name: row[name] for name in row if name not in _HEAVY} for row in rows]}
 
 
 def _short(facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,11 +32,10 @@ class Part:
         if not self._listen and not self._to:
             return
         try:
-            token = read_token(Path(self._token_file), make=bool(self._listen))
             if self._listen:
-                self._receive(writer.folder, token, post)
+                self._receive(writer.folder, read_token(Path(self._token_file), make=True), post)
             else:
-                self._send(writer, meta, token, post)
+                self._send(writer, meta, post)
         except (AdvisorError, OSError, RuntimeError) as error:
             post(ProbeGap("node.merge", "job", f"no live merge: {error}", getattr(error, "hint", "")))
 
@@ -46,9 +46,7 @@ class Part:
         (folder / ADDRESS_NAME).write_text("{}:{}\n".format(*self._receiver.address))
         self._receiver.start()
 
-    def _send(
-        self, writer: RunWriter, meta: Mapping[str, Any], token: bytes, post: Callable[[ProbeGap], object]
-    ) -> None:
+    def _send(self, writer: RunWriter, meta: Mapping[str, Any], post: Callable[[ProbeGap], object]) -> None:
         from advisor.merge.forwarding import ForwardingWriter  # noqa: PLC0415
         from advisor.merge.outbox import Outbox  # noqa: PLC0415
         from advisor.merge.sender import Sender  # noqa: PLC0415
@@ -56,6 +54,8 @@ class Part:
         assert isinstance(writer, ForwardingWriter)
         outbox = Outbox()
         outbox.put_meta(meta)
+        # the side that listens may make it later
+        token = functools.partial(read_token, Path(self._token_file), make=False)
         self._sender = Sender(outbox, parse_address(self._to), token, post=post, period_s=self._period_s)
         self._sender.start()
         writer.outbox = outbox

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from advisor.core.errors import AdvisorError
 from advisor.core.metrics import ProbeGap
 from advisor.merge.frames import FRAME_BYTES_MAX, packed
 from advisor.merge.link import GREETING, NONCE_BYTES, PROOF_BYTES, Seal, proof, same
@@ -25,6 +26,7 @@ _DEAD_AFTER_S = 30.0  # a cable that was pulled: the kernel alone would try for 
 _RETRY_S = (1.0, 30.0)
 _KEPT_FRAMES = 30  # of five minutes without a way to the other side
 _LOOK_S = 0.5
+_ALL_HERE = "this node's own run file has everything: merge it afterwards"
 
 
 class Refused(OSError):
@@ -32,13 +34,16 @@ class Refused(OSError):
 
 
 class Sender:
-    """`start` and `finish` belong to the agent's thread and raise nothing."""
+    """`start` and `finish` belong to the agent's thread and raise nothing.
+
+    `token` is asked for at each connection: its file may come later than the job. It may raise AdvisorError.
+    """
 
     def __init__(
         self,
         outbox: Outbox,
         address: tuple[str, int],
-        token: bytes,
+        token: Callable[[], bytes],
         *,
         post: Callable[[ProbeGap], object],
         period_s: float = PERIOD_S,
@@ -55,7 +60,9 @@ class Sender:
         self._seal: Seal | None = None
         self._retry_s, self._retry_at_s = _RETRY_S[0], 0.0
         self._state_at_s = 0.0
+        self._tell_from_s = 0.0  # nodes start in any order: until then nobody is missed
         self._trouble = ""
+        self._too_large = False
         self.sent_bytes = 0
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rn50-merge", daemon=True)
@@ -71,15 +78,15 @@ class Sender:
 
     def _run(self) -> None:
         try:
-            due_s = time.monotonic() + self._period_s
+            due_s = self._tell_from_s = time.monotonic() + self._period_s
             while not self._ending.wait(self._look_s):
                 now_s = time.monotonic()
                 if now_s >= due_s or self._outbox.urgent:
                     self._gather(now_s)
                     due_s = max(due_s, now_s) + (self._period_s if now_s >= due_s else 0.0)
-                    self._send(now_s)
+                self._send(now_s)
             self._gather(time.monotonic(), last=True)
-            self._retry_at_s = 0.0
+            self._retry_at_s = self._tell_from_s = 0.0
             self._send(time.monotonic())
         except Exception as error:  # noqa: BLE001 - the wall of this thread: the run goes on without the other side
             self._tell(f"sending broke off: {type(error).__name__}: {error}")
@@ -103,15 +110,16 @@ class Sender:
             while self._waiting:
                 self._put(*self._waiting[0])
                 self._waiting.popleft()
-        except OSError as error:
+        except (OSError, AdvisorError) as error:
             self._hang_up()
             self._retry_at_s = now_s + self._retry_s
             self._retry_s = min(2 * self._retry_s, _RETRY_S[1])
-            self._tell(
-                f"the merging side at {self._address[0]}:{self._address[1]} was not reached: {error.strerror or error}"
-            )
+            if now_s >= self._tell_from_s:
+                why = getattr(error, "strerror", None) or error
+                self._tell(f"the merging side at {self._address[0]}:{self._address[1]} was not reached: {why}")
 
     def _connect(self, now_s: float) -> None:
+        token = self._token()
         link = self._socket = socket.create_connection(self._address, _ANSWERS_WITHIN_S)
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(1000 * _DEAD_AFTER_S))
@@ -119,10 +127,10 @@ class Sender:
         if not greeting.startswith(GREETING):
             raise Refused("it does not greet as an rn50-advisor does")
         theirs, ours = greeting[len(GREETING) :], secrets.token_bytes(NONCE_BYTES)
-        link.sendall(ours + proof(self._token, b"sender", theirs, ours))
-        if not same(_exactly(link, PROOF_BYTES), proof(self._token, b"merger", theirs, ours)):
+        link.sendall(ours + proof(token, b"sender", theirs, ours))
+        if not same(_exactly(link, PROOF_BYTES), proof(token, b"merger", theirs, ours)):
             raise Refused("it does not know the token")
-        self._seal = Seal(self._token, theirs, ours)
+        self._seal = Seal(token, theirs, ours)
         self._put("who", self._who)
         self._put("state", packed(self._outbox.state_frame(time.perf_counter_ns())))
         self._retry_s, self._state_at_s = _RETRY_S[0], now_s
@@ -130,9 +138,11 @@ class Sender:
 
     def _put(self, kind: str, body: bytes) -> None:
         assert self._socket is not None and self._seal is not None
-        if len(body) <= FRAME_BYTES_MAX:
-            self._socket.sendall(self._seal.sealed(kind, body))
-            self.sent_bytes += len(body)
+        if len(body) > FRAME_BYTES_MAX:
+            self._tell_too_large(kind, len(body))
+            return
+        self._socket.sendall(self._seal.sealed(kind, body))
+        self.sent_bytes += len(body)
 
     def _hang_up(self) -> None:
         if self._socket is not None:
@@ -143,10 +153,15 @@ class Sender:
     def _tell(self, reason: str) -> None:
         """Once for each outage."""
         if not self._trouble:
-            self._post(
-                ProbeGap("node.merge", "job", reason, "this node's own run file has everything: merge it afterwards")
-            )
+            self._post(ProbeGap("node.merge", "job", reason, _ALL_HERE))
         self._trouble = reason
+
+    def _tell_too_large(self, kind: str, size: int) -> None:
+        """Once: the other side would hang up on it."""
+        if not self._too_large:
+            reason = f"what this node has to say of its {kind} is too large to be sent: {size} bytes"
+            self._post(ProbeGap("node.merge", kind, reason, _ALL_HERE))
+        self._too_large = True
 
 
 def _exactly(link: socket.socket, size: int) -> bytes:

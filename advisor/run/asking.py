@@ -1,4 +1,4 @@
-"""The file by which a rank is asked for a deep window. Imports stay light: the launcher writes it before the job starts."""
+"""What the recorder in the job is told, by files of the ring folder. Imports stay light: the launcher writes them before the job starts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 REQUEST_NAME = "deep.json"
+BUDGET_NAME = "budget"
 STEPS = 2
 FROM_STEP = 10  # allocators, autotuning and compilation are through
 TRACE_BYTES_MAX = 64 << 20  # some 100,000 events; parsing takes ten times that in memory for a second
@@ -24,3 +25,8 @@ def ask(ring_folder: Path, run_folder: Path, *, auto: bool = False, pid: int | N
     partial = ring_folder / f"{REQUEST_NAME}.new"
     partial.write_text(json.dumps(request))
     partial.replace(ring_folder / REQUEST_NAME)
+
+
+def allow(ring_folder: Path, share: float) -> None:
+    """What looks into samples may take of the time of whoever makes them; asked for when a process begins to. Raises OSError."""
+    (ring_folder / BUDGET_NAME).write_text(repr(share))

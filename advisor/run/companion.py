@@ -29,7 +29,7 @@ class Plan:
     began_ns: int
     began_unix_s: float
     began_cpu_s: float  # of this process; what it takes from then on is the cost of watching
-    stderr_bytes: int = 0  # that stood in our own stderr before the job, where it is a file
+    printed_before: tuple[int, int] = (0, 0)  # bytes that stood in our own stdout and stderr, where they are files
 
 
 class Companion:

@@ -6,29 +6,39 @@ import os
 import time
 from collections.abc import Iterable
 
+from advisor.core.metrics import ProbeGap
 from advisor.core.recording import Event
 from advisor.run.flight_files import found_dumps
 from advisor.run.follower import Follower
 from advisor.run.lastwords import last_words
 from advisor.run.nccl_lines import NcclLines
-from advisor.run.stderr_files import StderrFiles
+from advisor.run.stderr_files import StderrFiles, Streams
 from advisor.store.schema import OUTPUT_NAME
 from advisor.store.writer import RunWriter
+
+_NOT_KEPT = ProbeGap(
+    "output",
+    "job",
+    "the last lines of what the job printed went to a terminal or a pipe and are not kept",
+    "2> FILE keeps them, and so does the screen: run without --no-tui",
+)
 
 
 class JobWords:
     """`look` is for every second, `ended` for each death; the rest for the end of the job, some of it where it failed only."""
 
-    def __init__(self, writer: RunWriter, *, stderr_bytes: int, since_unix_s: float) -> None:
+    def __init__(self, writer: RunWriter, *, printed_before: tuple[int, int], since_unix_s: float) -> None:
+        """`printed_before`: bytes that stood in our own stdout and stderr."""
         self._writer = writer
         self._since_unix_s = since_unix_s
-        self._stderr = StderrFiles(stderr_bytes)
+        self._stdout, self._stderr = Streams(1, printed_before[0]), StderrFiles(printed_before[1])
         self._nccl = NcclLines(
             writer.folder / OUTPUT_NAME, os.environ, now_s=time.monotonic(), since_unix_s=since_unix_s
         )
 
     def look(self, ranks: Iterable[Follower]) -> None:
         for rank in ranks:
+            self._stdout.watch(rank.pid, rank.rank)
             self._stderr.watch(rank.pid, rank.rank)
         if self._nccl.due(time.monotonic()):
             self.keep_nccl()
@@ -38,7 +48,7 @@ class JobWords:
 
     def keep_nccl(self) -> None:
         """What NCCL has said of itself, where the user asked it to."""
-        lines = self._nccl.look()
+        lines = self._nccl.look(self._stdout.begins)
         if lines:
             self._writer.put_event(Event(time.perf_counter_ns(), "nccl_log", None, None, {"lines": lines}))
 
@@ -48,6 +58,8 @@ class JobWords:
         lines = [*last_words(self._writer.folder), *written]
         if lines:
             self._writer.put_event(Event(ended_ns, "output", None, None, {"lines": lines}))
+        if not (lines or gaps or self._stderr.begins or (self._writer.folder / OUTPUT_NAME).is_file()):
+            gaps.append(_NOT_KEPT)
         for gap in gaps:
             self._writer.put_gap(gap)
 

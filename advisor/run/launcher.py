@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from advisor.core.errors import AdvisorError
-from advisor.run.asking import ask
+from advisor.run.asking import allow, ask
 from advisor.run.canary import Canary
 from advisor.run.companion import Companion, Plan, note_launch_error, warn
 from advisor.run.ending import JobEnd, exit_like
@@ -65,8 +65,9 @@ def run_job(
                 began_ns=time.perf_counter_ns(),
                 began_unix_s=time.time(),
                 began_cpu_s=time.process_time(),
-                stderr_bytes=_stderr_bytes() if run_folder is not None else 0,
+                printed_before=(_bytes_in(1), _bytes_in(2)) if run_folder is not None else (0, 0),
             )
+            _tell_budget(plan)
             _ask_for_window(plan)
             return _run(plan, desk, canary, on_start)
         finally:
@@ -75,10 +76,10 @@ def run_job(
                 rings.close(remove=not in_use(rings.path))
 
 
-def _stderr_bytes() -> int:
-    """What stands in our stderr already; 0 where nobody can say: it may be a file that its server has forgotten."""
+def _bytes_in(descriptor: int) -> int:
+    """What stands in our stdout or stderr already; 0 where nobody can say: it may be a file that its server has forgotten."""
     with contextlib.suppress(OSError):
-        return os.fstat(2).st_size
+        return os.fstat(descriptor).st_size
     return 0
 
 
@@ -98,6 +99,12 @@ def _run(plan: Plan, desk: SignalDesk, canary: Canary, on_start: Callable[[int],
     recorded, complaint = companion.finish(exit_code, number, ended_ns)
     duration_s = (ended_ns - plan.began_ns) / 1e9
     return JobEnd(exit_code, number, duration_s, recorded=recorded, complaint=complaint)
+
+
+def _tell_budget(plan: Plan) -> None:
+    if plan.ring_folder is not None:
+        with contextlib.suppress(OSError):  # the recorder then keeps to the usual one
+            allow(plan.ring_folder, plan.options.overhead_budget)
 
 
 def _ask_for_window(plan: Plan) -> None:

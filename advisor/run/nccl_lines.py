@@ -1,13 +1,15 @@
-"""Finds what NCCL prints of itself where the user has asked it to: in the output that is kept, or in the files of `NCCL_DEBUG_FILE`."""
+"""Finds what NCCL prints of itself where the user has asked it to: in the output, kept or in files, or in those of `NCCL_DEBUG_FILE`."""
 
 from __future__ import annotations
 
 import contextlib
 import glob
 import re
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
+from advisor.run.stderr_files import ANSWERS_WITHIN_S
 from advisor.store.secrets import redact_text
 
 _BYTES_MAX = 4 << 20  # of each file: what tells of connections stands at its begin
@@ -35,6 +37,8 @@ class NcclLines:
         self._output = output
         self._pattern = pattern_of(environment.get("NCCL_DEBUG_FILE", ""))
         self._known: tuple[str, ...] = ()
+        self._read: tuple[str, ...] = ()
+        self._reader: threading.Thread | None = None
 
     def due(self, now_s: float) -> bool:
         """True a few times: communicators are made when a job begins to train."""
@@ -43,24 +47,41 @@ class NcclLines:
         del self._due_s[0]
         return True
 
-    def look(self) -> list[str] | None:
-        """All lines that tell something, where there are more than last time."""
-        found: dict[str, str] = {}
-        for path in self._files():
-            with contextlib.suppress(OSError):
-                with path.open("rb") as file:
-                    text = file.read(_BYTES_MAX).decode("utf-8", "replace")
-                take(text, found)
-        lines = tuple(list(found.values())[:_LINES_MAX])
+    def look(self, printed: Mapping[str, int] | None = None) -> list[str] | None:
+        """All lines that tell something, where there are more than last time.
+
+        `printed`: files that the ranks print to, and where in each this job begins. A server that holds one and no longer answers is waited
+        for once, and not for long: what was read until then comes with a later look.
+        """
+        if self._reader is None or not self._reader.is_alive():
+            work = (dict(printed or {}),)
+            self._reader = threading.Thread(target=self._take_all, args=work, name="rn50-nccl", daemon=True)
+            with contextlib.suppress(RuntimeError):  # no thread to be had
+                self._reader.start()
+                self._reader.join(ANSWERS_WITHIN_S)
+        lines = self._read
         if not lines or lines == self._known:
             return None
         self._known = lines
         return list(lines)
 
-    def _files(self) -> list[Path]:
+    def _take_all(self, printed: Mapping[str, int]) -> None:
+        found: dict[str, str] = {}
+        for path, begin in self._files(printed).items():
+            with contextlib.suppress(OSError):  # gone, or its server has forgotten it
+                if not path.is_file():
+                    continue  # a pipe would wait
+                with path.open("rb") as file:
+                    file.seek(begin)
+                    text = file.read(_BYTES_MAX).decode("utf-8", "replace")
+                take(text, found)
+        self._read = tuple(list(found.values())[:_LINES_MAX])
+
+    def _files(self, printed: Mapping[str, int]) -> dict[Path, int]:
         named = [Path(name) for name in sorted(glob.glob(self._pattern))]  # noqa: PTH207 - a pattern of a whole path
         ours = [path for path in named if self._is_of_this_run(path)][:_FILES_MAX]
-        return [path for path in (self._output, *ours) if path.is_file()]
+        theirs = {Path(path): begin for path, begin in list(printed.items())[:_FILES_MAX]}
+        return {self._output: 0, **theirs, **dict.fromkeys(ours, 0)}
 
     def _is_of_this_run(self, path: Path) -> bool:
         with contextlib.suppress(OSError):

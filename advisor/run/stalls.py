@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _P99_TIMES = 10
-# The first step finds its peers, loads kernels and compiles: minutes. What begins to train alone may never make one (a server's warm-up).
-_FIRST_STEP_NS = 300_000_000_000
 _AFTER_FORWARD = frozenset(("backward", "clip", "optimizer", "gap"))
 _SECOND_LOOK_NS = 2_500_000_000  # what stands at the same place in both has not run in between
 _REFRESH_MAX_NS = 600_000_000_000
+# The first step may compile for minutes. Eight ranks looked at each ten seconds would take more than the budget, and a measurement would be
+# given up for all of the run; a pair of looks at the begin tells who does nothing.
+_FIRST_STEP_REFRESH_NS = 60_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ class StallClock:
         self._told_ns = 0
         self._last_ns = 0
         self._seen_twice = False
+        self._first_step = False
 
     def woke_up(self, now_ns: int) -> None:
         """We stood still ourselves (Ctrl-Z, a suspended machine), most likely with the job: nobody is blamed for that time."""
@@ -86,13 +88,14 @@ class StallClock:
         self._still = {sight.rank: _place(sight) for sight in still}
         self._since_ns = min(max(sight.since_ns, self._awake_ns) for sight in still)
         self._seen_twice = False
+        self._first_step = not any(sight.steps for sight in still)
         return self._tell(now_ns)
 
     def _stands(self, now_ns: int, sight: Sight, *, alone: bool) -> bool:
+        if not sight.steps and (alone or sight.phase not in _AFTER_FORWARD):
+            return False  # what begins to train alone may never make a step: a server's warm-up
         stood_ns = now_ns - max(sight.since_ns, self._awake_ns)
-        if sight.steps:
-            return stood_ns >= max(self._after_ns, _P99_TIMES * sight.p99_ns)
-        return not alone and sight.phase in _AFTER_FORWARD and stood_ns >= max(self._after_ns, _FIRST_STEP_NS)
+        return stood_ns >= max(self._after_ns, _P99_TIMES * sight.p99_ns)
 
     def _tell(self, now_ns: int) -> StallState:
         self._told_ns = now_ns
@@ -105,7 +108,8 @@ class StallClock:
     def _pause_ns(self, now_ns: int) -> int:
         """Every ten seconds at first; a job that hangs overnight shall not fill the run file with the same stacks."""
         assert self._since_ns is not None
-        return max(self._refresh_ns, min((now_ns - self._since_ns) // 6, _REFRESH_MAX_NS))
+        least_ns = max(self._refresh_ns, _FIRST_STEP_REFRESH_NS) if self._first_step else self._refresh_ns
+        return max(least_ns, min((now_ns - self._since_ns) // 6, _REFRESH_MAX_NS))
 
 
 def _place(sight: Sight) -> tuple[int, str, int, int]:

@@ -1,7 +1,7 @@
-"""The last lines of a rank's stderr, where that is a file: `2> log`, logs of Slurm, a folder of torchrun's.
+"""The last lines of a rank's stderr, where that is a file: `2> log`, logs of Slurm, a folder of torchrun's; and which file its stdout is.
 
-Which file it is, is asked of the kernel while the rank lives. It is opened only when the job has failed, by a thread that nobody waits for
-long: a server that no longer answers holds up nothing.
+Which file it is, is asked of the kernel while the rank lives. What ranks print to is opened by threads that nobody waits for long, and last
+lines only when the job has failed: a server that no longer answers holds up nothing.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import contextlib
 import os
 import stat
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from advisor.run.lastwords import words_of
 
 _BYTES_MAX = 64 << 10  # of one file
 _FILES_MAX = 16
-_ANSWERS_WITHIN_S = 1.0
+ANSWERS_WITHIN_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,21 +29,30 @@ class _Stream:
     begin: int  # what stands before is not this job's
 
 
-class StderrFiles:
-    """`watch` while a process lives, `ended` as they end, `last_lines` once, when the job has failed.
+class Streams:
+    """Which files the ranks print to: `watch` while a process lives. `descriptor`: 1, its stdout, or 2, its stderr.
 
-    Our own stderr is the job's as well, unless it opens another; `before_bytes` stood in it when the job began.
+    Our own is the job's as well, unless it opens another; `before_bytes` stood in it when the job began.
     """
 
-    def __init__(self, before_bytes: int, proc: Path = Path("/proc")) -> None:
+    def __init__(self, descriptor: int, before_bytes: int, proc: Path = Path("/proc")) -> None:
+        self._descriptor = descriptor
         self._proc = proc
         self._streams: dict[int, _Stream | None] = {}  # None: no file, or nobody may know
-        self._ended: list[int] = []
-        self._gaps: dict[str, str] = {}  # scope -> why its last lines are not known
+        self._gaps: dict[str, str] = {}  # scope -> why what it printed is not known
         self._ours = _Stream(None, "", before_bytes)
         with contextlib.suppress(OSError):
-            self._ours = _Stream(None, _path(proc / "self"), before_bytes)
+            self._ours = _Stream(None, self._path("self"), before_bytes)
             self._streams[0] = self._ours if _may_be_file(self._ours.path) else None
+
+    @property
+    def begins(self) -> Mapping[str, int]:
+        """By the path of each file: what stands before is not this job's."""
+        found: dict[str, int] = {}
+        for stream in self._streams.values():
+            if stream is not None:
+                found[stream.path] = min(stream.begin, found.get(stream.path, stream.begin))
+        return found
 
     def watch(self, pid: int, rank: int | None) -> None:
         """Reads nothing but /proc, and that once."""
@@ -51,20 +61,33 @@ class StderrFiles:
         try:
             self._streams[pid] = self._stream(pid, rank)
         except PermissionError as error:
-            self._gaps[_scope(rank)] = f"which file its stderr is may not be asked: {error.strerror}"
+            name = "stdout" if self._descriptor == 1 else "stderr"
+            self._gaps[_scope(rank)] = f"which file its {name} is may not be asked: {error.strerror}"
             self._streams[pid] = None
         except (OSError, KeyError, ValueError):
             pass  # it has just ended
 
     def _stream(self, pid: int, rank: int | None) -> _Stream | None:
-        path = _path(self._proc / str(pid))
+        path = self._path(str(pid))
         if path == self._ours.path or not _may_be_file(path):
             return None  # it is read already, or cannot be
-        told = dict(line.split(":", 1) for line in (self._proc / f"{pid}/fdinfo/2").read_text().splitlines())
+        about = (self._proc / f"{pid}/fdinfo/{self._descriptor}").read_text()
+        told = dict(line.split(":", 1) for line in about.splitlines())
         at, appends = int(told["pos"]), int(told["flags"], 8) & os.O_APPEND
         if appends and not at:
             return None  # it has said nothing yet: nobody knows how much others wrote before
         return _Stream(rank, path, at if appends else 0)
+
+    def _path(self, process: str) -> str:
+        return os.readlink(self._proc / process / f"fd/{self._descriptor}")  # noqa: PTH115 - it may be no path: `pipe:[4711]`
+
+
+class StderrFiles(Streams):
+    """`watch` while a process lives, `ended` as they end, `last_lines` once, when the job has failed."""
+
+    def __init__(self, before_bytes: int, proc: Path = Path("/proc")) -> None:
+        super().__init__(2, before_bytes, proc)
+        self._ended: list[int] = []
 
     def ended(self, pid: int) -> None:
         self._ended.append(pid)
@@ -79,7 +102,7 @@ class StderrFiles:
         lines: list[str] = []
         thread = threading.Thread(target=self._read, args=(by_path, lines), name="rn50-stderr", daemon=True)
         thread.start()
-        thread.join(_ANSWERS_WITHIN_S)
+        thread.join(ANSWERS_WITHIN_S)
         if thread.is_alive():
             self._gaps["job"] = "the file system of its stderr does not answer"
         return list(lines), [ProbeGap("stderr", scope, reason) for scope, reason in list(self._gaps.items())]
@@ -103,10 +126,6 @@ def _words(path: Path, begin: int) -> list[str]:
         return []
     path.open("rb").close()
     return words_of(path, begin=max(begin, about.st_size - _BYTES_MAX))
-
-
-def _path(process: Path) -> str:
-    return os.readlink(process / "fd/2")  # noqa: PTH115 - it may be no path: `pipe:[4711]`
 
 
 def _may_be_file(path: str) -> bool:

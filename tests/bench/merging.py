@@ -9,6 +9,7 @@ or `rn50-advisor report` would do.
 from __future__ import annotations
 
 import argparse
+import base64
 import json
 import os
 import resource
@@ -57,6 +58,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--period-s", type=float, default=10.0)
     parser.add_argument("--step-ms", type=float, default=250.0)
+    parser.add_argument("--bytes", type=int, default=2048, help="a rank and frame; noise fills what its tables leave")
     arguments = parser.parse_args()
     needed = arguments.nodes + 64
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -67,9 +69,7 @@ def main() -> None:
 
 def measure(folder: Path, a: argparse.Namespace) -> dict[str, Any]:
     nodes = [Sent(number, a) for number in range(a.nodes)]
-    before_s = resource.getrusage(resource.RUSAGE_SELF).ru_utime
     frames = [[node.frames(round_) for round_ in range(a.rounds)] for node in nodes]
-    making_s = (resource.getrusage(resource.RUSAGE_SELF).ru_utime - before_s) / (a.nodes * a.rounds)
     steps = [
         len(body) / a.ranks for of_node in frames for round_ in of_node for kind, body in round_ if kind == "steps"
     ]
@@ -101,7 +101,8 @@ def measure(folder: Path, a: argparse.Namespace) -> dict[str, Any]:
     return {
         "ranks": a.nodes * a.ranks,
         "bytes a rank and frame": {"median": statistics.median(steps), "most": max(steps)},
-        "making a frame, CPU ms a node": round(1000 * making_s, 2),
+        "of these tables, bytes": round(statistics.median(of for node in nodes for of in node.tables)),
+        "making a frame, CPU ms a node": round(1000 * statistics.mean(of for node in nodes for of in node.making_s), 2),
         "frames taken, refused": told.split()[-2:],
         "listening, CPU share of one core": round(busy_s / wall_s, 5),
         "joining, CPU s": round(joined_s - idle_s, 3),
@@ -117,6 +118,8 @@ class Sent:
     def __init__(self, number: int, a: argparse.Namespace) -> None:
         self.a, self.number, self.outbox = a, number, Outbox()
         self.random = np.random.default_rng(number)
+        self.making_s: list[float] = []
+        self.tables: list[float] = []  # bytes of a rank in a frame, but for the noise
         self.begin_ns = 10_000 * _SECOND + 1000 * number * _SECOND
         meta = {"name": "job", "argv": ["torchrun", "train.py"], "cwd": "/job", "host": f"node{number:03}"}
         self.outbox.put_meta({**meta, "started_unix_s": 1.7e9, "started_ns": self.begin_ns})
@@ -143,25 +146,47 @@ class Sent:
             self.outbox.put_position(rank, "forward", (round_ + 1) * steps, self.begin_ns)
         now_ns = self.begin_ns + round((round_ + 1) * a.period_s * _SECOND)
         self.outbox.put_samples(self._samples())
-        found = [("steps", packed(self.outbox.steps_frame(now_ns)))]
+        began_s = time.process_time()
+        frame = self.outbox.steps_frame(now_ns)
+        plain = len(packed(frame))
+        self.making_s.append(time.process_time() - began_s)
+        self.tables.append(plain / a.ranks)
+        found = [("steps", self._filled(frame, plain))]
         if round_ == 0:
             found.insert(0, ("state", packed(self.outbox.state_frame(now_ns))))
         return found
+
+    def _filled(self, frame: dict[str, Any], plain: int) -> bytes:
+        """With so much of what nobody can compress that each rank takes what it may at most. `plain`: bytes without."""
+        short = self.a.bytes * self.a.ranks - plain
+        noise = base64.b64encode(self.random.bytes(max(0, short))).decode()
+        return packed({**frame, "noise": noise})
+
+    def _noise(self, most_ns: float) -> int:
+        return round(most_ns * self.random.random())
 
     def _step(self, step: int, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         length = round(self.a.step_ms * 1e6)
         start = self.begin_ns + step * length
         forward = round(length * (0.3 + 0.02 * self.random.random() + (0.2 if rank == 700 else 0.0)))
-        wait, optimizer = round(0.02 * length * self.random.random()), round(0.05 * length)
+        wait, optimizer = self._noise(0.02 * length), round((0.05 + 0.01 * self.random.random()) * length)
+        gap = self._noise(0.02 * length)
         values = {
             "step": step, "t_start_ns": start, "t_end_ns": start + length, "input_wait_ns": wait, "forward_ns": forward,
-            "backward_ns": length - forward - wait - optimizer, "optimizer_ns": optimizer, "samples": 256, "micro_batches": 1,
-            "forward_cpu_ns": forward // 2, "backward_cpu_ns": length // 3, "run_delay_ns": int(1e6 * self.random.random()),
+            "backward_ns": length - forward - wait - optimizer - gap, "optimizer_ns": optimizer, "gap_ns": gap,
+            "samples": 256, "micro_batches": 1,
+            "forward_cpu_ns": forward - self._noise(5e6), "backward_cpu_ns": length // 3 + self._noise(5e6),
+            "optimizer_cpu_ns": optimizer - self._noise(1e6), "gap_cpu_ns": gap // 2, "run_delay_ns": self._noise(1e6),
+            "self_ns": 20_000 + self._noise(2e4), "compute_system_ns": self._noise(2e6),
         }  # fmt: skip
-        released = start + length - optimizer
-        left = length - forward - wait - optimizer - round(0.4 * length)
-        stamps = {"step": step, "iteration": step, "comm_ns": left + 1, "compute_ns": length // 2, "overlap_ns": 1}
-        stamps |= {
+        released = start + length - optimizer - gap
+        left = length - forward - wait - optimizer - gap - round(0.4 * length)
+        stamps = {
+            "step": step,
+            "iteration": step,
+            "comm_ns": left + self._noise(1e6),
+            "compute_ns": length // 2,
+            "overlap_ns": self._noise(2e6),
             "compute_end_ns": released - left,
             "comm_end_ns": released,
             "backward_start_ns": released - length // 2,

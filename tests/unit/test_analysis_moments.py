@@ -296,3 +296,28 @@ def test_time_between_steps_that_came_once_is_told_from_what_comes_back(long: tu
     analysis = analyse(recording({0: steps}))
     assert analysis.value("step.longest_gap_s", 0) == pytest.approx(0.9)
     assert analysis.value("step.longest_gap_share", 0) == pytest.approx(share, rel=0.01)
+
+
+OUTPUT = [
+    "step 7",
+    "[rank0]: RuntimeError: Connection closed by peer",
+    *(f"[rank1]: frame {n}" for n in range(6)),
+    "[rank1]: ValueError: no such class",
+    "",
+    "the end",
+]
+
+
+@pytest.mark.parametrize(
+    ("lines", "last"),
+    [
+        pytest.param(OUTPUT, OUTPUT[4:9], id="its own, the last five"),
+        pytest.param(["a", "", "b", "c"], ["a", "b", "c"], id="nobody marks whose they are"),
+        pytest.param(["[default1]: of its own", "x"], ["[default1]: of its own"], id="torchrun marks by local rank"),
+        pytest.param([], [], id="nothing was kept"),
+    ],
+)
+def test_the_last_lines_of_a_rank_are_its_own_where_that_is_known(lines: list[str], last: list[str]) -> None:
+    output = Event(T_DEATH, "output", None, None, {"lines": lines})
+    (found,) = died(replace(ended(1, 0.5, exit_code=1), local_rank=1), events=(output,))
+    assert found.last_lines == tuple(last)

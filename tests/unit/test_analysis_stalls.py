@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from recordings import FIRST_STEP_NS, SECOND, plan, recording, running, series, stall
 
+import probes
 from advisor.analysis.analyse import analyse
 from advisor.core.analysis import Stall
 from advisor.core.recording import Event, Recording
@@ -189,3 +191,27 @@ def test_a_pause_is_told_from_an_end(end_s: float, resumed: bool) -> None:
 def test_the_measure_of_a_hang_is_the_slowest_usual_step(steps: list[Any], phase: str, p99_s: float) -> None:
     found = seen(stall(40.0, {"rank": 0, "phase": phase}), plans={0: steps})
     assert p99_s <= found.p99_step_s < 1.3 * p99_s
+
+
+def test_a_rank_that_has_not_begun_to_train_has_no_position_that_could_change() -> None:
+    waits, absent = {"rank": 0, "phase": "backward", "step": 0}, {"rank": 1, "phase": "start", "step": 0}
+    told = stall(17.5, waits, absent)
+    since = told.t_ns - round(17.5 * SECOND)
+    made = running(recording({0: plan(), 1: plan()}, events=(told,)))
+    made = replace(made, meta=replace(made.meta, last_ns=told.t_ns + 13 * SECOND))
+    there = {0: ("backward", 0, since)}
+    assert only(replace(made, positions=there)).stalled_s == pytest.approx(30.5)
+    begun = only(replace(made, positions={**there, 1: ("backward", 0, since + 5)}))
+    assert begun.stalled_s == 17.5
+    assert only(replace(made, positions={})).stalled_s == 17.5, "nobody knows where they are"
+    gone = only(replace(made, events=(stall(17.5, waits, {**absent, "phase": "gap"}),), positions=there))
+    assert gone.stalled_s == 17.5, "it trained, and is no longer there"
+
+
+def test_of_the_culprits_stack_the_innermost_frames_are_kept_without_our_own_marks() -> None:
+    ours = {"function": "marked", "file": str(Path(probes.__file__).parent / "rank/patches.py"), "line": 115}
+    frames = [{"function": f"f{n}", "file": f"/job/deep/part{n}.py", "line": n} for n in range(20)]
+    frames.insert(1, ours)
+    culprit, waits = seen(stall(40.0, {"rank": 1, "frames": frames}, {**WAITS, "frames": frames})).ranks
+    assert culprit.frames == tuple(f"f{n} (part{n}.py:{n})" for n in range(8))
+    assert waits.frames == ()

@@ -236,12 +236,22 @@ def filled() -> Outbox:
 
 def test_a_sender_brings_its_last_words_when_the_job_ends_between_two_frames(port: Port) -> None:
     outbox, gaps = filled(), list[ProbeGap]()
-    sender = Sender(outbox, port.receiver.address, TOKEN, post=gaps.append, period_s=3600)
+    sender = Sender(outbox, port.receiver.address, lambda: TOKEN, post=gaps.append, period_s=3600)
     sender.start()
     outbox.put_meta({"ended_ns": 5, "exit_code": 3})
     sender.finish(DEADLINE_S)
     (found,) = port.close()
     assert (found.meta.exit_code, gaps) == (3, [])
+
+
+def test_a_sender_is_there_before_its_first_frame_is_due_so_that_a_short_job_is_waited_for(port: Port) -> None:
+    gaps: list[ProbeGap] = []
+    sender = Sender(filled(), port.receiver.address, lambda: TOKEN, post=gaps.append, period_s=3600)
+    sender.start()
+    wait_for(lambda: port.receiver.frames, "telling of itself")
+    port.receiver.finish(0.0)  # the other node's job ends first
+    sender.finish(DEADLINE_S)
+    assert len(port.close()) == 1 and port.receiver.frames > 1 and not gaps
 
 
 @pytest.mark.parametrize(
@@ -253,7 +263,7 @@ def test_a_sender_is_not_taken_in_by_whoever_else_listens_there(answer: bytes) -
     gaps: list[ProbeGap] = []
     sent = b""
     with socket.create_server(("127.0.0.1", 0)) as other:
-        sender = Sender(filled(), other.getsockname()[:2], TOKEN, post=gaps.append, period_s=0.01)
+        sender = Sender(filled(), other.getsockname()[:2], lambda: TOKEN, post=gaps.append, period_s=0.01)
         sender.start()
         link, _ = other.accept()
     with link:
@@ -272,7 +282,7 @@ def test_a_sender_whose_other_side_comes_late_sends_all_that_waited(tmp_path: Pa
     gaps: list[ProbeGap] = []
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = free.getsockname()[:2]
-    sender = Sender(filled(), address, TOKEN, post=gaps.append, period_s=0.01)
+    sender = Sender(filled(), address, lambda: TOKEN, post=gaps.append, period_s=0.01)
     sender.start()
     wait_for(lambda: gaps, "telling")
     late = Receiver(address, TOKEN, tmp_path, post=gaps.append)
@@ -282,6 +292,51 @@ def test_a_sender_whose_other_side_comes_late_sends_all_that_waited(tmp_path: Pa
     late.finish(DEADLINE_S)
     assert len(gaps) == 1, "an outage is told once"
     assert len(sent_recordings(tmp_path / INBOX_NAME)) == 1
+
+
+def test_who_is_not_there_yet_when_a_node_starts_is_not_missed(tmp_path: Path) -> None:
+    gaps: list[ProbeGap] = []
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = free.getsockname()[:2]
+    asked = []
+    sender = Sender(filled(), address, lambda: asked.append(1) or TOKEN, post=gaps.append, period_s=3600)
+    sender.start()
+    wait_for(lambda: asked, "the first attempt")
+    late = Receiver(address, TOKEN, tmp_path, post=gaps.append)
+    late.start()
+    wait_for(lambda: late.frames, "another attempt")
+    sender.finish(DEADLINE_S)
+    late.finish(DEADLINE_S)
+    assert len(asked) > 1 and not gaps
+
+
+def test_a_sender_whose_token_comes_after_it_began_says_so_once_and_then_sends(port: Port, tmp_path: Path) -> None:
+    gaps: list[ProbeGap] = []
+    file = tmp_path / "token"
+    sender = Sender(
+        filled(), port.receiver.address, lambda: read_token(file, make=False), post=gaps.append, period_s=0.01
+    )
+    sender.start()
+    wait_for(lambda: gaps, "telling")
+    file.touch(0o600)  # copied by somebody, and not yet whole
+    file.write_bytes(TOKEN)
+    wait_for(lambda: port.receiver.frames > 1, "sending after all")
+    sender.finish(DEADLINE_S)
+    assert len(port.close()) == 1
+    assert len(gaps) == 1 and "token" in gaps[0].reason
+
+
+def test_a_frame_that_is_too_large_is_a_gap_and_the_others_are_sent(
+    port: Port, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gaps: list[ProbeGap] = []
+    monkeypatch.setattr("advisor.merge.sender.FRAME_BYTES_MAX", 150)  # below a state, above steps without any
+    sender = Sender(filled(), port.receiver.address, lambda: TOKEN, post=gaps.append, period_s=0.01)
+    sender.start()
+    wait_for(lambda: port.receiver.frames > 2, "sending")
+    sender.finish(DEADLINE_S)
+    assert [(gap.metric, gap.scope) for gap in gaps] == [("node.merge", "state")]
+    assert not port.receiver.refused
 
 
 def test_nothing_listens_and_nothing_is_sent_unless_asked(tmp_path: Path) -> None:
@@ -318,6 +373,36 @@ def test_the_token_is_made_once_and_for_nobody_else(tmp_path: Path) -> None:
     file.write_text("short\n")
     with pytest.raises(UsageError, match="shorter"):
         read_token(file, make=False)
+
+
+def test_a_token_is_never_seen_half_made_and_of_two_that_make_one_the_first_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, link = tmp_path / "token", Path.hardlink_to
+
+    def looked_at(name: Path, new: Path) -> None:
+        assert not file.exists() and len(new.read_text().strip()) == 64
+        link(name, new)
+
+    monkeypatch.setattr(Path, "hardlink_to", looked_at)
+    made = read_token(file, make=True)
+
+    def too_late(name: Path, new: Path) -> None:
+        file.write_bytes(made)
+        file.chmod(0o600)
+        link(name, new)
+
+    file.unlink()
+    monkeypatch.setattr(Path, "hardlink_to", too_late)
+    assert read_token(file, make=True) == made
+    assert list(tmp_path.iterdir()) == [file]
+
+    def no_links(name: Path, new: Path) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    file.unlink()
+    monkeypatch.setattr(Path, "hardlink_to", no_links)
+    assert len(read_token(file, make=True)) == 64 and list(tmp_path.iterdir()) == [file]
 
 
 @pytest.mark.parametrize(

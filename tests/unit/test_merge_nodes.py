@@ -114,6 +114,14 @@ def test_gpus_are_numbered_through_and_ranks_are_on_those_of_their_own_host() ->
     ]
 
 
+def test_agents_that_see_the_same_gpus_are_told_to_be_of_one_host() -> None:
+    first, second = (on_gpus(own, 0, 1) for own in two_nodes(four_ranks()))
+    gpus = first.meta.environment["gpus"]
+    twice = replace(second, meta=replace(second.meta, environment={"gpus": gpus}))
+    told = [[gap for gap in merge([first, other]).gaps if "of one host" in gap.reason] for other in (twice, second)]
+    assert [len(gaps) for gaps in told] == [1, 0] and "--ntasks-per-node=1" in told[0][0].hint
+
+
 def test_one_recording_alone_is_no_merge() -> None:
     alone = recording(four_ranks())
     assert merge([alone]) is alone

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import threading
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,34 @@ def test_files_that_the_user_named_are_read(tmp_path: Path) -> None:
     found = lines(tmp_path, {"NCCL_DEBUG_FILE": f"{tmp_path}/nccl.%h.%p"}).look()
     assert found is not None and len(found) == 2
     assert lines(tmp_path).look() is None
+
+
+def test_files_that_ranks_print_to_are_read_from_where_this_job_begins(tmp_path: Path) -> None:
+    before = "node:9:9 [0] NCCL INFO Using network IB\n"
+    (tmp_path / "slurm-7.out").write_text(before + SAID)
+    found = lines(tmp_path).look({str(tmp_path / "slurm-7.out"): len(before), str(tmp_path / "gone"): 0})
+    assert found is not None and len(found) == 2 and not any("IB" in line for line in found)
+    assert len(lines(tmp_path).look({str(tmp_path / "slurm-7.out"): 0}) or ()) == 3
+
+
+def test_a_server_that_no_longer_answers_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers, asked = threading.Event(), []
+    is_file = Path.is_file
+
+    def hangs(path: Path) -> bool:
+        asked.append(path)
+        return answers.wait(30.0) and is_file(path)
+
+    (tmp_path / "output.log").write_text(SAID)
+    monkeypatch.setattr(Path, "is_file", hangs)
+    monkeypatch.setattr("advisor.run.nccl_lines.ANSWERS_WITHIN_S", 0.01)
+    words = lines(tmp_path)
+    assert words.look() is None and words.look() is None
+    assert len(asked) == 1
+    answers.set()
+    assert words._reader is not None
+    words._reader.join(30.0)
+    assert len(words.look() or ()) == 2
 
 
 def test_files_of_earlier_runs_are_left_alone(tmp_path: Path) -> None:

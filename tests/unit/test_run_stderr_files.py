@@ -7,17 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from advisor.run.stderr_files import StderrFiles
+from advisor.run.stderr_files import StderrFiles, Streams
 
 APPENDS = "0102001"  # O_LARGEFILE | O_APPEND | O_WRONLY, as the kernel writes it
 WRITES = "0100001"
 
 
-def writes(root: Path, pid: int | str, to: str | Path, *, at: int = 0, flags: str = WRITES) -> None:
+def writes(
+    root: Path, pid: int | str, to: str | Path, *, at: int = 0, flags: str = WRITES, descriptor: int = 2
+) -> None:
     for folder in ("fd", "fdinfo"):
         (root / str(pid) / folder).mkdir(parents=True, exist_ok=True)
-    (root / f"{pid}/fd/2").symlink_to(to)
-    (root / f"{pid}/fdinfo/2").write_text(f"pos:\t{at}\nflags:\t{flags}\nmnt_id:\t29\n")
+    (root / f"{pid}/fd/{descriptor}").symlink_to(to)
+    (root / f"{pid}/fdinfo/{descriptor}").write_text(f"pos:\t{at}\nflags:\t{flags}\nmnt_id:\t29\n")
 
 
 def told(root: Path, *ended: int, ranks: dict[int, int | None]) -> tuple[list[str], list[str]]:
@@ -104,3 +106,16 @@ def test_what_cannot_be_read_is_a_gap(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(os, "readlink", refused)
     assert told(tmp_path, ranks={100: 3})[1] == ["rank:3: which file its stderr is may not be asked: Permission denied"]
+
+
+def test_which_files_are_a_jobs_stdout_and_where_it_begins_in_them(tmp_path: Path) -> None:
+    writes(tmp_path, "self", tmp_path / "slurm.out", flags=APPENDS, descriptor=1)
+    writes(tmp_path, 100, tmp_path / "slurm.out", at=900, flags=APPENDS, descriptor=1)
+    writes(tmp_path, 101, tmp_path / "1.out", at=70, descriptor=1)
+    writes(tmp_path, 102, tmp_path / "all.out", at=70, flags=APPENDS, descriptor=1)
+    writes(tmp_path, 103, tmp_path / "all.out", at=50, flags=APPENDS, descriptor=1)
+    writes(tmp_path, 104, "pipe:[4711]", descriptor=1)
+    printed = Streams(1, 33, tmp_path)
+    for rank in range(5):
+        printed.watch(100 + rank, rank)
+    assert printed.begins == {f"{tmp_path}/slurm.out": 33, f"{tmp_path}/1.out": 0, f"{tmp_path}/all.out": 50}

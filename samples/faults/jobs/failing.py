@@ -1,4 +1,4 @@
-"""Trains a small net on two ranks until the second one stops: it hangs, is stopped, leaves its peer alone, dies, or has no memory left."""
+"""Trains a small net on two ranks until the second one stops: it hangs, spins, is stopped, leaves its peer, dies, or has no memory left."""
 
 from __future__ import annotations
 
@@ -24,6 +24,12 @@ def stuck_in_user_code() -> None:
         signal.pause()
 
 
+def find_nothing() -> None:
+    found = False
+    while not found:
+        found = False  # a condition that never comes true
+
+
 def read_bad_record(step: int) -> None:
     raise ValueError(f"record {step} is damaged")
 
@@ -39,7 +45,20 @@ def parse() -> argparse.Namespace:
     add("--steps", type=int, default=400)
     add("--at", type=int, default=40, help="the step after which it happens")
     what = (
-        *("hang", "first", "collective", "skips", "uneven", "leave", "stop", "pauses", "helper", "kill", "raise"),
+        *(
+            "hang",
+            "first",
+            "spin",
+            "collective",
+            "skips",
+            "uneven",
+            "leave",
+            "stop",
+            "pauses",
+            "helper",
+            "kill",
+            "raise",
+        ),
         "memory",
     )
     add("--what", choices=what, required=True)
@@ -49,6 +68,8 @@ def parse() -> argparse.Namespace:
 def fail(what: str, step: int, at: int, hoard: list[Tensor]) -> None:
     if what == "hang":
         stuck_in_user_code()
+    elif what == "spin":
+        find_nothing()
     elif what == "pauses" and step == at:
         time.sleep(PAUSE_S)
     elif what == "helper" and step == at:

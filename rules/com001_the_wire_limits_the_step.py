@@ -5,7 +5,8 @@ What it does: finds steps in which even the rank that arrives last still waits f
 Why it is slow: the all-reduce needs longer than the backward pass that hides it. Waiting for a straggler is not counted: of one and the
 same collective the shortest duration is the wire, the rest is waiting for the last arrival.
 
-Evidence: exposed communication of the last rank as a share of the step, from DistributedDataParallel's own stamps; gradient bytes.
+Evidence: exposed communication of the last rank as a share of the step, from DistributedDataParallel's own stamps; gradient bytes; what
+each link carried of them, against what the path between the ranks should.
 
 Fix: fewer bytes (bf16 or fp16 compression hook), fewer exchanges (gradient accumulation under `no_sync`), more compute per exchange (a
 larger batch per rank), a faster path (NVLink, InfiniBand; fewer nodes).
@@ -13,6 +14,10 @@ larger batch per rank), a faster path (NVLink, InfiniBand; fewer nodes).
 Estimate: half the bytes take half the wire time; accumulation over two batches halves it too. The exposed wire time is the ceiling. Where
 backward hides a part of the exchange, half of the whole comes off what is exposed. A loop that accumulates already, but exchanges after
 each of its batches, need only do so after the last: then one such time is left, and caches stay warm.
+
+A faster path has numbers of its own where the bytes are known, by the ring, 2(N-1)/N of them over the new rate. Latencies and what gloo
+does on CPUs for each byte do not shrink with the wire. Rates are what each link carries, not what is printed on the card; on one host whose
+path is sound already there is none.
 
 Synchronised batch norm holds the ranks by collectives of its own. Where these are most of it, they are named, and what helps against
 them (from 32 samples per rank on COM006 says that they are not needed).
@@ -25,13 +30,18 @@ from __future__ import annotations
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix, Saving
+from advisor.core.format import seconds_range, speedup_range
 from rules.exchange import (
+    carried_evidence,
     compresses,
     exchange_s,
     exchanges_of,
     gradients_s,
     largest_model,
     norms_s,
+    on_faster_links,
+    path_is_sound,
+    several_hosts,
     taken_from_computing,
     wrapped_at,
 )
@@ -41,9 +51,8 @@ from rules.rule import Threshold, Thresholds, confidence, rule, severity
 # Of the exposed time of one exchange among several in a step, what is left where it is the only one. Of 4 and 8 in a step at 1 and
 # 3 Gb/s, three jobs: 0.93 to 1.01.
 _ONCE = (0.8, 1.2)
-# Times the exposed time, up to which the whole exchange is one stretch. Beyond, a part of it is waiting for the next bucket: with nine
-# buckets beside a long backward pass it seemed to carry 0.16 GB/s, with one bucket after it 0.34 over the same wire.
-_WHOLE = 2.0
+# Of Ethernet cards, in Gbit/s. Those that links carry as much as already, and those that bring no more than the one before, are not named.
+_RATES = (10.0, 25.0, 100.0)
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
@@ -90,18 +99,19 @@ def _saving_of_norms(a: Analysis) -> Saving:
 
 def _evidence(a: Analysis, t: Thresholds) -> tuple[Evidence, ...]:
     wire, step, norms = a.value("comm.wire_s"), a.value("step.time_s"), norms_s(a)
-    size, rate = a.get("comm.megabytes"), a.get("comm.bus_gb_per_s")
+    size, called = a.get("comm.megabytes"), max(a.by_rank("collectives.megabytes").values(), default=0.0)
     found = [Evidence("comm.wire_s", wire, "s", t["wire"] * step, f"{100 * wire / step:.0f} % of the step, {_when(a)}")]
     if norms > 0:
         note = f"{100 * norms / step:.0f} % of the step of it in collectives of synchronised batch norm"
         found.append(Evidence("collectives.norm_s", norms, "s", None, note))
     if size:
-        # a rate over the time of other collectives would be nobody's
-        idle = "at least " if (a.get("comm.span_s") or 0.0) > _WHOLE * wire else ""
-        carried = f"; {idle}{rate:.2g} GB/s over each link" if rate and norms < gradients_s(a) else ""
-        note = f"of gradients per step{carried}"
-        found.append(Evidence("comm.megabytes", size, "MB", None, note))
-    return tuple(found)
+        found.append(Evidence("comm.megabytes", size, "MB", None, "of gradients per step"))
+    elif called and _by_python(a):
+        found.append(
+            Evidence("collectives.megabytes", called, "MB", None, "per step in collectives called from Python")
+        )
+    # a rate over the time of other collectives would be nobody's
+    return (*found, *(carried_evidence(a) if norms < gradients_s(a) else ()))
 
 
 def _when(a: Analysis) -> str:
@@ -147,10 +157,33 @@ def _fixes(a: Analysis) -> tuple[Fix, ...]:
         rarely = Fix(
             f"exchange once a step, not after each of its {exchanges_of(a)} batches", once, None, "small change"
         )
-    faster = Fix("a larger batch per rank, or a faster path between the ranks", "", None, "outside the code")
+    larger = Fix(
+        "a larger batch per rank: of twice the samples each pays half for the exchange", "", None, "small change"
+    )
+    paths = (*_faster(a), larger)
     if compresses(a):
-        return rarely, faster
-    return (rarely, halve, faster) if exchanges_of(a) > 1 else (halve, rarely, faster)
+        return rarely, *paths
+    return (rarely, halve, *paths) if exchanges_of(a) > 1 else (halve, rarely, *paths)
+
+
+def _faster(a: Analysis) -> tuple[Fix, ...]:
+    """Nothing on one host whose path does what it can: its rate is that of memory and cores."""
+    if path_is_sound(a) and not several_hosts(a):
+        return ()
+    told, spared_s = [], 0.0
+    for gbit in _RATES:
+        saving = on_faster_links(a, gbit / 8)
+        middle_s = sum(saving.seconds_per_step) / 2 if saving else 0.0
+        if saving and severity((middle_s - spared_s) / a.value("step.time_s")):
+            spared_s = middle_s
+            told.append(_told(a, gbit, saving))
+    title = "a faster path between the ranks"
+    return (Fix(f"{title}: {told[0]}" if told else title, "\n".join(told[1:]), None, "outside the code"),)
+
+
+def _told(a: Analysis, gbit: float, saving: Saving) -> str:
+    least, most = (a.value("step.time_s") - seconds for seconds in reversed(saving.seconds_per_step))
+    return f"at {gbit:g} Gbit/s the step would take {seconds_range((least, most))} ({speedup_range(saving.speedup)})"
 
 
 RULE = rule(

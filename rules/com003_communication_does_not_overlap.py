@@ -4,27 +4,32 @@ What it does: finds gradients that are exchanged only after the backward pass al
 
 Why it is slow: DDP sends a bucket of gradients as soon as it is full, while the backward pass works on the next ones. Where nearly all
 gradients lie in one bucket, or the script averages them by hand after `backward()`, the exchange begins when there is nothing left to
-compute.
+compute. So it does where the bucket that is sent first holds a gradient that comes late: DDP sends them in one order, sorts them anew after
+the first step, and with `find_unused_parameters=True` it does not; of a model that was compiled before it was wrapped all gradients come
+together.
 
-Evidence: exposed communication of the last rank, how little of the exchange the backward pass hides, the size of the largest bucket (from
-DDP's log) or the calls to all_reduce between backward and optimizer.
+Evidence: exposed communication of the last rank, how little of the exchange the backward pass hides, the size of the largest bucket and
+the options (from DDP's log) or the calls to all_reduce between backward and optimizer.
 
 Fix: `bucket_cap_mb` so that there are six buckets or so, at the line that wraps the model; DistributedDataParallel instead of averaging by
-hand.
+hand. Of several buckets that wait: `find_unused_parameters=False`, or `static_graph=True` where parameters are unused indeed; compile the
+wrapped model.
 
 Estimate: with k equal buckets the exchange of the last one is left over, so a k-th of what it takes now is the best; two thirds of it the
 worst, as the largest gradient may be the last, and on CPUs an exchange takes time from the computing beside it: at best none, as what it
 burns while it is waited for is mostly polling.
 
 False alarms: an exchange that takes longer than the backward pass stays exposed whatever the buckets (COM001, COM010). A model smaller than
-DDP's default bucket has one bucket by nature: the wire, if it costs much, is then the cause. Where the ranks' threads fill the cores, what
-an exchange takes of them is taken from computing, hidden or not.
+DDP's default bucket has one bucket by nature: the wire, if it costs much, is then the cause. Several buckets that come late for no reason
+that is seen may be the model's nature: large layers at its begin; so is a bucket far beyond its limit: one parameter that no limit splits.
+Where the ranks' threads fill the cores, what an exchange takes of them is taken from computing, hidden or not.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix, NotMeasured, Where
@@ -46,6 +51,8 @@ _BUCKETS = 6  # the last of them is left over; many more pay for each message's 
 # by 0, 0.06, 0.18 and 0.69 of it once it ran beside them.
 _TAKEN_AT_BEST = 0.0
 _WORST = 0.65  # of the exposed time that remains: a large first layer has its gradient last
+_COMPILED = "OptimizedModule"  # what torch.compile makes of a model
+_BEYOND = 2.0  # times its limit a bucket holds one parameter that is as large as that
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
@@ -61,14 +68,17 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     bucket = a.get("comm.largest_bucket")
     if wrapped is not None and bucket is None:
         return NotMeasured(RULE.id, ("comm.largest_bucket",))
-    if wrapped is not None and (bucket or 0.0) < t["bucket"]:
+    several = wrapped is not None and (bucket or 0.0) < t["bucket"]
+    fix = _fix_of_order(a, wrapped or {}) if several else _fix(a)
+    if fix is None or not _splits(wrapped or {}):
         return Clear(RULE.id)
-    expected, worst = (_with_left(a, left_s, taken_from_computing(a)) for left_s in (whole / _BUCKETS, _WORST * wire))
+    parts = max(a.get("comm.buckets") or 1.0, 1.0) if several else _BUCKETS
+    expected, worst = (_with_left(a, left_s, taken_from_computing(a)) for left_s in (whole / parts, _WORST * wire))
     if severity((step - expected) / step) is None:
         # the cores that would carry the exchange beside the backward pass are what it computes on
         return Clear(RULE.id)
-    best = _with_left(a, whole / _BUCKETS, _TAKEN_AT_BEST)
-    chosen = wrapped is None or float(wrapped.get("bucket_cap_bytes") or 0) > DEFAULT_BUCKET_BYTES
+    best = _with_left(a, whole / parts, _TAKEN_AT_BEST)
+    chosen = wrapped is None or several or float(wrapped.get("bucket_cap_bytes") or 0) > DEFAULT_BUCKET_BYTES
     model, consequences = model_of(a), ("COM001", "COM010")
     exposed = Evidence(
         "comm.wire_s",
@@ -88,9 +98,9 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         severity=level,
         confidence=confidence(a, cap=0.9),
         seconds_per_step=wire,
-        evidence=(exposed, room, *_bucket_evidence(a, bucket, t)),
-        fixes=(_fix(a),),
-        saving=model.saving(best, worst, f"{_BUCKETS} buckets, of which the last is left over"),
+        evidence=(exposed, room, _bucket_evidence(a, bucket, None if several else t["bucket"])),
+        fixes=(fix,),
+        saving=model.saving(best, worst, f"{parts:.0f} buckets, of which the last is left over"),
         explains=consequences if chosen else (),
         causes=() if chosen else consequences[:1],
     )
@@ -120,12 +130,12 @@ def _where(a: Analysis) -> Where | None:
     return Where(str(most["file"]), int(most["line"])) if most else None
 
 
-def _bucket_evidence(a: Analysis, bucket: float | None, t: Thresholds) -> tuple[Evidence, ...]:
+def _bucket_evidence(a: Analysis, bucket: float | None, threshold: float | None) -> Evidence:
     if bucket is None:
         calls = sum(a.by_rank("collectives.calls").values()) / max(len(a.by_rank("collectives.calls")), 1)
-        return (Evidence("collectives.calls", calls, "calls", None, "from Python in a step, after backward"),)
+        return Evidence("collectives.calls", calls, "calls", None, "from Python in a step, after backward")
     note = f"of the gradients lie in one of {a.get('comm.buckets') or 1:.0f} buckets"
-    return (Evidence("comm.largest_bucket", bucket, "", t["bucket"], f"{100 * bucket:.0f} % {note}"),)
+    return Evidence("comm.largest_bucket", bucket, "", threshold, f"{100 * bucket:.0f} % {note}")
 
 
 def _fix(a: Analysis) -> Fix:
@@ -141,6 +151,24 @@ def _fix(a: Analysis) -> Fix:
         )
     title = f"{cap}: gradients leave in about {_BUCKETS} parts"
     return Fix(title, f"DistributedDataParallel(..., {cap})", wrapped_at(a), "one line")
+
+
+def _splits(wrapped: Mapping[str, Any]) -> bool:
+    """No bucket is far beyond its limit: it would hold one parameter, or DDP had not made its buckets yet when it was asked."""
+    limit = float(wrapped.get("bucket_cap_bytes") or 0)
+    return not limit or max(map(float, wrapped.get("bucket_bytes") or ()), default=0.0) <= _BEYOND * limit
+
+
+def _fix_of_order(a: Analysis, wrapped: Mapping[str, Any]) -> Fix | None:
+    """Of several buckets, none of which leaves before the end. None: nothing is seen that would keep them."""
+    if wrapped.get("find_unused_parameters") and not wrapped.get("static_graph"):
+        option = "static_graph=True" if any(a.by_rank("ddp.with_unused").values()) else "find_unused_parameters=False"
+        title = f"{option}: DDP sorts its buckets by the order in which gradients come, and sends the first ones early"
+        return Fix(title, f"DistributedDataParallel(..., {option})", wrapped_at(a), "one line")
+    if wrapped.get("module_name") == _COMPILED:
+        title = "compile the wrapped model, not the model that is wrapped: its graph is split at DDP's buckets then"
+        return Fix(title, "model = torch.compile(model)  # after DistributedDataParallel", wrapped_at(a), "one line")
+    return None
 
 
 RULE = rule(

@@ -12,8 +12,8 @@ environment, the exposed time on the wire.
 Fix: remove the variable; choose GPUs on one switch or bridge (`CUDA_VISIBLE_DEVICES`); in virtual machines and with ACS or an IOMMU in the
 way ask the operator.
 
-Estimate: of the exposed time on the wire. Over NVLink instead of host memory a tenth to a half of it remains (230 GB/s of bus bandwidth
-against 10 to 26 over PCIe), over PCIe directly a half to nine tenths.
+Estimate: the bytes at what the better path carries: over NVLink up to 230 GB/s of bus bandwidth, over PCIe directly 10 to 26. Where bytes
+are not known, a tenth to a half of the exposed time on the wire remains over NVLink, a half to nine tenths over PCIe.
 
 False alarms: GeForce boards refuse peer-to-peer by themselves, and pairs on different sockets of a machine whose GPUs are all in use
 are how it was built: nothing is said. Nor is it where the wire takes no time worth a word.
@@ -21,19 +21,31 @@ are how it was built: nothing is said. Nor is it where the wire takes no time wo
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import combinations
 
 from advisor.core.analysis import Analysis
-from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
+from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, Saving
 from advisor.core.gpus import GpuPath, GpuView
+from rules.exchange import wire_left
 from rules.reading import model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _FAR = ("NODE", "SYS")
 _ORDER = ("PSB", "PIX", "PXB", "PHB", *_FAR)
 _REFUSED = {"DR": "switched off in the driver's settings", "NS": "not supported here", "CNS": "refused by the chipset"}
-_BY_NVLINK = (0.1, 0.5)  # of the wire time that remains
-_BY_PCIE = (0.5, 0.9)
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """GB/s that links carry, at best and at worst (None: not known), and where bytes are not known what remains of the wire time."""
+
+    gb_per_s: tuple[float, float | None]
+    remains: tuple[float, float]
+
+
+_BY_NVLINK = _Way((230.0, None), (0.1, 0.5))
+_BY_PCIE = _Way((26.0, 10.0), (0.5, 0.9))
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
@@ -43,9 +55,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     found = _switched_off(a, pairs) or _refused(pairs) or _badly_chosen(view, used, pairs)
     if found is None or (wire is not None and wire < t["wire"] * step):
         return Clear(RULE.id)
-    title, evidence, fix, remains = found
-    best, worst = (model_of(a).step_if({}, wire_s=(wire or 0.0) * share) for share in remains)
-    saving = model_of(a).saving(best, worst, "peer to peer, by the bandwidth of the better path") if wire else None
+    title, evidence, fix, way = found
+    saving = None if not wire else _saving(a, way)
     lost = 0.0 if saving is None else sum(saving.seconds_per_step) / 2
     seen = (Evidence("comm.wire_s", wire, "s", t["wire"] * step, "exposed time on the wire"),) if wire else ()
     return Finding(
@@ -61,7 +72,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     )
 
 
-Answer = tuple[str, Evidence, Fix, tuple[float, float]]
+def _saving(a: Analysis, way: _Way) -> Saving:
+    model = model_of(a)
+    best, worst = (model.step_if({}, wire_s=left_s) for left_s in wire_left(a, *way.gb_per_s, way.remains))
+    return model.saving(best, worst, "peer to peer, by the bandwidth of the better path")
+
+
+Answer = tuple[str, Evidence, Fix, _Way]
 
 
 def _switched_off(a: Analysis, pairs: list[GpuPath]) -> Answer | None:
@@ -72,12 +89,12 @@ def _switched_off(a: Analysis, pairs: list[GpuPath]) -> Answer | None:
     by_nvlink = any(path.path.startswith("NV") for path in pairs)
     note = "these GPUs could reach each other by " + ("NVLink" if by_nvlink else "PCIe")
     fix = Fix(f"remove {name} from the job's environment", f"unset {name}", None, "one line")
-    remains = _BY_NVLINK if by_nvlink else _BY_PCIE
+    way = _BY_NVLINK if by_nvlink else _BY_PCIE
     return (
         f"{name} keeps the GPUs from reaching each other",
         Evidence(name, variables[name], "", None, note),
         fix,
-        remains,
+        way,
     )
 
 
@@ -111,8 +128,8 @@ def _badly_chosen(view: GpuView, used: set[int], pairs: list[GpuPath]) -> Answer
     names = ",".join(map(str, better))
     note = f"GPUs {far.a} and {far.b} meet at {far.path}; GPUs {names} of this host are nearer"
     fix = Fix(f"run on GPUs {names}", f"CUDA_VISIBLE_DEVICES={names}", None, "one line")
-    remains = _BY_NVLINK if _worst(view, better) < 0 else _BY_PCIE
-    return "The job's GPUs are far from each other", Evidence("path", far.path, "", None, note), fix, remains
+    way = _BY_NVLINK if _worst(view, better) < 0 else _BY_PCIE
+    return "The job's GPUs are far from each other", Evidence("path", far.path, "", None, note), fix, way
 
 
 def _worst(view: GpuView, chosen: tuple[int, ...]) -> int:

@@ -25,13 +25,13 @@ import math
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix
 from rules.exchange import (
+    carried_evidence,
     computing_s,
     exchange_s,
     exchanges_of,
     gradients_s,
     norms_s,
     path_is_sound,
-    path_of,
     taken_from_computing,
 )
 from rules.reading import model_of
@@ -65,7 +65,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 f"the exchange takes {1000 * whole:.0f} ms, computing {1000 * compute:.0f} ms",
             ),
             *_batch(a),
-            *_carried(a),
+            *carried_evidence(a),
         ),
         fixes=(
             Fix(
@@ -104,16 +104,6 @@ def _over(a: Analysis, times: int) -> float:
 def _batch(a: Analysis) -> tuple[Evidence, ...]:
     samples = a.get("step.samples")
     return () if not samples else (Evidence("step.samples", samples, "samples", None, "of one rank in a step"),)
-
-
-def _carried(a: Analysis) -> tuple[Evidence, ...]:
-    carried, path = a.get("comm.bus_gb_per_s"), path_of(a)
-    if carried is None or path is None:
-        return ()
-    note = f"over each link, 2(N-1)/N of the bytes; {path.why} should carry {path.gb_per_s:.2g} GB/s at least"
-    if carried < path.gb_per_s and path_is_sound(a):
-        note = "over each link: so few bytes that each message's latency takes the time, not the bandwidth"
-    return (Evidence("comm.bus_gb_per_s", carried, "GB/s", path.gb_per_s, note),)
 
 
 RULE = rule(

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from advisor.analysis.host import process_by_rank
 from advisor.analysis.steady import RankSteps, common_rows
 from advisor.core.analysis import JOB
+from advisor.core.exchange import sent_share
 from advisor.core.nccl import NcclFacts
 from advisor.core.recording import Recording, Table
 from probes.rank.layout import COLLECTIVES_FIELDS
@@ -94,7 +95,14 @@ def _shortest(steady: Mapping[int, RankSteps], seconds: Mapping[int, Array]) -> 
     return min(float(values.sum() / max(steady[rank].count.sum(), 1.0)) for rank, values in seconds.items())
 
 
-def wire_values(recording: Recording, *, wire_s: float | None, span_s: float | None, exchanges: int = 1) -> Values:
+def wire_values(
+    recording: Recording,
+    steady: Mapping[int, RankSteps],
+    *,
+    wire_s: float | None,
+    span_s: float | None,
+    exchanges: int = 1,
+) -> Values:
     """How many bytes a step exchanges in how many parts, what each link carried of them, and what the backward pass hid."""
     found: Values = {}
     models = [model for facts in recording.facts.values() for model in facts.get("ddp") or ()]
@@ -109,27 +117,27 @@ def wire_values(recording: Recording, *, wire_s: float | None, span_s: float | N
             found["comm.exchanges", JOB] = float(exchanges)
     size = float((largest or {}).get("total_parameter_size_bytes") or 0)
     if largest is not None and size:
-        size *= exchanges * sent_share(largest)
+        share = sent_share(largest.get("comm_hook"))
+        if share is None:
+            return found
+        size *= exchanges * share
         found["comm.megabytes", JOB] = size / 1e6
         ranks = max(int(largest.get("world_size") or 0), 1)
         bus, seconds = 2 * (ranks - 1) / ranks * size, max(wire_s or 0.0, span_s or 0.0)
     else:
-        bus, seconds = _bus_bytes(recording), wire_s or 0.0
+        bus, seconds = _bus_bytes(recording, steady), wire_s or 0.0
     if bus > 0 and seconds > 0:
         found["comm.bus_gb_per_s", JOB] = bus / seconds / 1e9
     return found
 
 
-def _bus_bytes(recording: Recording) -> float:
-    """Per step, what each link carries of the collectives called from Python."""
-    means = [float(table["bus_bytes"].mean()) for table in recording.collectives.values() if table.size]
+def _bus_bytes(recording: Recording, steady: Mapping[int, RankSteps]) -> float:
+    """Per steady step, what each link carries of the collectives called from Python. Steps without such calls have no record."""
+    means = [
+        float(per_row(steps, recording.collectives.get(rank), "bus_bytes").sum() / max(steps.count.sum(), 1.0))
+        for rank, steps in steady.items()
+    ]
     return max(means, default=0.0)
-
-
-def sent_share(model: Mapping[str, object]) -> float:
-    """Of the gradients' bytes, what a known compression hook sends."""
-    hook = str(model.get("comm_hook") or "").lower()
-    return 0.5 if "fp16" in hook or "bf16" in hook else 1.0
 
 
 def network_values(recording: Recording, nccl: NcclFacts | None) -> Values:

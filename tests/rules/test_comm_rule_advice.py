@@ -270,9 +270,21 @@ def test_a_rank_that_became_late_is_late_since_then() -> None:
     assert found("COM002", replace(analysis, changes=(replace(change, rank=0),))).scope.since_step is None
 
 
-def test_a_rank_that_is_late_in_bursts_is_called_so() -> None:
-    assert "in bursts" in found("COM002", jobs.com002(late=0.4, other=0.1, costs=0.95)).evidence[1].note
-    assert "in bursts" not in found("COM002", jobs.com002(late=0.9)).evidence[1].note
+@pytest.mark.parametrize(("share", "in_a_row", "bursts"), [(0.4, 10.0, True), (0.4, 1.7, False), (0.9, 30.0, False)])
+def test_a_rank_that_is_late_in_bursts_is_called_so(share: float, in_a_row: float, bursts: bool) -> None:
+    analysis = jobs.com002(late=share, other=0.02, costs=0.95)
+    analysis = replace(analysis, values={**analysis.values, ("comm.late_run_steps", "rank:1"): in_a_row})
+    assert ("in bursts" in found("COM002", analysis).evidence[1].note) is bursts
+
+
+def test_the_ranks_of_a_bad_host_are_one_straggler() -> None:
+    own = {number: rank(0.4 if number < 4 else 0.6) for number in range(8)}
+    late = {number: 0.0 if number < 4 else 0.2 for number in own}
+    finding = found("COM002", jobs.job(own, late=late, values={"comm.skew_s": 0.2}))
+    assert finding.scope.ranks == (4, 5, 6, 7) and finding.title == "The other ranks wait for ranks 4–7"
+    assert "for them" in finding.evidence[1].note
+    turns = found("COM002", jobs.job(own, late=dict.fromkeys(own, 0.12), values={"comm.skew_s": 0.3}))
+    assert not turns.scope.ranks
 
 
 STUCK = StuckCollective("all_reduce", 57, 2, (0,), (1,), elements=1024, source="torch's flight recorder")

@@ -180,10 +180,33 @@ def test_a_compression_hook_halves_the_bytes() -> None:
     assert analyse(made).get("comm.megabytes") == pytest.approx(50.0)
 
 
+@pytest.mark.parametrize(
+    "hook", ["powerSGD_hook", "bf16_compress_wrapper.<locals>.bf16_compress_wrapper_hook", "my_fp16_hook"]
+)
+def test_of_a_hook_that_nobody_knows_there_is_neither_size_nor_rate(hook: str) -> None:
+    made = with_facts(recording({0: plan(STEPS), 1: plan(STEPS)}, wire_ms=200), comm_hook=hook, bucket_bytes=[90, 10])
+    analysis = analyse(made)
+    assert analysis.get("comm.megabytes") is None and analysis.get("comm.bus_gb_per_s") is None
+    assert analysis.get("comm.buckets") == 2.0
+
+
 def test_without_ddp_the_calls_tell_what_links_carried() -> None:
     analysis = analyse(by_hand(bytes=60_000_000, bus_bytes=60_000_000))
     assert analysis.get("comm.bus_gb_per_s") == pytest.approx(2.0)
     assert analysis.by_rank("collectives.megabytes") == {0: pytest.approx(60.0), 1: pytest.approx(60.0)}
+
+
+def test_calls_in_a_tenth_of_the_steps_carry_a_tenth_of_their_bytes_a_step() -> None:
+    often = by_hand()
+    rarely = {
+        rank: called(range(0, STEPS, 10), bytes=60_000_000, bus_bytes=60_000_000, optimizer_ns=30) for rank in (0, 1)
+    }
+    plans = {n: [step(optimizer=40 if k % 10 == 0 else 10) for k in range(STEPS)] for n in (0, 1)}
+    analysis = analyse(recording(plans, ddp=False, collectives=rarely))
+    wire_s = analysis.get("comm.wire_s")
+    assert wire_s is not None and wire_s < (analyse(often).get("comm.wire_s") or 0.0) / 5
+    # 60 MB in the 30 ms of such a step: what is carried is the same however many steps lie between
+    assert analysis.get("comm.bus_gb_per_s") == pytest.approx(2.0, rel=0.05)
 
 
 @pytest.mark.parametrize(

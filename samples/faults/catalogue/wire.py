@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
+from advisor.core.analysis import Analysis
+from advisor.core.findings import Saving
+from rules.exchange import on_faster_links
 from samples.faults.fixtures import SlowLoopback
-from samples.faults.scenario import Job, Remedy, Scenario, Truth
+from samples.faults.scenario import Job, Promise, Remedy, Scenario, Truth
 
 
 def wire(*arguments: str) -> Job:
@@ -12,6 +17,15 @@ def wire(*arguments: str) -> Job:
 
 def normed(*arguments: str) -> Job:
     return Job("faults/jobs/syncbn.py", arguments, ranks=2, start="one by one")
+
+
+def carrying(gbit: float) -> Promise:
+    """What is told of a loopback that carries so much. Two ranks share it: each sends half of that to the other."""
+
+    def told(a: Analysis) -> Saving | None:
+        return on_faster_links(a, gbit / 8 / 2)
+
+    return told
 
 
 VIT = Job("faults/jobs/vit_spawn.py", ("--steps=120",))
@@ -25,6 +39,34 @@ SCENARIOS = (
         strength="clear",
         remedy=Remedy(job=wire("--hidden=512", "--steps=50", "--compress")),
         fast=True,
+    ),
+    Scenario(
+        name="slow-wire-made-free",
+        family="wire",
+        job=wire("--hidden=512", "--steps=50"),
+        fixtures=(SlowLoopback("1gbit"),),
+        truth=Truth(roots=("COM001",)),
+        strength="clear",
+        remedy=Remedy(fixtures=(), promise=carrying(math.inf)),
+        note="what no link makes shorter is left: latencies, and what gloo does on the cores that compute",
+    ),
+    Scenario(
+        name="slower-wire-made-faster",
+        family="wire",
+        job=wire("--hidden=512", "--steps=30"),
+        fixtures=(SlowLoopback("300mbit"),),
+        truth=Truth(roots=("COM001",)),
+        strength="clear",
+        remedy=Remedy(fixtures=(SlowLoopback("1gbit"),), promise=carrying(1.0)),
+    ),
+    Scenario(
+        name="slower-wire-made-free",
+        family="wire",
+        job=VIT,
+        fixtures=(SlowLoopback("300mbit"),),
+        truth=Truth(roots=("COM001",)),
+        strength="clear",
+        remedy=Remedy(fixtures=(), promise=carrying(math.inf)),
     ),
     Scenario(
         name="slower-wire-accumulating",
@@ -64,6 +106,7 @@ SCENARIOS = (
         fixtures=(SlowLoopback("2gbit"),),
         truth=Truth(roots=("COM001",)),
         strength="clear",
+        remedy=Remedy(fixtures=(), promise=carrying(math.inf)),
     ),
     Scenario(
         name="slow-wire-under-several-buckets",
@@ -102,8 +145,7 @@ SCENARIOS = (
         fixtures=(SlowLoopback("800mbit"),),
         truth=Truth(roots=("COM001",)),
         strength="just above",
-        remedy=Remedy(fixtures=(SlowLoopback("1600mbit"),)),
-        note="a faster path is one of the advices: twice as fast is as good as half the bytes",
+        remedy=Remedy(fixtures=(SlowLoopback("1600mbit"),), promise=carrying(1.6)),
     ),
     Scenario(
         name="wire-that-suffices",
@@ -141,6 +183,26 @@ SCENARIOS = (
         truth=Truth(roots=("COM003",), also=("COM001",), line="DistributedDataParallel("),
         strength="just above",
         remedy=Remedy(job=wire("--batch=768", "--layers=8", "--steps=40", "--bucket-mb=2")),
+    ),
+    Scenario(
+        name="buckets-in-the-wrong-order",
+        family="wire",
+        job=wire("--batch=512", "--layers=8", "--steps=50", "--bucket-mb=1", "--last-first", "--find-unused"),
+        fixtures=(SlowLoopback("6gbit"),),
+        truth=Truth(roots=("COM003",), also=("COM001",), noted=("COM004",), line="DistributedDataParallel("),
+        strength="clear",
+        remedy=Remedy(job=wire("--batch=512", "--layers=8", "--steps=50", "--bucket-mb=1", "--last-first")),
+        note="DDP sorts its buckets anew after the first step, but not while it searches for unused parameters",
+    ),
+    Scenario(
+        name="compiled-before-it-is-wrapped",
+        family="wire",
+        job=wire("--batch=512", "--layers=8", "--steps=50", "--bucket-mb=1", "--compile=before"),
+        fixtures=(SlowLoopback("6gbit"),),
+        truth=Truth(roots=("COM003",), also=("COM001",), line="DistributedDataParallel("),
+        strength="clear",
+        remedy=Remedy(job=wire("--batch=512", "--layers=8", "--steps=50", "--bucket-mb=1", "--compile=after")),
+        note="all gradients of a compiled backward pass come together; of the wrapped model dynamo splits the graph",
     ),
     Scenario(
         name="several-buckets",

@@ -9,15 +9,28 @@ import group
 import torch
 import torch.distributed as dist
 from computing import extra_work
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
 
-def perceptron(hidden: int, layers: int) -> nn.Module:
+def perceptron(hidden: int, layers: int) -> nn.Sequential:
     inner = [part for _ in range(layers) for part in (nn.Linear(hidden, hidden), nn.ReLU())]
     return nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, hidden), nn.ReLU(), *inner, nn.Linear(hidden, 10))
+
+
+class RegisteredLastFirst(nn.Module):
+    """The same net by a script that makes its head before its trunk: DDP's first buckets are those whose gradients come last."""
+
+    def __init__(self, net: nn.Sequential) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(reversed(net))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in reversed(self.layers):
+            x = layer(x)
+        return x
 
 
 def wrapped(net: nn.Module, options: argparse.Namespace) -> DistributedDataParallel:
@@ -35,6 +48,8 @@ def parse() -> argparse.Namespace:
     add("--exchange-each", action="store_true", help="after each batch, not only after the last of a step")
     add("--compress", action="store_true", help="send bfloat16")
     add("--find-unused", action="store_true")
+    add("--last-first", action="store_true", help="layers are registered from the last to the first")
+    add("--compile", choices=("before", "after"), help="the model, before it is wrapped or after")
     add("--bucket-mb", type=int, help="of DistributedDataParallel's buckets; its own default otherwise")
     add(
         "--by-hand",
@@ -60,8 +75,13 @@ def main() -> None:
     group.join()
     memory = TensorDataset(torch.rand(4096, 3, 32, 32), torch.randint(10, (4096,)))
     data = DataLoader(memory, batch_size=options.batch, shuffle=True, drop_last=True)
-    net = perceptron(options.hidden, options.layers)
+    layers = perceptron(options.hidden, options.layers)
+    net: nn.Module = RegisteredLastFirst(layers) if options.last_first else layers
+    if options.compile == "before":
+        net = torch.compile(net, backend="aot_eager")
     model = net if options.by_hand else wrapped(net, options)
+    if options.compile == "after":
+        model = torch.compile(model, backend="aot_eager")
     if options.compress:
         model.register_comm_hook(None, default_hooks.bf16_compress_hook)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

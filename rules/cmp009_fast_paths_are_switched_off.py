@@ -19,27 +19,26 @@ where the job asks for deterministic algorithms.
 from __future__ import annotations
 
 from advisor.core.analysis import Analysis
-from advisor.core.findings import Clear, Evidence, Finding, Fix
-from rules.computing import ALLOW_TF32, AMPERE, computing_s, facts_of, part_of
+from advisor.core.findings import Clear, Evidence, Finding, Fix, NotMeasured
+from rules.computing import ALLOW_TF32, AMPERE, computing_s, convolves, facts_of, part_of
+from rules.devices import clear_if_seen
 from rules.reading import common, model_of
 from rules.rule import Threshold, Thresholds, confidence, rule
 
 _FUSED = ("SGD", "Adam", "AdamW", "Adagrad")  # those of torch.optim that have a fused form
 
 Switch = tuple[str, Evidence, Fix]
+Look = Switch | str | None  # what is off; what it would take to know, and nobody saw; nothing to say
 
 
-def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     rank = min(a.by_rank("precision.capability"))
     step = a.value("step.time_s")
     computing = common({r: computing_s(a, r) for r in model_of(a).own}) >= t["compute"] * step
-    found = [
-        switch
-        for switch in (_tf32(a, rank, computing), _benchmark(a, rank, t, computing), _optimizer(a, rank, t))
-        if switch
-    ]
+    looks = (_tf32(a, rank, computing), _benchmark(a, rank, t, computing), _optimizer(a, rank, t))
+    found = [look for look in looks if isinstance(look, tuple)]
     if not found:
-        return Clear(RULE.id)
+        return clear_if_seen(RULE.id, *(look for look in looks if isinstance(look, str)))
     return Finding(
         rule=RULE.id,
         title=f"Switched off: {', '.join(name for name, _, _ in found)}",
@@ -51,10 +50,12 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     )
 
 
-def _tf32(a: Analysis, rank: int, computing: bool) -> Switch | None:
-    off = a.get("precision.half", rank) == 0.0 and a.get("precision.tf32", rank) == 0.0
-    if not off or not computing or a.value("precision.capability", rank) < AMPERE:
+def _tf32(a: Analysis, rank: int, computing: bool) -> Look:
+    half, tf32 = a.get("precision.half", rank), a.get("precision.tf32", rank)
+    if half or tf32 or not computing or a.value("precision.capability", rank) < AMPERE:
         return None
+    if half is None or tf32 is None:
+        return "precision.half" if half is None else "precision.tf32"
     return (
         "TF32",
         Evidence("precision.tf32", 0.0, "", None, "layers compute in float32, on a GPU that has TF32"),
@@ -62,13 +63,15 @@ def _tf32(a: Analysis, rank: int, computing: bool) -> Switch | None:
     )
 
 
-def _benchmark(a: Analysis, rank: int, t: Thresholds, computing: bool) -> Switch | None:
+def _benchmark(a: Analysis, rank: int, t: Thresholds, computing: bool) -> Look:
     told = facts_of(a, rank)
     cuda, conv = part_of(told, "cuda"), part_of(told, "conv")
-    searched = cuda.get("cudnn_benchmark") is not False or cuda.get("cudnn_deterministic") or told.get("deterministic")
-    share = a.get("batch.usual_share", rank)
-    if searched or not conv or conv.get("varies") or not computing or share is None or share < t["fixed"]:
+    benchmark, share = cuda.get("cudnn_benchmark"), a.get("batch.usual_share", rank)
+    right = benchmark or cuda.get("cudnn_deterministic") or told.get("deterministic") or conv.get("varies")
+    if right or not computing or convolves(told) is False or (share is not None and share < t["fixed"]):
         return None
+    if benchmark is None or not conv or share is None:
+        return "cudnn.benchmark" if benchmark is None else "batch.usual_share" if conv else "conv"
     note = f"convolutions over {conv.get('shape')} in {100 * share:.0f} % of the steps"
     return (
         "cudnn.benchmark",
@@ -79,10 +82,14 @@ def _benchmark(a: Analysis, rank: int, t: Thresholds, computing: bool) -> Switch
     )
 
 
-def _optimizer(a: Analysis, rank: int, t: Thresholds) -> Switch | None:
+def _optimizer(a: Analysis, rank: int, t: Thresholds) -> Look:
     optimizer, own = part_of(facts_of(a, rank), "optimizer"), model_of(a).own
     step, spent = a.value("step.time_s"), common({r: own[r]["optimizer"] for r in own})
-    if optimizer.get("fused") or optimizer.get("class") not in _FUSED or spent < t["optimizer"] * step:
+    if spent < t["optimizer"] * step:
+        return None
+    if "class" not in optimizer:
+        return "optimizer"
+    if optimizer.get("fused") or optimizer["class"] not in _FUSED:
         return None
     name = str(optimizer["class"])
     return (

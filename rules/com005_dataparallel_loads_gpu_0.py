@@ -7,7 +7,8 @@ the batch, gathers all outputs on GPU 0 and computes the loss there; the others 
 
 Evidence: the line that made it, its number of GPUs; the memory in use on each GPU, and how busy each was.
 
-Fix: one process a GPU: DistributedDataParallel, started by torchrun.
+Fix: one process a GPU: DistributedDataParallel, started by torchrun. No diff is given: the command changes too, and what one process alone
+may do from then on (logs, checkpoints, evaluation) is for whoever knows the script to say.
 
 Estimate: the first GPU's load brought to the mean of all: 1 - balanced/actual. What the interpreter's lock costs comes on top, unknown.
 
@@ -27,7 +28,8 @@ from rules.rule import Threshold, Thresholds, confidence, rule, severity
 _CHANGE = (
     'torch.distributed.init_process_group("nccl"); torch.cuda.set_device(local_rank := int(os.environ["LOCAL_RANK"])); '
     "model = DistributedDataParallel(model.cuda(), device_ids=[local_rank]); "
-    "DataLoader(..., sampler=DistributedSampler(dataset)); torchrun --nproc_per_node={devices} train.py"
+    "DataLoader(..., batch_size=batch // {devices}, sampler=DistributedSampler(dataset)); sampler.set_epoch(epoch); "
+    "torchrun --nproc_per_node={devices} train.py"
 )
 
 
@@ -71,7 +73,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         ),
         fixes=(
             Fix(
-                "one process a GPU: DistributedDataParallel, started by torchrun",
+                "one process a GPU: DistributedDataParallel, started by torchrun "
+                "(no diff: the command changes too, and which process logs and saves)",
                 _CHANGE.format(devices=round(devices[rank])),
                 _where(a, rank),
                 "larger change",

@@ -35,6 +35,14 @@ def layers_of(told: Mapping[str, Any]) -> Mapping[str, int]:
     return {str(kind): int(n) for kind, n in layers.items()} if isinstance(layers, Mapping) else {}
 
 
+def convolves(told: Mapping[str, Any]) -> bool | None:
+    """Whether the model has convolutions, by its layers or its weights of four dimensions; None where nobody saw either."""
+    layers, weights = layers_of(told), part_of(part_of(told, "optimizer"), "convolutions").get("weights")
+    if any(kind.startswith("Conv") for kind in layers):
+        return True
+    return weights > 0 if isinstance(weights, int) else False if layers else None
+
+
 def computing_s(a: Analysis, rank: int) -> float:
     """Seconds of forward and backward at the GPU's own pace: what goes at the pace of launches is not made shorter by faster kernels."""
     own = model_of(a).own[rank]
@@ -111,6 +119,11 @@ def link_of(a: Analysis, rank: int) -> tuple[float, str]:
         name = f"PCIe {gen:.0f} x{width:.0f}"
         return link_mb_per_s(gen, width), f"the fastest link there is, {name}: its own is not known"
     return link_mb_per_s(gen, width), f"PCIe {gen:.0f} x{width:.0f}"
+
+
+def without_waiting(call: str) -> str:
+    """A copy to the device, as one would write it that does not wait for its end."""
+    return f".{call}({'batch' if call == 'copy_' else 'device'}, non_blocking=True)"
 
 
 def on_gpu_of(a: Analysis, rank: int, name: str) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from advisor.core.analysis import Analysis
-from advisor.core.findings import Saving
+from advisor.core.findings import Clear, NotMeasured, Saving
 from advisor.core.gpus import Gpu
 from rules.reading import COMPUTE, model_of
 
@@ -15,6 +15,23 @@ _X16_MB_PER_S = {1: 3000.0, 2: 6000.0, 3: 12000.0, 4: 26000.0, 5: 52000.0, 6: 10
 
 def of_gpu(a: Analysis, name: str, gpu: Gpu) -> float | None:
     return a.values.get((name, f"gpu:{gpu.index}"))
+
+
+def unseen(a: Analysis, gpus: Iterable[Gpu], *names: str) -> tuple[str, ...]:
+    """Of these values those that one of these GPUs lacks: what it would have told nobody knows."""
+    some = tuple(gpus)
+    return tuple(name for name in names if any(of_gpu(a, name, gpu) is None for gpu in some))
+
+
+def unseen_of_ranks(a: Analysis, *names: str) -> tuple[str, ...]:
+    """Of these values those that a rank on one of the job's GPUs lacks."""
+    ranks = {rank for gpu in a.gpu_view.used for rank in gpu.ranks}
+    return tuple(name for name in names if ranks - a.by_rank(name).keys())
+
+
+def clear_if_seen(rule: str, *missing: str) -> Clear | NotMeasured:
+    """What a rule says that has found nothing: it is clear where it could look at all of it alone."""
+    return NotMeasured(rule, missing) if missing else Clear(rule)
 
 
 def named(gpu: Gpu) -> str:

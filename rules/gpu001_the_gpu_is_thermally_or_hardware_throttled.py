@@ -20,9 +20,9 @@ False alarms: reasons that flash up while clocks change are no time; the counter
 from __future__ import annotations
 
 from advisor.core.analysis import Analysis
-from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
+from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured
 from advisor.core.gpus import Gpu
-from rules.devices import clock_ratio, listed, named, of_gpu, ranks_on, saving_at_peers_clock
+from rules.devices import clear_if_seen, clock_ratio, listed, named, of_gpu, ranks_on, saving_at_peers_clock, unseen
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _KINDS = {
@@ -33,10 +33,10 @@ _KINDS = {
 _LEAST = 0.25  # of the gain: a cooler GPU may meet its power limit instead
 
 
-def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     held = [gpu for gpu in a.gpu_view.used if (of_gpu(a, "gpu.throttled_share", gpu) or 0.0) >= t["share"]]
     if not held:
-        return Clear(RULE.id)
+        return clear_if_seen(RULE.id, *unseen(a, a.gpu_view.used, "gpu.throttled_share"))
     sound = [gpu for gpu in a.gpu_view.used if gpu not in held]
     saving = saving_at_peers_clock(a, held, sound, _LEAST, sure=True)
     lost = sum(saving.seconds_per_step) / 2

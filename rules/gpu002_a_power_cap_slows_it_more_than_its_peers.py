@@ -19,22 +19,24 @@ False alarms: full load at the full limit is what a GPU is for: as long as its p
 from __future__ import annotations
 
 from advisor.core.analysis import Analysis
-from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
+from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured
 from advisor.core.gpus import Gpu
-from rules.devices import clock_ratio, listed, named, of_gpu, ranks_on, saving_at_peers_clock
+from rules.devices import clear_if_seen, clock_ratio, listed, named, of_gpu, ranks_on, saving_at_peers_clock, unseen
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _LEAST = 0.25  # of the gain
 
 
-def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     used = a.gpu_view.used
     capped = [gpu for gpu in used if (of_gpu(a, "gpu.power_capped_share", gpu) or 0.0) >= t["capped"]]
     slower = [gpu for gpu in capped if _slower(a, gpu, used) >= t["clock"]]
     lowered = [gpu for gpu in capped if _lowered(a, gpu) >= t["limit"]]
     held = slower or lowered
     if not held:
-        return Clear(RULE.id)
+        # a GPU that never meets its limit is not asked for them
+        of_capped = unseen(a, capped, "gpu.clock_mhz", "gpu.power_limit_w")
+        return clear_if_seen(RULE.id, *unseen(a, used, "gpu.power_capped_share"), *of_capped)
     sound = [gpu for gpu in used if gpu not in held]
     saving = saving_at_peers_clock(a, held, sound, _LEAST, sure=bool(slower))
     lost = sum(saving.seconds_per_step) / 2

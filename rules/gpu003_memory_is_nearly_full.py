@@ -21,21 +21,22 @@ False alarms: the allocator keeps what it once got. A full reserve with tensors 
 from __future__ import annotations
 
 from advisor.core.analysis import Analysis
-from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
+from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured
+from rules.devices import clear_if_seen, unseen_of_ranks
 from rules.rule import Threshold, Thresholds, confidence, rule
 
 # Of what is reserved: where less is left over, joining the pieces makes no room to speak of.
 _IN_PIECES = 0.10
 
 
-def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     retries, reserved, peak = (a.by_rank(f"gpu.{n}") for n in ("alloc_retries", "reserved_share", "peak_share"))
     pieces = {r: share for r, share in a.by_rank("gpu.fragmented_share").items() if retries.get(r, 0) >= t["retries"]}
     retrying = [rank for rank, count in retries.items() if count >= t["retries"]]
     full = [r for r, share in reserved.items() if share >= t["reserved"] and peak.get(r, 0.0) >= t["peak"]]
     ranks = sorted({*retrying, *full})
     if not ranks:
-        return Clear(RULE.id)
+        return clear_if_seen(RULE.id, *unseen_of_ranks(a, "gpu.memory_watched", "gpu.reserved_share"))
     evidence = []
     if retrying:
         rank = max(retrying, key=lambda r: retries[r])

@@ -21,17 +21,18 @@ from __future__ import annotations
 import math
 
 from advisor.core.analysis import Analysis
-from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, Severity
+from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Severity
 from advisor.core.format import duration
 from advisor.core.gpus import GpuMemoryTrend
 from rules.creeping import creeping_severity, creeping_title, rises
+from rules.devices import clear_if_seen, unseen_of_ranks
 from rules.rule import Threshold, Thresholds, confidence, rule
 
 
-def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     creeping = [trend for trend in a.gpu_view.memory if _rises(trend, t)]
     if not creeping:
-        return Clear(RULE.id)
+        return clear_if_seen(RULE.id, *unseen_of_ranks(a, "gpu.memory_watched"))
     first = min(creeping, key=_lasts_s)
     lasts_s = _lasts_s(first)
     died = any("out of memory" in death.exception for death in a.deaths if death.rank in {c.rank for c in creeping})

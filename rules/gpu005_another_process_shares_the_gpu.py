@@ -18,17 +18,19 @@ nothing is said, because nobody can tell who is a stranger.
 from __future__ import annotations
 
 from advisor.core.analysis import Analysis
-from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, Saving
+from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Saving
 from advisor.core.gpus import Gpu
-from rules.devices import listed, named, of_gpu, ranks_on, step_if_faster
+from rules.devices import clear_if_seen, listed, named, of_gpu, ranks_on, step_if_faster, unseen
 from rules.reading import model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 
-def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     shared = [gpu for gpu in a.gpu_view.used if _matters(a, gpu, t)]
     if not shared:
-        return Clear(RULE.id)
+        strangers = [g for g in a.gpu_view.used if (of_gpu(a, "gpu.foreign_processes", g) or 0.0) >= t["processes"]]
+        of_strangers = unseen(a, strangers, "gpu.foreign_mem_mb")
+        return clear_if_seen(RULE.id, *unseen(a, a.gpu_view.used, "gpu.foreign_processes"), *of_strangers)
     step, model = a.value("step.time_s"), model_of(a)
     busy = {gpu: of_gpu(a, "gpu.foreign_sm_share", gpu) or 0.0 for gpu in shared}
     best = step_if_faster(a, ((gpu, 1.0 - share) for gpu, share in busy.items()))

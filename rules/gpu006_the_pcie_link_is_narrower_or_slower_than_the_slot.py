@@ -14,8 +14,8 @@ Estimate: from nothing, where all copies hide behind the compute, to the time th
 less than the other ranks need. Where the link was busy all the time the latter is near.
 
 False alarms: an idle link falls back to the first generation; only readings under load count. Links that are slow for all GPUs of the
-host in the same way are how the machine was built. Copies of a rank that is bound far from its GPU cross the sockets: that is CPU004's.
-Where nobody knows how near it is they tell nothing either.
+host in the same way are how the machine was built. Copies of a rank none of whose CPUs is near its GPU cross the sockets: that is
+CPU004's. Where nobody knows how near it is they tell nothing either.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from __future__ import annotations
 from statistics import median
 
 from advisor.core.analysis import Analysis
-from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, Saving
+from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Saving
 from advisor.core.gpus import Gpu
-from rules.devices import link_mb_per_s, listed, named, of_gpu, ranks_on
+from rules.devices import clear_if_seen, link_mb_per_s, listed, named, of_gpu, ranks_on
 from rules.reading import COMPUTE, model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
@@ -33,10 +33,11 @@ _ALIKE = 0.9  # of the fastest: copies of all GPUs at a time share what leads to
 _SATURATED = 0.8  # of what the link can carry: then copies cannot hide
 
 
-def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     slow = [gpu for gpu in a.gpu_view.used if _missing(a, gpu) >= t["missing"]]
     if not slow:
-        return Clear(RULE.id)
+        blind = any(_link(a, gpu) is None for gpu in a.gpu_view.used)
+        return clear_if_seen(RULE.id, *(("gpu.pcie_width",) if blind else ()))
     saving = _saving(a, slow)
     lost = 0.0 if saving is None else sum(saving.seconds_per_step) / 2
     seen = any(of_gpu(a, "gpu.pcie_rx_mb_per_s", gpu) is not None for gpu in slow)
@@ -69,7 +70,7 @@ def _reached(a: Analysis, gpu: Gpu) -> float | None:
     own = rates.pop(gpu.index)
     others = [rate for rate in rates.values() if rate is not None]
     near, copying = a.by_rank("gpu.near_cpu_share"), a.by_rank("kernel.pinned_mb_per_s")
-    far = any(near.get(rank, 0.0) < 1.0 for rank in gpu.ranks if rank in copying)
+    far = any(not near.get(rank) for rank in gpu.ranks if rank in copying)
     alike = own is not None and bool(others) and own >= _ALIKE * max(others)
     return None if far or alike else own
 

@@ -14,15 +14,15 @@ that could not be remapped and errors that come back mean another board.
 Estimate: none: it is no matter of speed.
 
 False alarms: Xids 13, 31, 43 and 45 come from programs that went wrong or were stopped; they are nobody's hardware. Errors from before
-the run are not counted.
+the run are not counted. Where Xids, or memory errors of a board that counts them, could not be read, a GPU is not called sound.
 """
 
 from __future__ import annotations
 
 from advisor.core.analysis import Analysis
-from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, Severity
+from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Severity
 from advisor.core.gpus import PROGRAMS_XIDS, Gpu
-from rules.devices import listed, named, of_gpu, ranks_on
+from rules.devices import clear_if_seen, listed, named, of_gpu, ranks_on, unseen
 from rules.rule import Thresholds, rule
 
 # From NVIDIA's catalogue of Xids, those most often met.
@@ -55,10 +55,13 @@ _ACTIONS = {
 _MENDS_ITSELF = {63}  # at the next reset
 
 
-def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     told = {gpu: said for gpu in a.gpu_view.used if (said := _said(a, gpu))}
     if not told:
-        return Clear(RULE.id)
+        used = a.gpu_view.used
+        counting = [gpu for gpu in used if gpu.ecc is not False]
+        of_all = unseen(a, used, "gpu.errors_watched", "gpu.hardware_xids")
+        return clear_if_seen(RULE.id, *of_all, *unseen(a, counting, "gpu.uncorrected_errors"))
     gpus = list(told)
     grave = [gpu for gpu in gpus if _grave(a, gpu)]
     lost = [gpu for gpu in gpus if of_gpu(a, "gpu.lost", gpu)]

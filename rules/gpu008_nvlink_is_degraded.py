@@ -7,14 +7,16 @@ Why it is slow: all-reduce goes around a ring or through a switch at the pace of
 PCIe, ten times slower.
 
 Evidence: links up, against all that a board on an NVLink switch has, or else against the best of its peers, and where all are down
-against all that a board in SXM form has; replays, recoveries and damaged packets in the run.
+against all that a board in SXM form has; replays, recoveries and damaged packets in the run; which GPUs it reaches over PCIe for it while
+its peers have NVLink between them; what the links that are left carry.
 
 Fix: reset the GPUs and the fabric manager; hand the machine back.
 
 Estimate: of the exposed time on the wire the share of links that are missing, between half of it and all.
 
-False alarms: boards without bridge have all their links down, and so have their peers; so has the only GPU of a virtual machine.
-Damaged packets are repeated by the link; below a hundred a second they mean nothing (DCGM's own limit).
+False alarms: boards without bridge have all their links down, and so have their peers; so has the only GPU of a virtual machine. Pairs that
+never had a link between them are how the machine was built, and COM008's where better ones stand idle. Damaged packets are repeated by the
+link; below a hundred a second they mean nothing (DCGM's own limit).
 """
 
 from __future__ import annotations
@@ -22,25 +24,28 @@ from __future__ import annotations
 import re
 
 from advisor.core.analysis import Analysis
-from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, Saving
+from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Saving
 from advisor.core.gpus import Gpu
-from rules.devices import listed, named, of_gpu
+from rules.devices import clear_if_seen, listed, named, of_gpu, unseen
 from rules.reading import model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 # Boards that exist with NVLink alone; the driver names the form of an A100 and older, and of newer ones the form that has none.
 _SXM = re.compile(r"SXM|H100 80GB HBM3|H200$|B[23]00$")
 _OFTEN, _OFTEN_PER_S = 3.0, 1 / 60  # recoveries: three, and once a minute, are more than a hiccup
+_OVER_PCIE = frozenset({"PSB", "PIX", "PXB", "PHB", "NODE", "SYS"})
 
 
-def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     used = a.gpu_view.used
     down = [
         gpu for gpu in used if links_due(a, gpu, used) - (of_gpu(a, "gpu.nvlinks_active", gpu) or 0.0) >= t["links"]
     ]
     noisy = [gpu for gpu in used if gpu not in down and _noisy(a, gpu, t)]
     if not down and not noisy:
-        return Clear(RULE.id)
+        linked = [gpu for gpu in used if of_gpu(a, "gpu.nvlinks_active", gpu)]
+        counted = unseen(a, linked, "gpu.nvlink_recoveries", "gpu.nvlink_crc_per_s")
+        return clear_if_seen(RULE.id, *unseen(a, used, "gpu.nvlinks_active"), *counted)
     gpus = sorted([*down, *noisy], key=lambda gpu: gpu.index)
     saving = _saving(a, down, used)
     lost = 0.0 if saving is None else sum(saving.seconds_per_step) / 2
@@ -96,6 +101,10 @@ def _evidence(a: Analysis, gpu: Gpu, used: tuple[Gpu, ...], t: Thresholds) -> li
     if should - active >= t["links"]:
         note = f"{named(gpu)}: {active:.0f} of {should:.0f} links up"
         found.append(Evidence("gpu.nvlinks_active", active, "links", should, note))
+        found += _around(a, gpu, used)
+        carried = of_gpu(a, "gpu.nvlink_mb_per_s", gpu)
+        if carried is not None and active > 0:
+            found.append(Evidence("gpu.nvlink_mb_per_s", carried, "MB/s", None, "received over those that are up"))
     recovered, damaged = of_gpu(a, "gpu.nvlink_recoveries", gpu), of_gpu(a, "gpu.nvlink_crc_per_s", gpu)
     if recovered is not None and recovered >= t["recoveries"]:
         note = f"{named(gpu)}: replays and recoveries in the run"
@@ -104,6 +113,25 @@ def _evidence(a: Analysis, gpu: Gpu, used: tuple[Gpu, ...], t: Thresholds) -> li
         note = f"{named(gpu)}: damaged packets a second"
         found.append(Evidence("gpu.nvlink_crc_per_s", damaged, "errors/s", t["damaged"], note))
     return found
+
+
+def _around(a: Analysis, gpu: Gpu, used: tuple[Gpu, ...]) -> tuple[Evidence, ...]:
+    """The GPUs that it reaches over PCIe though others of its kind have NVLink between them."""
+    kind = [other for other in used if other.name == gpu.name]
+    pairs = [
+        path
+        for n, one in enumerate(kind)
+        for other in kind[n + 1 :]
+        if (path := a.gpu_view.path(one.index, other.index))
+    ]
+    own = [path for path in pairs if gpu.index in (path.a, path.b)]
+    linked = sorted({path.path for path in pairs if path not in own and path.path.startswith("NV")})
+    own = [path for path in own if path.path in _OVER_PCIE]
+    if not linked or not own:
+        return ()
+    far = listed(other for other in kind if other is not gpu and any(other.index in (path.a, path.b) for path in own))
+    ways = ", ".join(sorted({path.path for path in own}))
+    return (Evidence("path", ways, "", None, f"{named(gpu)} reaches {far} over PCIe, its peers have {linked[-1]}"),)
 
 
 RULE = rule(

@@ -21,7 +21,7 @@ from __future__ import annotations
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix, Where
 from advisor.core.pace import HostCopy
-from rules.computing import link_of
+from rules.computing import link_of, without_waiting
 from rules.reading import common, model_of, step_without, training_loader, where_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
@@ -93,7 +93,7 @@ def _fixes(a: Analysis, rank: int) -> tuple[Fix, ...]:
         fixes.append(Fix("the loader pins, but not what it yields", change, where_of(loader), "small change"))
     blocking = next((copy for copy in _of(a, rank) if not copy.non_blocking and copy.file), None)
     if blocking is not None:
-        change = f".{blocking.call}(device, non_blocking=True)"
+        change = without_waiting(blocking.call)
         fixes.append(Fix("do not wait for the copy", change, Where(blocking.file, blocking.line), "one line"))
     return tuple(fixes)
 

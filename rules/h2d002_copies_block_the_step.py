@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix, Where
-from rules.computing import hidden_s, if_not_held, link_of
+from rules.computing import hidden_s, if_not_held, link_of, without_waiting
 from rules.reading import common, model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
@@ -82,7 +82,7 @@ def _fixes(a: Analysis, rank: int) -> tuple[Fix, ...]:
     where = Where(found.file, found.line) if found else None
     call = found.call if found else "to"
     return (
-        Fix("non_blocking=True", f".{call}(device, non_blocking=True)", where, "one line"),
+        Fix("non_blocking=True", without_waiting(call), where, "one line"),
         Fix(
             "or copy the next batch ahead, on a stream of its own",
             "torch.cuda.Stream(), wait_stream, record_stream",

@@ -17,10 +17,8 @@ EVENT = "deep"
 _MB = 1e6
 
 
-def deep_windows(
-    recording: Recording, values: dict[tuple[str, str], float], missing: dict[str, str]
-) -> tuple[DeepWindow, ...]:
-    """The last one of each rank, by rank. Adds the values of those on a GPU: operators of a CPU are no kernels."""
+def deep_windows(recording: Recording) -> tuple[DeepWindow, ...]:
+    """The last one of each rank, by rank."""
     found: dict[int, DeepWindow] = {}
     for event in recording.events:
         if event.kind == EVENT:
@@ -31,19 +29,24 @@ def deep_windows(
             # in a merged run ranks were given other numbers than the agent knew
             rank = window.rank if event.rank is None else event.rank
             found[rank] = replace(window, rank=rank)
-    for window in found.values():
-        if window.device == "cuda":
-            values.update(
-                {
-                    (name, f"rank:{window.rank}"): value
-                    for name, value in _values(window, values.get(("step.time_s", JOB))).items()
-                }
-            )
-    if not any(window.device == "cuda" for window in found.values()):
-        on_gpu = any(recording.facts.get(p.pid, {}).get("cuda") for p in process_by_rank(recording.processes).values())
-        without = "no deep window was opened: run with --deep" if on_gpu else "no CUDA device: there are no kernels"
-        missing["kernel.window_steps"] = without
     return tuple(found[rank] for rank in sorted(found))
+
+
+def deep_values(
+    recording: Recording,
+    windows: tuple[DeepWindow, ...],
+    values: dict[tuple[str, str], float],
+    missing: dict[str, str],
+) -> None:
+    """Adds those of windows on a GPU: operators of a CPU are no kernels."""
+    on_gpu = [window for window in windows if window.device == "cuda"]
+    for window in on_gpu:
+        told = _values(window, values.get(("step.time_s", JOB)))
+        values.update({(name, f"rank:{window.rank}"): value for name, value in told.items()})
+    if not on_gpu:
+        cuda = any(recording.facts.get(p.pid, {}).get("cuda") for p in process_by_rank(recording.processes).values())
+        without = "no deep window was opened: run with --deep" if cuda else "no CUDA device: there are no kernels"
+        missing["kernel.window_steps"] = without
 
 
 def _values(window: DeepWindow, usual_s: float | None) -> dict[str, float]:
@@ -63,6 +66,7 @@ def _values(window: DeepWindow, usual_s: float | None) -> dict[str, float]:
         "kernel.pinned_mb_per_s": window.pinned_mb_per_s,
         "kernel.pageable_mb": window.pageable_bytes / _MB,
         "kernel.pageable_s": window.pageable_s,
+        "kernel.copy_s": window.copy_s,
         "kernel.nccl_s": window.nccl_s,
         "kernel.nccl_overlap_share": window.nccl_overlap_share,
         "kernel.flops": window.flops,

@@ -15,6 +15,9 @@ from probes.host.procfs import parse_cpu_list
 
 # Any driver tells one of these.
 _BASICS = frozenset({"gpu.sm_clock_mhz", "gpu.power_w", "gpu.mem_used_bytes", "gpu.temp_c"})
+# What GPU001 and GPU002 stand on. Strangers and errors are no condition: in a container nobody sees who else is on the GPU, and no run
+# there would be healthy; that they were not looked for stands beside the verdict.
+_HELD_BACK = {"gpu.throttled_share": "what held its clocks down", "gpu.clock_mhz": "its clock under load"}
 
 
 def gpus_of(recording: Recording) -> tuple[Gpu, ...]:
@@ -39,16 +42,24 @@ def paths_of(recording: Recording) -> tuple[GpuPath, ...]:
     return tuple(GpuPath(int(p["a"]), int(p["b"]), str(p["path"]), str(p["p2p"])) for p in told)
 
 
-def unseen_ranks(recording: Recording, gpus: tuple[Gpu, ...]) -> tuple[tuple[int, ...], str]:
-    """(ranks that train on a GPU of which nothing was read for most of the steps, why).
+def unseen_ranks(
+    recording: Recording, gpus: tuple[Gpu, ...], values: Mapping[tuple[str, str], float], missing: Mapping[str, str]
+) -> tuple[tuple[int, ...], str]:
+    """(ranks that train on a GPU of which it is not known for most of the steps whether it is held back, why).
 
     Of a part of one (MIG) neither clocks nor power are told: those of the whole are what the others on it make of them, too.
     """
     read = _read_scopes(recording)
-    seen = {rank for gpu in gpus if f"gpu:{gpu.index}" in read and not gpu.mig for rank in gpu.ranks}
+    blind = {rank for gpu in gpus if not _is_seen(gpu, read, values) for rank in gpu.ranks}
+    seen = {rank for gpu in gpus for rank in gpu.ranks} - blind
     facts = {rank: recording.facts.get(p.pid, {}) for rank, p in process_by_rank(recording.processes).items()}
     unseen = tuple(sorted(rank for rank, told in facts.items() if told.get("cuda") and rank not in seen))
-    return unseen, _why_unseen(recording, gpus, unseen) if unseen else ""
+    return unseen, _why_unseen(recording, gpus, unseen, read, missing) if unseen else ""
+
+
+def _is_seen(gpu: Gpu, read: set[str], values: Mapping[tuple[str, str], float]) -> bool:
+    scope = f"gpu:{gpu.index}"
+    return not gpu.mig and scope in read and all((name, scope) in values for name in _HELD_BACK)
 
 
 def _read_scopes(recording: Recording) -> set[str]:
@@ -59,11 +70,16 @@ def _read_scopes(recording: Recording) -> set[str]:
     return {scope for metric, scope in recording.samples if metric in _BASICS and window.covers(metric, scope)}
 
 
-def _why_unseen(recording: Recording, gpus: tuple[Gpu, ...], unseen: tuple[int, ...]) -> str:
-    told = next((gap.reason for gap in recording.gaps if gap.metric == "gpu.*"), "")
+def _why_unseen(
+    recording: Recording, gpus: tuple[Gpu, ...], unseen: tuple[int, ...], read: set[str], missing: Mapping[str, str]
+) -> str:
     on = [gpu for gpu in gpus if set(gpu.ranks) & set(unseen)]
     if on and all(gpu.mig for gpu in on):
         return "of a part of a GPU (MIG) the driver tells neither clocks nor power"
+    untold = [f"{what} is not told ({missing[name]})" for name, what in _HELD_BACK.items() if name in missing]
+    if on and untold and all(f"gpu:{gpu.index}" in read for gpu in on):
+        return untold[0]
+    told = next((gap.reason for gap in recording.gaps if gap.metric == "gpu.*"), "")
     return told or ("its readings stopped early" if on else "which GPU is theirs is not known")
 
 
@@ -127,6 +143,7 @@ def _gpu(recording: Recording, device: GpuDevice, ranks: tuple[int, ...]) -> Gpu
         uuid=device.uuid,
         ranks=ranks,
         mig=device.mig,
+        ecc=device.ecc,
         mem_total_bytes=device.mem_total_bytes,
         power_limit_default_w=device.power_limit_default_w,
         sm_clock_max_mhz=device.sm_clock_max_mhz,
@@ -137,6 +154,7 @@ def _gpu(recording: Recording, device: GpuDevice, ranks: tuple[int, ...]) -> Gpu
         numa_node=device.numa_node,
         cpus=frozenset(parse_cpu_list(device.cpus or "")),
         xids=_xids(recording, device.index),
+        instances=tuple(instance.name.rpartition(" ")[2] for instance in device.mig_instances),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from advisor.analysis.gpu_ranks import gpus_of
 from advisor.analysis.host import Window
+from advisor.core.format import bytes_
 from advisor.core.gpus import PROGRAMS_XIDS, Gpu
 from advisor.core.recording import Recording
 from advisor.core.report import GpuStrip
@@ -48,8 +49,22 @@ def _strip(now: Window, gpu: Gpu) -> GpuStrip:
         throttled_pct=None if throttled is None else min(100.0, 100 * throttled),
         trouble=_trouble(now, gpu, throttled),
         place="",
+        instances=_instances(now, gpu),
         **{name: now.level(f"gpu.{name}", scope) for name in _FIELDS},
     )
+
+
+def _instances(now: Window, gpu: Gpu) -> str:
+    """`3g.20gb 10 GB of 20 GB, 1g.5gb 2.5 GB of 5 GB`: of a GPU that is cut into instances (MIG) each has its own memory."""
+    numbers = [
+        scope.rpartition("/")[2] for scope in now.scopes("gpu.mem_used_bytes") if scope.startswith(f"mig:{gpu.index}/")
+    ]
+    told = []
+    for number in sorted(map(int, filter(str.isdigit, numbers))):
+        used, total = (now.level(f"gpu.mem_{what}_bytes", f"mig:{gpu.index}/{number}") for what in ("used", "total"))
+        name = gpu.instances[number] if number < len(gpu.instances) else ""
+        told.append(f"{name or f'instance {number}'} {bytes_(used)} of {bytes_(total)}")
+    return ", ".join(told)
 
 
 def _trouble(now: Window, gpu: Gpu, throttled: float | None) -> str:

@@ -1,4 +1,4 @@
-"""What the GPUs of the job did, as the driver told it: which rank runs on which, clocks, limits, links, errors, strangers."""
+"""What the GPUs of the job did, as the driver told it: which rank runs on which, clocks, limits, links, strangers."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.analysis.energy import energy_values
+from advisor.analysis.gpu_gaps import tell_missing
 from advisor.analysis.host import Window, process_by_rank
 from advisor.core.analysis import JOB
-from advisor.core.gpus import PROGRAMS_XIDS, Gpu, GpuPath
+from advisor.core.gpus import Gpu, GpuPath
 from advisor.core.recording import Recording, Series
 from advisor.core.stats import others_median
 
@@ -36,16 +37,7 @@ _TIMES_ENOUGH = 2  # the power brake alone is not enough to say that no heat hel
 # Clock event reasons, where no times are kept: thermal by software, thermal by hardware, power brake; and the power cap.
 _HELD_BITS, _CAPPED_BIT = 0x20 | 0x40 | 0x80, 0x4
 _LOOKS_LEAST, _LOOKS_HIT = 5, 3
-# Why a value is missing is what the probe said of the readings that it is made of.
-_MADE_OF = {
-    "gpu.throttled_share": ("gpu.sw_thermal_s", "gpu.hw_thermal_s", "gpu.thermal_s"),
-    "gpu.power_capped_share": ("gpu.power_cap_s",),
-    "gpu.clock_mhz": ("gpu.sm_clock_mhz",),
-    "gpu.pcie_width": ("gpu.pcie_gen", "gpu.pcie_width"),
-    "gpu.errors_watched": ("gpu.xids",),
-    "gpu.foreign_processes": ("gpu.foreign_processes",),
-}
-_UNSEEN = {"gpu.foreign_processes": "the driver lists no process of this job: another PID namespace, or none is shown"}
+_TOLD = ("gpu.throttled_share", "gpu.power_capped_share", "gpu.clock_mhz", "gpu.pcie_width", "gpu.foreign_processes")
 
 
 class Covered(Window):
@@ -86,35 +78,7 @@ def gpu_values(
     # of what others draw as well no sample of this job costs anything
     shared = any(values.get(("gpu.foreign_processes", f"gpu:{gpu.index}")) for gpu in used)
     values.update(energy_values(window, gpus, None if shared else samples_per_s))
-    _tell_missing(window.recording, used, values, missing)
-    return values
-
-
-def error_values(recording: Recording, gpus: tuple[Gpu, ...]) -> Values:
-    """Errors of the whole run, on all GPUs of the job."""
-    values: Values = {}
-    whole = Window(recording, recording.meta.started_ns, recording.meta.last_ns)
-    for gpu in gpus:
-        if not gpu.ranks:
-            continue
-        scope = f"gpu:{gpu.index}"
-        found: dict[str, float | None] = {
-            "gpu.uncorrected_errors": whole.growth("gpu.ecc_uncorrected", scope),
-            "gpu.row_remap_pending": _most(recording, "gpu.row_remap_pending", scope),
-            "gpu.row_remap_failed": _most(recording, "gpu.row_remap_failed", scope),
-            "gpu.recovery_action": _most(recording, "gpu.recovery_action", scope),
-            "gpu.lost": _most(recording, "gpu.lost", scope),
-            "gpu.hardware_xids": _hardware_xids(recording, gpu),
-        }
-        known = {name: value for name, value in found.items() if value is not None}
-        values.update({(name, scope): value for name, value in known.items()})
-        # that the GPU still answers is no error looked for
-        covered = whole.covers("gpu.lost", scope)  # which is read as long as anything is
-        watched = [name for name in known if known[name] > 0 or (covered and name != "gpu.lost")]
-        if watched:
-            values["gpu.errors_watched", scope] = float(len(watched))
-        if gpu.nvlinks is not None:
-            _nvlink_errors(whole, gpu, values)
+    tell_missing(window.recording, gpus, dict.fromkeys(_TOLD, used), values, missing)
     return values
 
 
@@ -123,12 +87,6 @@ def path_values(gpus: tuple[Gpu, ...], paths: tuple[GpuPath, ...]) -> Values:
     used = {gpu.index for gpu in gpus if gpu.ranks}
     known = [p for p in paths if p.a in used and p.b in used and p.path != "?"]
     return {("gpu.pairs", JOB): float(len(known))} if known or len(used) == 1 else {}
-
-
-def _hardware_xids(recording: Recording, gpu: Gpu) -> float | None:
-    if ("gpu.xids", f"gpu:{gpu.index}") not in recording.samples and not gpu.xids:
-        return None
-    return float(sum(xid.code not in PROGRAMS_XIDS for xid in gpu.xids))
 
 
 def _time_values(window: Window, gpu: Gpu, values: Values, *, of_load: bool) -> None:
@@ -193,6 +151,8 @@ def _link_values(window: Window, gpu: Gpu, values: Values) -> None:
     if received is None:
         received = window.level("gpu.pcie_rx_bytes_per_s", scope)
     over_links = window.rate("gpu.nvlink_rx_bytes", scope)
+    if over_links is None:
+        over_links = window.level("gpu.nvlink_rx_bytes_per_s", scope)
     if received is not None:
         values["gpu.pcie_rx_mb_per_s", scope] = received / _MB
     if over_links is not None:
@@ -235,20 +195,6 @@ def _near_cpus(recording: Recording, gpu: Gpu, values: Values) -> None:
             values["gpu.near_cpu_share", f"rank:{rank}"] = len(gpu.cpus & set(allowed)) / len(allowed)
 
 
-def _nvlink_errors(whole: Window, gpu: Gpu, values: Values) -> None:
-    scope = f"gpu:{gpu.index}"
-    if gpu.nvlinks == 0:
-        values["gpu.nvlinks_active", scope] = 0.0
-        return
-    active = whole.recording.samples.get(("gpu.nvlinks_active", scope))
-    found = {
-        "gpu.nvlinks_active": float(active.value.min()) if active is not None and active.value.size else None,
-        "gpu.nvlink_crc_per_s": whole.rate("gpu.nvlink_crc_errors", scope),
-        "gpu.nvlink_recoveries": whole.growth("gpu.nvlink_recoveries", scope),
-    }
-    values.update({(name, scope): value for name, value in _known(found)})
-
-
 def _loaded(window: Window, metric: str, scope: str) -> NDArray[np.float64] | None:
     """Readings in the window at which the GPU had work; all of them where nobody knows (MIG)."""
     series = _within(window, metric, scope)
@@ -269,28 +215,5 @@ def _within(window: Window, metric: str, scope: str) -> Series | None:
     return Series(series.t_ns[inside], series.value[inside]) if inside.any() else None
 
 
-def _most(recording: Recording, metric: str, scope: str) -> float | None:
-    series = recording.samples.get((metric, scope))
-    return float(series.value.max()) if series is not None and series.value.size else None
-
-
 def _known(found: Mapping[str, float | None]) -> list[tuple[str, float]]:
     return [(name, value) for name, value in found.items() if value is not None]
-
-
-def _tell_missing(recording: Recording, used: tuple[Gpu, ...], values: Values, missing: dict[str, str]) -> None:
-    for name, metrics in _MADE_OF.items():
-        if name == "gpu.errors_watched":
-            continue
-        without = [gpu.index for gpu in used if (name, f"gpu:{gpu.index}") not in values]
-        if without:
-            missing[name] = _why(recording, metrics, without) or _UNSEEN.get(name, "too few readings under load")
-
-
-def _why(recording: Recording, metrics: tuple[str, ...], gpus: list[int]) -> str | None:
-    scopes = {"host", *(f"gpu:{index}" for index in gpus)}
-    told = [gap for gap in recording.gaps if gap.metric in (*metrics, "gpu.*") and gap.scope in scopes]
-    if not told:
-        return None
-    where = sorted({gap.scope.removeprefix("gpu:") for gap in told if gap.scope != "host"}, key=int)
-    return f"GPU {', '.join(where)}: {told[0].reason}" if where else told[0].reason

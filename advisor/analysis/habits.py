@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from advisor.analysis.host import process_by_rank
+from advisor.analysis.trained import convolutions_of
 from advisor.core.pace import Habits, HostCopy, Wait
 from advisor.core.recording import Recording
 
@@ -14,7 +15,14 @@ Values = dict[tuple[str, str], float]
 _MOST = 0.5  # of the steps looked at: what happens more rarely is no habit of each step
 _HALF = ("bfloat16", "float16")
 _CONVOLUTIONS = 4  # a transformer cuts its pictures into patches by one, and computes in matrix products
-_UNSEEN = "calls that wait for the GPU were not looked for: the run was too short"
+_UNSEEN = "calls that wait for the GPU were not looked for: "
+_TOO_SHORT = "the run was too short, or the GPU not in use when it began"
+# By the recorder's word for it.
+_WHY_UNSEEN = {
+    "dynamo": "torch._dynamo was not loaded, and keeps on its import what it finds in torch.Tensor",
+    "compiling": "torch compiled in each step in which it was tried",
+    "failed": "a look went wrong, and none was taken after it",
+}
 
 
 def habits(recording: Recording) -> Habits:
@@ -50,13 +58,21 @@ def habit_values(recording: Recording, known: Habits, missing: dict[str, str]) -
         values["copy.blocking_s", scope] = sum(copy.blocked_s for copy in blocking)
     on_gpu = trains_on_gpu(recording)
     if on_gpu and not any(name == "sync.looks" for name, _ in values):
-        missing["sync.looks"] = missing["copy.mb"] = _UNSEEN
+        missing["sync.looks"] = missing["copy.mb"] = _UNSEEN + _why_unseen(recording)
     for rank, process in process_by_rank(recording.processes).items():
         told = recording.facts.get(process.pid, {})
         values.update({(name, f"rank:{rank}"): value for name, value in _computing(told).items()})
     if on_gpu and not any(name == "precision.half" for name, _ in values):
         missing["precision.half"] = "with what precision the model computes was not seen"
+    if not any(name == "layout.channels_first" for name, _ in values) and _is_compiled(recording):
+        missing["layout.channels_first"] = "of convolutions that are compiled the compiler chooses the layout"
     return values
+
+
+def _why_unseen(recording: Recording) -> str:
+    told = (facts.get("syncs") for facts in recording.facts.values())
+    words = (_WHY_UNSEEN.get(str(syncs.get("unseen"))) for syncs in told if isinstance(syncs, Mapping))
+    return next(filter(None, words), _TOO_SHORT)
 
 
 def trains_on_gpu(recording: Recording) -> bool:
@@ -134,6 +150,8 @@ def _computing(told: Mapping[str, Any]) -> dict[str, float]:
             found["layout.channels_first"] = 0.0
         elif "channels_first" in layouts:
             found["layout.channels_first"] = 1.0
+    elif convolutions_of(told).get("channels_last"):
+        found["layout.channels_first"] = 0.0
     parallel = _entries(told.get("data_parallel"))
     if parallel:
         found["parallel.devices"] = float(max(int(made.get("devices", 0)) for made in parallel))
@@ -141,7 +159,7 @@ def _computing(told: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _half(told: Mapping[str, Any]) -> bool | None:
-    """None: not seen. What autocast does to a compiled model is seen where it is entered, else not at all."""
+    """None: not seen. What autocast does to a compiled model is seen where it is entered, or that it never is; else its weights tell."""
     layers = [layer for name in ("conv", "linear") if isinstance(layer := told.get(name), Mapping)]
     for layer in layers:
         if layer.get("autocast") in _HALF or layer.get("weight") in _HALF:
@@ -149,12 +167,21 @@ def _half(told: Mapping[str, Any]) -> bool | None:
     entered = told.get("autocast")
     if isinstance(entered, Mapping) and entered.get("enabled"):
         return entered.get("dtype") in _HALF
-    return False if layers else None
+    weights = convolutions_of(told)
+    if any(dtype in _HALF for dtype in weights.get("dtypes") or ()):
+        return True
+    return False if layers or (weights.get("weights") and isinstance(entered, Mapping)) else None
 
 
 def _mostly_convolves(told: Mapping[str, Any]) -> bool:
     model = told.get("model")
     layers = model.get("layers") if isinstance(model, Mapping) else None
     if not isinstance(layers, Mapping):
-        return "conv" in told
+        return bool(told.get("conv")) or (convolutions_of(told).get("weights") or 0) >= _CONVOLUTIONS
     return sum(int(n) for kind, n in layers.items() if str(kind).startswith("Conv")) >= _CONVOLUTIONS
+
+
+def _is_compiled(recording: Recording) -> bool:
+    return any(
+        convolutions_of(told).get("weights") and told.get("compiled_frames") for told in recording.facts.values()
+    )

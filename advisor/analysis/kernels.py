@@ -62,6 +62,8 @@ def _on_gpu(trace: Trace, rank: int, first_step: int) -> DeepWindow:
             kind = "optimizer"
         classes[kind] += kernel.end - kernel.start
         rows.add(short_name(kernel.name), kind, kernel, operator, uses_tensor_cores(kernel.name))
+    for copy in trace.copies:
+        rows.add_time(copy.name, "copy", copy.end - copy.start, None)
     busy = union(kernel for kernel in trace.kernels)
     whole = trace.kernels[-1].end - trace.kernels[0].start
     eligible = classes["conv"] + classes["matmul"]
@@ -69,6 +71,7 @@ def _on_gpu(trace: Trace, rank: int, first_step: int) -> DeepWindow:
     waits = [call for call in trace.calls if SYNC_CALL.search(call.name)]
     to_device = [copy for copy in trace.copies if "HtoD" in copy.name]
     pageable, pinned = ([copy for copy in to_device if kind in copy.name] for kind in ("Pageable", "Pinned"))
+    rates = _large_mb_per_s(pinned)
     exchange = union(kernel for kernel in trace.kernels if kernel_class(kernel.name) == "nccl")
     others = union(kernel for kernel in trace.kernels if kernel_class(kernel.name) != "nccl")
     step_s = (period[1] - period[0] if period else whole / steps) * _US
@@ -88,9 +91,12 @@ def _on_gpu(trace: Trace, rank: int, first_step: int) -> DeepWindow:
         syncs=len(waits) / steps,
         sync_s=sum(wait.end - wait.start for wait in waits) * _US / steps,
         pinned_bytes=_bytes(pinned) / steps,
-        pinned_mb_per_s=_mb_per_s(pinned),
+        pinned_mb_per_s=median(rates) if rates else None,
+        pinned_least_mb_per_s=min(rates, default=None),
+        pinned_most_mb_per_s=max(rates, default=None),
         pageable_bytes=_bytes(pageable) / steps,
         pageable_s=sum(copy.end - copy.start for copy in pageable) * _US / steps,
+        copy_s=length(union(trace.copies)) * _US / steps,
         nccl_s=length(exchange) * _US / steps,
         nccl_overlap_share=length(common(exchange, others)) / length(exchange) if exchange else None,
         flops=_flops(trace, steps),
@@ -163,7 +169,7 @@ class _Rows:
             self.tensor_core_us += us if cores else 0.0
             self._types[_type(operator, cores)] += round(us * 1000)
 
-    def add_time(self, name: str, kind: str, us: float, operator: Span) -> None:
+    def add_time(self, name: str, kind: str, us: float, operator: Span | None) -> None:
         self._add(name, kind, us, operator)
         if kind in ("conv", "matmul"):
             self._types[_type(operator, False)] += round(us * 1000)
@@ -232,14 +238,13 @@ def _bytes(copies: Iterable[Span]) -> float:
     return float(sum(value for value in found if isinstance(value, (int, float))))
 
 
-def _mb_per_s(copies: Iterable[Span]) -> float | None:
-    """The median of the large ones: what the link carries. None: there were none."""
-    rates = [
+def _large_mb_per_s(copies: Iterable[Span]) -> list[float]:
+    """Of each large one: what the link carries."""
+    return [
         size / (copy.end - copy.start)
         for copy in copies
         if (size := _bytes([copy])) >= _LARGE and copy.end > copy.start
     ]
-    return median(rates) if rates else None
 
 
 def _own_times(spans: list[Span]) -> Iterator[tuple[Span, float, str | None]]:

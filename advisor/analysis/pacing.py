@@ -102,6 +102,11 @@ def _together(steps: RankSteps, table: Table) -> _Rows | None:
     return _Rows(host, gpu, gap, (before == 0)[use], bool((c["micro_batches"][use] <= 1).all()))
 
 
+def runs_dry(table: Table | None) -> bool:
+    """In most steps nothing was queued on the GPU any more when the batch came."""
+    return table is not None and table.size > 0 and bool(np.median(table["input_wait_ns"]) > 1e9 * _DRY_S)
+
+
 def gaps_as_seen(values: Mapping[tuple[str, str], float], gpus: Iterable[Gpu]) -> Values:
     """The idle time between steps of each rank, no more than its GPUs had no kernel at all."""
     found: Values = {}

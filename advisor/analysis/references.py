@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from advisor.analysis.host import process_by_rank
+from advisor.analysis.trained import gpus_of_job, model_of, picture_of
 from advisor.core.analysis import JOB
 from advisor.core.recording import Recording
 from advisor.core.report import Budget
@@ -25,14 +26,15 @@ def reference_values(
 ) -> Values:
     """Images/s of the whole job and of its reference; why there is none otherwise."""
     told = _facts(recording)
-    model, image = known_model(told), _image_size(told)
+    model, size = known_model(told), picture_of(told)
+    image = size[0] if size is not None and size[0] == size[1] else None
     precision, cuda = _precision(told, values), told.get("cuda")
     if not isinstance(cuda, Mapping):
         return {}
     if model is None or image is None or precision is None:
         missing[_REFERENCE] = "no model of the reference table, or what it computes with was not seen"
         return {}
-    gpus = max(len(budget.per_rank), 1)
+    ranks, gpus = max(len(budget.per_rank), 1), gpus_of_job(recording, values)
     name = str(cuda.get("name", ""))
     usual, tuned = (
         band(name, gpus=gpus, precision=precision, tier=tier, model=model, image_size=image) for tier in _TIERS
@@ -44,17 +46,18 @@ def reference_values(
     working = step - sum(budget.critical.get(phase, 0.0) for phase in _STALLS)
     found = {_REFERENCE: usual.lo}
     if working > 0:
-        found["reference.observed_images_per_s"] = samples * gpus / working
+        found["reference.observed_images_per_s"] = samples * ranks / working
     if tuned is not None:
         found["reference.tuned_images_per_s"] = tuned.hi
     return {(name, JOB): value for name, value in found.items()}
 
 
 def known_model(told: Mapping[str, Any]) -> str | None:
-    """The name of a rank's model in the reference table, by what its layers come to."""
+    """The name of a rank's model in the reference table, by what its layers come to; where it is compiled, by what its optimizer steps."""
     model, linear = told.get("model"), told.get("linear")
     if not isinstance(model, Mapping) or not isinstance(linear, Mapping):
-        return None
+        stepped = model_of(told)
+        return stepped.name if stepped is not None and stepped.name in _MODELS.values() else None
     shape = linear.get("weight_shape")
     classifier = shape[0] * (shape[1] + 1) if isinstance(shape, (list, tuple)) and len(shape) == 2 else 0
     layers = model.get("layers") or {}
@@ -65,13 +68,6 @@ def _facts(recording: Recording) -> Mapping[str, Any]:
     """The lowest rank speaks for all."""
     processes = process_by_rank(recording.processes)
     return recording.facts.get(processes[min(processes)].pid, {}) if processes else {}
-
-
-def _image_size(told: Mapping[str, Any]) -> int | None:
-    conv = told.get("conv")
-    shape = conv.get("shape") if isinstance(conv, Mapping) else None
-    square = isinstance(shape, (list, tuple)) and len(shape) == 4 and shape[2] == shape[3]
-    return int(shape[2]) if square and isinstance(shape, (list, tuple)) else None
 
 
 def _precision(told: Mapping[str, Any], values: Mapping[tuple[str, str], float]) -> str | None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from advisor.analysis.host import process_by_rank
-from advisor.analysis.trained import model_of, picture_of, precision_of
+from advisor.analysis.trained import gpus_of_job, model_of, picture_of, precision_of, replicas
 from advisor.core.analysis import JOB
 from advisor.core.kernels import DeepWindow
 from advisor.core.recording import Recording
@@ -46,10 +46,11 @@ def roofline(recording: Recording, windows: Sequence[DeepWindow], values: Values
         tflops=flops * samples / step_s / 1e12,
         model=f"{known.name} at {size[0]}×{size[1]}" if known and size and by_table is not None else "",
         counted_per_sample=counted if by_table is not None else None,
+        gpus=replicas(values, rank),
     )
     found = _beside_the_peak(found, told, window, values)
     if known is not None and size is not None:
-        found = _beside_others(found, known, size, len(processes))
+        found = _beside_others(found, known, size, ranks=len(processes), gpus=gpus_of_job(recording, values))
     scope = f"rank:{rank}"
     values["roofline.flops_per_sample", scope] = flops
     values["roofline.tflops", scope] = found.tflops
@@ -74,8 +75,8 @@ def _beside_the_peak(
     )
 
 
-def _beside_others(found: Roofline, known: KnownModel, size: tuple[int, int], gpus: int) -> Roofline:
-    """TFLOP/s of one GPU in jobs of so many that sources have measured."""
+def _beside_others(found: Roofline, known: KnownModel, size: tuple[int, int], *, ranks: int, gpus: int) -> Roofline:
+    """TFLOP/s of one rank's part in jobs of so many GPUs that sources have measured."""
     if not found.hardware or not found.precision or size[0] != size[1]:
         return found
 
@@ -85,7 +86,7 @@ def _beside_others(found: Roofline, known: KnownModel, size: tuple[int, int], gp
         )
 
     def tflops(of: Band | None) -> tuple[float, float] | None:
-        each = found.flops_per_sample / gpus / 1e12
+        each = found.flops_per_sample / ranks / 1e12
         return (of.lo * each, of.hi * each) if of is not None else None
 
     typical = tier("typical")

@@ -73,6 +73,7 @@ class Gpu:
     uuid: str = ""
     ranks: tuple[int, ...] = ()
     mig: bool = False
+    ecc: bool | None = None  # memory errors are counted
     mem_total_bytes: float | None = None
     power_limit_default_w: float | None = None
     sm_clock_max_mhz: float | None = None
@@ -83,6 +84,7 @@ class Gpu:
     numa_node: int | None = None
     cpus: frozenset[int] = frozenset()
     xids: tuple[Xid, ...] = ()
+    instances: tuple[str, ...] = ()  # profiles of its MIG instances, in the driver's order
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ KERNEL_VALUES: dict[str, tuple[str, str]] = {
     "kernel.pinned_mb_per_s": ("MB/s", "what a large copy from pinned memory to the device reached, the median"),
     "kernel.pageable_mb": ("MB", "copied to the device from pageable memory, per step"),
     "kernel.pageable_s": ("s", "what copies from pageable memory take, per step"),
+    "kernel.copy_s": ("s", "copies and fills on the GPU, in every direction, per step; kernels may run meanwhile"),
     "kernel.nccl_s": ("s", "collectives on the GPU, per step"),
     "kernel.nccl_overlap_share": ("", "of these, what other kernels hide"),
     "kernel.flops": ("FLOP", "convolutions, matrix products and attention of a step, by their shapes"),
@@ -72,7 +73,7 @@ _CAUSE_WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class KernelRow:
-    """One kernel, or on a CPU one operator: per step. `shapes` of the inputs that cost most; None: cannot be told."""
+    """One kernel or kind of copy, or on a CPU one operator: per step. `shapes` of the inputs that cost most; None: cannot be told."""
 
     name: str
     kind: str
@@ -103,8 +104,11 @@ class DeepWindow:
     sync_s: float | None = None
     pinned_bytes: float = 0.0
     pinned_mb_per_s: float | None = None  # of large ones, the median
+    pinned_least_mb_per_s: float | None = None  # the slowest of these
+    pinned_most_mb_per_s: float | None = None
     pageable_bytes: float = 0.0
     pageable_s: float = 0.0
+    copy_s: float | None = None  # of copies and fills in every direction, beside the kernels
     nccl_s: float = 0.0
     nccl_overlap_share: float | None = None
     flops: float | None = None
@@ -149,7 +153,10 @@ def windows_in(facts: Mapping[str, Any]) -> tuple[DeepWindow, ...]:
 
 @dataclass(frozen=True, slots=True)
 class DeepTable:
-    """One window in words. `classes`: class, time a step, share. `rows`: kernel, class, time a step, calls, operator with shapes."""
+    """One window in words. `classes`: class, time a step, share; empty where kernels may run meanwhile.
+
+    `rows`: kernel, class, time a step, calls, operator with shapes.
+    """
 
     title: str
     notes: tuple[str, ...]
@@ -169,6 +176,8 @@ def _table(window: DeepWindow) -> DeepTable:
         for name, seconds in sorted(window.classes.items(), key=lambda item: -item[1])
         if seconds > 0
     )
+    if window.copy_s:
+        classes += ((f"{CLASS_TITLES['copy']}, beside the kernels", duration(window.copy_s), ""),)
     rows = tuple(
         (
             row.name,

@@ -20,7 +20,7 @@ _PRECISION_WORDS = {"fp32": "FP32", "tf32": "TF32", "bf16": "bf16", "fp16": "fp1
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """Of one rank; TFLOP/s. `reference` and `tuned`: lowest and highest that sources have measured with one GPU's share of such a job."""
+    """Of one rank; TFLOP/s. `reference` and `tuned`: lowest and highest that sources have measured, a rank's part of such a job."""
 
     rank: int
     source: Literal["table", "window"]
@@ -36,10 +36,16 @@ class Roofline:
     reference: tuple[float, float] | None = None
     reference_source: str = ""
     tuned: tuple[float, float] | None = None
+    gpus: int = 1  # that this rank computes on: DataParallel has several
 
     @property
     def mfu(self) -> float | None:
-        return self.tflops / self.peak_tflops if self.peak_tflops else None
+        return self.tflops / self.peaks_tflops if self.peaks_tflops else None
+
+    @property
+    def peaks_tflops(self) -> float | None:
+        """Of all the GPUs of this rank together."""
+        return self.peak_tflops * self.gpus if self.peak_tflops else None
 
 
 def roofline_facts(found: Roofline | None) -> dict[str, Any]:
@@ -73,10 +79,14 @@ def _rows(found: Roofline) -> list[tuple[str, str]]:
     else:
         a_sample += ", counted in the deep window by the shapes of its operators"
     rows = [("training on a sample", a_sample)]
-    rate = f"{_tflops(found.tflops)} TFLOP/s at {number(found.samples_per_s)} samples/s of one rank"
+    on = f" on {found.gpus} GPUs" if found.gpus > 1 else ""
+    rate = f"{_tflops(found.tflops)} TFLOP/s at {number(found.samples_per_s)} samples/s of one rank{on}"
     if found.mfu is not None and found.peak_tflops is not None:
         precision = _PRECISION_WORDS.get(found.precision, found.precision)
-        rate += f": {share(found.mfu)} of {_tflops(found.peak_tflops)} TFLOP/s in {precision} ({found.peak_source})"
+        each = f"{found.gpus} × " if found.gpus > 1 else ""
+        rate += (
+            f": {share(found.mfu)} of {each}{_tflops(found.peak_tflops)} TFLOP/s in {precision} ({found.peak_source})"
+        )
     rows.append(("reached", rate))
     for label, band, source in (
         ("typical elsewhere", found.reference, found.reference_source),
@@ -85,8 +95,8 @@ def _rows(found: Roofline) -> list[tuple[str, str]]:
         if band is not None:
             told = " – ".join(dict.fromkeys(_tflops(value) for value in band))
             of_peak = ""
-            if found.peak_tflops:
-                shares = dict.fromkeys(share(value / found.peak_tflops) for value in band)
+            if found.peaks_tflops:
+                shares = dict.fromkeys(share(value / found.peaks_tflops) for value in band)
                 of_peak = f", {' – '.join(shares)} of the peak"
             rows.append((label, f"{told} TFLOP/s{of_peak}{f' ({source})' if source else ''}"))
     return rows

@@ -31,7 +31,7 @@ def text_lines(report: Report) -> list[Line]:
 
 
 def _text(table: DeepTable) -> list[Line]:
-    shares = ", ".join(f"{name} {took} ({part})" for name, took, part in table.classes)
+    shares = ", ".join(f"{name} {took}" + (f" ({part})" if part else "") for name, took, part in table.classes)
     out = lines.wrapped("", table.title, "title")
     out += lines.wrapped("time of  ", shares, most=4) if shares else []
     out += [line for note in table.notes for line in lines.wrapped("", note, most=2)]

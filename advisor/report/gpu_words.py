@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 _PAIRS_SHOWN = 6
+_MATRIX_MOST = 16  # GPUs: more columns fit no page
 _PEERLESS = {
     "CNS": "the chipset refuses peer to peer",
     "GNS": "these GPUs refuse peer to peer",
@@ -23,6 +25,36 @@ def in_words(environment: Mapping[str, Any]) -> dict[str, Any]:
     if paths := _mappings(told.get("gpu_paths")):
         told["gpu_paths"] = "; ".join([*_paths(paths), *_refusals(paths)])
     return told
+
+
+@dataclass(frozen=True, slots=True)
+class PathMatrix:
+    """A row and a column a GPU; `notes`: why some pairs refuse peer to peer."""
+
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+
+
+def path_matrix(environment: Mapping[str, Any]) -> PathMatrix | None:
+    """How each pair of GPUs is connected; None where a few words say all of it, or the page is too narrow."""
+    paths = [
+        p
+        for p in _mappings(environment.get("gpu_paths"))
+        if isinstance(p.get("a"), int) and isinstance(p.get("b"), int)
+    ]
+    cells = {frozenset((path["a"], path["b"])): _cell(path) for path in paths}
+    ends = sorted({end for pair in cells for end in pair})
+    if len(set(cells.values())) < 2 or not 2 < len(ends) <= _MATRIX_MOST:
+        return None
+    rows = tuple((str(one), *(cells.get(frozenset((one, other)), "") for other in ends)) for one in ends)
+    refused = sorted({str(path.get("p2p")) for path in paths} & _PEERLESS.keys())
+    return PathMatrix(("GPU", *map(str, ends)), rows, tuple(f"{word}: {_PEERLESS[word]}" for word in refused))
+
+
+def _cell(path: Mapping[str, Any]) -> str:
+    refused = str(path.get("p2p"))
+    return f"{path.get('path')}, {refused}" if refused in _PEERLESS else str(path.get("path"))
 
 
 def _mappings(value: Any) -> list[Mapping[str, Any]]:

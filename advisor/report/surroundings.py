@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from advisor.core import format as fmt
@@ -12,16 +12,20 @@ from advisor.core.pace_words import with_pace_in_words
 from advisor.core.report import GpuStrip, HostStrip, NodeStrip, Report, nodes_shown
 from advisor.core.sample_cost import without_samples
 from advisor.core.told import without_told
-from advisor.report.gpu_words import in_words
+from advisor.report.gpu_words import PathMatrix, in_words, path_matrix
 
 NODES_SHOWN = 16
 
 
-def pairs(report: Report) -> list[tuple[str, str]]:
-    """Environment and facts as flat pairs; the start, loaders, samples and storage, told elsewhere, left out."""
-    rest = {key: value for key, value in report.environment.items() if key != "started"}
+def pairs(report: Report, *, beside: Collection[str] = ()) -> list[tuple[str, str]]:
+    """Environment and facts as flat pairs; the start, loaders, samples and storage, told elsewhere, left out, and what stands `beside`."""
+    rest = {key: value for key, value in report.environment.items() if key not in ("started", *beside)}
     facts = with_pace_in_words(without_told(without_samples(without_loaders(report.facts))))
     return [*flat(in_words(rest)), *flat(facts, "job.")]
+
+
+def gpu_paths(report: Report) -> PathMatrix | None:
+    return path_matrix(report.environment)
 
 
 def nodes(report: Report) -> list[tuple[str, list[tuple[str, str]]]]:
@@ -92,6 +96,8 @@ def gpu(strip: GpuStrip) -> list[tuple[str, str]]:
         if strip.mem_used_bytes is not None
         else fmt.DASH
     )
+    if strip.instances:
+        memory = f"{memory} ({strip.instances})"
     power = (
         f"{fmt.number(strip.power_w)} of {fmt.number(strip.power_limit_w)} W" if strip.power_w is not None else fmt.DASH
     )

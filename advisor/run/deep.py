@@ -37,13 +37,19 @@ News = Event | ProbeGap
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A rank as the agent sees it: shares of its recent steps."""
+    """A rank as the agent sees it: shares of its recent steps, by the host's clocks and by the GPU's (None: it tells none)."""
 
     rank: int
     pid: int
     steps: int
     wait_share: float
     outside_share: float
+    idle_share: float | None = None
+
+    @property
+    def elsewhere_share(self) -> float:
+        """What goes for input and between steps: as the GPU has it, for which the host may wait there."""
+        return self.wait_share + self.outside_share if self.idle_share is None else self.idle_share
 
 
 def worth_a_window(candidates: Iterable[Candidate], facts: Mapping[int, Mapping[str, Any]]) -> Candidate | None:
@@ -54,7 +60,7 @@ def worth_a_window(candidates: Iterable[Candidate], facts: Mapping[int, Mapping[
     told = facts.get(first.pid, {})
     if not told.get("cuda") or _version(told.get("torch")) < AUTO_TORCH:
         return None
-    return first if first.wait_share + first.outside_share <= AUTO_OUTSIDE_SHARE else None
+    return first if first.elsewhere_share <= AUTO_OUTSIDE_SHARE else None
 
 
 def _version(text: Any) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from advisor.run.roster import Roster
 from advisor.store.writer import RunWriter
 from probes.host.deaths import Death
 from probes.host.target import Target
-from probes.rank.layout import ERRORS_MAX, KIND_BATCH, KIND_STEP
+from probes.rank.layout import ERRORS_MAX, KIND_BATCH, KIND_GPU_STEP, KIND_STEP
 
 _HELD_ROWS_MAX = 20_000  # batches of workers whose rank has not shown itself yet
 _PASSING = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))  # it is our own shortage: the ring is tried again
@@ -48,6 +48,10 @@ class Followers:
     def ranks(self) -> list[Follower]:
         """Living ranks in order of their number."""
         return sorted((f for f in self._by_pid.values() if f.role == "rank"), key=lambda f: f.rank or 0)
+
+    def workers(self) -> list[Follower]:
+        """Those that live."""
+        return [f for f in self._by_pid.values() if f.role != "rank"]
 
     def makers(self, least_share: float) -> list[Follower]:
         """Who makes batches for ranks that wait for them so much: their workers, or the rank itself."""
@@ -164,6 +168,8 @@ class Followers:
             self.records += len(rows)
             if follower.role == "rank" and kind == KIND_STEP:
                 follower.note_steps(rows)
+            elif follower.role == "rank" and kind == KIND_GPU_STEP:
+                follower.note_gpu_steps(rows)
             if follower.rank is None:
                 taken = rows[: max(0, _HELD_ROWS_MAX - follower.held_rows)]
                 follower.held.setdefault(kind, []).extend(taken)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from statistics import median
 
 from advisor.run.rings import Position, RingReader, Row
-from probes.rank.layout import FLAG_CLOCKED, FLAG_NO_LOADER, FLAG_TAIL, STEP_FIELDS
+from probes.rank.layout import FLAG_CLOCKED, FLAG_NO_LOADER, FLAG_TAIL, GPU_STEP_FIELDS, STEP_FIELDS
 
 _T_START, _T_END = STEP_FIELDS.index("t_start_ns"), STEP_FIELDS.index("t_end_ns")
 _GAP, _CLIP, _FORWARD = (STEP_FIELDS.index(name) for name in ("gap_ns", "clip_ns", "forward_ns"))
@@ -16,6 +17,9 @@ _DELAY = STEP_FIELDS.index("run_delay_ns")
 _BACKWARD = tuple(STEP_FIELDS.index(name) for name in ("backward_ns", "backward_cpu_ns"))
 _COMPUTE = tuple(STEP_FIELDS.index(name) for name in ("forward_ns", "clip_ns", "optimizer_ns"))
 _COMPUTE_CPU = tuple(STEP_FIELDS.index(name) for name in ("forward_cpu_ns", "optimizer_cpu_ns"))
+_STREAM = tuple(
+    GPU_STEP_FIELDS.index(f"{name}_ns") for name in ("input_wait", "forward", "backward", "optimizer", "gap")
+)
 _RECENT_STEPS = 256
 _FIRST_STEPS = 3  # they compile, tune and allocate: ten times their length is no measure of a hang
 _ENOUGH_STEPS = 10
@@ -45,6 +49,9 @@ class Follower:
     # of steps whose CPU clocks were read: forward and optimizer beyond their CPU time, the backward beyond its own, and what part of the
     # three the former two are
     off_cpu_ns: deque[tuple[int, int, float]] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))
+    # of steps with events, on the GPU's stream
+    idle_shares: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))
+    fed: bool = False  # by a loader, so that it is known where the model begins
     held: dict[int, list[Row]] = field(default_factory=dict)
     held_rows: int = 0
 
@@ -59,6 +66,14 @@ class Follower:
         """Share of recent steps that waited for input."""
         total = sum(self.step_ns)
         return sum(self.wait_ns) / total if total else 0.0
+
+    @property
+    def idle_share(self) -> float | None:
+        """Share of a usual step in which nothing was on the GPU's stream, for input or between steps; None where too few had events.
+
+        Where a loop reads a value of each step it waits for the GPU between them: by the host's clocks all of that is outside the model.
+        """
+        return median(self.idle_shares) if self.fed and len(self.idle_shares) >= _ENOUGH_STEPS else None
 
     def asleep_share(self, *, alone: bool) -> float:
         """Share of recent steps in which the model neither computed nor stood in line for a core; 0 while that is not known.
@@ -87,6 +102,7 @@ class Follower:
             if self.steps > _FIRST_STEPS:
                 self.usual_ns.append(length_ns - payload[_EVALUATION] - payload[_CHECKPOINT])
             # without a loader nobody knows where the fetch ends and the model begins, until a stack has been seen
+            self.fed = not flags & FLAG_NO_LOADER
             unknown = payload[_FORWARD] if flags & FLAG_NO_LOADER else 0
             self.outside_ns.append(payload[_GAP] + payload[_CLIP] + unknown)
             self.wait_ns.append(payload[_WAIT])
@@ -96,3 +112,9 @@ class Follower:
                 backward, backward_cpu = (payload[n] for n in _BACKWARD)
                 part = compute / max(1, compute + backward)
                 self.off_cpu_ns.append((compute - cpu, backward - backward_cpu, part))
+
+    def note_gpu_steps(self, rows: list[Row]) -> None:
+        for _, payload in rows:
+            spent = [payload[n] for n in _STREAM]
+            if sum(spent) > 0:
+                self.idle_shares.append((spent[0] + spent[-1]) / sum(spent))

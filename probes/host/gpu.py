@@ -216,6 +216,7 @@ class GpuProbe:
         if told is None:
             return []
         sums: dict[str, float] = {}
+        partial: set[str] = set()  # a sum without one of its parts would fall, and its way back look like growth
         for field in asked:
             answer = "NVML_ERROR_FUNCTION_NOT_FOUND" if told is NEVER else told[field.field]
             if isinstance(answer, float):
@@ -223,8 +224,9 @@ class GpuProbe:
             elif answer in GPU_GONE:
                 raise Gone(answer)
             else:
+                partial.add(field.metric)
                 self._refused(watched, field, answer)
-        known = {field.metric for field in watched.fields}
+        known = {field.metric for field in watched.fields} - partial
         return [Sample(metric, watched.scope, value) for metric, value in sums.items() if metric in known]
 
     def _refused(self, watched: Watched, field: FieldMetric, name: str) -> None:

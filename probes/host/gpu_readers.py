@@ -10,13 +10,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from advisor.core.metrics import Sample
-from probes.host.gpu_devices import GpuDevice, mig_handles
-from probes.host.nvml import ALL_LINKS, Field
+from probes.host.gpu_devices import MAX_LINKS, GpuDevice, mig_handles
+from probes.host.nvml import ALL_LINKS, LASTING, Field, code_name
 
 SLOW_NS = 5_000_000_000
 _KIB, _NS = 1024.0, 1e-9
 _VIOLATION_POWER, _VIOLATION_THERMAL = 0, 1  # nvmlPerfPolicyType_t
 _LINK_ERRORS, _LINK_RECOVERIES = 208, 215  # field values of NVLink 5, link by link
+_NO_LINK = LASTING | {
+    "NVML_ERROR_INVALID_ARGUMENT",
+    "NVML_ERROR_NOT_FOUND",
+}  # what is said of a link that this GPU has not
 
 Values = tuple[float, ...]
 Read = Callable[[Any, Any], Values]
@@ -156,9 +160,12 @@ def calls_for(device: GpuDevice) -> tuple[Call, ...]:
 
 
 def link_sum(nvml: Any, handle: Any, field: int) -> Values:
-    """Of a counter that each link has for itself. Raises NVMLError."""
-    told = nvml.nvmlDeviceGetFieldValues(handle, [(field, link) for link in range(18)])
+    """Of a counter that each link has for itself. Raises NVMLError, also where a link that there is does not answer this time."""
+    told = nvml.nvmlDeviceGetFieldValues(handle, [(field, link) for link in range(MAX_LINKS)])
     known = [answer.value.ullVal for answer in told if answer.nvmlReturn == 0]
+    for code in {answer.nvmlReturn for answer in told} - {0}:
+        if code_name(nvml, code) not in _NO_LINK:
+            raise nvml.NVMLError(code)
     if not known:
         raise nvml.NVMLError(nvml.NVML_ERROR_NOT_SUPPORTED)
     return (float(sum(known)),)

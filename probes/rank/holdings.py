@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from .layers import layout_of, plain
+
 _TENSORS_MAX = 20_000  # 3 us each
 _FRAMES_MAX = 50
 _NAMES_MAX = 1000  # of one frame
@@ -21,6 +23,26 @@ def describe_optimizer(optimizer: Any) -> dict[str, Any]:
         "groups": len(optimizer.param_groups),
         "parameters": sum(len(g["params"]) for g in optimizer.param_groups),
     }
+
+
+def describe_convolutions(torch: Any, optimizer: Any) -> dict[str, Any]:
+    """Types and layouts of its weights of four dimensions, as they lie there: of a model that is compiled nothing else shows them.
+
+    Empty where parameters are shards, flat ones among them: of what they are parts of nothing is known.
+    """
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    whole = [p for p in parameters if p.dim() > 1]
+    if not whole or len(parameters) > _TENSORS_MAX or any(hasattr(p, "to_local") for p in parameters):
+        return {}
+    weights = [p for p in whole if p.dim() == 4]
+    layouts = [layout_of(torch, weight) for weight in weights]
+    found = {
+        "weights": len(weights),
+        "dtypes": sorted({plain(weight.dtype) for weight in weights}),
+        "channels_last": layouts.count("channels_last"),
+        "channels_first": layouts.count("channels_first"),
+    }
+    return {"convolutions": found}
 
 
 def describe_holdings(optimizer: Any) -> dict[str, int]:

@@ -2,7 +2,8 @@
 
 The first convolution and the first linear layer of a step, and the first `autocast` that is entered, have a stand-in that notes what it
 sees, puts the original back and goes on. That happens in a handful of early steps, layers only where dynamo has compiled nothing: a plain
-step meets nothing of it.
+step meets nothing of it. What is compiled enters autocast while it is traced and never again, so that one is watched from the first fetch
+on; of its layers the weights tell, as the optimizer has them.
 """
 
 from __future__ import annotations
@@ -13,19 +14,17 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from .facts import call_site
-from .parts import own
+from .layers import autocast_dtype, describe_model, layout_of, outermost, plain, weight_of
 from .standins import put
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FrameType
 
 ARMINGS_MAX = 8
 _ARMED_STEPS = 2  # facts may be written after a step's last layer: a whole one must follow
 NEVER = 1 << 62
 _ENTERED_MAX = 8  # an autocast that is switched off is no answer at once: an inner one may be on
-_KINDS_MAX = 16
-_MODULES_MAX = 20_000
+_IN_VAIN_MAX = 200  # entered without gradients before any step: a process that only evaluates
 
 
 def fast_paths(torch: Any) -> dict[str, Any]:
@@ -77,16 +76,30 @@ class Precision:
         self.disarm()
         self._armings = 0
         self._armed_at = -1
-        self._entered = 0
+        self._compiled = 0  # pieces of code that were compiled by then
+        self._entered = self._in_vain = 0
+
+    def begin(self) -> None:
+        """The first batch is fetched: what the first step compiles has not been traced yet. Of layers dynamo would remember stand-ins."""
+        if self._armings or self._armed_at >= 0 or self._in_vain or not hasattr(self._torch, "compile"):
+            return  # torch before 2.0 compiles nothing
+        try:
+            self._armed_at, self._compiled = 0, compiled_frames()
+            self._arm(compiled=True, values=self._values())
+        except Exception:
+            self._give_up()
 
     def refresh(self, step: int) -> None:
         """Facts are about to be written. Called amid other things that must go on."""
         try:
             self._refresh(step)
         except Exception:
-            self.disarm()
-            self._armings = ARMINGS_MAX
-            self._failed()
+            self._give_up()
+
+    def _give_up(self) -> None:
+        self.disarm()
+        self._armings = ARMINGS_MAX
+        self._failed()
 
     def _refresh(self, step: int) -> None:
         values = self._values()
@@ -95,14 +108,20 @@ class Precision:
         compiled = compiled_frames()
         if compiled:
             values["compiled_frames"] = compiled
-        elif 0 <= self._armed_at < step and not self._entered and "autocast" not in values:
-            values["autocast"] = {"enabled": False}  # nobody entered one in a whole step
+        # nobody entered one in a whole step, nor while what it runs was traced
+        if 0 <= self._armed_at < step and not self._entered and not self._compiled and "autocast" not in values:
+            values["autocast"] = self._around("cuda" if values.get("cuda") else "cpu")
         self.disarm()
         if self._armings < ARMINGS_MAX:
             self._armings += 1
-            self._armed_at = step
+            self._armed_at, self._compiled = step, compiled
             self.until = step + _ARMED_STEPS
             self._arm(compiled=bool(compiled), values=values)
+
+    def _around(self, device: str) -> dict[str, Any]:
+        """Of a loop that stands within autocast as a whole, or switches it on by other means."""
+        dtype = autocast_dtype(self._torch, device)
+        return {"enabled": True, "device": device, "dtype": dtype} if dtype else {"enabled": False}
 
     def disarm(self) -> None:
         self.until = NEVER
@@ -147,8 +166,13 @@ class Precision:
                     self._values()["autocast"] = {
                         "enabled": bool(mode._enabled),
                         "device": str(mode.device),
-                        "dtype": _plain(mode.fast_dtype) if mode._enabled else None,
+                        "dtype": plain(mode.fast_dtype) if mode._enabled else None,
                     }
+                elif not self._armings:
+                    self._in_vain += 1
+                    if self._in_vain >= _IN_VAIN_MAX:
+                        put_back()
+                        self._armed_at = -1
             except Exception:
                 self._failed()
             return result
@@ -195,8 +219,8 @@ class Precision:
     def _saw(self, kind: str, layer: Any, given: Any) -> None:
         values, torch = self._values(), self._torch
         device, weight = given.device.type, weight_of(layer)
-        half = _autocast_dtype(torch, device)
-        found = {"device": device, "input": _plain(given.dtype), "weight": _plain(weight.dtype), "autocast": half}
+        half = autocast_dtype(torch, device)
+        found = {"device": device, "input": plain(given.dtype), "weight": plain(weight.dtype), "autocast": half}
         if kind == "conv":
             found["input_layout"] = layout_of(torch, given)
             found["weight_layout"] = layout_of(torch, weight)
@@ -207,7 +231,7 @@ class Precision:
         found["weight_shape"] = [int(n) for n in weight.shape]
         values[kind] = found
         if "model" not in values:
-            model = _outermost(sys._getframe(2))
+            model = outermost(sys._getframe(2))
             if model is not None:
                 values["model"] = describe_model(torch, model)
 
@@ -217,79 +241,3 @@ class Precision:
         devices = getattr(model, "device_ids", None) or ()
         made = {"devices": len(devices), "file": file, "line": line}
         self._values().setdefault("data_parallel", []).append(made)
-
-
-def weight_of(layer: Any) -> Any:
-    """As it lies there. Where it is made anew each time it is asked for (spectral norm takes another turn then): what it is made of."""
-    kept = own(layer)
-    found = kept["_parameters"].get("weight")
-    if found is None:
-        found = kept.get("weight")  # put there by a hook, or by FSDP
-    if found is None:
-        made_of = kept["_modules"]["parametrizations"]._modules["weight"]._parameters
-        found = max(made_of.values(), key=lambda parameter: int(parameter.numel()))
-    return found
-
-
-def layout_of(torch: Any, tensor: Any) -> str:
-    """`either` where the sizes leave no difference: one channel, or pictures of one pixel."""
-    if tensor.dim() != 4:
-        return ""
-    last, first = tensor.is_contiguous(memory_format=torch.channels_last), tensor.is_contiguous()
-    return "either" if last and first else "channels_last" if last else "channels_first" if first else "other"
-
-
-def describe_model(torch: Any, model: Any) -> dict[str, Any]:
-    """What the outermost module is made of: its class, how many layers of each kind, its parameters."""
-    inner = model
-    while type(inner).__name__ in (
-        "DistributedDataParallel",
-        "DataParallel",
-        "OptimizedModule",
-        "FullyShardedDataParallel",
-    ):
-        held = inner._modules
-        inner = next(iter(held.values()), None) if held else None
-        if inner is None:
-            inner = model
-            break
-    kinds: dict[str, int] = {}
-    for number, module in enumerate(inner.modules()):
-        if number >= _MODULES_MAX:
-            break
-        if not module._modules:
-            kinds[type(module).__name__] = kinds.get(type(module).__name__, 0) + 1
-    parameters = list(inner.parameters())
-    layouts = [layout_of(torch, p) for p in parameters if p.dim() == 4]
-    often = sorted(kinds.items(), key=lambda item: -item[1])[:_KINDS_MAX]
-    return {
-        "class": ("%s.%s" % (type(inner).__module__, type(inner).__qualname__))[:200],
-        "wrapped": type(model).__name__ if inner is not model else None,
-        "parameters": sum(p.numel() for p in parameters),
-        "dtypes": sorted({_plain(p.dtype) for p in parameters}),
-        "layers": dict(often),
-        "channels_last_weights": layouts.count("channels_last"),
-        "channels_first_weights": layouts.count("channels_first"),
-    }
-
-
-def _outermost(frame: FrameType | None) -> Any:
-    """The module whose call all of this is part of. Only that one frame's variables are looked at."""
-    found = None
-    while frame is not None:
-        if frame.f_code.co_name == "_call_impl" and frame.f_code.co_filename.endswith("nn/modules/module.py"):
-            found = frame
-        frame = frame.f_back
-    return found.f_locals.get("self") if found is not None else None
-
-
-def _autocast_dtype(torch: Any, device: str) -> str | None:
-    """The type that autocast casts to right now on this kind of device; None where it is off."""
-    try:
-        return _plain(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else None
-    except TypeError:  # before torch 2.4
-        return _plain(torch.get_autocast_gpu_dtype()) if device == "cuda" and torch.is_autocast_enabled() else None
-
-
-def _plain(dtype: Any) -> str:
-    return str(dtype).rpartition(".")[2]

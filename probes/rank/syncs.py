@@ -34,7 +34,7 @@ FIRST_LOOK = 6
 NAMED_MAX = 24  # places that are told apart
 CALLS_MAX = 2000  # of one look: after the last step of all, it would go on for ever
 WAITING = ("item", "tolist", "cpu", "nonzero", "__bool__", "__float__", "__int__", "__index__", "__repr__")
-COPYING = ("to", "cuda")
+COPYING = ("to", "cuda", "copy_")
 _SYNCHRONISING = (("", "synchronize"), ("Event", "synchronize"), ("Stream", "synchronize"))  # in torch.cuda
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 
@@ -106,11 +106,13 @@ class Syncs:
         self.thread = self.looks = self._calls = self._began = 0
         self._compiled = -1
         self._account: Any = None
+        self._facts: dict[str, Any] = {}
         self._sites: dict[Any, dict[str, Any]] = {}
         self._copies: dict[Any, dict[str, Any]] = {}
 
     def turn(self, step: int, account: Account, values: dict[str, Any]) -> None:
         """A step begins at which something is due. What was seen goes into the facts, to be written when they are."""
+        self._facts = values
         try:
             if self.open:
                 self._close(step, values)
@@ -124,6 +126,7 @@ class Syncs:
         self._put_back()
         self.open = False
         self.due = NEVER
+        self._unseen("failed")
         self._failed()
 
     def _open_if_quiet(self, step: int, account: Account) -> None:
@@ -131,12 +134,20 @@ class Syncs:
             self.due = NEVER
         elif "torch._dynamo.variables.tensor" not in sys.modules:
             self.due = step + max(1, step // 4)
+            self._unseen("dynamo")
         else:
             before, self._compiled = self._compiled, compiled_frames()
             if before == self._compiled:
                 self._open(step, account)
             else:
                 self.due = step + 1
+                if before >= 0:
+                    self._unseen("compiling")
+
+    def _unseen(self, why: str) -> None:
+        """Why there was no look so far."""
+        if not self.looks:
+            self._facts["syncs"] = {"looks": 0, "device": self._device, "sites": [], "unseen": why}
 
     def _open(self, step: int, account: Account) -> None:
         torch = self._torch
@@ -180,15 +191,17 @@ class Syncs:
         self._account.self_ns += perf_counter_ns() - began
 
     def _waits(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> bool:
-        if args[0].device.type != self._device:
-            return False
-        return name not in COPYING or (result.device.type == "cpu" and not _non_blocking(args, kwargs))
+        if name not in COPYING:
+            return bool(args[0].device.type == self._device)
+        source, target = _ends(name, args, kwargs, result)
+        leaves = source.device.type == self._device and target.device.type == "cpu"
+        return leaves and not _non_blocking(args, kwargs)
 
     def _copied(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> dict[str, Any] | None:
         """What is told of a copy from the host to the device; None where this is none."""
-        tensor = args[0]
+        tensor, target = _ends(name, args, kwargs, result)
         on_cuda = self._device == "cuda"
-        if tensor.device.type != "cpu" or result.device.type != self._device or self._device == "cpu":
+        if tensor.device.type != "cpu" or target.device.type != self._device or self._device == "cpu":
             return None
         if on_cuda and self._torch.cuda.is_current_stream_capturing():
             return None
@@ -255,8 +268,15 @@ def _through(package: FrameType | None) -> str:
     return name if name.startswith("torch.") else ""
 
 
+def _ends(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> tuple[Any, Any]:
+    """What is copied, and where it arrives: `copy_` fills the tensor that it is called of."""
+    if name == "copy_":
+        return (args[1] if len(args) > 1 else kwargs.get("src", result)), args[0]
+    return args[0], result
+
+
 def _non_blocking(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """The first truth value among the arguments of `to` and `cuda` is this one."""
+    """The first truth value among the arguments of `to`, `cuda` and `copy_` is this one."""
     told = next((value for value in args[1:] if isinstance(value, bool)), False)
     return bool(kwargs.get("non_blocking", told))
 

@@ -8,7 +8,7 @@ from typing import Any
 from rule_cases import META, job, rank
 
 from advisor.core.analysis import Analysis
-from advisor.core.gpus import Gpu, GpuMemoryTrend, GpuPath, GpuView, Xid
+from advisor.core.gpus import PROGRAMS_XIDS, Gpu, GpuMemoryTrend, GpuPath, GpuView, Xid
 
 GIB = 1 << 30
 KIND = "NVIDIA A100-SXM4-40GB"
@@ -33,7 +33,11 @@ def gpu(index: int, **given: Any) -> Gpu:
 def on_gpus(
     values: dict[str, dict[int, float]], *, gpus: tuple[Gpu, ...] | None = None, slow: float = 0.6, **more: Any
 ) -> Analysis:
-    """Two ranks on a GPU each; rank 1 computes the whole step but for `wire_s`, rank 0 `slow` of it. `values` by GPU."""
+    """Two ranks on a GPU each; rank 1 computes the whole step but for `wire_s`, rank 0 `slow` of it. `values` by GPU.
+
+    `blind`: by value, the GPU or the rank of which it was not read.
+    """
+    blind = more.pop("blind", {})
     view = GpuView(gpus or (gpu(0), gpu(1)), more.pop("paths", ()), more.pop("trends", ()))
     made = job(
         {0: rank(slow), 1: rank(1.0 - more.get("wire_s", 0.0))},
@@ -41,7 +45,9 @@ def on_gpus(
         **{"gpu_view": view, **more},
     )
     found = {(name, f"gpu:{n}"): float(v) for name, by_gpu in values.items() for n, v in by_gpu.items()}
-    return replace(made, values={**made.values, **found})
+    unread = {(name, f"{kind}:{n}") for name, n in blind.items() for kind in ("gpu", "rank")}
+    known = {key: value for key, value in {**made.values, **found}.items() if key not in unread}
+    return replace(made, values=known)
 
 
 SOUND = {
@@ -53,7 +59,11 @@ SOUND = {
     "gpu.pcie_width": 16.0,
     "gpu.pcie_gen": 4.0,
     "gpu.errors_watched": 5.0,
+    "gpu.hardware_xids": 0.0,
+    "gpu.uncorrected_errors": 0.0,
     "gpu.nvlinks_active": 12.0,
+    "gpu.nvlink_recoveries": 0.0,
+    "gpu.nvlink_crc_per_s": 0.0,
 }
 
 
@@ -155,9 +165,14 @@ def gpu006(
 
 def gpu007(xids: tuple[int, ...] = (94,), **told: Any) -> Analysis:
     """Errors of GPU 1: Xids 40 s after the start, and what the driver counted."""
-    more = {name: told.pop(name) for name in ("deaths", "stalls", "steady") if name in told}
-    gpus = (gpu(0), gpu(1, xids=tuple(Xid(40.0, code) for code in xids)))
-    values = {"gpu.errors_watched": {0: 5, 1: 5}, **{f"gpu.{name}": {1: value} for name, value in told.items()}}
+    more = {name: told.pop(name) for name in ("deaths", "stalls", "steady", "blind") if name in told}
+    gpus = (gpu(0), gpu(1, xids=tuple(Xid(40.0, code) for code in xids), ecc=told.pop("ecc", None)))
+    values = {
+        "gpu.errors_watched": {0: 5, 1: 5},
+        "gpu.hardware_xids": {0: 0, 1: sum(code not in PROGRAMS_XIDS for code in xids)},
+        "gpu.uncorrected_errors": {0: 0, 1: told.pop("uncorrected_errors", 0)},
+        **{f"gpu.{name}": {1: value} for name, value in told.items()},
+    }
     return on_gpus(values, gpus=gpus, **more)
 
 

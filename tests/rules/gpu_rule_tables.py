@@ -38,6 +38,9 @@ GPU_TABLES: dict[str, Table] = {
             "a machine of one GPU": {"gpus": (gpu(0, ranks=(0,)), gpu(1)), "peer": None},
             "by a driver that does not say by what": {"kind": "thermal"},
         },
+        unseen={
+            "one of its GPUs": ({"share": 0.0, "blind": {"gpu.throttled_share": 0}}, ("gpu.throttled_share",)),
+        },
     ),
     "GPU002": Table(
         jobs.gpu002,
@@ -60,6 +63,11 @@ GPU_TABLES: dict[str, Table] = {
         ranks=(1,),
         best=({"clock": 1000.0}, 1.4),
         also_fires={"somebody lowered the limit": {"clock": 1400.0, "limit": 300.0}},
+        unseen={
+            "one of its GPUs": ({"capped": 0.0, "blind": {"gpu.power_capped_share": 0}}, ("gpu.power_capped_share",)),
+            "the clock of one that meets its limit": ({"blind": {"gpu.clock_mhz": 1}}, ("gpu.clock_mhz",)),
+            "the limit that one meets": ({"clock": 1400.0, "blind": {"gpu.power_limit_w": 1}}, ("gpu.power_limit_w",)),
+        },
     ),
     "GPU003": Table(
         jobs.gpu003,
@@ -82,6 +90,10 @@ GPU_TABLES: dict[str, Table] = {
             ({"retries": 0, "reserved": 0.98, "peak": 0.95}, "low"),
         ),
         ranks=(1,),
+        unseen={
+            "the allocator of a rank": ({"retries": 0, "blind": {"gpu.memory_watched": 0}}, ("gpu.memory_watched",)),
+            "how much memory there is": ({"retries": 0, "blind": {"gpu.reserved_share": 0}}, ("gpu.reserved_share",)),
+        },
     ),
     "GPU004": Table(
         jobs.gpu004,
@@ -110,6 +122,9 @@ GPU_TABLES: dict[str, Table] = {
         ),
         ranks=(1,),
         also_fires={"two ranks": {"trends": (trend(), trend(per_step=5.0))}},
+        unseen={
+            "the allocator of a rank": ({"trends": (), "blind": {"gpu.memory_watched": 0}}, ("gpu.memory_watched",)),
+        },
     ),
     "GPU005": Table(
         jobs.gpu005,
@@ -132,6 +147,10 @@ GPU_TABLES: dict[str, Table] = {
         ranks=(1,),
         best=({"sm": 0.25}, 1 / 0.75),
         also_fires={"whose time is not told": {"sm": None, "held_mb": 0.0}},
+        unseen={
+            "one of its GPUs": ({"count": 0.0, "blind": {"gpu.foreign_processes": 0}}, ("gpu.foreign_processes",)),
+            "what an idle stranger holds": ({"sm": 0.0, "blind": {"gpu.foreign_mem_mb": 1}}, ("gpu.foreign_mem_mb",)),
+        },
     ),
     "GPU006": Table(
         jobs.gpu006,
@@ -139,7 +158,6 @@ GPU_TABLES: dict[str, Table] = {
         false_alarms={
             "a full link": {"width": 16},
             "a board that knows no more": {"gpus": (gpu(0), gpu(1, pcie_gen_max=4, pcie_width_max=4))},
-            "a bound that is not told": {"gpus": (gpu(0), gpu(1, pcie_gen_max=None))},
             "a link that carries what it should": {"width": 16, "copied": (25_500.0, 0.751 * 26_000)},
             "a machine whose links all carry less": {"width": 16, "copied": (13_000.0, 12_500.0)},
             "copies across the sockets": {"width": 16, "copied": (25_500.0, 13_000.0), "near": 0.0},
@@ -162,6 +180,11 @@ GPU_TABLES: dict[str, Table] = {
             "a generation less": {"width": 16, "gen": 3},
             "the first generation": {"width": 16, "gen": 1},
             "a full link that carries half": {"width": 16, "copied": (25_500.0, 13_000.0)},
+            "and its rank may run on CPUs of both sockets": {"width": 16, "copied": (25_500.0, 13_000.0), "near": 0.5},
+        },
+        unseen={
+            "one of its GPUs": ({"width": 16, "blind": {"gpu.pcie_width": 0}}, ("gpu.pcie_width",)),
+            "what the slot can do": ({"gpus": (gpu(0), gpu(1, pcie_gen_max=None))}, ("gpu.pcie_width",)),
         },
     ),
     "GPU007": Table(
@@ -170,6 +193,11 @@ GPU_TABLES: dict[str, Table] = {
         false_alarms={
             "a program that went wrong": {"xids": (13, 31, 43, 45)},
             "nothing": {"xids": (), "uncorrected_errors": 0, "row_remap_pending": 0, "recovery_action": 0, "lost": 0},
+            "a GPU that counts no memory errors": {
+                "xids": (),
+                "ecc": False,
+                "blind": {"gpu.uncorrected_errors": 1},
+            },
         },
         severities=(
             ({}, "high"),
@@ -186,6 +214,17 @@ GPU_TABLES: dict[str, Table] = {
             "an Xid that nobody has listed": {"xids": (160,)},
             "and the job hangs": {"stalls": HANGS},
             "before any step": {"steady": 0},
+        },
+        unseen={
+            "Xids, though memory errors are counted": (
+                {"xids": (), "blind": {"gpu.hardware_xids": 1}},
+                ("gpu.hardware_xids",),
+            ),
+            "memory errors, though Xids are told": (
+                {"xids": (), "blind": {"gpu.uncorrected_errors": 1}},
+                ("gpu.uncorrected_errors",),
+            ),
+            "a GPU that fell silent": ({"xids": (), "blind": {"gpu.errors_watched": 0}}, ("gpu.errors_watched",)),
         },
     ),
     "GPU008": Table(
@@ -235,6 +274,17 @@ GPU_TABLES: dict[str, Table] = {
                 "peer": 0,
                 "gpus": tuple(gpu(n, name="NVIDIA H100 80GB HBM3", nvlink_switched=None) for n in range(2)),
             },
+        },
+        unseen={
+            "one of its GPUs": ({"active": 12, "blind": {"gpu.nvlinks_active": 0}}, ("gpu.nvlinks_active",)),
+            "how often links recover": (
+                {"active": 12, "blind": {"gpu.nvlink_recoveries": 0}},
+                ("gpu.nvlink_recoveries",),
+            ),
+            "how many packets are damaged": (
+                {"active": 12, "blind": {"gpu.nvlink_crc_per_s": 1}},
+                ("gpu.nvlink_crc_per_s",),
+            ),
         },
     ),
     "COM008": Table(

@@ -10,6 +10,7 @@ from gpu_rule_cases import gpu
 from rule_cases import SCRIPT, Phases, job, loader, rank
 
 from advisor.core.analysis import Analysis
+from advisor.core.batch_curve import BatchCurve
 from advisor.core.gpus import GpuView
 from advisor.core.pace import Habits, HostCopy, Wait
 from advisor.core.report import Capacity
@@ -145,10 +146,25 @@ def cmp004(
     return paced(values, own=own, **{"habits": Habits(waits(blocked_s=blocked)), **more})
 
 
-def _batches(fixed: float, peak: float, active: float | None, **more: Any) -> Analysis:
+def _batches(
+    fixed: float,
+    peak: float,
+    active: float | None,
+    *,
+    rates: Mapping[float, float] | None = None,
+    oom_at: float | None = None,
+    **more: Any,
+) -> Analysis:
+    """Batches of eight; `rates`: samples/s by batch, as a benchmark swept them."""
     values = {"batch.fixed_share": fixed, "gpu.peak_share": peak, "batch.samples": 8.0}
     loaders = tuple(loader(n, 4) for n in (0, 1))
-    return paced(values, on_gpu={"gpu.sm_active_share": active}, **{"loaders": loaders, **more})
+    counted = {f"gpu.{name}_active_share": more.pop(name, None) for name in ("tensor", "dram")}
+    made = paced(values, on_gpu={"gpu.sm_active_share": active, **counted}, **{"loaders": loaders, **more})
+    if rates is None:
+        return made
+    curve = BatchCurve(8.0, tuple(rates), tuple(size / rate for size, rate in rates.items()), oom_at)
+    told = {("batch.benchmarked", f"rank:{n}"): 1.0 for n in (0, 1)}
+    return replace(made, values={**made.values, **told}, batch_curves={0: curve, 1: curve})
 
 
 def cmp005(fixed: float = 0.6, peak: float = 0.3, active: float | None = 0.3, **more: Any) -> Analysis:
@@ -170,11 +186,11 @@ def cmp008(ratio: float = 0.5, stalls: float = 0.0, **more: Any) -> Analysis:
 def cmp009(
     paced_s: float = 0.0,
     benchmark: bool = False,
-    usual: float = 1.0,
+    usual: float | None = 1.0,
     *,
     optimizer: float = 0.0,
-    half: float = 1.0,
-    tf32: float = 1.0,
+    half: float | None = 1.0,
+    tf32: float | None = 1.0,
     fused: bool = True,
     told: Mapping[str, Any] | None = None,
     **more: Any,

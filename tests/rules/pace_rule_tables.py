@@ -96,11 +96,23 @@ PACE_TABLES: dict[str, Table] = {
             "memory": ({"peak": 0.45}, {"peak": 0.4501}),
             "activity": ({"active": 0.6}, {"active": 0.6001}),
         },
-        false_alarms={"loading is the limit": {"loads": 1.0}, "a full GPU": {"active": 0.95}},
+        false_alarms={
+            "loading is the limit": {"loads": 1.0},
+            "a full GPU": {"active": 0.95},
+            "busy tensor cores": {"active": None, "tensor": 0.61},
+            "busy memory": {"active": 0.5, "dram": 0.9},
+            "a sweep that is flat already": {"rates": {8: 100, 16: 119, 32: 119}},
+            "a sweep that falls": {"rates": {4: 90, 8: 100, 16: 80}},
+            "larger ones did not fit": {"rates": {4: 60, 8: 100, 16: 160}, "oom_at": 16},
+        },
         severities=(({}, "critical"), ({"fixed": 0.4}, "high"), ({"fixed": 0.6, "loads": 1 / 0.9}, "medium")),
         where=Where(SCRIPT, 42),
         best=({"peak": 0.2}, 1 / 0.55),
-        also_fires={"nobody counts its SMs": {"active": None}},
+        also_fires={
+            "nobody counts its SMs": {"active": None},
+            "tensor cores and memory with room": {"tensor": 0.2, "dram": 0.3},
+            "as a sweep has it": {"rates": {8: 100, 16: 121}},
+        },
     ),
     "CMP006": Table(
         jobs.cmp006,
@@ -108,7 +120,15 @@ PACE_TABLES: dict[str, Table] = {
             "gain": ({"fixed": 0.0499}, {"fixed": 0.05}),
             "memory": ({"peak": 0.8}, {"peak": 0.7999}),
         },
-        false_alarms={"a large batch with memory left": {"peak": 0.5}},
+        false_alarms={
+            "a large batch with memory left": {"peak": 0.5},
+            "as a sweep has it": {"rates": {4: 100, 8: 105.1}},
+        },
+        also_fires={
+            "as a sweep has it": {"fixed": 0.5, "rates": {4: 100, 8: 104.9}},
+            "a sweep that falls": {"fixed": 0.5, "rates": {4: 100, 8: 90}},
+            "a sweep of larger ones alone": {"rates": {8: 100, 16: 130}},
+        },
         severities=(({}, "info"),),
         where=Where(SCRIPT, 42),
     ),
@@ -136,6 +156,10 @@ PACE_TABLES: dict[str, Table] = {
             "all is on": {"benchmark": True},
             "pictures of many sizes": {"told": {"conv": {"shape": [8, 3, 512, 700], "varies": True}}},
             "deterministic, as asked": {"told": {"deterministic": True}},
+            "a model without convolutions": {"told": {"conv": {}, "model": {"layers": {"Linear": 48}}}},
+            "a compiled one without them": {
+                "told": {"conv": {}, "optimizer": {"class": "SGD", "convolutions": {"weights": 0}}}
+            },
             "an optimizer without a fused form": {
                 "benchmark": True,
                 "fused": False,
@@ -145,6 +169,17 @@ PACE_TABLES: dict[str, Table] = {
         },
         severities=(({}, "low"),),
         also_fires={"TF32": {"benchmark": True, "half": 0.0, "tf32": 0.0}},
+        unseen={
+            "with what precision it computes": ({"benchmark": True, "half": None, "tf32": 0.0}, ("precision.half",)),
+            "whether TF32 is on": ({"benchmark": True, "half": 0.0, "tf32": None}, ("precision.tf32",)),
+            "cuDNN's switch": ({"told": {"cuda": {}}}, ("cudnn.benchmark",)),
+            "its convolutions": ({"told": {"conv": {}}}, ("conv",)),
+            "the sizes of its batches": ({"usual": None}, ("batch.usual_share",)),
+            "an optimizer that takes its time": (
+                {"benchmark": True, "optimizer": 0.3, "told": {"optimizer": {}}},
+                ("optimizer",),
+            ),
+        },
     ),
     "CMP010": Table(
         jobs.cmp010,

@@ -179,3 +179,21 @@ def test_com008_says_what_refuses() -> None:
 def test_cpu004_says_which_gpu_and_node() -> None:
     finding = found("CPU004")
     assert "near its GPU 1 on node 0" in finding.evidence[0].note and finding.scope.gpus == (1,)
+
+
+def test_gpu008_tells_whom_it_reaches_over_pcie_while_the_others_have_nvlink() -> None:
+    gpus = tuple(gpu(n, nvlink_switched=False) for n in range(3))
+    paths = (GpuPath(0, 1, "SYS", "OK"), GpuPath(0, 2, "NV12", "OK"), GpuPath(1, 2, "SYS", "OK"))
+    counted = {"gpu.nvlinks_active": {0: 12, 1: 0, 2: 12}}
+    analysis = jobs.on_gpus(counted, gpus=gpus, paths=paths, slow=0.2, wire_s=0.3)
+    finding = found("GPU008", analysis)
+    assert finding.scope.gpus == (1,)
+    assert [e.note for e in finding.evidence] == [
+        "GPU 1 (rank 1): 0 of 12 links up",
+        "GPU 1 (rank 1) reaches GPUs 0 and 2 over PCIe, its peers have NV12",
+    ]
+
+
+def test_gpu008_tells_what_the_links_that_are_left_carry() -> None:
+    carrying = found("GPU008", jobs.on_gpus({"gpu.nvlinks_active": {0: 12, 1: 9}, "gpu.nvlink_mb_per_s": {1: 9000.0}}))
+    assert [(e.metric, e.value) for e in carrying.evidence][1:] == [("gpu.nvlink_mb_per_s", 9000.0)]

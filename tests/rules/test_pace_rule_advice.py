@@ -225,3 +225,57 @@ def test_idle_time_between_steps_is_promised_once(share: float, cause: str | Non
     both = replace(held, values={**held.values, **waiting.values}, habits=waiting.habits)
     causes = {f.rule: f.explained_by for f in judge(both, all_rules(), Config()).findings}
     assert (causes["CMP004"], causes["H2D002"]) == (None, cause)
+
+
+@pytest.mark.parametrize("rule", ["H2D001", "H2D002"])
+def test_a_buffer_that_is_filled_keeps_its_call(rule: str) -> None:
+    made = jobs.h2d001() if rule == "H2D001" else jobs.h2d002()
+    filled = Habits((), tuple(replace(copy, call="copy_") for copy in made.habits.copies))
+    assert ".copy_(batch, non_blocking=True)" in told(found(rule, replace(made, habits=filled)))
+
+
+@pytest.mark.parametrize(
+    ("given", "advised", "speedup"),
+    [
+        pytest.param({"rates": {8: 100, 16: 160, 32: 130}}, 16, 1.6, id="the rate falls at four times"),
+        pytest.param({"rates": {8: 100, 16: 160, 32: 240}}, 32, 2.4, id="it goes on rising"),
+        pytest.param({"rates": {8: 100, 16: 160, 32: 168}}, 16, 1.6, id="the smallest near the best"),
+        pytest.param({"rates": {8: 100, 16: 160, 32: 169}}, 32, 1.69, id="just beyond it"),
+        pytest.param({"rates": {8: 100, 16: 160, 32: 240}, "oom_at": 32}, 16, 1.6, id="four times did not fit"),
+        pytest.param({"rates": {8: 100, 16: 160, 32: 240}, "peak": 0.3}, 16, 1.6, id="nor in this job's memory"),
+        pytest.param({"rates": {4: 50, 12: 150, 24: 250}}, 24, 2.5, id="between two sizes"),
+    ],
+)
+def test_cmp005_advises_what_a_sweep_measured(given: dict[str, Any], advised: int, speedup: float) -> None:
+    finding = found("CMP005", **{"peak": 0.2, **given})
+    assert finding.fixes[0].change == f"DataLoader(..., batch_size={advised})"
+    assert finding.saving is not None and finding.saving.speedup[1] == pytest.approx(speedup)
+    note = finding.evidence[0].note
+    assert f"batches of {advised} as with 8 (a benchmark of this machine" in note and "after 100" in note
+
+
+def test_cmp005_takes_the_line_where_no_rank_was_swept() -> None:
+    swept = jobs.cmp005(peak=0.2, rates={8: 100, 16: 160, 32: 130})
+    one = replace(swept, batch_curves={0: swept.batch_curves[0]})
+    assert found("CMP005", one).evidence[0].metric == "batch.fixed_share"
+
+
+@pytest.mark.parametrize(
+    ("rates", "advised", "words"),
+    [
+        ({2: 100, 4: 118, 8: 120}, 4, "2 % more samples/s is all that doubling the batch to 8 gave"),
+        ({2: 117, 4: 118, 8: 120}, 2, "2 % more samples/s"),
+        ({2: 100, 4: 125, 8: 120}, 4, "4 % fewer samples/s are what doubling the batch to 8 gave"),
+        ({3: 118, 8: 120}, 3, "more samples/s"),
+    ],
+)
+def test_cmp006_advises_the_smallest_that_is_as_fast(rates: dict[float, float], advised: int, words: str) -> None:
+    finding = found("CMP006", rates=rates, fixed=0.5)
+    assert finding.fixes[0].change == f"DataLoader(..., batch_size={advised})"
+    assert words in finding.evidence[0].note and "a benchmark of this machine" in finding.evidence[0].note
+
+
+def test_com005_says_why_there_is_no_diff() -> None:
+    fix = found("COM005").fixes[0]
+    assert "no diff" in fix.title and not fix.diff
+    assert "batch_size=batch // 4" in fix.change, "each process makes its part of the batch"

@@ -124,3 +124,11 @@ def test_of_several_windows_of_a_rank_the_last_counts() -> None:
     windows = (looked_into(1), looked_into(0), replace(looked_into(0), first_step=99))
     found = analyse(recording({0: plan(), 1: plan()}, events=tuple(map(event, windows)), facts=GPU_FACTS))
     assert [(w["rank"], w["first_step"]) for w in found.facts["deep"]] == [(0, 99), (1, 10)]
+
+
+def test_copies_have_a_value_where_the_window_counted_them() -> None:
+    counted = event(replace(looked_into(), copy_s=0.0011))
+    older = replace(counted, data={key: value for key, value in counted.data.items() if key != "copy_s"})
+    found, before = (analyse(recording({0: TENTH}, events=(e,), facts=GPU_FACTS)) for e in (counted, older))
+    assert found.get("kernel.copy_s", 0) == pytest.approx(0.0011) and before.get("kernel.copy_s", 0) is None
+    assert found.value("kernel.conv_share", 0) == before.value("kernel.conv_share", 0)

@@ -8,11 +8,14 @@ import pytest
 from recordings import plan, recording, series, steady_counter
 
 from advisor.analysis.analyse import analyse
+from advisor.core.format import bytes_
 from advisor.core.recording import Series
 from advisor.core.report import GpuStrip
+from advisor.report import surroundings
 
 DEVICE = {"index": 0, "name": "A100", "uuid": "GPU-aa", "pci_bus_id": "x", "mem_total_bytes": 1, "pcie_width_max": 16}
 CUDA = {"cuda": {"device": 0, "uuid": "aa", "visible": None}}
+GIB = 1 << 30
 
 
 def strips(samples: dict[tuple[str, str], Series], **more: Any) -> tuple[GpuStrip, ...]:
@@ -35,6 +38,23 @@ def test_the_last_seconds_of_each_gpu() -> None:
     (strip,) = strips(samples)
     assert (strip.ranks, strip.pcie_gen, strip.pcie_width, strip.tensor_active_pct) == ("0", 4, 16, 31)
     assert strip.throttled_pct == 0 and strip.trouble == ""
+
+
+def test_instances_of_a_gpu_stand_beside_it_with_their_memory() -> None:
+    instances = [
+        {"uuid": f"MIG-{n}", "name": f"NVIDIA A100 MIG {name}"} for n, name in enumerate(("3g.20gb", "1g.5gb"))
+    ]
+    used = {("gpu.mem_used_bytes", f"mig:0/{n}"): levels(gib * GIB) for n, gib in enumerate((10, 2.5, 1))}
+    total = {("gpu.mem_total_bytes", f"mig:0/{n}"): levels(gib * GIB) for n, gib in enumerate((20, 5, 5))}
+    environment = {"gpus": [{**DEVICE, "mig": True, "mig_instances": instances}]}
+    made = recording({0: plan(90)}, meta={"environment": environment}, facts={100: CUDA}, samples={**used, **total})
+    (strip,) = analyse(made).gpus
+    words = [
+        f"{name} {bytes_(a * GIB)} of {bytes_(b * GIB)}"
+        for name, a, b in (("3g.20gb", 10, 20), ("1g.5gb", 2.5, 5), ("instance 2", 1, 5))
+    ]
+    assert strip.instances == ", ".join(words)
+    assert strip.instances in dict(surroundings.gpu(strip))["memory"]
 
 
 def test_what_belongs_to_no_gpu_makes_no_strip() -> None:

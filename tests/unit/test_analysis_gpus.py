@@ -198,11 +198,13 @@ def test_traffic_by_counters_or_else_by_looks() -> None:
         ("gpu.pcie_rx_bytes", "gpu:1"): steady_counter(2e9),
         ("gpu.pcie_rx_bytes_per_s", "gpu:0"): levels(5e8),
         ("gpu.nvlink_rx_bytes", "gpu:1"): steady_counter(1e10),
+        ("gpu.nvlink_rx_bytes_per_s", "gpu:0"): levels(4e9),
     }
     found = on_gpus(samples)
     assert of(found, "gpu.pcie_rx_mb_per_s") == pytest.approx(2000)
     assert of(found, "gpu.pcie_rx_mb_per_s", 0) == pytest.approx(500)
     assert of(found, "gpu.nvlink_mb_per_s") == pytest.approx(10_000)
+    assert of(found, "gpu.nvlink_mb_per_s", 0) == pytest.approx(4000), "by GPM, where the counters are refused"
 
 
 def test_energy_of_all_gpus_for_each_sample() -> None:
@@ -381,12 +383,18 @@ def test_old_recordings_know_less_of_their_gpus() -> None:
     assert on_gpus(devices=old).gpu_view.devices[0].pcie_gen_max is None
 
 
+def watched(index: int) -> dict[tuple[str, str], Series]:
+    """What tells whether a GPU is held back."""
+    held = {(f"gpu.{kind}_thermal_s", f"gpu:{index}"): levels(0) for kind in ("sw", "hw")}
+    return {("gpu.sm_clock_mhz", f"gpu:{index}"): levels(1400), **held}
+
+
 def test_a_rank_on_a_gpu_of_which_nothing_was_read_is_unseen() -> None:
     gap = ProbeGap("gpu.*", "host", "driver library and kernel module have different versions")
     blind = on_gpus(devices=[], gaps=(gap,)).gpu_view
     assert (blind.unseen, blind.why_unseen) == ((0, 1), gap.reason)
-    one = on_gpus({("gpu.power_w", "gpu:1"): levels(300)}).gpu_view
-    assert one.unseen == (0,)
+    one = on_gpus(watched(1)).gpu_view
+    assert (one.unseen, one.why_unseen) == ((0,), "its readings stopped early")
     cpu = on_gpus(devices=[], gaps=(gap,), facts={100: {"cuda": None}, 101: {}}).gpu_view
     assert (cpu.unseen, cpu.why_unseen) == ((), "")
 
@@ -401,6 +409,7 @@ def test_readings_that_stop_early_say_nothing_of_the_rest(until_s: int, known: b
         ("gpu.lost", "gpu:0"): levels(0, until_s),
         ("gpu.ecc_uncorrected", "gpu:0"): levels(7, until_s),
         ("gpu.power_w", "gpu:0"): levels(300, until_s),
+        ("gpu.sm_clock_mhz", "gpu:0"): levels(1400, until_s),
     }
     about = {"meta": {"environment": {"gpus": [device(0)]}}, "facts": {100: cuda("00000000-aaaa")}}
     analysis = analyse(recording({0: plan(900)}, samples=read, **about))
@@ -410,9 +419,60 @@ def test_readings_that_stop_early_say_nothing_of_the_rest(until_s: int, known: b
     assert (view.unseen, view.why_unseen) == (((), "") if known else ((0,), "its readings stopped early"))
 
 
+@pytest.mark.parametrize(
+    ("refused", "words"),
+    [
+        (
+            "gpu.hw_thermal_s",
+            "what held its clocks down is not told (GPU 1: this GPU or its driver does not report it)",
+        ),
+        ("gpu.sm_clock_mhz", "its clock under load is not told (GPU 1: this GPU or its driver does not report it)"),
+    ],
+)
+def test_a_gpu_that_tells_its_power_alone_is_not_known_to_be_sound(refused: str, words: str) -> None:
+    gap = ProbeGap(refused, "gpu:1", "this GPU or its driver does not report it")
+    read = {**watched(0), **watched(1), ("gpu.power_w", "gpu:1"): levels(300)}
+    mute = on_gpus({key: told for key, told in read.items() if key != (refused, "gpu:1")}, gaps=(gap,))
+    assert (mute.gpu_view.unseen, mute.gpu_view.why_unseen) == ((1,), words)
+    assert on_gpus(read).gpu_view.unseen == ()
+
+
+def test_what_no_gpu_of_a_kind_reports_is_told_of_the_first_and_missing_on_each() -> None:
+    gap = ProbeGap("gpu.sm_clock_mhz", "gpu:0", "not permitted")
+    other = {100: cuda("00000001-aaaa")}  # nobody trains on GPU 0
+    assert on_gpus(facts=other, gaps=(gap,)).missing["gpu.clock_mhz"] == "GPU 1: not permitted"
+    devices = [device(0, name="another"), device(1)]
+    assert "under load" in on_gpus(None, devices, other, gaps=(gap,)).missing["gpu.clock_mhz"]
+
+
+def test_errors_that_could_not_be_looked_for_are_missing_with_their_reason() -> None:
+    gap = ProbeGap("gpu.xids", "gpu:1", "not permitted")
+    read = {("gpu.lost", "gpu:1"): levels(0), ("gpu.ecc_uncorrected", "gpu:1"): levels(0)}
+    found = on_gpus(
+        {**read, ("gpu.nvlinks_active", "gpu:1"): levels(12)}, [device(0), device(1, nvlinks=12)], gaps=(gap,)
+    )
+    assert found.missing["gpu.hardware_xids"] == "GPU 1: not permitted"
+    assert found.missing["gpu.nvlink_recoveries"] == "too few readings in the run"
+    assert of(found, "gpu.hardware_xids") is None and of(found, "gpu.uncorrected_errors") == 0
+    without = on_gpus(read, [device(n, ecc=False) for n in (0, 1)])
+    assert "gpu.uncorrected_errors" not in without.missing, "they count none"
+
+
+def test_xids_that_were_watched_for_a_while_only_are_not_none() -> None:
+    early = {("gpu.xids", "gpu:0"): levels(0, 5), ("gpu.lost", "gpu:0"): levels(0, 90)}
+    about = {"meta": {"environment": {"gpus": [device(0)]}}, "facts": {100: cuda("00000000-aaaa")}}
+    assert of(analyse(recording({0: plan(900)}, samples=early, **about)), "gpu.hardware_xids", 0) is None
+
+
 def test_of_a_part_of_a_gpu_nothing_is_known() -> None:
     instances = [{"uuid": "MIG-1111", "name": "1g", "mem_total_bytes": GIB}]
     read = {("gpu.power_w", "gpu:0"): levels(300)}
     whole = [device(0, mig=True, mig_instances=instances)]
     view = on_gpus(read, whole, {100: cuda("MIG-1111"), 101: {}}).gpu_view
     assert view.unseen == (0,) and "MIG" in view.why_unseen
+
+
+def test_what_asking_the_driver_took_is_part_of_the_cost() -> None:
+    read = {("gpu.probe_s", "host"): series(*((t, 0.5 + 0.004 * t) for t in range(10)))}
+    assert on_gpus(read).overhead.driver_share == pytest.approx(0.004), "opening it aside"
+    assert on_gpus({}).overhead.driver_share is None

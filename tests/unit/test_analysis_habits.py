@@ -80,10 +80,31 @@ def test_without_a_look_nothing_is_measured() -> None:
     assert values(told(), nobody_asks) == nobody_asks == {}, "a job without a GPU"
 
 
+@pytest.mark.parametrize(
+    ("why", "said"),
+    [
+        ("dynamo", "torch._dynamo was not loaded"),
+        ("compiling", "compiled in each step"),
+        ("failed", "a look went wrong"),
+        ("a word of a later version", "too short"),
+    ],
+)
+def test_why_there_was_no_look_is_told(why: str, said: str) -> None:
+    missing: dict[str, str] = {}
+    values(told(cuda=CUDA, syncs={"looks": 0, "device": "cuda", "sites": [], "unseen": why}), missing)
+    assert said in missing["sync.looks"] and missing["copy.mb"] == missing["sync.looks"]
+
+
 def layer(**given: Any) -> dict[str, Any]:
     usual = {"device": "cuda", "input": "float32", "weight": "float32", "autocast": None}
     layouts = {"input_layout": "channels_first", "weight_layout": "channels_first", "shape": [8, 3, 224, 224]}
     return {**usual, **layouts, **given}
+
+
+def weights(**given: Any) -> dict[str, Any]:
+    """What an optimizer steps, of a model whose layers were not seen."""
+    usual = {"weights": 53, "dtypes": ["float32"], "channels_last": 0, "channels_first": 17}
+    return {"class": "SGD", "convolutions": {**usual, **given}}
 
 
 @pytest.mark.parametrize(
@@ -96,6 +117,12 @@ def layer(**given: Any) -> dict[str, Any]:
         ({"autocast": {"enabled": True, "dtype": "bfloat16"}, "compiled_frames": 3}, 1.0),
         ({"autocast": {"enabled": False}}, None),  # no layer was seen: it may compute in anything
         ({"compiled_frames": 3}, None),
+        ({"compiled_frames": 3, "optimizer": weights(), "autocast": {"enabled": False}}, 0.0),
+        ({"compiled_frames": 3, "optimizer": weights(), "autocast": {"enabled": True, "dtype": "bfloat16"}}, 1.0),
+        ({"compiled_frames": 3, "optimizer": weights()}, None),  # autocast may be within what was compiled
+        ({"compiled_frames": 3, "optimizer": weights(dtypes=["bfloat16"])}, 1.0),
+        ({"compiled_frames": 3, "optimizer": weights(weights=0, dtypes=[]), "autocast": {"enabled": False}}, None),
+        ({"optimizer": {"convolutions": {"weights": "many"}}, "autocast": {"enabled": False}}, None),
     ],
 )
 def test_half_precision_is_what_layers_or_autocast_showed(facts: dict[str, Any], half: float | None) -> None:
@@ -130,6 +157,21 @@ def test_the_switch_that_counts_is_that_of_the_layers_there_are(
 def test_one_tensor_in_channels_last_is_enough(given: str, weight: str, first: float | None) -> None:
     found = values(told(conv=layer(input_layout=given, weight_layout=weight)))
     assert found.get("layout.channels_first") == first
+
+
+@pytest.mark.parametrize(
+    ("seen", "first"),
+    [
+        (weights(channels_last=17, channels_first=0), 0.0),
+        (weights(), None),  # the compiler may reorder them
+    ],
+)
+def test_of_compiled_convolutions_the_weights_tell_the_layout_if_anything_does(seen: Any, first: float | None) -> None:
+    missing: dict[str, str] = {}
+    found = values(told(compiled_frames=3, optimizer=seen, cuda=CUDA), missing)
+    assert found.get("layout.channels_first") == first
+    assert ("the compiler chooses" in missing.get("layout.channels_first", "")) is (first is None)
+    assert found["precision.tf32"] == 1.0, "what counts is the switch of convolutions"
 
 
 def test_replicas_are_counted() -> None:

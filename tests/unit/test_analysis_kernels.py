@@ -142,6 +142,24 @@ def test_pinned_copies_are_counted_apart() -> None:
     assert found.pinned_mb_per_s is None, "too short to tell what the link carries"
 
 
+def test_copies_in_every_direction_stand_beside_the_kernels() -> None:
+    def fill(book: TraceBook, begin: float) -> None:
+        plain(book, begin)
+        book.copy("Memcpy HtoD (Pinned -> Device)", begin + 100, 700, 1_000_000)
+        book.copy("Memcpy DtoH (Device -> Pageable)", begin + 300, 700, 4)
+        book.copy("Memset (Device)", begin + 7000, 200, 4)
+
+    found, without = window(two_steps(fill)), window(two_steps(plain))
+    assert found.copy_s == pytest.approx(1.1e-3), "together: two of them overlap"
+    assert found.classes == pytest.approx(dict(without.classes)) and found.busy_s == pytest.approx(without.busy_s)
+    assert [(row.name, row.kind, row.count) for row in found.rows if row.kind == "copy"] == [
+        ("Memcpy HtoD (Pinned -> Device)", "copy", 1.0),
+        ("Memcpy DtoH (Device -> Pageable)", "copy", 1.0),
+        ("Memset (Device)", "copy", 1.0),
+    ]
+    assert without.copy_s == 0.0
+
+
 def test_large_pinned_copies_tell_what_the_link_carries() -> None:
     def fill(book: TraceBook, begin: float) -> None:
         plain(book, begin)
@@ -151,6 +169,8 @@ def test_large_pinned_copies_tell_what_the_link_carries() -> None:
 
     found = window(two_steps(fill))
     assert found.pinned_mb_per_s == pytest.approx(25_000)
+    ends = found.pinned_least_mb_per_s, found.pinned_most_mb_per_s
+    assert ends == pytest.approx((77e6 / 9000, 77e6 / 3000))
 
 
 def test_collectives_are_hidden_as_far_as_other_kernels_run_meanwhile() -> None:

@@ -61,6 +61,22 @@ def test_of_several_ranks_each_has_its_share() -> None:
     assert 0.8 * 35.6 <= lo < 36 and hi == pytest.approx(60.6, rel=0.01)
 
 
+def test_of_several_gpus_that_one_rank_drives_the_peaks_add_up() -> None:
+    parallel = {**FACTS, "data_parallel": [{"devices": 4, "file": "train.py", "line": 3}]}
+    alone, four = analysed(), analysed(parallel)
+    assert four.value("roofline.tflops", 0) == alone.value("roofline.tflops", 0)
+    assert four.value("roofline.mfu", 0) == pytest.approx(alone.value("roofline.mfu", 0) / 4)
+    assert four.facts["roofline"]["reference"][1] == pytest.approx(4 * 60.6, rel=0.01), "of four GPUs, as this rank has"
+    reached = dict(roofline_rows(four.facts))["reached"]
+    assert "of one rank on 4 GPUs" in reached and "of 4 × 312 TFLOP/s" in reached
+
+
+def test_ranks_that_share_a_gpu_have_a_part_of_one() -> None:
+    shared = {**FACTS, "cuda": {**A100, "uuid": "aaaa"}}
+    lo, hi = analysed(shared, ranks=2).facts["roofline"]["reference"]
+    assert (lo, hi) == pytest.approx((35.6 / 2, 60.6 / 2), rel=0.01)
+
+
 @pytest.mark.parametrize(
     ("change", "precision", "peak"),
     [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,12 @@ from recordings import plan, recording
 from advisor.analysis.analyse import analyse
 from advisor.core.analysis import Analysis
 from advisor.core.benchmark import Benchmark, Sweep
+from advisor.core.config import Config
+from advisor.core.findings import Finding
+from advisor.engine import run_rule
 from advisor.run.machine import BENCH_NAME, known_sweeps
 from advisor.triaged import without_triage
+from rules.registry import all_rules
 
 A100 = "NVIDIA A100-SXM4-40GB"
 RESNET50 = {
@@ -75,6 +79,40 @@ def test_a_benchmark_of_something_else_tells_nothing(tmp_path: Path, bench: Benc
     found = trained(beside(tmp_path, json.dumps(bench.as_json())), **facts)
     assert not found.by_rank("batch.fixed_share") and not found.by_rank("batch.benchmarked")
     assert "one size" in found.missing["batch.fixed_share"]
+
+
+def swept(batches: tuple[int, ...], rates: tuple[float, ...], oom_at: int | None = None) -> dict[str, Any]:
+    """As a run keeps it."""
+    sweep = replace(SWEEP, batches=batches, images_per_s=rates, oom_at=oom_at)
+    return {"model": OPTIONS.model, "image_size": OPTIONS.image_size, "device": A100, "sweeps": [asdict(sweep)]}
+
+
+def test_all_of_a_sweep_is_kept_and_what_did_not_fit() -> None:
+    curve = trained(swept(BATCHES, RATES, 64)).batch_curves[0]
+    assert (curve.batch, curve.batches, curve.oom_at) == (8.0, tuple(map(float, BATCHES)), 64)
+    assert curve.rate(32) == pytest.approx(RATES[-1]) and curve.rate(12) == pytest.approx(12 / 0.034)
+    assert not trained({}).batch_curves
+
+
+def test_sizes_that_lie_far_apart_tell_of_those_between() -> None:
+    found = trained(swept((2, 32), (RATES[0], RATES[-1])))
+    assert found.by_rank("batch.fixed_share") == {0: pytest.approx(10 / 26)}
+    assert found.batch_curves[0].rate(8) == pytest.approx(8 / 0.026)
+
+
+def test_of_a_step_of_several_batches_each_is_computed_by_itself() -> None:
+    told = {100: RESNET50}
+    bench = {"environment": {"bench": swept(BATCHES, RATES)}}
+    made = analyse(recording({0: plan(60, samples=32, micro_batches=4)}, facts=told, meta=bench))
+    assert made.batch_curves[0].batch == 8.0
+
+
+def test_a_sweep_whose_rate_falls_at_four_times_the_batch_advises_twice() -> None:
+    found = trained(swept((4, 8, 16, 32), (200.0, 300.0, 520.0, 430.0)))
+    seen = replace(found, values={**found.values, ("gpu.peak_share", "rank:0"): 0.2})
+    result = run_rule(next(rule for rule in all_rules() if rule.id == "CMP005"), seen, Config())
+    assert isinstance(result, Finding) and result.fixes[0].change == "DataLoader(..., batch_size=16)"
+    assert result.saving is not None and result.saving.speedup[1] < 520 / 300
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "[" * 100_000, '{"schema": "rn50-advisor/bench/9"}'])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,9 +12,10 @@ import pytest
 from gpu_playing import of_gpu, play
 
 from advisor.core.metrics import SAMPLES
-from probes.host.gpu import ALL_METRICS
+from probes.host.gpu import ALL_METRICS, GpuProbe, Watched
 from probes.host.gpu_devices import GpuDevice
 from probes.host.gpu_gpm import Gpm
+from probes.host.gpu_readers import link_sum
 from samples.gpus.machines import A100, H100, RTX3090, gpu, machine
 
 TWO = machine(H100, 2)
@@ -246,3 +248,53 @@ def test_a_sample_that_cannot_be_filled_is_kept_for_the_next_one() -> None:
         with pytest.raises(RuntimeError):
             counted.read(second * 10**9)
     assert len(made) == 1
+
+
+class Refused(Exception):
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+
+CODES = {
+    "NVML_ERROR_UNKNOWN": 999,
+    "NVML_ERROR_TIMEOUT": 10,
+    "NVML_ERROR_NOT_SUPPORTED": 3,
+    "NVML_ERROR_NO_PERMISSION": 4,
+}
+
+
+def driver(codes: dict[object, int]) -> SimpleNamespace:
+    """A driver that answers 7 to all field values but these, which it refuses with these codes; `codes` may change."""
+
+    def answer(handle: object, fields: Sequence[object]) -> list[SimpleNamespace]:
+        told = [codes.get(field, 0) for field in fields]
+        return [SimpleNamespace(nvmlReturn=code, valueType=3, value=SimpleNamespace(ullVal=7)) for code in told]
+
+    return SimpleNamespace(nvmlDeviceGetFieldValues=answer, NVMLError=Refused, **CODES)
+
+
+def test_a_sum_without_one_of_its_parts_is_not_told() -> None:
+    """It would fall, and what it rises by at the next reading would be errors that nobody had."""
+    codes: dict[object, int] = {}
+    probe = GpuProbe()
+    probe._nvml = driver(codes)
+    watched = Watched(probe._nvml, GpuDevice(0, "A100", "", "", None, nvlinks=12), object())
+    told = []
+    for failing in ({}, {45: CODES["NVML_ERROR_TIMEOUT"]}, {}):
+        codes.clear()
+        codes.update(failing)
+        told.append({sample.metric: sample.value for sample in probe._field_samples(watched, slow=True)})
+    assert [readings.get("gpu.nvlink_crc_errors") for readings in told] == [14.0, None, 14.0]
+    assert [readings.get("gpu.nvlink_recoveries") for readings in told] == [14.0] * 3
+    assert [gap.metric for gap in probe._gaps.take()] == ["gpu.nvlink_crc_errors"]
+
+
+def test_counters_of_links_are_a_sum_of_all_the_links_there_are() -> None:
+    absent: dict[object, int] = {(208, link): CODES["NVML_ERROR_NOT_SUPPORTED"] for link in range(12, 18)}
+    assert link_sum(driver(absent), object(), 208) == (84.0,)
+    with pytest.raises(Refused) as refused:
+        link_sum(driver({**absent, (208, 3): CODES["NVML_ERROR_TIMEOUT"]}), object(), 208)
+    assert refused.value.value == CODES["NVML_ERROR_TIMEOUT"]
+    with pytest.raises(Refused) as refused:
+        link_sum(driver({(208, link): CODES["NVML_ERROR_NOT_SUPPORTED"] for link in range(18)}), object(), 208)
+    assert refused.value.value == CODES["NVML_ERROR_NOT_SUPPORTED"]

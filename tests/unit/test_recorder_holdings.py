@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from probes.rank.holdings import describe_holdings, held_at_end
+from probes.rank.holdings import describe_convolutions, describe_holdings, held_at_end
 
 
 class Tensor:
@@ -82,3 +82,35 @@ def test_the_frames_of_the_last_exception_know_optimizer_or_model() -> None:
     )
     assert held_at_end(TORCH, failing(None))["parameter_bytes"] == 4040
     assert held_at_end(TORCH, RuntimeError("raised nowhere")) == {}
+
+
+class Weight:
+    """Only what is asked of one: how its memory lies."""
+
+    def __init__(self, dims: int, dtype: str = "torch.float32", *, last: bool = False) -> None:
+        self.dims, self.dtype, self.last = dims, dtype, last
+
+    def dim(self) -> int:
+        return self.dims
+
+    def is_contiguous(self, memory_format: str = "") -> bool:
+        return bool(memory_format) is self.last
+
+
+def convolutions(*weights: Weight) -> dict[str, object]:
+    torch = SimpleNamespace(channels_last="channels_last")
+    found = describe_convolutions(torch, SimpleNamespace(param_groups=[{"params": list(weights)}]))
+    return found.get("convolutions", {})
+
+
+def test_weights_of_four_dimensions_tell_of_convolutions_that_nobody_saw() -> None:
+    found = convolutions(Weight(1), Weight(2), Weight(4), Weight(4, last=True), Weight(4, "torch.bfloat16", last=True))
+    assert found == {"weights": 3, "dtypes": ["bfloat16", "float32"], "channels_last": 2, "channels_first": 1}
+    assert convolutions(Weight(1), Weight(2)) == {"weights": 0, "dtypes": [], "channels_last": 0, "channels_first": 0}
+
+
+def test_of_shards_nobody_knows_what_they_are_parts_of() -> None:
+    assert convolutions(Weight(1)) == {}, "flat ones"
+    shard = Weight(4)
+    shard.to_local = lambda: shard  # type: ignore[attr-defined]
+    assert convolutions(shard) == {}

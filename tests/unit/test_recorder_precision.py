@@ -16,14 +16,8 @@ pytestmark = pytest.mark.torch
 dynamo = pytest.importorskip("torch._dynamo")
 from torch import nn  # noqa: E402
 
-from probes.rank.precision import (  # noqa: E402
-    ARMINGS_MAX,
-    Precision,
-    compiled_frames,
-    describe_model,
-    fast_paths,
-    layout_of,
-)
+from probes.rank.layers import describe_model, layout_of  # noqa: E402
+from probes.rank.precision import ARMINGS_MAX, Precision, compiled_frames, fast_paths  # noqa: E402
 from probes.rank.recorder import Recorder  # noqa: E402
 
 AUTOCAST = torch.amp.autocast_mode.autocast
@@ -100,6 +94,57 @@ def test_what_was_seen_stays_when_a_later_step_is_compiled(seen: Seen, monkeypat
     seen.refresh()
     assert "autocast" not in seen.values, "inside of a graph nobody enters it"
     assert seen.values["compiled_frames"] == 3
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_what_is_compiled_enters_autocast_while_it_is_traced(
+    seen: Seen, monkeypatch: pytest.MonkeyPatch, inside: bool
+) -> None:
+    monkeypatch.setattr("probes.rank.precision.compiled_frames", compiled_frames)
+    dynamo.reset()
+    dynamo.utils.counters.clear()
+    model = net()
+
+    def forward(x: Any) -> Any:
+        if not inside:
+            return model(x).sum()
+        with torch.autocast("cpu", torch.bfloat16):
+            return model(x).sum()
+
+    seen.precision.begin()
+    assert nn.Conv2d.forward is OWN[1], "dynamo would remember what stood there"
+    torch.compile(forward, backend="aot_eager", fullgraph=True)(torch.ones(2, 3, 8, 8)).backward()
+    seen.refresh()
+    assert seen.values["compiled_frames"] and "conv" not in seen.values
+    assert seen.values["autocast"]["enabled"] is inside
+    dynamo.reset()
+
+
+def test_what_was_compiled_before_the_first_fetch_may_hold_an_autocast(
+    seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("probes.rank.precision.compiled_frames", lambda: 3)
+    seen.precision.begin()
+    seen.refresh()
+    assert "autocast" not in seen.values
+
+
+def test_a_loop_within_autocast_as_a_whole_is_known_without_its_layers(seen: Seen) -> None:
+    with torch.autocast("cpu", torch.bfloat16):
+        seen.precision.begin()
+        seen.refresh()
+    assert seen.values["autocast"] == {"enabled": True, "device": "cpu", "dtype": "bfloat16"}
+
+
+def test_a_process_that_only_evaluates_has_autocast_back_after_a_while(seen: Seen) -> None:
+    seen.precision.begin()
+    for _ in range(200):
+        assert AUTOCAST.__enter__ is not OWN[0]
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            pass
+    assert AUTOCAST.__enter__ is OWN[0]
+    seen.precision.begin()
+    assert AUTOCAST.__enter__ is OWN[0] and seen.values == {}
 
 
 def test_the_first_convolution_tells_layouts_and_precision(seen: Seen) -> None:

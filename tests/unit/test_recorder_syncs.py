@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import sys
 import threading
 import traceback
 from pathlib import Path
@@ -266,6 +268,37 @@ def test_an_error_of_ours_ends_all_looking(job: Job, monkeypatch: pytest.MonkeyP
     job.open()
     assert torch.tensor(1.0).item() == 1.0
     assert job.failures == 1 and job.syncs.due == NEVER and vars(torch.Tensor).get("item") is OWN["item"]
+    assert job.values["syncs"] == {"looks": 0, "device": "cpu", "sites": [], "unseen": "failed"}
+
+
+def test_what_was_seen_before_an_error_stays(job: Job) -> None:
+    job.open()
+    torch.tensor(1.0).item()
+    job.close()
+    job.syncs.fail()
+    assert job.values["syncs"]["looks"] == 1 and len(job.sites) == 1
+
+
+def test_before_dynamo_is_loaded_nobody_looks_and_the_facts_say_so(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as unloaded:
+        unloaded.delitem(sys.modules, "torch._dynamo.variables.tensor")
+        while job.step < 20:
+            job.next_step()
+        assert not job.syncs.open and job.values["syncs"]["unseen"] == "dynamo"
+    job.open()
+    job.close()
+    assert job.values["syncs"] == {"looks": 1, "device": "cpu", "sites": []}
+
+
+def test_while_each_step_compiles_nobody_looks_and_the_facts_say_so(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    frames = itertools.count()
+    monkeypatch.setattr("probes.rank.syncs.compiled_frames", lambda: next(frames))
+    while job.step < FIRST_LOOK:
+        job.next_step()
+    assert not job.values, "whether it compiles is not known yet"
+    while job.step < 20:
+        job.next_step()
+    assert not job.syncs.open and job.values["syncs"]["unseen"] == "compiling"
 
 
 def test_without_a_gpu_nobody_looks(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,6 +363,29 @@ def test_copies_are_told_with_what_makes_them_slow(copying: Job) -> None:
     )
     assert (small["non_blocking"], small["channels_last"], small["aside"]) == (False, None, False)
     assert copying.sites == []
+
+
+def test_a_buffer_that_is_filled_is_a_copy_to_where_it_lies(copying: Job) -> None:
+    """As prefetchers do it: the same tensors on the device for all batches."""
+    buffer, pictures = torch.empty(2, 3, 4, 4, device="meta"), torch.zeros(2, 3, 4, 4)
+    copying.open()
+    buffer.copy_(pictures)
+    buffer.copy_(pictures, True)
+    torch.zeros(4).copy_(torch.ones(4))  # stays on the host
+    buffer.copy_(torch.empty(2, 3, 4, 4, device="meta"))  # and this one on the device
+    copying.close()
+    told = [(copy["call"], copy["non_blocking"], copy["pinned"], copy["bytes"]) for copy in copying.values["copies"]]
+    assert sorted(told) == [("copy_", False, False, 384), ("copy_", True, False, 384)]
+    assert copying.sites == []
+
+
+def test_a_buffer_on_the_host_that_is_filled_from_the_device_is_a_wait(job: Job) -> None:
+    kept, loss = torch.zeros(3), torch.ones(3)
+    job.open()
+    kept.copy_(loss)
+    kept.copy_(loss, non_blocking=True)
+    job.close()
+    assert [(site["call"], site["count"]) for site in job.sites] == [("copy_", 1)]
 
 
 @pytest.mark.parametrize("call", ["plain", "positional", "with_type"])

@@ -56,3 +56,12 @@ def test_without_a_window_there_is_no_section() -> None:
 def test_what_is_no_window_is_passed_over(report: Report) -> None:
     for told in (7, [7], [{"rank": 0}], {"rank": 0}):
         assert "PROFILER" not in text.render(replace(report, facts={"deep": told}))
+
+
+def test_copies_have_a_row_and_no_share_of_the_kernels(report: Report) -> None:
+    window = replace(looked_into(), copy_s=0.0011)
+    copying = replace(report, facts={**report.facts, **deep_facts((window,))})
+    assert "copies, beside the kernels 1.10 ms" in " ".join(text.render(copying).split())
+    assert "| copies, beside the kernels | 1.10 ms |  |" in markdown.render(copying)
+    assert "copies, beside the kernels" in html.render(copying)
+    assert "copies, beside" not in text.render(report)

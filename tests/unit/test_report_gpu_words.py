@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from report_samples import bottleneck
 
-from advisor.report.gpu_words import in_words
+from advisor.report import html, markdown, text
+from advisor.report.gpu_words import in_words, path_matrix
 
 H100 = {"name": "NVIDIA H100", "pcie_gen_max": 5, "pcie_width_max": 16, "nvlinks": 18}
 
@@ -43,3 +46,44 @@ def test_paths_are_grouped(paths: list[dict[str, Any]], words: str) -> None:
 @pytest.mark.parametrize("odd", [None, [], "two", [1, 2], {"a": 1}])
 def test_what_is_not_as_the_agent_writes_it_stays(odd: Any) -> None:
     assert in_words({"gpus": odd}) == {"gpus": odd}
+
+
+PAIRS = [pair(0, 1, "NV4"), pair(0, 2, "PHB", "GNS"), pair(2, 1, "SYS")]
+
+
+def test_ways_that_differ_are_a_matrix() -> None:
+    made = path_matrix({"gpu_paths": PAIRS})
+    assert made is not None
+    assert (made.head, made.rows) == (
+        ("GPU", "0", "1", "2"),
+        (("0", "", "NV4", "PHB, GNS"), ("1", "NV4", "", "SYS"), ("2", "PHB, GNS", "SYS", "")),
+    )
+    assert made.notes == ("GNS: these GPUs refuse peer to peer",)
+
+
+@pytest.mark.parametrize(
+    "paths",
+    [
+        None,
+        [pair(0, 1, "PHB")],
+        [pair(a, b, "NV18") for a in range(8) for b in range(a)],  # three words say it
+        [pair(a, b, "SYS" if b else "PIX") for a in range(17) for b in range(a)],  # too wide for a page
+        [{"a": [0], "b": 1, "path": "PHB", "p2p": ["OK"]}, {"a": 0}],
+    ],
+)
+def test_what_is_no_matrix_stays_words(paths: Any) -> None:
+    assert path_matrix({"gpu_paths": paths}) is None
+
+
+def test_html_and_markdown_show_the_matrix_in_place_of_the_words() -> None:
+    report = replace(bottleneck(), environment={"gpu_paths": PAIRS})
+    page, told = html.render(report).split('type="application/json"')[0], markdown.render(report)
+    assert "Between the GPUs" in page and "PHB, GNS" in page and "gpu_paths" not in page
+    assert (
+        "| 0 |  | NV4 | PHB, GNS |" in told
+        and "GNS: these GPUs refuse peer to peer." in told
+        and "gpu\\_paths" not in told
+    )
+    alike = replace(report, environment={"gpu_paths": [pair(0, 1, "NV18")]})
+    assert "NV18 between all" in html.render(alike) and "Between the GPUs" not in html.render(alike)
+    assert "PHB 0–2" in text.render(report), "a terminal has no room for it"

@@ -52,3 +52,10 @@ def test_a_gpu_that_counts_its_work_tells_it_beside_a_kernel_that_is_resident(re
     known = " ".join(render(replace(report, gpus=(counted,))).split())
     assert "62 %, 41 %" in known and "gen 5 x16" in known
     assert "62 %" not in told and "gen 5" not in told
+
+
+def test_what_asking_the_driver_cost_is_told_where_there_is_one() -> None:
+    report = samples.healthy()
+    asked = replace(report, overhead=replace(report.overhead, driver_share=0.004))
+    for render in (text.render, markdown.render, html.render):
+        assert "asking the GPU driver" in render(asked) and "asking the GPU driver" not in render(report)

@@ -128,6 +128,9 @@ def test_nobody_is_asked_before_the_budget_allows_it(tmp_path: Path, monkeypatch
         (BUSY, {7: {**ON_GPU[7], "torch": "2.7.0a0+git"}}, True),
         (BUSY, {7: {**ON_GPU[7], "torch": None}}, False),
         (BUSY, {}, False),
+        # it reads its loss in each step: the host waits for the GPU between them, which computes nearly all the time
+        (Candidate(0, 7, 500, 0.02, 0.60, 0.05), ON_GPU, True),
+        (Candidate(0, 7, 500, 0.02, 0.02, 0.11), ON_GPU, False),
     ],
 )
 def test_a_window_is_worth_it_where_a_gpu_computes_nearly_all_the_time(candidate, facts, worth: bool) -> None:

@@ -16,7 +16,17 @@ from advisor.run.rings import Position, RingReader
 from advisor.run.roster import Roster
 from advisor.store.reader import read_recording
 from advisor.store.writer import RunWriter
-from probes.rank.layout import ERRORS_MAX, FLAG_NO_LOADER, FLAG_TAIL, PHASE_CODE, ROLE_RANK, STEP_FIELDS
+from probes.rank.layout import (
+    ERRORS_MAX,
+    FLAG_NO_LOADER,
+    FLAG_TAIL,
+    GPU_STEP_FIELDS,
+    KIND_GPU_STEP,
+    KIND_STEP,
+    PHASE_CODE,
+    ROLE_RANK,
+    STEP_FIELDS,
+)
 from probes.rank.ring import Ring
 
 
@@ -67,6 +77,31 @@ def test_the_slowest_usual_step_is_the_measure_of_a_hang(steps: list[Any], p99_m
     assert follower(steps).step_p99_ns() == p99_ms * 1_000_000
 
 
+def stream(**ms: float) -> tuple[int, tuple[int, ...]]:
+    """A step on the GPU's stream, from its phases in milliseconds."""
+    given = {f"{name}_ns": round(value * 1_000_000) for name, value in ms.items()}
+    return 0, tuple(given.get(name, 0) for name in GPU_STEP_FIELDS)
+
+
+BUSY = stream(forward=33, backward=60, optimizer=4, gap=2)
+EVALUATED = stream(forward=33, backward=60, optimizer=4, gap=2000)
+
+
+def test_a_loop_that_reads_its_loss_in_each_step_waits_where_the_gpu_computes() -> None:
+    reads = follower([row(0, input_wait=1, forward=5, backward=20, optimizer=2, gap=72)] * 30)
+    assert reads.outside_share == pytest.approx(0.72) and reads.idle_share is None
+    reads.note_gpu_steps([BUSY] * 9)
+    assert reads.idle_share is None, "too few"
+    reads.note_gpu_steps([*[BUSY] * 11, EVALUATED])
+    assert reads.idle_share == pytest.approx(2 / 99)
+
+
+def test_without_a_loader_the_stream_does_not_tell_where_the_model_begins() -> None:
+    unfed = follower([row(FLAG_NO_LOADER, forward=60, backward=30)] * 30)
+    unfed.note_gpu_steps([BUSY] * 20)
+    assert unfed.idle_share is None
+
+
 def test_who_stands_in_an_evaluation_is_measured_by_whole_steps() -> None:
     assert follower([*[USUAL] * 20, EVALUATES]).step_p99_ns(whole=True) == 60_000_000_000
 
@@ -105,3 +140,19 @@ def test_a_recorder_that_gave_up_is_a_gap_from_that_step_on(tmp_path: Path, erro
     writer.close()
     [gap] = [gap for gap in read_recording(tmp_path / "run").gaps if gap.metric == "recorder.errors"]
     assert ("stands still since step 41" in gap.reason) is told
+
+
+def test_what_a_rank_writes_of_its_stream_is_noted(tmp_path: Path) -> None:
+    rings = tmp_path / "rings"
+    rings.mkdir()
+    ring = Ring(str(rings / f"rank-{os.getpid()}.ring"), slots=64, role=ROLE_RANK, rank=0)
+    writer = RunWriter.create(tmp_path / "run", meta={})
+    followers = Followers(writer, Roster(writer, 1, "job"), rings, watch_death=lambda pid: None)
+    for _ in range(20):
+        ring.write(KIND_STEP, *row(0, input_wait=1, backward=27, gap=72))
+        ring.write(KIND_GPU_STEP, *BUSY)
+    followers.look(1)
+    (rank,) = followers.ranks()
+    assert rank.idle_share == pytest.approx(2 / 99) and rank.outside_share == pytest.approx(0.72)
+    followers.close()
+    writer.close()

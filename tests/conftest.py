@@ -59,7 +59,10 @@ def fake_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the fake NVIDIA driver, for LD_LIBRARY_PATH; in `old` beneath it one that lacks newer functions."""
     build = runpy.run_path(str(ROOT / "tests" / "fake_driver" / "build.py"))
     if build["compiler"]() is None:
-        pytest.skip("THE GPU PROBE IS NOT TESTED HERE: no C compiler to build the fake driver with")
+        untested = "THE GPU PROBE IS NOT TESTED HERE: no C compiler to build the fake driver with"
+        if os.environ.get("CI"):  # nobody reads there what was skipped
+            pytest.fail(untested)
+        pytest.skip(untested)
     folder = tmp_path_factory.mktemp("fake_driver")
     build["build"](folder)
     (folder / "old").mkdir()

@@ -41,13 +41,14 @@ def first_right_verdict(recording: Recording, truth: Truth, onset_step: int = 0)
 
 
 def onset_ns(recording: Recording, step: int) -> int:
-    """When the first rank began this step; a job that ended before has its last word for it."""
+    """When the first rank began this step; a job that ended before has its last word for it, one that made none where it stands."""
     if step == 0:
         return recording.meta.started_ns
     starts = [rows["t_start_ns"][rows["step"] >= step] for rows in recording.steps.values()]
     ends = [int(rows["t_end_ns"][-1]) for rows in recording.steps.values() if len(rows)]
     begun = [int(found[0]) for found in starts if len(found)]
-    return min(begun, default=max(ends, default=recording.meta.started_ns))
+    stands = [since_ns for _, _, since_ns in recording.positions.values()]
+    return min(begun, default=max(ends, default=min(stands, default=recording.meta.started_ns)))
 
 
 def first_step_ns(recording: Recording) -> int:

@@ -13,12 +13,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from advisor.analysis.analyse import analyse
 from advisor.core.recording import Recording
 from samples.faults.first_verdict import first_right_verdict, pace_s, samples_per_s
 from samples.faults.fixtures import Burners, own_name
 from samples.faults.leftovers import sweep
 from samples.faults.observe import JobWentWrong, Observation, observe
-from samples.faults.scenario import CannotBeMade, Conditions, Fixture, Job, Remedy, Scenario, Untouched
+from samples.faults.recorded import play
+from samples.faults.scenario import CannotBeMade, Conditions, Fixture, Job, Recorded, Remedy, Scenario, Untouched
 from samples.faults.score import Result, attributed_share, blank, judge, unfinished
 
 RETRIES = 2
@@ -47,7 +49,7 @@ class Cured:
 
     scenario: str
     repetition: int  # each has its own: they are there to tell how much comes by chance
-    job: Job
+    job: Job | Recorded
     fixtures: tuple[Fixture, ...]
     seen: Observation
     ended_s: float  # on the monotonic clock
@@ -118,7 +120,8 @@ def describe(scenario: Scenario, seen: Observation, result: Result) -> Result:
     """The verdict on what was seen, and how long it took to get there."""
     judgement = judge(scenario.truth, seen.report)
     findings = {finding["rule"] for finding in seen.report["findings"]}
-    timed = judgement.right and not scenario.truth.never  # what must not be said is right from the start
+    # what must not be said is right from the start; a recording's first seconds are made up as the rest is
+    timed = judgement.right and not scenario.truth.never and not isinstance(scenario.job, Recorded)
     first = first_right_verdict(seen.recording, scenario.truth, scenario.onset_step) if timed else None
     return replace(
         result,
@@ -146,15 +149,24 @@ def measure_remedy(scenario: Scenario, remedy: Remedy, before: Observation, resu
     both, onset = (before.recording, after.recording), scenario.onset_step
     rates = [samples_per_s(recording, onset) for recording in both]
     timed = rates[1] / rates[0] if rates[0] and rates[1] else None
-    saving = root_of(before.report).get("saving") if result.right else None  # of another cause it says nothing
+    predicted = promised(remedy, before) if result.right else None  # of another cause it says nothing
     return replace(
         result,
-        predicted=tuple(saving["speedup"]) if saving else None,
+        predicted=predicted,
         measured=round(timed * slower_by(both, remedy.untouched, onset), 3) if timed else None,
         timed=round(timed, 3) if timed else None,
         disturbed=result.disturbed or disturbed(fixtures, after),
         shared="" if owner == scenario.name else owner,
     )
+
+
+def promised(remedy: Remedy, before: Observation) -> tuple[float, float] | None:
+    """The speed-up that was told of this remedy: the finding's own, or that of the advice which the remedy names."""
+    if remedy.promise is not None:
+        told = remedy.promise(analyse(before.recording))
+        return told.speedup if told else None
+    saving = root_of(before.report).get("saving")
+    return tuple(saving["speedup"]) if saving else None
 
 
 def slower_by(both: Sequence[Recording], untouched: Sequence[Untouched], onset_step: int) -> float:
@@ -171,7 +183,7 @@ def slower_by(both: Sequence[Recording], untouched: Sequence[Untouched], onset_s
 
 
 def cured(
-    scenario: Scenario, job: Job, fixtures: tuple[Fixture, ...], bench: Bench, *, repetition: int
+    scenario: Scenario, job: Job | Recorded, fixtures: tuple[Fixture, ...], bench: Bench, *, repetition: int
 ) -> tuple[Observation, str]:
     """A run with the fix, and the scenario that it was made for: an earlier one's where that was the same, a moment ago."""
     bench.cured[:] = [one for one in bench.cured if time.monotonic() - one.ended_s <= SHARED_WITHIN_S]
@@ -185,7 +197,7 @@ def cured(
 
 
 def undisturbed(
-    scenario: Scenario, job: Job, fixtures: tuple[Fixture, ...], bench: Bench, *, suffix: str = ""
+    scenario: Scenario, job: Job | Recorded, fixtures: tuple[Fixture, ...], bench: Bench, *, suffix: str = ""
 ) -> tuple[Observation, int]:
     """A run that nobody else has disturbed, as far as tries go; and how many there were."""
     attempts = 0
@@ -193,10 +205,13 @@ def undisturbed(
         attempts += 1
         with tempfile.TemporaryDirectory(dir=bench.folder, ignore_cleanup_errors=True) as name:
             folder = Path(name)
-            if scenario.remedy is not None:
-                job = replace(job, environment={**STEADY_HEAP, **job.environment})
-            with held(fixtures, folder) as conditions:
-                seen = observe(job, conditions, folder / "job", ending="finishes" if suffix else scenario.ending)
+            if isinstance(job, Recorded):
+                seen = play(job, bench.folder / "driver", folder)
+            else:
+                if scenario.remedy is not None:
+                    job = replace(job, environment={**STEADY_HEAP, **job.environment})
+                with held(fixtures, folder) as conditions:
+                    seen = observe(job, conditions, folder / "job", ending="finishes" if suffix else scenario.ending)
             if bench.keep:
                 bench.keep.mkdir(parents=True, exist_ok=True)
                 target = bench.keep / f"{scenario.name}{suffix}"

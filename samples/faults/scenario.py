@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
+
+from advisor.core.analysis import Analysis
+from advisor.core.findings import Saving
 
 Strength = Literal["clear", "just above", "just below", "none"]
 Ending = Literal["finishes", "fails", "hangs"]
 Untouched = Literal["forward", "backward"]
 Start = Literal["torchrun", "one by one"]
+Promise = Callable[[Analysis], Saving | None]
+HEALTHY = "healthy"  # among the roots of a truth: that nothing is worth fixing is right as well
 
 
 class CannotBeMade(Exception):
@@ -46,6 +51,14 @@ class Job:
     start: Start = "torchrun"
 
 
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """In place of a job that needs GPUs: a story of samples/gpus, recorded through the fake driver. `changes`: fields of the story."""
+
+    story: str
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truth:
     """What is right to say. Root findings of medium severity or above that are in neither `roots` nor `also` are false alarms.
@@ -53,7 +66,7 @@ class Truth:
     Without `roots` the right verdict is that nothing is worth fixing; with `never` alone, that it is none of these.
     """
 
-    roots: tuple[str, ...] = ()  # acceptable root rules, the best one first
+    roots: tuple[str, ...] = ()  # acceptable root rules, the best one first; HEALTHY may be the last
     ranks: tuple[int, ...] | None = None  # which ranks the root must name
     also: tuple[str, ...] = ()  # true as well, beside the root
     never: tuple[str, ...] = ()
@@ -77,18 +90,20 @@ class Remedy:
     """The advised change applied: another job, other circumstances, or both (None: as before).
 
     `untouched`: phases in which the job does the same with it and without: they tell how fast the machine was in either run.
+    `promise`: what it is held against, where that is another of the finding's advices than the first.
     """
 
     job: Job | None = None
     fixtures: tuple[Fixture, ...] | None = None
     untouched: tuple[Untouched, ...] = ()
+    promise: Promise | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
     name: str
     family: str
-    job: Job
+    job: Job | Recorded
     truth: Truth
     strength: Strength
     fixtures: tuple[Fixture, ...] = ()
@@ -98,3 +113,4 @@ class Scenario:
     waits: bool = False  # for most of the time, on no core: it runs beside others of its kind
     fast: bool = False  # runs in `make test`
     note: str = ""  # why the truth is the truth, where it is not obvious
+    late: str = ""  # why a right verdict can only come late

@@ -18,13 +18,26 @@ from samples.gpus.stories import STORIES
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "tests" / "fake_driver" / "build.py"
+OLD = "old"  # beneath the folder of the fake driver, the one that lacks newer functions
+
+
+def build_driver(folder: Path) -> bool:
+    """Makes the fake driver in `folder`, and the old one beneath it; False where there is no compiler."""
+    making = runpy.run_path(str(BUILD))
+    if making["compiler"]() is None:
+        return False
+    (folder / OLD).mkdir(parents=True, exist_ok=True)
+    making["build"](folder)
+    making["build"](folder / OLD, old=True)
+    return True
 
 
 def record_in_process(story: str, driver: Path, folder: Path, **changes: object) -> Path:
     """The run folder of a story, recorded by a process of its own over the driver library in `driver`; `changes`: fields of the story."""
     folder.mkdir(parents=True, exist_ok=True)
     script, run = folder / "machine", folder / story
-    environment = {**os.environ, "LD_LIBRARY_PATH": str(driver), "FAKE_NVML_SCRIPT": str(script)}
+    library = driver / OLD if STORIES[story].old_driver else driver
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(library), "FAKE_NVML_SCRIPT": str(script)}
     command = [sys.executable, "-m", "samples.gpus.record", story, str(run), str(script), json.dumps(changes)]
     subprocess.run(command, env=environment, cwd=ROOT, check=True)
     return run
@@ -35,7 +48,8 @@ def main() -> None:
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
-        runpy.run_path(str(BUILD))["build"](work)
+        if not build_driver(work):
+            sys.exit("no C compiler to build the fake driver with")
         for name, story in STORIES.items():
             if story.replay:
                 bundle = make_bundle(

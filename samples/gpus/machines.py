@@ -7,7 +7,7 @@ real machine: the values are those of data sheets, and what is not known to be a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _GB = 1_000_000_000
 SWITCH = "switch"
@@ -113,6 +113,15 @@ def machine(kind: Kind, count: int, *, nodes: int = 1, cores: int = 64, near: in
     return lines
 
 
+def without(lines: list[str], *keys: str) -> list[str]:
+    """The same GPUs, which do not answer these: NotSupported."""
+    return [line for line in lines if not (line.startswith("gpu ") and line.split()[2] in keys)]
+
+
+def a100x1() -> list[str]:
+    return machine(A100, 1, cores=16)
+
+
 def a100x8() -> list[str]:
     return machine(A100, 8, nodes=2, cores=128, near=20)
 
@@ -189,6 +198,19 @@ def restricted() -> list[str]:
     return [*h100x8(), *(f"fail {name} 4" for name in refused), "fail nvmlDeviceGetComputeRunningProcesses_v3 4"]
 
 
+def old_a100x4() -> list[str]:
+    """For the fake driver's old build. Times of throttling were one then, of the violation status; recovery actions came later."""
+    lines = machine(replace(A100, throttle_times=False), 4, nodes=2, cores=64, near=20)
+    old = ["driver 470.82.01", "cuda 11040", *(f"gpu {n} violation.1 0" for n in range(4))]
+    return [*without(lines, "field.230"), *old]
+
+
+def mute() -> list[str]:
+    """A driver that answers NotSupported to all that would tell whether clocks are held down: times, violations, reasons."""
+    kept = [f"field.{n}" for n in (74, 75, 76, 269, 270, 271)]
+    return without(l40sx4(), "clock_reasons", *kept)
+
+
 def mismatch() -> list[str]:
     return [*h100x8(), "fail nvmlInitWithFlags 18"]
 
@@ -199,6 +221,7 @@ MACHINES: dict[str, Callable[[], list[str]]] = {
     "4xL40S": l40sx4,
     "2xRTX3090": rtx3090x2,
     "1xH200": h200x1,
+    "1xA100": a100x1,
     "MIG": a100_mig,
     "throttled": throttled,
     "degraded-link": degraded_link,
@@ -207,5 +230,7 @@ MACHINES: dict[str, Callable[[], list[str]]] = {
     "broken-nvlink": broken_nvlink,
     "capped": capped,
     "restricted": restricted,
+    "old": old_a100x4,
+    "mute": mute,
     "mismatch": mismatch,
 }

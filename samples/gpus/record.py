@@ -74,7 +74,8 @@ def _thin(samples: tuple[Sample, ...], second: int) -> list[Sample]:
 
 
 def _write_script(story: Story, script: Path) -> None:
-    own = [f"{gpu} {FIRST_PID + rank} 20000000000 60" for rank, gpu in enumerate(_gpus_of(story))]
+    on = [*enumerate(_gpus_of(story)), *((0, gpu) for gpu in story.beside)]
+    own = [f"{gpu} {FIRST_PID + rank} 20000000000 60" for rank, gpu in on]
     listed = script.with_suffix(".processes")
     listed.write_text("\n".join([*own, *story.strangers]) + "\n")
     script.write_text("\n".join([*story.machine(), f"processes {listed}", *story.extra]) + "\n")

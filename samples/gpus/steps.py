@@ -61,12 +61,12 @@ class _Rank:
         for phase in ("forward", "backward"):
             self.mark(phase, SHARES[phase] * ms, SHARES[phase] * self.story.launch_ms)
 
-    def rest(self, number: int, left: float) -> None:
+    def rest(self, number: int, left: float, ms: float) -> None:
         """From the end of the exchange to the next fetch."""
         story = self.story
         self.spent["backward"] += left - self.stream
         self.stream = left
-        self.mark("optimizer", SHARES["optimizer"] * story.compute_ms, SHARES["optimizer"] * story.launch_ms)
+        self.mark("optimizer", SHARES["optimizer"] * ms, SHARES["optimizer"] * story.launch_ms)
         before, evaluates = self.stream, _every(story.evaluates_every, number)
         if evaluates or _every(story.waits_every, number):
             self.host = max(self.host, self.stream)
@@ -87,8 +87,9 @@ def steps_of(story: Story, first_ns: int, until_ns: int) -> Iterator[tuple[int, 
     ranks = [_Rank(story, rank) for rank in range(story.ranks)]
     number, end, memory_at = 0, first_ns, -SECOND
     while end < until_ns:
+        samples, ms = _batch(story, number)
         for own in ranks:
-            own.own_part(story.compute_ms * story.slow.get(own.rank, 1.0) * _wobble(number, own.rank))
+            own.own_part(ms * story.slow.get(own.rank, 1.0) * _wobble(number, own.rank))
         left = max(own.stream for own in ranks) + (story.wire_ms if story.ranks > 1 else 0.0)
         stamped = story.ranks > 1 and (number < STAMPED_FIRST or number % STAMPED_EVERY == 0)
         memory = _memory(story, number) if end - memory_at >= SECOND else {}
@@ -97,8 +98,8 @@ def steps_of(story: Story, first_ns: int, until_ns: int) -> Iterator[tuple[int, 
             if stamped:
                 records.append((KIND_COMM, own.rank, 0, _stamp(number, first_ns, own, left)))
                 own.exchanged = left
-            own.rest(number, left)
-            records.append((KIND_STEP, own.rank, FLAG_COMM_SAMPLED * stamped, _step(number, first_ns, own)))
+            own.rest(number, left, ms)
+            records.append((KIND_STEP, own.rank, FLAG_COMM_SAMPLED * stamped, _step(number, first_ns, own, samples)))
             if number:  # nothing marks where the first step begins
                 records.append((KIND_GPU_STEP, own.rank, 0, _gpu_step(number, own.spent, memory)))
         end = first_ns + round(max(own.host for own in ranks) * MS)
@@ -106,6 +107,13 @@ def steps_of(story: Story, first_ns: int, until_ns: int) -> Iterator[tuple[int, 
             memory_at = end
         yield end, records
         number += 1
+
+
+def _batch(story: Story, number: int) -> tuple[int, float]:
+    """(samples of a step, milliseconds that the GPU computes on them)."""
+    if not _every(story.halves_every, number):
+        return story.samples, story.compute_ms
+    return story.samples // 2, story.compute_ms * (1.0 + story.fixed_share) / 2
 
 
 def _wobble(number: int, rank: int) -> float:
@@ -117,11 +125,11 @@ def _row(fields: tuple[str, ...], values: Mapping[str, float]) -> tuple[int, ...
     return tuple(round(values.get(name, 0)) for name in fields)
 
 
-def _step(number: int, first_ns: int, own: _Rank) -> tuple[int, ...]:
+def _step(number: int, first_ns: int, own: _Rank, samples: int) -> tuple[int, ...]:
     at = {name: first_ns + round(ms * MS) for name, ms in own.marks.items()}
     names = list(at)
     times = {f"{name}_ns": at[name] - at[before] for before, name in itertools.pairwise(names)}
-    about = {"step": number, "t_start_ns": at["begin"], "t_end_ns": at["gap"], "samples": own.story.samples}
+    about = {"step": number, "t_start_ns": at["begin"], "t_end_ns": at["gap"], "samples": samples}
     return _row(STEP_FIELDS, {**about, **times, "micro_batches": 1, "self_ns": 30_000})
 
 

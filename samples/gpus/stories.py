@@ -21,10 +21,13 @@ class Story:
     ranks: int
     truth: str
     on: tuple[int, ...] = ()
+    beside: tuple[int, ...] = ()  # other GPUs that rank 0 computes on (DataParallel)
     slow: Mapping[int, float] = field(default_factory=dict)
     compute_ms: float = 170.0
     wire_ms: float = 4.0
     samples: int = 256
+    halves_every: int = 0  # steps of which one has half as many samples
+    fixed_share: float = 0.0  # of the compute: what half a batch takes as well
     memory_gb: float = 18.0
     creep_mb: float = 0.0  # that tensors gain in each step
     retry_every: int = 0  # steps between allocations that emptied the cache
@@ -39,20 +42,22 @@ class Story:
     evaluates_every: int = 0
     evaluation_ms: float = 0.0
     facts: Mapping[str, Any] = field(default_factory=dict)  # what the recorder saw of the ranks
+    told: tuple[str, ...] = ()  # rules that have something to say beside a healthy verdict
+    old_driver: bool = False  # over the fake driver that lacks what came late
     replay: bool = False  # kept in samples/runs
     extra: tuple[str, ...] = ()  # what else the driver answers, after the lines of the machine
 
 
-_LAYER = {
+LAYER = {
     "device": "cuda", "input": "float32", "weight": "float32", "autocast": "bfloat16", "input_layout": "channels_last",
     "weight_layout": "channels_last", "shape": [256, 3, 224, 224], "varies": False,
 }  # fmt: skip
-_CUDA = {"capability": [9, 0], "tf32_matmul": True, "tf32_cudnn": True, "cudnn_benchmark": True}
-_COPY = {
+CUDA = {"capability": [9, 0], "tf32_matmul": True, "tf32_cudnn": True, "cudnn_benchmark": True}
+COPY = {
     "call": "to", "file": "/job/train.py", "line": 61, "function": "train", "through": "", "phase": "forward", "count": 20, "looks": 20,
     "pinned": True, "non_blocking": True, "aside": False, "bytes": 20 * 154_140_672, "blocked_ns": 4_000_000, "least_ns": 150_000,
 }  # fmt: skip
-_ITEM = {
+ITEM = {
     "call": "item", "file": "/job/train.py", "line": 88, "function": "train", "through": "", "phase": "gap", "count": 20, "looks": 20,
     "bytes": 0, "blocked_ns": 20 * 62_000_000, "least_ns": 60_000_000,
 }  # fmt: skip
@@ -61,22 +66,31 @@ _ITEM = {
 def seen(**changes: Any) -> dict[str, Any]:
     """What the recorder sees of a sound job: autocast, channels-last, pinned copies, no waits."""
     usual = {
-        "cuda": _CUDA,
-        "conv": _LAYER,
+        "cuda": CUDA,
+        "conv": LAYER,
         "autocast": {"enabled": True, "device": "cuda", "dtype": "bfloat16"},
         "model": {"class": "job.net.Net", "parameters": 24_000_000, "layers": {"Conv2d": 48, "BatchNorm2d": 48}},
         "optimizer": {"class": "SGD", "foreach": None, "fused": True, "groups": 1, "parameters": 161},
         "syncs": {"looks": 20, "device": "cuda", "sites": []},
-        "copies": [_COPY],
+        "copies": [COPY],
     }
     return {**usual, **changes}
+
+
+def resnet50(**changes: Any) -> dict[str, Any]:
+    """The same of the model that others have measured, on an A100."""
+    model = {"class": "ResNet", "parameters": 25_557_032, "layers": {"Conv2d": 53, "BatchNorm2d": 53, "Linear": 1}}
+    linear = {**LAYER, "weight_shape": [1000, 2048]}
+    return seen(cuda={**CUDA, "capability": [8, 0]}, model=model, linear=linear, **changes)
 
 
 STORIES: dict[str, Story] = {
     "8xA100": Story("eight A100 on an NVSwitch, nothing wrong", machines.a100x8, 8, "healthy"),
     "8xH100": Story("eight H100, nothing wrong", machines.h100x8, 8, "healthy", compute_ms=95, replay=True),
     "4xL40S": Story("four L40S on PCIe, nothing wrong", machines.l40sx4, 4, "healthy", wire_ms=9),
-    "2xRTX3090": Story("two RTX 3090, nothing wrong", machines.rtx3090x2, 2, "healthy", wire_ms=9, samples=128),
+    "2xRTX3090": Story(
+        "two RTX 3090, nothing wrong", machines.rtx3090x2, 2, "healthy", wire_ms=9, samples=128, replay=True
+    ),
     "1xH200": Story("one H200, nothing wrong", machines.h200x1, 1, "healthy", compute_ms=95),
     "MIG": Story(
         "one 3g instance of an A100",
@@ -86,6 +100,7 @@ STORIES: dict[str, Story] = {
         on=(0,),
         samples=64,
         mig="MIG-00000000-0000-5000-8000-000000000000",
+        replay=True,
     ),
     "throttled": Story("one of eight A100 is too hot", machines.throttled, 8, "GPU001", slow={3: 1.5}, replay=True),
     "capped": Story("somebody lowered a power limit", machines.capped, 2, "GPU002", slow={1: 1.45}, samples=128),
@@ -119,6 +134,7 @@ STORIES: dict[str, Story] = {
         4,
         "healthy",  # CPU004 is a hint: nobody knows what it costs
         cpus={"0": "48-95", "1": "48-95", "2": "0-47", "3": "0-47"},
+        told=("CPU004",),
     ),
     "single-precision": Story(
         "neither autocast nor TF32 on an H200",
@@ -127,8 +143,8 @@ STORIES: dict[str, Story] = {
         "CMP001",
         compute_ms=250,
         facts=seen(
-            cuda={**_CUDA, "tf32_matmul": False, "tf32_cudnn": False},
-            conv={**_LAYER, "autocast": None},
+            cuda={**CUDA, "tf32_matmul": False, "tf32_cudnn": False},
+            conv={**LAYER, "autocast": None},
             autocast={"enabled": False},
         ),
     ),
@@ -151,7 +167,7 @@ STORIES: dict[str, Story] = {
         compute_ms=95,
         waits_every=1,
         gap_ms=14,
-        facts=seen(syncs={"looks": 20, "device": "cuda", "sites": [_ITEM]}),
+        facts=seen(syncs={"looks": 20, "device": "cuda", "sites": [ITEM]}),
         replay=True,
     ),
     "pageable-copies": Story(
@@ -161,7 +177,85 @@ STORIES: dict[str, Story] = {
         "H2D001",
         compute_ms=95,
         waits_every=1,
-        facts=seen(copies=[{**_COPY, "pinned": False, "blocked_ns": 20 * 14_000_000, "least_ns": 12_000_000}]),
+        facts=seen(copies=[{**COPY, "pinned": False, "blocked_ns": 20 * 14_000_000, "least_ns": 12_000_000}]),
+    ),
+    "channels-first": Story(
+        "autocast over convolutions in channels-first",
+        machines.h200x1,
+        1,
+        "CMP002",
+        compute_ms=95,
+        facts=seen(conv={**LAYER, "input_layout": "channels_first", "weight_layout": "channels_first"}),
+    ),
+    "small-batches": Story(
+        "a batch that the GPU would take two of in hardly more time",
+        machines.h200x1,
+        1,
+        "CMP005",
+        compute_ms=95,
+        samples=32,
+        halves_every=5,
+        fixed_share=0.6,
+        facts=seen(),
+        extra=("gpu 0 gpm.2 40",),
+    ),
+    "past-the-knee": Story(
+        "a batch that fills the memory and is no faster than half of it",
+        machines.h200x1,
+        1,
+        "healthy",
+        compute_ms=95,
+        halves_every=5,
+        memory_gb=135,
+        facts=seen(),
+        told=("CMP006",),
+    ),
+    "below-the-reference": Story(
+        "ResNet50 on an A100 at less than half of what others measured, for no reason that shows",
+        machines.a100x1,
+        1,
+        "CMP008",
+        compute_ms=420,
+        facts=resnet50(),
+    ),
+    "switches-off": Story(
+        "neither cudnn.benchmark nor a fused optimizer",
+        machines.h200x1,
+        1,
+        "healthy",  # what they would bring nobody knows
+        compute_ms=95,
+        facts=seen(cuda={**CUDA, "cudnn_benchmark": False}, optimizer={"class": "SGD", "foreach": None, "fused": None}),
+        told=("CMP009",),
+    ),
+    "debugging-left-on": Story(
+        "launches that wait for their kernel",
+        machines.h200x1,
+        1,
+        "CMP010",
+        compute_ms=95,
+        facts=seen(debugging={"looks": 20, "on": {"CUDA_LAUNCH_BLOCKING": 20}}),
+    ),
+    "blocking-copies": Story(
+        "a host that waits for the end of each copy",
+        machines.h200x1,
+        1,
+        "H2D002",
+        compute_ms=95,
+        waits_every=1,
+        gap_ms=3,
+        facts=seen(copies=[{**COPY, "non_blocking": False, "blocked_ns": 20 * 60_000_000}]),
+    ),
+    "data-parallel": Story(
+        "DataParallel over four L40S",
+        machines.l40sx4,
+        1,
+        "COM005",
+        on=(0,),
+        beside=(1, 2, 3),
+        facts=seen(
+            cuda={**CUDA, "capability": [8, 9]}, data_parallel=[{"devices": 4, "file": "/job/train.py", "line": 30}]
+        ),
+        extra=("gpu 0 mem_used 42000000000", *(f"gpu {n} util 60" for n in (1, 2, 3))),
     ),
     "evaluation": Story(
         "an evaluation of a second after every 100 steps, nothing wrong",
@@ -172,6 +266,17 @@ STORIES: dict[str, Story] = {
         evaluates_every=100,
         evaluation_ms=400,
     ),
+    # clocks and what holds them down are told there; strangers and errors, which are not, stand beside the verdict as not measured
     "restricted": Story("a container that may not ask for much", machines.restricted, 8, "healthy", compute_ms=95),
+    "old-driver": Story(
+        "four A100 under a driver from before GPM", machines.old_a100x4, 4, "healthy", old_driver=True, replay=True
+    ),
+    "mute": Story(
+        "a driver that tells neither limits nor heat: whether the clocks were held down nobody knows",
+        machines.mute,
+        4,
+        "inconclusive",
+        wire_ms=9,
+    ),
     "mismatch": Story("driver and library of different versions", machines.mismatch, 8, "inconclusive", compute_ms=95),
 }

@@ -66,7 +66,8 @@ def switched_sheet(results: Results) -> Sheet:
         "Blocks of steps with and without the recorder, in turns, in a job under the advisor: medians of what neighbouring "
         "blocks differ by, with their standard error. The mean step has all that the recorder does; the median step has "
         "less noise, and not what is done in one step of many. This sees microseconds that pairs of processes cannot, and "
-        "not what the agent beside the job takes.",
+        "not what the agent beside the job takes. GPU events are taken over a double of `torch.cuda`: all that Python does for them is in "
+        "it, and not what CUDA takes to record one.",
         ("job", "step without", "more in the mean", "share", "more in the median step", "blocks"),
         [_switched_row(cost) for cost in results.switched],
     )

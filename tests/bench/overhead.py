@@ -43,6 +43,9 @@ INJECT = Path(__file__).resolve().parents[2] / "probes" / "rank" / "inject"
 LOG_WIDTH = 160  # of the tables where no terminal limits it
 QUICK = 0.2  # of the steps
 SWITCHED = {"1ms-1r-0w": 60, "5ms-1r-0w": 50, "50ms-1r-0w": 25}  # blocks with and without
+# Also with events, as on a GPU, over a double of `torch.cuda`: these jobs, in these ways.
+EVENTS = {"5ms-1r-0w": ("thinned", "each")}
+IN_WORDS = {"": "", "thinned": ", GPU events as the recorder thins them", "each": ", GPU events in each step"}
 FOOTPRINTS = ("1ms-1r-0w", "50ms-1r-0w", "5ms-2r-0w")
 FOOTPRINT_S = (5.0, 35.0)
 START_UP = "start-up"
@@ -76,9 +79,10 @@ def measure_steps(job: BenchJob, pairs: int, seconds: float, traceml: Path | Non
     return step_cost(job, *seen)
 
 
-def measure_switched(job: BenchJob, pairs: int) -> SwitchedCost:
-    took = run_switched(job, pairs)
-    return SwitchedCost(job.name, job.title, **{name: took[name] for name in took if name != "torch"})
+def measure_switched(job: BenchJob, pairs: int, events: str = "") -> SwitchedCost:
+    took = run_switched(job, pairs, events)
+    title = job.title + IN_WORDS[events]
+    return SwitchedCost(job.name, title, **{name: took[name] for name in took if name != "torch"})
 
 
 def measure_footprint(job: BenchJob, scale: float) -> Footprint:
@@ -129,7 +133,8 @@ def measure(names: Sequence[str], results: Results, traceml: Path | None, json_f
         done(f"{job.name}: pairs")
     for job in chosen:
         if job.name in SWITCHED:
-            results.switched.append(measure_switched(job, max(4, int(scale * SWITCHED[job.name]))))
+            for events in ("", *EVENTS.get(job.name, ())):
+                results.switched.append(measure_switched(job, max(4, int(scale * SWITCHED[job.name])), events))
             done(f"{job.name}: switched")
     for job in chosen:
         if job.name in FOOTPRINTS:

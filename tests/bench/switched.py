@@ -1,9 +1,12 @@
 """The recorder switched on and off between blocks of steps of one process: a few microseconds, seen on a step of a millisecond.
 
-    rn50-advisor run -- python tests/bench/switched.py --size 1ms --took FILE
+    rn50-advisor run -- python tests/bench/switched.py --size 1ms [--events thinned|each] --took FILE
 
 Two processes differ by several percent in a step, by their heaps alone, so pairs of processes cannot show this. What the switch
 cannot take away is in both halves: the agent beside the job, and the stamps that DistributedDataParallel takes of itself.
+
+`--events`: as on a GPU, over a double of `torch.cuda`: events at the marks, thinned as the recorder does it, or in each step. All that
+Python does for them is in it; what CUDA takes to record one is not.
 """
 
 from __future__ import annotations
@@ -26,6 +29,9 @@ from steps import Training, prepare, write_took
 from torch import nn
 from torch.optim import optimizer as optimizers
 from torch.utils.data import _utils, dataloader
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "jobs"))
+from cuda_double import Cuda, find_recorder, gpu_times_of
 
 RECORDER = "_rn50_advisor_rank"  # the package's name inside a job
 # Short, as the machine's speed drifts; but whole turns of the recorder: it reads CPU clocks once in 512 steps or in 0.5 s.
@@ -94,6 +100,17 @@ class Switch:
         return code is not None and code.co_filename.startswith(self._folder)
 
 
+def take_events(recorder: Any, *, each: bool) -> None:
+    """The recorder takes this job to be on a GPU from its next step on."""
+    times = gpu_times_of(recorder)
+
+    class EachStep(times):  # type: ignore[misc, valid-type]
+        def turn(self, step: int, now: int, self_ns: int) -> bool:
+            return True
+
+    recorder.gpu = (EachStep if each else times)(Cuda, 0)
+
+
 def stepper(training: Training) -> Callable[[], None]:
     model, optimizer = training.model, training.optimizer
     batches: Iterator[Any] = iter(training.data)
@@ -154,6 +171,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", choices=SIZES, default="1ms")
     parser.add_argument("--pairs", type=int, default=40, help="blocks with and blocks without the recorder")
+    parser.add_argument("--events", choices=("thinned", "each"))
     parser.add_argument("--took", type=Path, required=True, metavar="FILE")
     asked = parser.parse_args()
     if RECORDER not in sys.modules:
@@ -161,11 +179,16 @@ def main() -> None:
     block = SETTLING_STEPS[asked.size] + BLOCK_STEPS[asked.size]
     training = prepare(asked.size, WARM_UP_STEPS + CHECK_STEPS + 2 * asked.pairs * block)
     step = stepper(training)
-    for _ in range(WARM_UP_STEPS):
+    recorder = find_recorder() if asked.events else None
+    for number in range(WARM_UP_STEPS):
         step()
+        if recorder is not None and number == 0:  # the first backward has made this process a rank
+            take_events(recorder, each=asked.events == "each")
     switch = Switch(Path(sys.modules[RECORDER].__path__[0]))
     switch.check(step)
     blocks = cost(*compare(switch, step, asked.pairs, asked.size))
+    if recorder is not None and (recorder.gpu is None or not Cuda.Event.made):
+        raise SystemExit("no event was taken, or not to the end")
     write_took(asked.took, {**blocks, "pairs": asked.pairs, "block_steps": BLOCK_STEPS[asked.size]})
 
 

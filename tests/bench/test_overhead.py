@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from bench_results import Footprint, Results, StartUp, StepCost, SwitchedCost, footprint, machine, paired, step_cost
-from bench_runs import JOBS, BenchJob, Own, Seen
+from bench_runs import JOBS, BenchJob, Own, Seen, run_switched
 from bench_tables import markdown, sheets
 from sampling import interval_95, level, standard_error
 
@@ -148,3 +148,11 @@ def test_the_bench_runs_on_its_smallest_job(tmp_path: Path) -> None:
     (beside,) = document["footprints"]
     assert beside["bytes_per_1000_steps"] > 0 and beside["lost_records"] == 0
     assert "pip install traceml-ai" in kept.read_text()
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("events", ["thinned", "each"])
+def test_a_job_can_be_timed_as_if_on_a_gpu(events: str) -> None:
+    """It fails by itself where no event was taken."""
+    took = run_switched(JOB, 2, events)
+    assert took["off_us"] > 0 and took["pairs"] == 2

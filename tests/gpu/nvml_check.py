@@ -1,6 +1,7 @@
 """What the GPU probe reads on real hardware, what each question costs, and whether nvidia-smi says the same.
 
-python tests/gpu/nvml_check.py OUT.json: prints one line for each check; exits 1 when the probe and nvidia-smi disagree. Changes no setting.
+python tests/gpu/nvml_check.py OUT.json [TICKS]: prints one line for each check; exits 1 when the probe and nvidia-smi disagree. Changes
+no setting.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ COMPARED = (
 )
 
 
-def main() -> int:
+def main(out: Path, count: int = TICKS) -> int:
     probe = GpuProbe()
     devices, began = probe.devices(), time.monotonic_ns()
     paths = probe.paths()
     ticks, gaps = [], []
-    for _ in range(TICKS):
+    for _ in range(count):
         tick = time.monotonic_ns()
         reading = probe.sample(tick, [])
         ticks.append(((time.monotonic_ns() - tick) / 1e6, reading))
@@ -58,9 +59,9 @@ def main() -> int:
         "took_s": (time.monotonic_ns() - began) / 1e9,
         "disagreements": wrong,
     }
-    Path(sys.argv[1]).write_text(json.dumps(report, indent=1))
+    out.write_text(json.dumps(report, indent=1))
     print(f"{len(devices)} GPUs, {len(read)} values, {len(gaps)} gaps, median tick {median_ms(ticks):.1f} ms")
-    for said in wrong or ["nvidia-smi agrees"]:
+    for said in wrong or ["nvidia-smi agrees"] * bool(devices):
         print(said)
     return 1 if wrong or not devices else 0
 
@@ -112,4 +113,4 @@ def costs(probe: GpuProbe) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(Path(sys.argv[1]), *map(int, sys.argv[2:])))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from recordings import plan, recording
+from recordings import FIRST_STEP_NS, plan, recording
 
 from samples.faults.first_verdict import first_right_verdict, onset_ns, pace_s, samples_per_s, steps_until
 from samples.faults.scenario import Truth
@@ -71,3 +73,9 @@ def test_pace_is_that_of_the_usual_step_and_of_the_phases_asked_for() -> None:
     late = recording({0: [*plan(60, forward=20), *plan(60, forward=30)]})
     assert pace_s(late, ("forward",), 60) == pytest.approx(0.03)
     assert pace_s(late, ("forward",), 118) is None and pace_s(recording({}), ("forward",)) is None
+
+
+def test_a_fault_in_a_first_step_that_never_ended_counts_from_where_the_others_stand_in_it() -> None:
+    made = replace(recording({}), positions={0: ("backward", 0, FIRST_STEP_NS), 2: ("backward", 0, FIRST_STEP_NS + 5)})
+    assert onset_ns(made, 1) == FIRST_STEP_NS
+    assert onset_ns(made, 0) == onset_ns(recording({}), 1) == made.meta.started_ns

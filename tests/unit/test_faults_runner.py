@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from recordings import plan, recording
 
+from advisor.core.findings import Saving
 from samples.faults import runner
 from samples.faults.fixtures import Burners, CpuQuota
 from samples.faults.neighbours import Neighbours
@@ -23,10 +24,11 @@ from samples.faults.runner import (
     cured,
     disturbed,
     held,
+    promised,
     signals_as_exceptions,
     slower_by,
 )
-from samples.faults.scenario import CannotBeMade, Conditions, Fixture, Job, Scenario, Truth, Untouched
+from samples.faults.scenario import CannotBeMade, Conditions, Fixture, Job, Remedy, Scenario, Truth, Untouched
 
 
 def observation(*said: str, cores: float = 0.0, stolen: float = 0.0) -> Observation:
@@ -184,3 +186,13 @@ def test_runs_are_compared_by_what_the_fix_leaves_as_it_is(untouched: tuple[Unto
     both = [recording({0: plan(60, forward=f, backward=b)}) for f, b in ((30, 60), (27, 66))]
     assert slower_by(both, untouched, 0) == pytest.approx(by)
     assert slower_by([both[0], recording({})], untouched, 0) == 1.0, "a run without steps tells nothing"
+
+
+def test_a_remedy_is_held_against_the_advice_that_it_names() -> None:
+    own, other = Saving((0.1, 0.2), (1.2, 1.4), "own"), Saving((0.3, 0.4), (1.7, 1.9), "another path")
+    finding = {"rule": "COM001", "evidence": [], "saving": {"speedup": list(own.speedup)}}
+    report = {"findings": [finding], "verdict": {"rule": "COM001"}}
+    seen = Observation(report, recording({}), Path("run"), 0, 1.0)
+    assert promised(Remedy(job=JOB), seen) == own.speedup
+    assert promised(Remedy(job=JOB, promise=lambda _: other), seen) == other.speedup
+    assert promised(Remedy(job=JOB, promise=lambda _: None), seen) is None

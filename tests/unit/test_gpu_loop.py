@@ -5,6 +5,7 @@ from __future__ import annotations
 import runpy
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ def switches() -> Iterator[None]:
 @pytest.mark.usefixtures("switches")
 @pytest.mark.parametrize(
     "told",
-    [("none", "amp"), ("item", "fp32", "--every=2"), ("none", "amp", "--channels-last", "--tuned")],
+    [("none", "amp"), ("item", "fp32", "--every=2"), ("none", "amp", "--channels-last", "--tuned", "--floats")],
     ids="-".join,
 )
 def test_a_habit_runs(told: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,6 +44,27 @@ def test_a_habit_runs(told: tuple[str, ...], tmp_path: Path, monkeypatch: pytest
     )
     assert runpy.run_path(str(LOOP), run_name="__main__")["parse"]().habit == habit
     assert float(took.read_text()) > 0
+
+
+@pytest.mark.usefixtures("switches")
+def test_the_loop_begins_one_epoch_and_keeps_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU a few batches take 0.2 s: epochs of so many would begin all the time, and that would be the verdict."""
+    from torch.utils.data import DataLoader
+
+    begun: list[Any] = []
+    begin = DataLoader.__iter__
+
+    def counting(loader: Any) -> Any:
+        begun.append(loader)
+        return begin(loader)
+
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.setattr(DataLoader, "__iter__", counting)
+    monkeypatch.setattr("sys.argv", ["gpu.py", *SMALL, "--steps=9"])
+    runpy.run_path(str(LOOP), run_name="__main__")
+    (loader,) = begun
+    assert (len(loader), loader.persistent_workers, loader.num_workers > 0) == (9, True, True)
+    assert loader.dataset[0][0].element_size() == 1, "floats are four times as much to load and to copy"
 
 
 @pytest.mark.parametrize(("share", "code"), [(0.0099, 0), (0.0101, 1)])

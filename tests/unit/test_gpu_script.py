@@ -9,14 +9,21 @@ import sys
 import tarfile
 from pathlib import Path
 
+import pytest
+
 FOLDER = Path(__file__).resolve().parents[1] / "gpu"
 SCRIPT = FOLDER / "run_on_gpu.sh"
-# Answers as Python and the advisor would: each job is healthy, and everything that is checked is so.
+# Answers as Python and the advisor would: each job is healthy but for a note, and everything that is checked is so.
+LOOKED = ", ".join(
+    f'{{"rule": "{rule}", "state": "clear"}}'
+    for rule in ("CMP001", "CMP002", "CMP003", "CMP004", "CMP009", "CMP010", "H2D001", "H2D002")
+)
 PYTHON = f"""#!/bin/bash
 case "$*" in
 "-m advisor.cli run"*)
     while [ "$1" != --report ]; do shift; done
-    echo '{{"verdict": {{"state": "healthy", "rule": null}}, "findings": [{{"rule": "GPU004"}}]}}' >"$2"
+    echo '{{"verdict": {{"state": "healthy", "rule": null}}, "findings": [{{"rule": "CMP006", "severity": "info"}}],
+        "outcomes": [{LOOKED}]}}' >"$2"
     ;;
 "- "*) exec {sys.executable} "$@" ;;
 *facts_check.py*) echo "as the job did" ;;
@@ -60,9 +67,39 @@ def test_only_the_sections_that_are_named_run_and_all_that_they_leave_is_one_fil
 def test_what_is_not_as_it_should_be_is_said_and_fails_the_call(tmp_path: Path) -> None:
     done = run(tmp_path, "input", "precision")
     assert done.returncode == 1
-    assert re.search(r"input-starved +FAILED: said healthy \+GPU004, expected DAT003", done.stdout)
+    assert re.search(r"input-starved +FAILED: said healthy \+CMP006, expected DAT003", done.stdout)
     assert re.search(r"amp-channels-last +ok: healthy", done.stdout)
     assert re.search(r"amp-channels-last facts +ok: as the job did", done.stdout)
+
+
+def with_finding(rule: str, severity: str) -> str:
+    return PYTHON.replace('"rule": "CMP006", "severity": "info"', f'"rule": "{rule}", "severity": "{severity}"')
+
+
+@pytest.mark.parametrize(
+    ("check", "python", "said"),
+    [
+        # healthy is not clean: nothing at all may be found, and each rule must have looked
+        ("amp-channels-last", PYTHON, "ok: healthy"),
+        ("amp-channels-last", with_finding("LOP005", "low"), "FAILED: said healthy +LOP005, expected clean"),
+        (
+            "amp-channels-last",
+            PYTHON.replace('"CMP002", "state": "clear"', '"CMP002", "state": "not_measured"'),
+            "expected -CMP002",
+        ),
+        # what must not be said
+        ("tf32", PYTHON, "ok: healthy"),
+        ("tf32", PYTHON.replace('"CMP001", "state": "clear"', '"CMP001", "state": "fired"'), "expected -CMP001"),
+        # one of two
+        ("batch-8", PYTHON, "FAILED: said healthy +CMP006, expected +CMP003|+CMP005"),
+        ("batch-8", with_finding("CMP003", "high"), "ok: healthy +CMP003"),
+        ("batch-8", with_finding("CMP005", "low"), "ok: healthy +CMP005"),
+    ],
+)
+def test_each_word_about_a_report_is_held_to(tmp_path: Path, check: str, python: str, said: str) -> None:
+    done = run(tmp_path, "input" if check == "batch-8" else "precision", python=python)
+    (line,) = [line for line in done.stdout.splitlines() if line.split()[:1] == [check] and " facts " not in line][:1]
+    assert said in line
 
 
 def test_seeded_faults_that_could_not_run_are_not_right(tmp_path: Path) -> None:

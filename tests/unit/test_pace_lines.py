@@ -72,7 +72,8 @@ def run(
     kinds: dict[tuple[str, str], Series] = {}
     for index, gigabytes in used.items():
         for metric, value in (
-            ("util_pct", util), ("mem_used_bytes", gigabytes * 1e9), ("pcie_gen", 4.0), ("pcie_width", 16.0), ("own_processes", 1.0)
+            ("util_pct", util), ("mem_used_bytes", gigabytes * 1e9), ("pcie_gen", 4.0), ("pcie_width", 16.0), ("own_processes", 1.0),
+            ("sm_clock_mhz", 1400.0), ("sw_thermal_s", 0.0), ("hw_thermal_s", 0.0),
         ):  # fmt: skip
             kinds[f"gpu.{metric}", f"gpu:{index}"] = series(*((float(t), value) for t in range(10)))
     return recording(

@@ -1,8 +1,9 @@
 """A plain ResNet50 training loop with one bad habit at a time, for GPUs. Runs on a CPU as well, slowly.
 
 python samples/faults/jobs/gpu.py [--habit item|pageable|blocking|creep|full|none] [--every N] [--precision fp32|tf32|amp]
-    [--channels-last] [--tuned] [--batch-size N] [--steps N] [--took FILE]: seconds a step, of the latter half.
-Under torchrun all ranks share GPU 0 over gloo.
+    [--channels-last] [--tuned] [--floats|--converted] [--batch-size N] [--steps N] [--took FILE]: seconds a step, of the latter half.
+One epoch lasts the whole job, and loading costs next to nothing: a GPU that does a step in 50 ms must not wait for either. Under torchrun
+all ranks share GPU 0 over gloo.
 """
 
 from __future__ import annotations
@@ -16,8 +17,29 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset
 from torchvision.models import get_model
+
+PICTURES = 16
+CLASSES = 1000
+WORKERS_MAX = 8
+
+
+class Pool(Dataset[tuple[torch.Tensor, int]]):
+    """A few pictures from memory, as often as it takes: bytes, floats that were bytes, or floats that never were."""
+
+    def __init__(self, length: int, size: int, *, floats: bool, converted: bool = False) -> None:
+        self.length = length
+        shape = (PICTURES, 3, size, size)
+        self.pictures = torch.randn(shape) if floats else torch.randint(0, 256, shape, dtype=torch.uint8)
+        if converted:
+            self.pictures = self.pictures / 255
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        return self.pictures[index % PICTURES], index % CLASSES
 
 
 def parse() -> argparse.Namespace:
@@ -26,6 +48,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--every", type=int, default=1, help="steps of which one has the habit: item and creep")
     parser.add_argument("--channels-last", action="store_true")
     parser.add_argument("--tuned", action="store_true", help="let cuDNN choose by trying")
+    parser.add_argument("--floats", action="store_true", help="pictures cross as float32: four times the bytes to copy")
+    parser.add_argument("--converted", action="store_true", help="the same, of bytes: as ToTensor makes them")
     parser.add_argument("--precision", choices=("fp32", "tf32", "amp"), default="amp")
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--steps", type=int, default=120)
@@ -51,36 +75,38 @@ def main() -> None:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = args.precision == "tf32"
     torch.backends.cudnn.benchmark = args.tuned
     layout = torch.channels_last if args.channels_last else torch.contiguous_format
-    images = torch.randn(4 * args.batch_size, 3, args.image_size, args.image_size)
-    labels = torch.randint(0, 1000, (images.shape[0],))
     pinned = args.habit != "pageable" and device.type == "cuda"
-    loader = DataLoader(TensorDataset(images, labels), args.batch_size, num_workers=2, pin_memory=pinned)
+    loader = DataLoader(
+        Pool(args.steps * args.batch_size, args.image_size, floats=args.floats, converted=args.converted),
+        args.batch_size,
+        num_workers=max(1, min(WORKERS_MAX, len(os.sched_getaffinity(0)) - 1)),
+        persistent_workers=True,
+        pin_memory=pinned,
+    )
     model: nn.Module = get_model(args.model).to(device, memory_format=layout)
     if shared:
         model = DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
     kept: list[torch.Tensor] = []
-    done, total, halfway = 0, 0.0, time.perf_counter()
-    while done < args.steps:
-        for batch in loader:
-            x, y = (tensor.to(device, non_blocking=pinned and args.habit != "blocking") for tensor in batch)
-            x = x.to(memory_format=layout)
-            with torch.autocast(device.type, torch.bfloat16, enabled=args.precision == "amp"):
-                loss = nn.functional.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-            if args.habit == "item" and done % args.every == 0:
-                total += loss.item()  # waits for the device in each step
-            elif args.habit == "creep" and done % args.every == 0:
-                kept.append(torch.empty(4_000_000, device=device))  # 16 MB, as a graph that is kept might hold
-            elif args.habit == "full":
-                kept.append(torch.empty(500_000_000, device=device))  # 2 GB, until there is no more
-            done += 1
-            if done == args.steps // 2:
-                halfway = now(device)
-            if done >= args.steps:
-                break
+    total, halfway = 0.0, time.perf_counter()
+    for done, batch in enumerate(loader):
+        x, y = (tensor.to(device, non_blocking=pinned and args.habit != "blocking") for tensor in batch)
+        x = x.to(torch.float32, memory_format=layout)
+        if not (args.floats or args.converted):
+            x /= 255
+        with torch.autocast(device.type, torch.bfloat16, enabled=args.precision == "amp"):
+            loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        if args.habit == "item" and done % args.every == 0:
+            total += loss.item()  # waits for the device in each step
+        elif args.habit == "creep" and done % args.every == 0:
+            kept.append(torch.empty(4_000_000, device=device))  # 16 MB, as a graph that is kept might hold
+        elif args.habit == "full":
+            kept.append(torch.empty(500_000_000, device=device))  # 2 GB, until there is no more
+        if done + 1 == args.steps // 2:
+            halfway = now(device)
     if args.took:
         args.took.write_text(str((now(device) - halfway) / (args.steps - args.steps // 2)))
     if shared:

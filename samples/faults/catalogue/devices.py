@@ -1,0 +1,271 @@
+"""What GPUs do to jobs, and jobs to GPUs, on machines that nobody has at hand: stories of samples/gpus, recorded through the fake driver.
+
+Each line has a story far above it, where there is one, and what lies just above and just below. No job runs and no fix is tried: what is
+judged are the driver's answers, through the real bindings, and made-up steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from samples.faults.scenario import HEALTHY, Recorded, Scenario, Truth
+from samples.gpus.stories import COPY, CUDA, ITEM, LAYER, STORIES, resnet50, seen
+
+NOTE = "recorded through the fake driver; a fault of this size is told, be it the verdict or not"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """`above` and `below`: changes of `story`; `clear`: the story of a fault that nobody overlooks."""
+
+    rule: str
+    name: str
+    story: str
+    above: dict[str, Any]
+    below: dict[str, Any]
+    clear: str = ""
+
+
+def driver(*lines: str) -> dict[str, Any]:
+    """What the driver answers besides."""
+    return {"extra": lines}
+
+
+def facts(**changes: Any) -> dict[str, Any]:
+    """What the recorder saw in a job that is sound but for this."""
+    return {"facts": seen(**changes)}
+
+
+def single_precision(*capability: int) -> dict[str, Any]:
+    cuda = {**CUDA, "tf32_matmul": False, "tf32_cudnn": False, "capability": capability}
+    return facts(cuda=cuda, conv={**LAYER, "autocast": None}, autocast={"enabled": False})
+
+
+def convolutions(count: int) -> dict[str, Any]:
+    first = {**LAYER, "input_layout": "channels_first", "weight_layout": "channels_first"}
+    return facts(conv=first, model={"class": "job.net.Net", "parameters": 24_000_000, "layers": {"Conv2d": count}})
+
+
+def copied(megabytes: int, **about: Any) -> dict[str, Any]:
+    """In each step."""
+    return facts(copies=[{**COPY, "bytes": COPY["count"] * megabytes * 1_000_000, **about}])
+
+
+READING = facts(syncs={"looks": 20, "device": "cuda", "sites": [ITEM]})
+WITHOUT_P2P = {"variables": {"NCCL_P2P_DISABLE": "1"}}
+UNTUNED = facts(cuda={**CUDA, "cudnn_benchmark": False})
+
+LINES: tuple[Line, ...] = (
+    Line(
+        "GPU001",
+        "throttled",
+        "8xA100",
+        driver("gpu 3 field.270 0 +25000000"),  # nanoseconds each second
+        driver("gpu 3 field.270 0 +15000000"),
+        clear="throttled",
+    ),
+    Line(
+        "GPU002",
+        "slower-at-its-power-limit",
+        "2xRTX3090",
+        driver("gpu 1 field.74 0 +120000000", "gpu 1 sm_clock 1900"),  # its peer: 2037
+        driver("gpu 1 field.74 0 +120000000", "gpu 1 sm_clock 1960"),
+        clear="capped",
+    ),
+    Line(
+        "GPU002",
+        "limit-lowered",
+        "2xRTX3090",
+        driver("gpu 1 field.74 0 +120000000", "gpu 1 power_limit_mw 330000"),
+        driver("gpu 1 power_limit_mw 330000"),
+    ),
+    Line("GPU003", "memory-full", "1xH200", {"memory_gb": 144}, {"memory_gb": 141}),
+    Line("GPU003", "cache-emptied", "1xH200", {"retry_every": 100}, {"retry_every": 0}, clear="full"),
+    Line(
+        "GPU004",
+        "device-memory-creeps",
+        "1xH200",
+        {"memory_gb": 40, "creep_mb": 10},
+        {"memory_gb": 40, "creep_mb": 5},
+        clear="creeping",
+    ),
+    Line(
+        "GPU005",
+        "stranger-computes",
+        "4xL40S",
+        {"strangers": ("2 9100 5000000 3",)},  # bytes, share of the SMs
+        {"strangers": ("2 9100 5000000 1",)},
+        clear="shared",
+    ),
+    Line(
+        "GPU005",
+        "stranger-holds-memory",
+        "4xL40S",
+        {"strangers": ("2 9100 2600000000 0",)},
+        {"strangers": ("2 9100 2200000000 0",)},
+    ),
+    Line(
+        "GPU006",
+        "link-degraded",
+        "4xL40S",
+        driver("gpu 1 pcie_gen 3"),
+        driver("gpu 1 pcie_width 14"),
+        clear="degraded-link",
+    ),
+    Line(
+        "GPU007",
+        "xid",
+        "8xH100",
+        driver("xid 5 63 after 10"),
+        driver("xid 5 43 after 10"),
+        clear="failing-memory",
+    ),
+    Line("GPU007", "uncorrected-error", "8xH100", driver("gpu 5 field.4 7 +1"), driver("gpu 5 field.4 7")),
+    Line(
+        "GPU008",
+        "nvlink-down",
+        "8xA100",
+        driver("gpu 6 nvlink.3 0 switch"),
+        driver("gpu 6 nvlink.3 1 switch"),
+        clear="broken-nvlink",
+    ),
+    # read each five seconds
+    Line("GPU008", "nvlink-noisy", "8xA100", driver("gpu 6 field.38 0 +600"), driver("gpu 6 field.38 0 +400")),
+    Line(
+        "COM005",
+        "data-parallel",
+        "data-parallel",
+        driver("gpu 0 mem_used 32460000000"),  # 1.12 of what the others hold
+        driver("gpu 0 mem_used 31300000000"),
+        clear="data-parallel",
+    ),
+    Line(
+        "COM008",
+        "p2p-off",
+        "4xL40S",
+        {**WITHOUT_P2P, "wire_ms": 4.6},
+        {**WITHOUT_P2P, "wire_ms": 2.5},
+        clear="p2p-off",
+    ),
+    Line(
+        "CPU004",
+        "far-cpus",
+        "4xL40S",
+        {"cpus": {"2": "0-45,48-51"}},
+        {"cpus": {"2": "0-41,48-53"}},
+        clear="far-cpus",
+    ),
+    Line(
+        "CMP001",
+        "single-precision",
+        "single-precision",
+        single_precision(7, 0),
+        single_precision(6, 1),
+        clear="single-precision",
+    ),
+    Line("CMP002", "channels-first", "1xH200", convolutions(4), convolutions(3), clear="channels-first"),
+    Line(
+        "CMP003",
+        "launch-bound",
+        "launch-bound",
+        driver("gpu 0 util 76"),
+        driver("gpu 0 util 78"),
+        clear="launch-bound",
+    ),
+    Line(
+        "CMP004",
+        "item-each-step",
+        "item-each-step",
+        {**READING, "compute_ms": 220, "gap_ms": 1},
+        {**READING, "compute_ms": 270, "gap_ms": 1},
+        clear="item-each-step",
+    ),
+    Line(
+        "CMP005",
+        "small-batches",
+        "small-batches",
+        {"fixed_share": 0.36},
+        {"fixed_share": 0.31},
+        clear="small-batches",
+    ),
+    Line(
+        "CMP006",
+        "past-the-knee",
+        "past-the-knee",
+        {"fixed_share": 0.04},
+        {"fixed_share": 0.065},
+        clear="past-the-knee",
+    ),
+    Line(
+        "CMP008",
+        "below-the-reference",
+        "below-the-reference",
+        {"compute_ms": 260, "facts": resnet50()},  # of 1450 images/s
+        {"compute_ms": 240, "facts": resnet50()},
+        clear="below-the-reference",
+    ),
+    Line(
+        "CMP009",
+        "switches-off",
+        "1xH200",
+        {**UNTUNED, "halves_every": 25},
+        {**UNTUNED, "halves_every": 16},
+        clear="switches-off",
+    ),
+    Line(
+        "CMP010",
+        "debugging-left-on",
+        "1xH200",
+        facts(debugging={"looks": 20, "on": {"CUDA_LAUNCH_BLOCKING": 18}}),
+        facts(debugging={"looks": 20, "on": {"CUDA_LAUNCH_BLOCKING": 17}}),
+        clear="debugging-left-on",
+    ),
+    Line(
+        "H2D001",
+        "pageable-copies",
+        "pageable-copies",
+        copied(60, pinned=False, least_ns=2_400_000),
+        copied(60, pinned=False, least_ns=1_700_000),
+        clear="pageable-copies",
+    ),
+    Line(
+        "H2D002",
+        "blocking-copies",
+        "1xH200",
+        {**copied(110, non_blocking=False), "waits_every": 0},
+        {**copied(90, non_blocking=False), "waits_every": 0},
+        clear="blocking-copies",
+    ),
+)
+
+
+def scenarios(line: Line) -> tuple[Scenario, ...]:
+    """Clearly above where there is such a story, just above, and just below."""
+    name = f"recorded-{line.name}"
+    told = Truth(roots=(line.rule, HEALTHY), noted=(line.rule,))
+    above, below = (Recorded(line.story, changes) for changes in (line.above, line.below))
+    just = (
+        Scenario(name=f"{name}-a-little", family="gpu", job=above, truth=told, strength="just above", note=NOTE),
+        Scenario(
+            name=f"{name}-hardly",
+            family="gpu",
+            job=below,
+            truth=Truth(never=(line.rule,), silent=(line.rule,)),
+            strength="just below",
+        ),
+    )
+    if not line.clear:
+        return just
+    verdict = Truth(roots=(line.rule,)) if STORIES[line.clear].truth == line.rule else told
+    job = Recorded(line.clear)
+    return (Scenario(name=name, family="gpu", job=job, truth=verdict, strength="clear", note=NOTE), *just)
+
+
+def sound(story: str) -> Scenario:
+    name = f"recorded-sound-{story.lower()}"
+    return Scenario(name=name, family="gpu", job=Recorded(story), truth=Truth(), strength="none")
+
+
+SOUND = ("8xA100", "8xH100", "4xL40S", "2xRTX3090", "1xH200", "old-driver", "evaluation")
+SCENARIOS = (*map(sound, SOUND), *(scenario for line in LINES for scenario in scenarios(line)))

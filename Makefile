@@ -13,7 +13,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10 p
 	"$$p" -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1 && echo "$$p" && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench by-hand faults clean distclean
+.PHONY: help demo test check bench by-hand same triages faults clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,12 @@ bench: $(DEV) ## what the advisor costs a training job
 
 by-hand: $(DEV) ## images/s of `rn50-advisor bench` beside a loop written by hand; wants a quiet machine
 	@$(BIN)/python tests/bench/by_hand.py --markdown tests/bench/BY_HAND.md
+
+same: $(DEV) ## what `compare` says of runs of one and the same job; wants a quiet machine
+	@$(BIN)/python tests/bench/same.py --markdown tests/bench/SAME.md
+
+triages: $(DEV) ## what `triage --quick` says of this machine, and of it with one thing wrong; wants a quiet one, and root
+	@$(BIN)/python tests/bench/triages.py --markdown tests/bench/TRIAGE.md
 
 faults: $(DEV) ## seeded faults on real jobs: how often the verdict is right (185 scenarios, one after the other, in about an hour)
 	@$(BIN)/python -m samples.faults --json .faults/results.json --markdown samples/faults/RESULTS.md

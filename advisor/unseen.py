@@ -11,8 +11,8 @@ from advisor.core.report import Verdict
 # Of the step: what is worth fixing begins here, as with the rules on input.
 _WORTH = 0.05
 _EXHAUSTED = 0.85  # of the allowed cores, as DAT001 has it
-_DISK_BUSY_PCT = 80.0  # from here on requests queue behind each other
-_GPU_IDLE_PCT = 80.0
+_DISK_BUSY = 0.80  # from here on requests queue behind each other
+_GPU_IDLE = 0.80
 
 
 def unseen_input(analysis: Analysis) -> Verdict | None:
@@ -87,7 +87,7 @@ def _at(where: Where | None) -> str:
 
 
 def _host(a: Analysis) -> str:
-    """What the machine did meanwhile, as far as it is known."""
+    """What the machine did while the steps ran, as far as it is known."""
     found = []
     job, allowed, busy = a.get("cpu.job_cores"), a.get("cpu.allowed_cores"), a.get("cpu.host_busy_cores")
     if allowed and (job is not None or busy is not None):
@@ -97,10 +97,12 @@ def _host(a: Analysis) -> str:
         told = ": the CPUs are exhausted" if most >= _EXHAUSTED * allowed else ""
         own = "" if job is None else f", {job:.1f} by this job"
         found.append(f"{most:.1f} of {allowed:.3g} allowed cores were busy{own}{told}")
-    if a.host is not None and a.host.disk_busy_pct is not None and a.host.disk_busy_pct >= _DISK_BUSY_PCT:
-        found.append(f"a disk was busy {a.host.disk_busy_pct:.0f} % of the time")
-    idle = [gpu for gpu in a.gpus if gpu.util_pct is not None and gpu.util_pct < _GPU_IDLE_PCT]
+    busy_share = a.get("storage.busy_share")
+    if a.storage is not None and busy_share is not None and busy_share >= _DISK_BUSY:
+        found.append(f"the disk of its data ({a.storage.words}) was busy {fmt.share(busy_share)} of the time")
+    resident = {gpu.index: a.values.get(("gpu.util_share", f"gpu:{gpu.index}")) for gpu in a.gpu_view.devices}
+    idle = {index: share for index, share in resident.items() if share is not None and share < _GPU_IDLE}
     if idle:
-        least = min(idle, key=lambda gpu: gpu.util_pct or 0.0)
-        found.append(f"GPU {least.index} was busy {least.util_pct:.0f} % of the time")
+        least = min(idle, key=lambda index: idle[index])
+        found.append(f"GPU {least} was busy {fmt.share(idle[least])} of the time")
     return f"Meanwhile {', '.join(found)}." if found else ""

@@ -18,24 +18,30 @@ from start to start of the same job. A rank that is late only while it evaluates
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
 from advisor.core.report import PHASE_TITLES
 from advisor.core.stats import others_median
 from rules.reading import luck_of_the_heap, model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
+from rules.stragglers import named, since
 
 _TELLING = 0.3  # of the skew
 _MOSTLY = 0.6  # of the steps
+_BURSTY = 2.0  # times as many steps in a row as by chance
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     skew, step, late = a.value("comm.skew_s"), a.value("step.time_s"), a.by_rank("comm.late_share")
     kept = a.by_rank("comm.kept_waiting_s")
-    rank = max(kept, key=lambda r: kept[r])
+    ranks = _who(kept, t["costs"])
+    rank = max(ranks, key=lambda r: kept[r])
+    share = sum(late[r] for r in ranks)
     # not how often: a rank that a quota holds back in bursts is late in some steps only, but then it is it that costs the time
-    costs = kept[rank] / skew if skew > 0 else 0.0
-    persistent = costs >= t["costs"] and (late[rank] >= t["late"] or bool(_held_up(a, rank, skew)))
+    costs = sum(kept[r] for r in ranks) / skew if skew > 0 else 0.0
+    persistent = costs >= t["costs"] and (share >= t["late"] or bool(_held_up(a, rank, skew)))
     if persistent:
         skew -= luck_of_the_heap(a, rank)
     level = severity(skew / step)
@@ -46,14 +52,15 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     evidence = [Evidence("comm.skew_s", skew, "s", line * step, f"{100 * skew / step:.0f} % of the step")]
     if persistent:
         phase = max(a.excess[rank], key=lambda p: a.excess[rank][p])
-        bursts = "" if late[rank] >= _MOSTLY else ", in bursts"
-        note = f"rank {rank} comes last{bursts}: {100 * costs:.0f} % of the waiting is for it"
-        evidence.append(Evidence("comm.late_share", late[rank], "", t["late"], note))
-        evidence.append(Evidence("phase", phase, "", None, f"it loses the time in: {PHASE_TITLES[phase]}"))
+        who, s = named(ranks)
+        bursts = ", in bursts" if share < _MOSTLY and _in_bursts(a, rank, late[rank]) else ""
+        note = f"{who} come{s} last{bursts}: {100 * costs:.0f} % of the waiting is for {'it' if s else 'them'}"
+        evidence.append(Evidence("comm.late_share", share, "", t["late"], note))
+        evidence.append(Evidence("phase", phase, "", None, f"rank {rank} loses the time in: {PHASE_TITLES[phase]}"))
         evidence += _held_up(a, rank, skew)
         title, fix = (
-            f"The other ranks wait for rank {rank}",
-            f"find what rank {rank} does longer: {PHASE_TITLES[phase]}",
+            f"The other ranks wait for {who}",
+            f"find what {who} do{'es' if s else ''} longer: {PHASE_TITLES[phase]}",
         )
     else:
         evidence.append(
@@ -72,7 +79,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         severity=level,
         confidence=confidence(a, cap=0.9 if persistent else 0.7),
         seconds_per_step=skew,
-        scope=Affected(ranks=(rank,), since_step=_since(a, rank)) if persistent else Affected(),
+        scope=Affected(ranks=ranks, since_step=since(a, ranks)) if persistent else Affected(),
         evidence=tuple(evidence),
         fixes=(Fix(fix, "", None, "small change"),),
         saving=model.saving(after, after + 0.5 * skew, "ranks that arrive together"),
@@ -97,9 +104,18 @@ def _held_up(a: Analysis, rank: int, skew: float) -> list[Evidence]:
     return found
 
 
-def _since(a: Analysis, rank: int) -> int | None:
-    """The step from which on it became slower, where it did so during the run."""
-    return next((change.step for change in a.changes if change.rank == rank and change.until_s is None), None)
+def _who(kept: Mapping[int, float], enough: float) -> tuple[int, ...]:
+    """The fewest ranks, half of them at most, that cause so much of the waiting; without such, the one that causes the most."""
+    ordered = sorted(kept, key=lambda rank: (-kept[rank], rank))
+    for count in range(1, len(ordered) // 2 + 1):
+        if sum(kept[rank] for rank in ordered[:count]) >= enough * sum(kept.values()):
+            return tuple(sorted(ordered[:count]))
+    return (ordered[0],)
+
+
+def _in_bursts(a: Analysis, rank: int, late: float) -> bool:
+    """Late steps follow each other more than chance has them do: a rank late in the share p has them 1 / (1 - p) in a row."""
+    return a.by_rank("comm.late_run_steps").get(rank, 0.0) * (1.0 - late) >= _BURSTY
 
 
 RULE = rule(

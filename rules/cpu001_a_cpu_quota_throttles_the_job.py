@@ -27,7 +27,7 @@ from advisor.core.format import numbers
 from advisor.core.step_model import StepModel
 from rules.reading import model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
-from rules.stragglers import slows_the_wire
+from rules.stragglers import since, slows_the_wire
 
 # Of a throttled rank's lag behind the free ones: what may have other causes.
 NOT_GIVEN_BACK = 0.25
@@ -64,7 +64,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         confidence=confidence(a),
         seconds_per_step=lost,
         explains=slows_the_wire(a, lost),
-        scope=Affected(ranks=() if len(ranks) == len(model.own) else ranks),
+        scope=Affected(ranks=() if len(ranks) == len(model.own) else ranks, since_step=since(a, ranks)),
         evidence=(
             Evidence(
                 "quota.throttled_share",

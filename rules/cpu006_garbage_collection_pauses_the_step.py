@@ -31,6 +31,7 @@ from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, Sever
 from rules.gaps import hottest
 from rules.reading import model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
+from rules.stragglers import since
 
 # A rank belongs to the finding when it collects at least this share of what the busiest collector does.
 _TAKES_PART = 0.25
@@ -62,7 +63,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         severity=level,
         confidence=confidence(a),
         seconds_per_step=lost,
-        scope=Affected(ranks=() if everywhere else ranks),
+        scope=Affected(ranks=() if everywhere else ranks, since_step=since(a, ranks)),
         evidence=(
             Evidence(
                 "gc.critical_s",

@@ -9,7 +9,8 @@ Evidence: waiting for input, or of the training thread for a core that the worke
 a core) as a share of making a batch; cores the job keeps busy of those it is allowed.
 
 Fix: make each sample cheaper: pre-resized files, a faster JPEG decoder, uint8 batches normalised on the device, fewer transforms; or
-decode on the GPU (DALI); or store decoded data (FFCV); or get more cores per GPU. Never more workers.
+decode on the GPU (DALI); or store decoded data (FFCV); or get more cores per GPU. Never more workers: fewer, where the forecast over
+worker counts has fewer of them as fast, for what the others hold in memory.
 
 Estimate: the step without these waits is the ceiling; halving the CPU work of a sample halves what is left of them. Neither beats the
 job's remaining CPU work over the allowed cores.
@@ -20,7 +21,7 @@ them would shorten the step even at worst on what neighbours leave; compute thre
 
 from __future__ import annotations
 
-from advisor.core.analysis import Analysis
+from advisor.core.analysis import Analysis, LoaderFacts
 from advisor.core.findings import Clear, Evidence, Finding, Fix, Where
 from advisor.core.sample_cost import SampleLine
 from rules.hunger import input_evidence, input_waits
@@ -35,6 +36,7 @@ from rules.reading import (
     model_of,
     training_loader,
     where_of,
+    workers_for,
 )
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 from rules.staffing import STAFFED, cores_idle, workers_missing
@@ -42,6 +44,7 @@ from rules.staffing import STAFFED, cores_idle, workers_missing
 # A line is named where at least so many stacks say so, and this share of them: then the fix begins there.
 _LEAST_STACKS = 6
 _LINE_SHARE = 2 / 3
+_AS_FAST = 1.03  # times today's step, in the middle of what is foreseen: two runs of one job differ by more
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
@@ -85,10 +88,23 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 Where(line.file, line.line) if line else where_of(training_loader(a, waits)),
                 "larger change",
             ),
+            *_fewer_workers(a, training_loader(a, waits)),
             Fix("more CPU cores per rank, or decoding on the GPU (DALI)", "", None, "outside the code"),
         ),
         saving=model.saving(best, worst, "the CPU work of a sample halved or better"),
     )
+
+
+def _fewer_workers(a: Analysis, loader: LoaderFacts | None) -> tuple[Fix, ...]:
+    """Where fewer of them would be as fast: their memory comes back, if nothing else does."""
+    if a.forecast is None or loader is None:
+        return ()
+    present, enough = loader.num_workers, workers_for(a)[0]
+    now, then = (sum(a.forecast.step_s(count)) for count in (present, enough))
+    if enough >= present or then > _AS_FAST * now:
+        return ()
+    change = f"DataLoader(..., num_workers={enough}): {present - enough} processes a rank less to hold in memory"
+    return (Fix(f"num_workers={present} → {enough}: as fast, with less memory", change, where_of(loader), "one line"),)
 
 
 def _dominant_line(a: Analysis) -> SampleLine | None:

@@ -11,7 +11,8 @@ the page cache served.
 Fix: bring the data nearer (local NVMe, RAM disk), into larger sequential reads (tar shards, WebDataset, one file per thousand samples),
 or make it smaller (pre-resized images).
 
-Estimate: the step without input wait is the ceiling, the next capacity caps it.
+Estimate: reads twice as fast or better. At best the step waits no more, but no rank is faster than its workers compute their batches, and
+no step shorter than the CPU work over the allowed cores.
 
 False alarms: a cold first epoch heals by itself once the page cache holds the data. While it lasts the title says so; afterwards only
 later epochs count, and that the first one had to wait is a note. Reads through FUSE or NFS show no blocks: the mount's
@@ -28,6 +29,7 @@ from rules.hunger import input_evidence, input_waits
 from rules.reading import common, lost_to_input, mean, training_loader, where_of
 from rules.rule import Thresholds, confidence, rule, severity
 from rules.storing import (
+    NEEDS,
     STARVED,
     only_memory_is_short,
     others_use_the_disk,
@@ -139,7 +141,7 @@ RULE = rule(
     __name__,
     "storage starves the loader",
     check,
-    needs=("step.time_s", "step.input_wait_s", "fetch.blocked_share", "fetch.read_mb"),
+    needs=NEEDS,
     # a device that all share is not shared fairly: one rank may starve more than the others
     explains=("DAT001", "DAT003", "DAT004", "DAT008", "DAT009", "COM002"),
     thresholds=STARVED,

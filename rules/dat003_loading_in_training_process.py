@@ -40,9 +40,7 @@ from rules.reading import (
     workers_for,
 )
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
-
-# What workers gain at best where they are no advice: pictures of 28 pixels on two cores went 1.2 times slower with one.
-_HARDLY = 1.02
+from rules.staffing import HARDLY
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
@@ -69,7 +67,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     if any(count < 1 for _, count in room_beside_cores(a)):
         fix = room_fix(a, workers, where_of(loader))
     saving = model.saving(best, worst, f"{counted(workers, 'worker')} beside the step, on the cores there are")
-    if saving.speedup[1] < _HARDLY:
+    if saving.speedup[1] < HARDLY:
         fix = Fix(
             "make samples cheaper: workers would take the cores that computing needs",
             "transforms on whole batches, data decoded or cached once",

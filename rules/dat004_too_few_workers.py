@@ -21,11 +21,12 @@ Workers that wait for the answers of a server or a database get more of them onl
 seen from here. So more workers are advised on that condition, and at worst they gain nothing.
 
 False alarms: one slow mount blocks any number of workers (DAT002); so does a lock of all of them, for which nothing is said here (DAT013).
+Nor is anything said where more of them would shorten the step by less than 2 % even at best.
 """
 
 from __future__ import annotations
 
-from advisor.core.analysis import Analysis
+from advisor.core.analysis import Analysis, LoaderFacts
 from advisor.core.findings import Clear, Evidence, Finding, Fix, Where
 from advisor.core.format import counted
 from rules.hunger import input_evidence, input_waits
@@ -44,7 +45,7 @@ from rules.reading import (
     workers_for,
 )
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
-from rules.staffing import STAFFED, room_on_idle_cores, workers_missing
+from rules.staffing import HARDLY, STAFFED, room_on_idle_cores, workers_missing
 
 _ASKING = 0.5  # of the looks at workers: from here on it is mostly a server's answers that they wait for
 
@@ -63,7 +64,12 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     loader, model = training_loader(a, waits), model_of(a)
     then = max(workers, present + 1)  # with room made for it, where there is none
     best, worst = forecast_of(a).step_s(then)
+    saving = model.saving(best, worst, f"{then} workers, played through with the batches of this run")
     served = (a.get("loader.asking_share") or 0.0) >= _ASKING
+    if served:
+        saving = model.saving(best, model.step_s, f"{then} workers, if the server answers them as fast as it does now")
+    elif saving.speedup[1] < HARDLY:
+        return Clear(RULE.id)
     return Finding(
         rule=RULE.id,
         title=f"{counted(present, 'loader worker')} cannot keep up, and {idle:.1f} cores idle",
@@ -78,10 +84,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             ),
             *(_asking(a) if served else ()),
         ),
-        fixes=(_fix(a, present, workers, where_of(loader), served=served), *(_beside(a) if served else ())),
-        saving=model.saving(best, model.step_s, f"{then} workers, if the server answers them as fast as it does now")
-        if served
-        else model.saving(best, worst, f"{then} workers, played through with the batches of this run"),
+        fixes=(_fix(a, present, workers, loader, served=served), *(_beside(a) if served else ())),
+        saving=saving,
     )
 
 
@@ -105,16 +109,16 @@ def _beside(a: Analysis) -> tuple[Fix, ...]:
     )
 
 
-def _fix(a: Analysis, present: int, workers: int, where: Where | None, *, served: bool) -> Fix:
+def _fix(a: Analysis, present: int, workers: int, loader: LoaderFacts | None, *, served: bool) -> Fix:
     """More workers; or room for them, where cores idle and something else is full."""
     if workers <= present:
-        return room_fix(a, present + 1, where)
+        return room_fix(a, present + 1, where_of(loader))
     limits = limit_words(a)
     change = f"DataLoader(..., num_workers={workers}, persistent_workers=True)"
+    living = "" if loader is not None and loader.persistent_workers else ", persistent_workers=True"
     condition = ", if the server can answer more at once" if served else ""
-    return Fix(
-        f"num_workers={present} → {workers}{condition}", change + (f"; {limits}" if limits else ""), where, "one line"
-    )
+    title = f"num_workers={present} → {workers}{living}{condition}"
+    return Fix(title, change + (f"; {limits}" if limits else ""), where_of(loader), "one line")
 
 
 RULE = rule(

@@ -5,10 +5,12 @@ What it does: finds a rank that waits for its input clearly longer than the othe
 Why it is slow: the step of a data-parallel job is as long as its slowest rank. The others show up as slow "backward" or communication;
 they only wait.
 
-Evidence: this rank's input wait against the median of the others; share of steps in which it arrives last; the time to make its batches.
+Evidence: this rank's input wait against the median of the others; share of steps in which it arrives last; the time to make its batches,
+how much of it is blocked, and what is read from a device for one, beside the others'.
 Several ranks that are as short (those of one host, of one mount) are named together.
 
-Fix: look at that rank's data: its mount, its shard, the size of its samples, its NUMA node, its workers.
+Fix: by what its batches take longer in. Blocked on reads: the mount that its data lies on, where that is known. Blocked without reads: the
+server or the lock that its samples wait for. Computing: its shard and the size of its samples. In line for a core: its NUMA node.
 
 Estimate: this rank's input wait brought to the median of the others, in a step no shorter than the others' workers take for a batch.
 
@@ -20,11 +22,14 @@ what the others would wait counts, were they not kept waiting.
 from __future__ import annotations
 
 from advisor.core.analysis import Analysis
-from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
+from advisor.core.findings import Affected, Clear, Effort, Evidence, Finding, Fix
+from advisor.core.format import amount
 from advisor.core.stats import others_median
+from rules.computing import facts_of
 from rules.hunger import batch_every_s, input_waits
 from rules.reading import model_of, step_without, where_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
+from rules.storing import STARVED
 from rules.stragglers import apart, last_share, named, slows_the_wire
 
 
@@ -47,7 +52,6 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         return Clear(RULE.id)  # the others are fed in time because they wait: their batches take as long as the step
     if excess < t["excess"] * step or late < t["late"] or level is None:
         return Clear(RULE.id)
-    loader, walls = a.training_loader(rank), a.by_rank("fetch.wall_s")
     who, s = named(ranks)
     evidence = [
         Evidence(
@@ -59,10 +63,6 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         ),
         Evidence("comm.late_share", late, "", t["late"], f"{who} arrive{s} last at the all-reduce"),
     ]
-    if rank in walls and len(walls) > 1:
-        theirs_s = others_median(walls, rank)
-        note = f"to make a batch on rank {rank}; {1000 * theirs_s:.0f} ms on the others"
-        evidence.append(Evidence("fetch.wall_s", walls[rank], "s", theirs_s, note))
     return Finding(
         rule=RULE.id,
         title=f"{who.capitalize()} {'is' if s else 'are'} short of data and keep{s} the others waiting",
@@ -71,16 +71,91 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         seconds_per_step=lost,
         explains=slows_the_wire(a, lost),
         scope=Affected(ranks=ranks),
-        evidence=tuple(evidence),
-        fixes=(
-            Fix(
-                f"look at the data of {who}: mount, shard, sample sizes, workers", "", where_of(loader), "small change"
-            ),
-        ),
+        evidence=(*evidence, *_making(a, rank)),
+        fixes=(_fix(a, rank, who),),
         saving=model.saving(
             model.at_best(after), after + 0.25 * (step - after), f"{who} wait{s} for input as long as the others"
         ),
     )
+
+
+def _making(a: Analysis, rank: int) -> list[Evidence]:
+    """How this rank makes its batches, beside the others."""
+    told = (
+        ("fetch.wall_s", "s", "to make a batch on rank {0}; {1} on the others"),
+        ("fetch.blocked_share", "", "of it is neither computing nor waiting for a core; {1} on the others"),
+        ("fetch.read_mb", "MB", "read from a device for a batch of rank {0}; {1} on the others"),
+    )
+    found = []
+    for name, unit, note in told:
+        values = a.by_rank(name)
+        if rank in values and len(values) > 1:
+            theirs = others_median(values, rank)
+            found.append(Evidence(name, values[rank], unit, theirs, note.format(rank, amount(theirs, unit, name))))
+    return found
+
+
+def _fix(a: Analysis, rank: int, who: str) -> Fix:
+    """What to change, by what a batch of this rank takes longer in than one of the others."""
+    longer, place = _longer_in(a, rank), _place(a, rank)
+    most, on = max(longer, key=lambda part: longer[part], default=""), f" on {place}" if place else ""
+    effort: Effort = "small change"
+    title, change = f"look at the data of {who}{on}: mount, shard, sample sizes, workers", ""
+    if most == "blocked" and _reads(a, rank):
+        title, change, effort = _faster_reads(a, rank, who), "or a copy on a local disk", "outside the code"
+    elif most == "blocked":
+        title, change = f"find what the samples of {who}{on} wait for", "a server, a lock, a mount that counts no reads"
+    elif most == "cpu":
+        title, change = f"give {who} samples that cost no more than the others'", "its shard, the size of its pictures"
+    elif most == "delay":
+        title, change, effort = (
+            f"give the loading of {who} cores of its own",
+            "numactl, --cpus-per-task",
+            "outside the code",
+        )
+    told = "; ".join(filter(None, (change, _node(a, rank))))
+    return Fix(title, told, where_of(a.training_loader(rank)), effort)
+
+
+def _faster_reads(a: Analysis, rank: int, who: str) -> str:
+    place, theirs = _place(a, rank), {_place(a, other) for other in a.by_rank("step.input_wait_s")}
+    if not place:
+        return f"let {who} read from what answers as fast as the others' data"
+    if theirs <= {place, ""}:
+        return f"make {place} answer {who} as fast as the others"
+    return f"move the data of {who} from {place} to {' or '.join(sorted(theirs - {place, ''}))}, where the others read"
+
+
+def _longer_in(a: Analysis, rank: int) -> dict[str, float]:
+    """By what a batch is made of, how much longer one of this rank takes in it than one of the others."""
+    walls, found = a.by_rank("fetch.wall_s"), {}
+    for part in ("blocked", "cpu", "delay"):
+        spent = {r: share * walls[r] for r, share in a.by_rank(f"fetch.{part}_share").items() if r in walls}
+        if rank in spent and len(spent) > 1:
+            found[part] = spent[rank] - others_median(spent, rank)
+    return found
+
+
+def _reads(a: Analysis, rank: int) -> bool:
+    samples = max(1.0, (a.get("step.samples") or 1.0) / max(1.0, a.get("step.batches", rank) or 1.0))
+    read = 1e6 * (a.get("fetch.read_mb", rank) or 0.0) / samples >= STARVED["bytes_per_sample"].value
+    return read or bool(a.get("data.network_mount", rank))
+
+
+def _place(a: Analysis, rank: int) -> str:
+    """What this rank's data set lies on, as it says: `/data (ext4 on sda)`; empty where it says nothing."""
+    loader = a.training_loader(rank)
+    mount = (loader.mount if loader else None) or {}
+    on = f" from {mount.get('device')}" if mount.get("network") else f" on {mount['disk']}" if mount.get("disk") else ""
+    return f"{mount['mount_point']} ({mount.get('fs_type')}{on})" if mount.get("mount_point") else ""
+
+
+def _node(a: Analysis, rank: int) -> str:
+    """Where its CPUs all lie on one of several NUMA nodes."""
+    nodes = {name: set(cpus) for name, cpus in (a.meta.environment.get("numa_nodes") or {}).items() if cpus}
+    allowed = set(facts_of(a, rank).get("cpus_allowed") or ())
+    own = [name for name, cpus in nodes.items() if allowed and allowed <= cpus]
+    return f"its CPUs are those of NUMA node {own[0]}" if own and len(nodes) > 1 else ""
 
 
 RULE = rule(

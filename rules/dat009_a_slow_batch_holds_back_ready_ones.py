@@ -9,7 +9,7 @@ Evidence: the time in which the loop waited for one batch while a later one was 
 or what one worker's batches take against those of the others.
 
 Fix: for one slow worker, shards of even cost. Else `in_order=False` (torch 2.7 and newer; the order of samples is then not the same in
-every run), a larger `prefetch_factor`, or samples of even cost.
+every run), a larger `prefetch_factor` as far as /dev/shm and memory have room for more, or samples of even cost.
 
 Estimate: that wait given back, but never a step shorter than the workers' mean rate or the CPU work over the allowed cores allow.
 
@@ -23,7 +23,7 @@ import re
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
-from rules.reading import model_of, where_of
+from rules.reading import PREFETCH, model_of, room_beside_cores, where_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _IN_ORDER_SINCE = (2, 7)
@@ -94,18 +94,26 @@ def _deal_evenly(a: Analysis, rank: int) -> Fix:
 def _fixes(a: Analysis, rank: int) -> tuple[Fix, ...]:
     loader = a.training_loader(rank)
     where, count = where_of(loader), loader.num_workers if loader else 0
-    ahead = (loader.prefetch_factor if loader else None) or 2
+    ahead = (loader.prefetch_factor if loader else None) or PREFETCH
+    more = _as_deep_as_fits(a, count, ahead)
     deeper = Fix(
-        f"prefetch_factor={ahead} → {2 * ahead}",
-        f"DataLoader(..., num_workers={count}, prefetch_factor={2 * ahead}): more lies ready while a slow batch is made",
+        f"prefetch_factor={ahead} → {more}",
+        f"DataLoader(..., num_workers={count}, prefetch_factor={more}): more lies ready while a slow batch is made",
         where,
         "one line",
     )
     even = Fix("make samples cost the same: resize or split the large ones beforehand", "", where, "larger change")
+    rest = (deeper, even) if more > ahead else (even,)
     if _torch_version(a) < _IN_ORDER_SINCE:
-        return deeper, even
+        return rest
     change = f"DataLoader(..., num_workers={count}, in_order=False); the order of samples then differs from run to run"
-    return Fix("in_order=False", change, where, "one line"), deeper, even
+    return (Fix("in_order=False", change, where, "one line"), *rest)
+
+
+def _as_deep_as_fits(a: Analysis, workers: int, ahead: int) -> int:
+    """Twice the batches that a worker has on their way, or as many as memory and /dev/shm have room for."""
+    fits = (n for n in range(2 * ahead, ahead, -1) if all(room >= workers for _, room in room_beside_cores(a, n)))
+    return next(fits, ahead)
 
 
 def _torch_version(a: Analysis) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from advisor.core.analysis import Analysis, LoaderFacts
 from advisor.core.cores import Cores
 from advisor.core.findings import Evidence, Fix, Where
 from advisor.core.format import duration
+from advisor.core.loaders import with_helpers_s
 from advisor.core.stats import others_median
 from advisor.core.step_model import StepModel
 from advisor.core.worker_model import Forecast
@@ -18,8 +19,10 @@ COMPUTE = (*LAYERS, "optimizer")
 # Rules whose findings make steps wait for input.
 _SLOW_LOADING = ("DAT001", "DAT002", "DAT003", "DAT004", "DAT005", "DAT008", "DAT009", "DAT010", "DAT013")
 SLOW_INPUT = (*_SLOW_LOADING, "DSK001", "DSK002")
-_HELPING_MOST = 0.9  # of a worker's CPU time, what threads beside the one that makes batches are believed to take
-_PREFETCH = 2  # torch's own, in batches a worker
+PREFETCH = 2  # torch's own, in batches a worker
+# What a worker holds for itself where none was seen: forked ones that decode pictures took 121 and 137 MB, others 10 to 73; those of a
+# fork server, which share nothing, 310.
+_WORKER_MB = 140.0
 # Of the memory that is left, what more workers may take: peaks and the page cache want the rest.
 _MEMORY_SHARE = 0.8
 _SHM_SHARE = 0.9  # DAT012 calls it nearly full from there on
@@ -112,7 +115,7 @@ def cpu_of_workers_s(a: Analysis) -> float:
     """CPU seconds per step that loader workers take to make batches, with all of their threads, of all ranks of the host together."""
     shares, batches, helping = a.by_rank("fetch.cpu_share"), batches_made(a), a.by_rank("loader.helper_share")
     return sum(
-        shares.get(rank, 0.0) * wall * batches.get(rank, 1.0) / (1.0 - min(helping.get(rank, 0.0), _HELPING_MOST))
+        with_helpers_s(shares.get(rank, 0.0) * wall * batches.get(rank, 1.0), helping.get(rank))
         for rank, wall in a.of_host(a.by_rank("fetch.wall_s")).items()
         if a.get("loader.workers", rank)
     )
@@ -164,7 +167,7 @@ def beside_batches(a: Analysis, rank: int) -> float:
     return (a.get("step.epoch_start_s", rank) or 0.0) + (a.get("step.index_s", rank) or 0.0)
 
 
-def delay_evidence(delay_s: float, least_s: float) -> Evidence:
+def delay_evidence(delay_s: float, least_s: float | None) -> Evidence:
     note = f"the training thread waits {duration(delay_s)} for a core in each step"
     return Evidence("step.run_delay_s", delay_s, "s", least_s, note)
 
@@ -189,22 +192,30 @@ def worker_cap(a: Analysis) -> int | None:
     return min([*room, *(n for _, n in room_beside_cores(a))], default=None)
 
 
-def room_beside_cores(a: Analysis) -> tuple[tuple[str, int], ...]:
-    """Workers per rank that fit into what is not cores, as far as it is known: ("the memory", 5), ("/dev/shm", 12)."""
+def room_beside_cores(a: Analysis, ahead: int | None = None) -> tuple[tuple[str, int], ...]:
+    """Workers per rank that fit into what is not cores, as far as it is known: ("the memory", 5), ("/dev/shm", 12).
+
+    `ahead`: batches that each would have on their way, where that is to be another number than now.
+    """
     ranks_seen = sorted({loader.rank for loader in a.loaders})
     loaders = [loader for rank in ranks_seen if (loader := a.training_loader(rank)) is not None]
     present = max((loader.num_workers for loader in loaders), default=0)
     batch_mb = max((loader.batch_bytes or 0 for loader in loaders), default=0) / 1e6
-    ahead = max((loader.prefetch_factor or _PREFETCH for loader in loaders), default=_PREFETCH)
+    now = max((loader.prefetch_factor or PREFETCH for loader in loaders), default=PREFETCH)
+    ahead = ahead or now
     ranks, found = a.ranks_of_host, []
-    worker_mb, left_mb = a.get("memory.worker_mb"), a.get("memory.headroom_mb")
-    if worker_mb and left_mb is not None:
-        more = _MEMORY_SHARE * left_mb / ranks / (worker_mb + ahead * batch_mb)
-        found.append(("the memory", present + math.floor(more)))
+    left_mb = a.get("memory.headroom_mb")
+    if left_mb is not None:
+        seen_mb = a.get("memory.worker_mb")
+        worker_mb = seen_mb or _WORKER_MB
+        deeper_mb = present * (ahead - now) * batch_mb
+        more = (_MEMORY_SHARE * left_mb / ranks - deeper_mb) / (worker_mb + ahead * batch_mb)
+        name = "the memory" if seen_mb else f"the memory ({_WORKER_MB:g} MB each)"
+        found.append((name, max(0, present + math.floor(more))))
     total_mb, used = a.get("shm.total_mb"), a.get("shm.used_share")
     if total_mb and used is not None and batch_mb:
         # what is in there besides the batches on their way stays there
-        others_mb = max(0.0, used * total_mb - ranks * present * ahead * batch_mb)
+        others_mb = max(0.0, used * total_mb - ranks * present * now * batch_mb)
         room_mb = (_SHM_SHARE * total_mb - others_mb) / ranks - batch_mb  # the loop still holds one
         found.append(("/dev/shm", max(0, math.floor(room_mb / (ahead * batch_mb)))))
     return tuple(found)

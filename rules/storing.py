@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Evidence, Saving
+from advisor.core.step_model import StepModel
 from rules.hunger import input_waits
 from rules.reading import batches_made, beside_batches, common, mean, model_of, training_loader
 from rules.rule import Threshold, Thresholds
@@ -99,22 +100,37 @@ def step_with_reads(a: Analysis, keep: float) -> float:
         else:
             gone *= wait
         changes[rank, "input_wait"] = begin + max(0.0, wait - gone)
-    return model.step_if(changes)
-
-
-def saving_of_reads(a: Analysis, best_keep: float, worst_keep: float, basis: str) -> Saving:
-    return model_of(a).saving(step_with_reads(a, best_keep), step_with_reads(a, worst_keep), basis)
+    return model.step_if(changes, floor_s=_least_step_s(model))
 
 
 def saving_of_faster_storage(a: Analysis) -> Saving:
-    """From half of the wait for reads gone to all of it."""
-    model, waits, workers = model_of(a), a.by_rank("step.input_wait_s"), a.by_rank("loader.workers")
-    # in the training process the computing part of loading stays; workers hide theirs behind the step
-    share = mean(a.by_rank("fetch.blocked_share"))
-    stays = {r: model.own[r]["input_wait"] * (0.0 if workers.get(r) else 1 - share) for r in waits}
-    ceiling = {(r, "input_wait"): stays[r] for r in waits}
-    half = {(r, "input_wait"): 0.5 * (stays[r] + model.own[r]["input_wait"]) for r in waits}
-    return model.saving(model.at_best(model.step_if(ceiling)), model.step_if(half), "reads twice as fast or better")
+    """From half of the wait for reads gone to all of it, never beyond what batches compute and what the cores allow."""
+    model = model_of(a)
+    waits = {rank: model.own[rank]["input_wait"] for rank in a.by_rank("step.input_wait_s")}
+    least = {rank: _wait_without_reads(a, rank) for rank in waits}
+    half = {rank: 0.5 * (least[rank] + wait) for rank, wait in waits.items()}
+    best, worst = (
+        model.step_if({(rank, "input_wait"): wait for rank, wait in left.items()}, floor_s=_least_step_s(model))
+        for left in (least, half)
+    )
+    return model.saving(model.at_best(best), worst, "reads twice as fast or better")
+
+
+def _wait_without_reads(a: Analysis, rank: int) -> float:
+    """Seconds of a rank's wait for input that stay however fast it reads: the rest of making a batch takes as long as it did."""
+    model, shares, walls = model_of(a), a.by_rank("fetch.blocked_share"), a.by_rank("fetch.wall_s")
+    begin, wait = beside_batches(a, rank), model.own[rank]["input_wait"]
+    making, workers = 1.0 - shares.get(rank, mean(shares)), a.get("loader.workers", rank)
+    if not workers:  # in the training process nothing hides it
+        return begin + making * max(0.0, wait - begin)
+    rest = model.own_s(rank) - wait + model.wire_s
+    every = walls.get(rank, mean(walls)) * batches_made(a).get(rank, 1.0) / workers
+    return begin + max(0.0, making * every - rest)
+
+
+def _least_step_s(model: StepModel) -> float:
+    """What the cores allow; never more than a step takes now."""
+    return min(model.cpu_floor_s(), model.step_s)
 
 
 def own_rates(a: Analysis) -> tuple[float | None, float | None]:

@@ -39,6 +39,11 @@ def slows_the_wire(a: Analysis, lost_s: float) -> tuple[str, ...]:
     return ("COM001",) if lost_s >= _OF_THE_WIRE * (a.get("comm.wire_s") or 0.0) else ()
 
 
+def since(a: Analysis, ranks: tuple[int, ...]) -> int | None:
+    """The step from which on one of these ranks became slower, where it did so during the run and stayed so."""
+    return next((change.step for change in a.changes if change.rank in ranks and change.until_s is None), None)
+
+
 def named(ranks: tuple[int, ...]) -> tuple[str, str]:
     """(`rank 1`, the `s` that its verbs end with), or (`ranks 2–5`, nothing)."""
     return (f"rank {ranks[0]}", "s") if len(ranks) == 1 else (f"ranks {numbers(ranks)}", "")

@@ -10,14 +10,15 @@ import numpy as np
 from advisor.analysis.budget import Account
 from advisor.analysis.buffers import accounted_steps
 from advisor.analysis.collectives import network_values
-from advisor.analysis.data_mount import data_mount
-from advisor.analysis.deep import deep_windows
+from advisor.analysis.data_mount import data_mounts
+from advisor.analysis.deep import deep_values, deep_windows
 from advisor.analysis.device_memory import device_memory
 from advisor.analysis.failures import failure_of, mark_followers, with_leaver
 from advisor.analysis.few_profiles import with_few_profiles
+from advisor.analysis.gpu_errors import error_values
 from advisor.analysis.gpu_ranks import gpus_of, paths_of, unseen_ranks
 from advisor.analysis.gpu_strips import gpu_strips
-from advisor.analysis.gpus import error_values, path_values
+from advisor.analysis.gpus import path_values
 from advisor.analysis.habits import habits
 from advisor.analysis.host import (
     helpers_beside,
@@ -46,6 +47,7 @@ from advisor.analysis.stalls import slowest_steps, stalls
 from advisor.analysis.starting import start_values
 from advisor.analysis.starts import with_one_start
 from advisor.analysis.steady import RankSteps, steady_steps, tails
+from advisor.analysis.sweeps import batch_curves
 from advisor.analysis.timeline import segments, timeline
 from advisor.analysis.unfed import feed
 from advisor.analysis.zipped import with_slowest
@@ -73,10 +75,10 @@ def analyse(recording: Recording) -> Analysis:
     values: Values = {}
     missing: dict[str, str] = {}
     loaders = with_slowest(recording, steady, loader_facts(recording, ranks_by_pid(recording.processes)))
-    mount = data_mount(recording, everything, loaders)
+    mounts = data_mounts(recording, everything, loaders)
     devices, paths = gpus_of(recording), paths_of(recording)
-    ways = habits(recording)
-    around = Around(recording, everything, steady, loaders, mount, devices, ways)
+    ways, looked_into = habits(recording), deep_windows(recording)
+    around = Around(recording, everything, steady, loaders, mounts, devices, ways, looked_into)
     found = measure(around, values, missing) if steady else Measured()
     accounts = found.accounts
     foreseen = _foresee(found.workers, values, missing)
@@ -85,9 +87,9 @@ def analyse(recording: Recording) -> Analysis:
     _run_values(recording, everything, values)
     values.update(start_values(recording, everything))
     values.update(shared_memory_values(recording) | search_values(recording, missing))
-    values.update(error_values(recording, devices))
+    values.update(error_values(recording, devices, missing))
     values.update(path_values(devices, paths))
-    looked_into = deep_windows(recording, values, missing)
+    deep_values(recording, looked_into, values, missing)
     reached = roofline(recording, looked_into, values)
     memory = memory_trends(recording, everything, loaders)
     values.update(memory_values(recording, everything, memory))
@@ -113,6 +115,7 @@ def analyse(recording: Recording) -> Analysis:
         loaders=loaders,
         feed=fed_by,
         habits=ways,
+        batch_curves=batch_curves(recording, values),
         sample=found.cost,
         lock=shared_lock(recording, steady),
         asking=asking_line(recording, steady),
@@ -129,12 +132,12 @@ def analyse(recording: Recording) -> Analysis:
         changes=changed,
         pulse=periodic_stalls(recording, steady),
         nccl=nccl,
-        storage=mount,
+        storage=mounts[0] if mounts else None,
         capacities=found.stages,
         segments=(*segments(recording, everything, stalled), *change_segments(changed, _duration_s(recording))),
         timeline=timeline(recording, everything),
         facts=_facts(recording)
-        | storage_facts(mount, values)
+        | storage_facts(mounts, values)
         | exchange_facts(values)
         | sample_facts(found.cost)
         | idle_facts(values)
@@ -146,7 +149,7 @@ def analyse(recording: Recording) -> Analysis:
         ranks=rank_strips(recording, everything, accounts),
         host=shown_strip(recording),
         gpus=with_places(gpu_strips(recording), recording),
-        gpu_view=GpuView(devices, paths, found.creeps, *unseen_ranks(recording, devices)),
+        gpu_view=GpuView(devices, paths, found.creeps, *unseen_ranks(recording, devices, values, missing)),
         duration_s=_duration_s(recording),
         running=recording.meta.ended_ns is None and recording.meta.recording_stopped_ns is None,
         nodes=node_strips(recording),

@@ -36,6 +36,7 @@ class Account:
     wire_s: float | None  # None: nothing stamped the communication
     skew_s: float
     late_share: Mapping[int, float]
+    late_run: Mapping[int, float]  # by rank, the steps in a row in which it comes last, in the mean
     kept_waiting_s: Mapping[int, float]  # by rank, of the skew what it causes: they sum to `skew_s`
     budget: Budget
     sampled_steps: int
@@ -123,6 +124,7 @@ def _apart(
         wire_s=wire,
         skew_s=0.0,
         late_share={},
+        late_run={},
         kept_waiting_s={},
         budget=Budget(per_rank[critical], per_rank),
         sampled_steps=min((int(s.sum()) for s in stamps.values()), default=0),
@@ -149,7 +151,7 @@ def _together(
     margin = ordered[-1] - ordered[-2]
     clear = margin > _CLEAR_MARGIN * step_s
     # the first turn begins with what a step before it left, which is not known
-    late = {rank: float(((last == i) & clear)[1:].mean()) for i, rank in enumerate(ranks)}
+    when = {rank: ((last == i) & clear)[1:] for i, rank in enumerate(ranks)}
     # the wire: what the step still waits for after the last rank's last gradient. Of one collective the shortest is the wire
     both = np.all(np.stack([stamps[rank][common[rank]] for rank in ranks]), axis=0)
     shortest = np.stack([at_exchange[rank][common[rank]] for rank in ranks]).min(axis=0)
@@ -170,7 +172,8 @@ def _together(
         exposed=exposed_mean,
         wire_s=wire,
         skew_s=float(waited.mean()),
-        late_share=late,
+        late_share={rank: float(steps.mean()) for rank, steps in when.items()},
+        late_run={rank: _in_a_row(steps) for rank, steps in when.items()},
         kept_waiting_s={rank: float(np.where(last[1:] == i, waited, 0.0).mean()) for i, rank in enumerate(ranks)},
         budget=Budget(critical, _per_rank(means, exposed_mean, lengths)),
         sampled_steps=int(both.sum()),
@@ -178,6 +181,12 @@ def _together(
         rows=common,
         turns={rank: whole[i] for i, rank in enumerate(ranks)},
     )
+
+
+def _in_a_row(late: NDArray[np.bool_]) -> float:
+    """How many of these follow each other, in the mean; 0 where there is none."""
+    begins = int(late[:1].sum()) + int((late[1:] & ~late[:-1]).sum())
+    return float(late.sum()) / begins if begins else 0.0
 
 
 def _path(turn: Mapping[int, Mapping[str, Array]], left: Array, last: NDArray[np.intp]) -> dict[str, float]:

@@ -1,11 +1,12 @@
 """What each stage could deliver alone, from what it did while it was busy; the smallest is the bottleneck, the next one caps the gain.
 
-Each interval is two standard errors of the mean, from batch to batch or step to step, widened by what one run cannot tell; `basis` says
-what that is.
+Each interval is two standard errors of the mean, from batch to batch or step to step, widened by what one run cannot tell; for copies it is
+from the slowest to the fastest. `basis` says what that is.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -13,12 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.analysis.budget import Account
+from advisor.analysis.copying import CopyTime
+from advisor.analysis.habits import trains_on_gpu
 from advisor.analysis.loading import Loading, making_of
 from advisor.analysis.phases import split_of
 from advisor.analysis.reading_limit import storage_ceiling
 from advisor.analysis.steady import RankSteps
 from advisor.core.analysis import JOB, LoaderFacts, training_loader
-from advisor.core.format import number
+from advisor.core.format import duration, number
+from advisor.core.loaders import with_helpers_s
 from advisor.core.recording import Recording
 from advisor.core.report import Capacity
 from advisor.core.stats import relative_error
@@ -47,6 +51,8 @@ class Seen:
     values: Mapping[tuple[str, str], float]
     missing: Mapping[str, str]
     workers: WorkerModel | None
+    copies: Mapping[int, CopyTime]
+    uncopied: str  # why the copies of other ranks were not timed
 
     def of(self, name: str, rank: int | None = None) -> float | None:
         return self.values.get((name, JOB if rank is None else f"rank:{rank}"))
@@ -74,7 +80,7 @@ def capacities(seen: Seen, samples: float | None) -> tuple[Capacity, ...]:
         _storage(seen, making, samples),
         _preprocessing(seen, making),
         _hand_over(seen, samples),
-        _copy(seen),
+        _copy(seen, samples),
         _compute(seen, samples),
         _communication(seen, samples),
     )
@@ -104,9 +110,17 @@ def _reads(seen: Seen, making: _Making) -> bool:
     return making.made.reads or bool(seen.of("data.network_mount", making.rank))
 
 
+def _unclocked(seen: Seen, making: _Making) -> str:
+    """Why the time that its batches are blocked is not known; empty where it is."""
+    told = seen.of("fetch.blocked_share", making.rank) is not None
+    return "" if told else seen.missing.get("fetch.blocked_share", "")
+
+
 def _storage(seen: Seen, making: _Making | None, samples: float) -> Capacity:
     if making is None:
         return _unknown("storage", "no batch was seen being made")
+    if why := _unclocked(seen, making):
+        return _unknown("storage", why)
     made = making.made
     if not _reads(seen, making) or made.blocked_s < _LITTLE * made.wall_s:
         return _unknown("storage", "nothing was read from a device: the page cache served the data")
@@ -133,16 +147,28 @@ def _preprocessing(seen: Seen, making: _Making | None) -> Capacity:
     work = made.cpu_s + asleep
     if work < _LITTLE * made.wall_s or work <= 0:
         return _unknown("preprocessing", "making a batch takes next to no CPU time")
-    by_lanes = ranks / making.per_sample_s(work)
-    cores = seen.model.allowed_cores
-    by_cores = seen.model.hosts * cores * made.samples / made.cpu_s if cores and made.cpu_s > 0 else by_lanes
-    value = min(by_lanes, by_cores)
+    by_cores, per_core = _on_all_cores(seen, making)
+    value = min(ranks / making.per_sample_s(work), by_cores)
     what = "CPU time" if asleep < _LITTLE * made.wall_s else "CPU time and waiting that is no reading,"
-    per_core = f"{number(made.samples / made.cpu_s)} a second and core" if made.cpu_s > 0 else "no CPU time"
-    basis = f"{what} per sample on {_lanes(making)}, {per_core}"
+    more, why = 0.0, _unclocked(seen, making)
+    if why and asleep >= _LITTLE * made.wall_s:  # it may all have been waiting for a core
+        what = "CPU time and all waiting,"
+        at_most = min(ranks / making.per_sample_s(made.cpu_s), by_cores) if made.cpu_s > 0 else value
+        more = at_most / value - 1
     slower, how = _in_company(seen, making)
+    parts = (f"{what} per sample on {_lanes(making)}, {per_core}", how, why if more > 0 else "")
     error = making.errors["computing"] if made.cpu_s > asleep else making.errors["waiting"]
-    return _known("preprocessing", value, error, f"{basis}; {how}" if how else basis, less=slower)
+    basis = "; ".join(part for part in parts if part)
+    return _known("preprocessing", value, error, basis, less=slower, more=more)
+
+
+def _on_all_cores(seen: Seen, making: _Making) -> tuple[float, str]:
+    """Samples/s of all ranks at the most that the cores can compute, with all threads of a worker; and what one core makes, in words."""
+    made, cores = making.made, seen.model.allowed_cores
+    if made.cpu_s <= 0:
+        return math.inf, "no CPU time"
+    per_core = made.samples / with_helpers_s(made.cpu_s, seen.of("loader.helper_share", making.rank))
+    return (seen.model.hosts * cores * per_core if cores else math.inf), f"{number(per_core)} a second and core"
 
 
 def _in_company(seen: Seen, making: _Making) -> tuple[float, str]:
@@ -153,10 +179,18 @@ def _in_company(seen: Seen, making: _Making) -> tuple[float, str]:
     idle = making.lanes * seen.model.ranks_of_host * (1 - busy)
     worst = seen.workers.crowding[1]
     slower = 1 - 1 / (1 + worst * min(idle, cores - 1) / (cores - 1))
-    if slower < 0.01:
-        return 0.0, "with all of them at work"
-    how = "as measured" if seen.workers.crowding_measured else f"{1 / (1 + worst):.1f}–1.0, not measured"
-    return slower, f"parallel efficiency {how}"
+    if slower >= 0.01:
+        return slower, f"parallel efficiency {_efficiency(seen.workers)}"
+    known = f", at a parallel efficiency of {_efficiency(seen.workers)}" if seen.workers.crowding_measured else ""
+    return 0.0, f"with all of them at work{known}"
+
+
+def _efficiency(workers: WorkerModel) -> str:
+    """Of a worker beside cores that are all busy, against one that computes alone."""
+    most, least = (1 / (1 + slower) for slower in workers.crowding)
+    if not workers.crowding_measured:
+        return f"{least:.1f}–{most:.1f}, not measured"
+    return f"{least:.2f}–{most:.2f} as measured"
 
 
 def _lanes(making: _Making) -> str:
@@ -172,25 +206,26 @@ def _hand_over(seen: Seen, samples: float) -> Capacity:
         return _unknown("loader", "no batch was seen being made")
     if not any(known.workers for known in made.values()):
         return _unknown("loader", "batches are made where they are used: nothing is handed over")
-    rates = {}
-    for rank in made:
-        handed = seen.of("fetch.hand_over_s", rank)
-        if handed:
-            rates[rank] = samples / max(seen.of("step.batches", rank) or 1.0, 1e-9) / handed
-    if not rates:
+    handed = {rank: seconds for rank in made if (seconds := seen.of("fetch.hand_over_s", rank)) is not None}
+    if not handed:
         return _unknown("loader", seen.missing.get("fetch.hand_over_s", "no batch could be followed to the loop"))
-    slow = min(rates, key=lambda rank: rates[rank])
-    handed = seen.of("fetch.hand_over_s", slow) or 0.0
+    each = {rank: max(seen.of("step.batches", rank) or 1.0, 1e-9) * seconds for rank, seconds in handed.items()}
+    slow = max(each, key=lambda rank: each[rank])
+    if each[slow] <= 0:
+        return _unknown("loader", "the loop has a batch as soon as it is made: no time was seen in between")
     error = seen.of("fetch.hand_over_error", slow) or 0.0
-    basis = f"{1e3 * handed:.3g} ms from a batch's making to the loop having it; the loop takes one at a time"
-    return _known("loader", rates[slow] * len(seen.model.own), error, basis)
+    basis = f"{1e3 * handed[slow]:.3g} ms from a batch's making to the loop having it; the loop takes one at a time"
+    return _known("loader", samples / each[slow] * len(seen.model.own), error, basis)
 
 
-def _copy(seen: Seen) -> Capacity:
-    on_gpu = any(facts.get("cuda") for facts in seen.recording.facts.values())
-    if on_gpu:
-        return _unknown("copy", "no event stands between a batch's arrival and its first kernel: it is part of forward")
-    return _unknown("copy", "no CUDA device: nothing is copied")
+def _copy(seen: Seen, samples: float) -> Capacity:
+    if not trains_on_gpu(seen.recording):
+        return _unknown("copy", "no CUDA device: nothing is copied")
+    if not seen.copies:
+        return _unknown("copy", seen.uncopied)
+    slow = max(seen.copies.values(), key=lambda copies: copies.usual_s)
+    value, lo, hi = (samples * len(seen.model.own) / s for s in (slow.usual_s, slow.worst_s, slow.best_s))
+    return Capacity("copy", value, lo, hi, slow.basis if len(seen.copies) == 1 else f"{slow.basis}; the slowest rank")
 
 
 def _compute(seen: Seen, samples: float) -> Capacity:
@@ -200,7 +235,7 @@ def _compute(seen: Seen, samples: float) -> Capacity:
     for rank, steps in seen.steady.items():
         busy, wait = _busy_and_wait(seen, rank, steps)
         if busy.size and busy.sum() > 0:
-            found.append(_computed(busy, wait, samples))
+            found.append(_computed(busy, wait, samples, _copied_s(seen, rank)))
     if not found:
         return _unknown("compute", "no step was seen computing")
     slow = min(found, key=lambda capacity: capacity.samples_per_s or 0.0)
@@ -209,14 +244,23 @@ def _compute(seen: Seen, samples: float) -> Capacity:
     return Capacity("compute", value, lo, hi, slow.basis if times == 1 else f"{slow.basis}; the slowest rank")
 
 
-def _computed(busy: Array, wait: Array, samples: float) -> Capacity:
+def _copied_s(seen: Seen, rank: int) -> float:
+    """Of its forward, seconds of copying: they bound another stage. Ranks that nobody looked into copy as those that were."""
+    each = {known: copies.in_forward_s for known, copies in seen.copies.items()}
+    return each.get(rank, min(each.values(), default=0.0))
+
+
+def _computed(busy: Array, wait: Array, samples: float, copied_s: float) -> Capacity:
     """One rank's, from the steps that did not wait for input, where there are enough of them."""
     ready = wait <= max(_READY * float(np.median(busy)), _READY_S)
+    busy = np.clip(busy - copied_s, 1e-9, None)
+    less = f", {duration(copied_s)} of copies left out" if copied_s > 0 else ""
     if ready.sum() >= _ENOUGH:
-        part, basis = busy[ready], f"forward, backward and optimizer of {int(ready.sum())} steps whose input was ready"
+        part = busy[ready]
+        basis = f"forward, backward and optimizer of {int(ready.sum())} steps whose input was ready{less}"
         return _known("compute", samples / float(part.mean()), relative_error(part), basis)
     basis = (
-        f"only {int(ready.sum())} of {busy.size} steps had their input ready: forward, backward and optimizer of all, "
+        f"only {int(ready.sum())} of {busy.size} steps had their input ready: forward, backward and optimizer of all{less}, "
         f"up to {WARMER:.0%} more without waits that let caches go cold"
     )
     return _known("compute", samples / float(busy.mean()), relative_error(busy), basis, more=WARMER)

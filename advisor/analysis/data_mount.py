@@ -1,4 +1,4 @@
-"""Which file system the training data lies on."""
+"""Which file systems the training data lies on."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from advisor.analysis.host import Window
+from advisor.analysis.loading import BLOCK_BYTES
 from advisor.analysis.process_io import grown, readers_of
 from advisor.analysis.steady import RankSteps
-from advisor.core.analysis import LoaderFacts, training_loader
+from advisor.core.analysis import JOB, LoaderFacts, training_loader
 from advisor.core.recording import Recording
 from advisor.core.storage import DataMount
 
@@ -17,20 +18,56 @@ _ALIKE = 0.8  # one count of bytes to another
 _LEAST_BYTES = 1e6  # of less no likeness is worth telling
 
 
-def data_mount(
+def data_mounts(
     recording: Recording, steps: Mapping[int, RankSteps], loaders: Sequence[LoaderFacts]
-) -> DataMount | None:
-    """By the files that were seen open, by what the data set says of itself, else by the disk that read what the loaders read.
-
-    None where nothing tells.
-    """
+) -> tuple[DataMount, ...]:
+    """The training data's first, then others that data lies on, those with the most files seen open before those that data sets name."""
     known = {str(e.data.get("mount_point")): _mount(e.data) for e in recording.events if e.kind == "data_mount"}
+    files = _files_seen(recording)
+    first = _of_training(recording, steps, loaders, known=known, files=files)
+    seen = [known[point] for point, count in files.items() if count >= _FILES and point in known]
+    named = [_mount(loader.mount) for loader in loaders if loader.mount]
+    found: dict[str, DataMount] = {}
+    for mount in (*((first,) if first else ()), *seen, *named):
+        found.setdefault(mount.mount_point, mount)
+    return tuple(found.values())
+
+
+def network_values(
+    mounts: Sequence[DataMount], values: Mapping[tuple[str, str], float]
+) -> dict[tuple[str, str], float]:
+    """`data.network_mount` of ranks whose data set names no folder, by the files seen open. Those in memory may have come from anywhere."""
+    asked_kb = values.get(("storage.sample_kb", JOB))
+    network = mounts[0].network if mounts else None
+    if network is None or (asked_kb is not None and 1e3 * asked_kb < BLOCK_BYTES):
+        return {}
+    untold = [scope for name, scope in values if name == "fetch.wall_s" and ("data.network_mount", scope) not in values]
+    return {("data.network_mount", scope): float(network) for scope in untold}
+
+
+def _files_seen(recording: Recording) -> dict[str, float]:
+    """By mount point, the most first."""
     files = {
         scope.partition(":")[2]: float(series.value[-1])
         for (metric, scope), series in recording.samples.items()
         if metric == "data.files" and series.value.size
     }
-    most = max(files, key=lambda point: files[point], default="")
+    return dict(sorted(files.items(), key=lambda item: -item[1]))
+
+
+def _of_training(
+    recording: Recording,
+    steps: Mapping[int, RankSteps],
+    loaders: Sequence[LoaderFacts],
+    *,
+    known: Mapping[str, DataMount],
+    files: Mapping[str, float],
+) -> DataMount | None:
+    """By the files that were seen open, by what the data set says of itself, else by the disk that read what the loaders read.
+
+    None where nothing tells.
+    """
+    most = next(iter(files), "")
     if most in known and files[most] >= _FILES:
         return known[most]
     stated = [loader.mount for rank in steps if (loader := training_loader(loaders, rank)) and loader.mount]

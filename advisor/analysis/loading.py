@@ -14,7 +14,7 @@ from advisor.core.analysis import LoaderFacts
 from advisor.core.recording import Process, Recording, Table
 from probes.rank.layout import BATCH_FIELDS, FLAG_FIRST_BATCH, SPAN_CODE
 
-_BLOCK_BYTES = 512
+BLOCK_BYTES = 512
 _ASIDE = (SPAN_CODE["evaluation"], SPAN_CODE["checkpoint"])
 
 
@@ -39,7 +39,7 @@ class Loading:
     @property
     def reads(self) -> bool:
         """At least a block a sample came from a device: below that the page cache or memory served the data."""
-        return self.read_bytes >= _BLOCK_BYTES * self.samples
+        return self.read_bytes >= BLOCK_BYTES * self.samples
 
 
 def loader_facts(recording: Recording, ranks: Mapping[int, int]) -> tuple[LoaderFacts, ...]:
@@ -101,7 +101,7 @@ def loading_of(
         wall_s=float(wall / count),
         cpu_s=float(span["cpu_ns"].sum() / 1e9 / count),
         delay_s=float(span["run_delay_ns"].sum() / 1e9 / count),
-        read_bytes=float(span["blocks"].sum() * _BLOCK_BYTES / count),
+        read_bytes=float(span["blocks"].sum() * BLOCK_BYTES / count),
         system_s=float(span["system_ns"].sum() / 1e9 / count),
         busy_share=float(wall / max(wall + idle, 1e-9)),
     )
@@ -178,7 +178,7 @@ def _in_process(steps: RankSteps, loader: LoaderFacts | None, index_s: float) ->
         wall_s=wall,
         cpu_s=float(steps.columns["fetch_cpu"].sum() / batches),
         delay_s=float(steps.columns["fetch_delay"].sum() / batches),
-        read_bytes=float(steps.columns["fetch_blocks"].sum() * _BLOCK_BYTES / batches),
+        read_bytes=float(steps.columns["fetch_blocks"].sum() * BLOCK_BYTES / batches),
         system_s=None,
         busy_share=None,
     )

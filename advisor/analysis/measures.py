@@ -10,7 +10,8 @@ from advisor.analysis.budget import Account, account
 from advisor.analysis.capacities import Seen, capacities
 from advisor.analysis.collecting import collecting_values
 from advisor.analysis.collectives import collective_values, group_size, wire_values
-from advisor.analysis.copying import copy_values
+from advisor.analysis.copying import copy_times, copy_values
+from advisor.analysis.data_mount import network_values
 from advisor.analysis.delivery import delivery_values
 from advisor.analysis.epochs import cold_values, epoch_values
 from advisor.analysis.feeding import worker_model
@@ -39,6 +40,7 @@ from advisor.analysis.threads import helper_thread_values, thread_values
 from advisor.analysis.transforms import sample_cost
 from advisor.core.analysis import JOB, LoaderFacts, training_loader
 from advisor.core.gpus import Gpu, GpuMemoryTrend
+from advisor.core.kernels import DeepWindow
 from advisor.core.pace import Habits
 from advisor.core.recording import Recording
 from advisor.core.report import Capacity, Throughput
@@ -60,9 +62,10 @@ class Around:
     everything: Mapping[int, RankSteps]
     steady: Mapping[int, RankSteps]
     loaders: tuple[LoaderFacts, ...]
-    mount: DataMount | None
+    mounts: tuple[DataMount, ...]  # that the training data lies on, what most of it lies on first
     devices: tuple[Gpu, ...]
     ways: Habits
+    windows: tuple[DeepWindow, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +113,11 @@ def measure(around: Around, values: Values, missing: dict[str, str]) -> Measured
     values.update(gaps_as_seen(values, around.devices))
     held, creeps = gpu_memory(recording, steady, around.devices)
     values.update(held)
-    values.update(storage_values(window, everything, around.mount, values, missing))
+    values.update(storage_values(window, everything, around.mounts, values, missing))
+    values.update(network_values(around.mounts, values))
     workers = worker_model(recording, steady, loading, model=model, loaders=loaders, values=values)
-    seen = Seen(recording, steady, loading, accounts, model, loaders, values, missing, workers)
+    copies, uncopied = copy_times(recording, around.ways, around.windows, missing)
+    seen = Seen(recording, steady, loading, accounts, model, loaders, values, missing, workers, copies, uncopied)
     stages = capacities(seen, values.get(("step.samples", JOB)))
     return Measured(accounts, model, workers, stages, creeps, cost)
 
@@ -262,7 +267,8 @@ def _comm_values(
     beyond = beyond_others({rank: sum(phases.values()) for rank, phases in accounts.own.items()})
     for rank, share in accounts.late_share.items():
         values["comm.late_share", f"rank:{rank}"] = share
+        values["comm.late_run_steps", f"rank:{rank}"] = accounts.late_run.get(rank, 0.0)
         values["comm.kept_waiting_s", f"rank:{rank}"] = accounts.kept_waiting_s.get(rank, 0.0)
         values["comm.excess_s", f"rank:{rank}"] = beyond[rank]
     times = accounts.exchanges
-    values.update(wire_values(recording, wire_s=wire_s, span_s=span_s, exchanges=times))
+    values.update(wire_values(recording, steady, wire_s=wire_s, span_s=span_s, exchanges=times))

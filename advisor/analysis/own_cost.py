@@ -1,4 +1,4 @@
-"""What the advisor itself costs: its recorder in each step, its agent beside the job, its start."""
+"""What the advisor itself costs: its recorder in each step and in workers, its agent beside the job, its start."""
 
 from __future__ import annotations
 
@@ -19,8 +19,17 @@ def own_cost(recording: Recording, everything: Mapping[int, RankSteps]) -> Overh
     shed = tuple(str(event.data.get("probe")) for event in recording.events if event.kind == "shed")
     startup = agent.get("startup_s")
     agent_share = agent["cpu_s"] / wall if wall else None
+    workers_s = agent.get("workers_wall_s")
+    worker_share = agent.get("workers_self_s", 0.0) / workers_s if workers_s else None
+    driver_share = _driver_share(recording)
     if not everything:
-        return Overhead(startup_s=startup, agent_cpu_share=agent_share, shed=shed)
+        return Overhead(
+            startup_s=startup,
+            agent_cpu_share=agent_share,
+            shed=shed,
+            worker_share=worker_share,
+            driver_share=driver_share,
+        )
     own = [_usual_s(steps.columns["self"], steps.count) for steps in everything.values()]
     length = [float(np.median(steps.length / steps.count)) for steps in everything.values()]
     return Overhead(
@@ -29,7 +38,17 @@ def own_cost(recording: Recording, everything: Mapping[int, RankSteps]) -> Overh
         startup_s=startup,
         agent_cpu_share=agent_share,
         shed=shed,
+        worker_share=worker_share,
+        driver_share=driver_share,
     )
+
+
+def _driver_share(recording: Recording) -> float | None:
+    """Share of the time that went into asking the GPU driver, by the clock; opening it, once, left out."""
+    series = recording.samples.get(("gpu.probe_s", "host"))
+    if series is None or series.value.size < 2 or series.t_ns[-1] <= series.t_ns[0]:
+        return None
+    return float(series.value[-1] - series.value[0]) / (float(series.t_ns[-1] - series.t_ns[0]) / 1e9)
 
 
 def _usual_s(own_s: Array, count: Array) -> float:

@@ -29,16 +29,16 @@ _MB = 1e6
 def storage_values(
     window: Window,
     everything: Mapping[int, RankSteps],
-    mount: DataMount | None,
+    mounts: Sequence[DataMount],
     values: Values,
     missing: dict[str, str],
 ) -> Values:
     """`storage.*` of the job, as far as they could be had; why others could not is added to `missing`.
 
-    `values` has what is known of steps and of the making of batches.
+    `values` has what is known of steps and of the making of batches; of the first mount everything is told, of others how fast they read.
     """
     found: Found = {}
-    readers = readers_of(window.recording, everything)
+    readers, mount = readers_of(window.recording, everything), mounts[0] if mounts else None
     found.update(_asked(window, readers, everything, missing))
     found.update(_epochs(window, readers, everything, missing))
     found.update(_room(window))
@@ -54,7 +54,19 @@ def storage_values(
     if mount is None or mount.network is not False:
         found.update(_link(window))
     by_epoch = _hits_by_epoch(window, readers, everything)
-    return {**{(name, JOB): value for name, value in found.items()}, **by_epoch}
+    return {**{(name, JOB): value for name, value in found.items()}, **by_epoch, **_beside(window, mounts[1:])}
+
+
+def _beside(window: Window, mounts: Sequence[DataMount]) -> Values:
+    """`storage.mount_*` of scope `mount:PATH`: how fast further mounts are read."""
+    found: Values = {}
+    for mount in mounts:
+        kind, where = ("disk", mount.disk) if mount.disk is not None else ("mount", mount.mount_point)
+        for name, metric, factor in (("mb_s", "read_bytes", 1 / _MB), ("reads_s", "reads", 1.0)):
+            rate = window.rate(f"{kind}.{metric}", f"{kind}:{where}")
+            if rate is not None:
+                found[f"storage.mount_{name}", f"mount:{mount.mount_point}"] = rate * factor
+    return found
 
 
 def _blocked(window: Window, found: Found, values: Values) -> Found:

@@ -49,6 +49,7 @@ def compare(
 
     Says improved, regressed or same, with an interval; what became faster and slower in a step; how throughput scales; and in what the
     runs differ: arguments, versions, loader, environment, machine, findings. RUN is a folder, a bundle, a name, or `latest`.
+    Results of triage and bench (JSON) are put side by side by fleet.
 
     \b
     rn50-advisor compare before after
@@ -63,6 +64,9 @@ def compare(
 
     if len(runs) < 2:
         raise UsageError("compare needs two runs at least", "rn50-advisor compare BEFORE AFTER")
+    if results := [run for run in (*runs, *repeated) if run.endswith(".json") and Path(run).is_file()]:
+        told = f"{results[0]} is no run: fleet puts results of triage and bench side by side"
+        raise UsageError(told, f"rn50-advisor fleet {' '.join(runs)}; of one machine: bench --against EARLIER.json")
     settings = load_config(config)
     paths = [resolve_job(run, run_dir) for run in (*runs, *repeated)]
     loaded = [

@@ -11,6 +11,7 @@ _PLAIN = str.maketrans(
     {
         **dict.fromkeys("─━╌┄–—−╴╶", "-"),
         **dict.fromkeys("│┃▕", "|"),
+        **dict.fromkeys("█▉▊▋▌▍▎▏", "#"),
         **dict.fromkeys("▲△", "^"),
         **dict.fromkeys("▼▽", "v"),
         **dict.fromkeys("▶▷▸→≥", ">"),

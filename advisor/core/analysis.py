@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from advisor.core.batch_curve import BatchCurve
 from advisor.core.changes import Coincidence, MemoryTrend, PeriodicStall, SpeedChange
 from advisor.core.feed import Feed
 from advisor.core.gpus import GpuView
@@ -87,6 +88,8 @@ class Analysis:
     loaders: tuple[LoaderFacts, ...] = ()
     feed: Feed | None = None  # None: torch's loaders feed every rank
     habits: Habits = field(default_factory=Habits)
+    # by rank, of those whose batches a benchmark of this machine swept
+    batch_curves: Mapping[int, BatchCurve] = field(default_factory=dict)
     sample: SampleCost | None = None  # None: no sample was looked into while it was made
     lock: SharedLock | None = None  # None: no worker was found waiting for one
     asking: SampleLine | None = None  # where workers were found waiting for a server's answer

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+_HELPING_MOST = 0.9  # of a worker's CPU time, what threads beside the one that makes batches are believed to take
+
 
 @dataclass(frozen=True, slots=True)
 class LoaderFacts:
@@ -42,3 +44,8 @@ def training_loader(loaders: Sequence[LoaderFacts], rank: int) -> LoaderFacts | 
     known = [loader for loader in mine if loader.training]
     slowest = [loader for loader in known if loader.beside]
     return (slowest or known)[-1] if known else mine[0] if len(mine) == 1 else None
+
+
+def with_helpers_s(making_s: float, helping: float | None) -> float:
+    """CPU seconds of all threads of a worker, from those of the one that makes batches and the share of the others in them all."""
+    return making_s / (1.0 - min(helping or 0.0, _HELPING_MOST))

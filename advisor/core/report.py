@@ -151,6 +151,7 @@ class GpuStrip:
     throttled_pct: float | None = None  # time held down by heat or a power brake
     trouble: str = ""  # in a few words; empty: none known
     place: str = ""  # of a job on several hosts: which one's, and the number it has there
+    instances: str = ""  # its MIG instances and what is in use of the memory of each
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +210,8 @@ class Overhead:
     startup_s: float | None = None
     agent_cpu_share: float | None = None
     shed: tuple[str, ...] = ()
+    worker_share: float | None = None  # of the time that loader workers lived
+    driver_share: float | None = None  # of the time, asking the GPU driver
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from advisor.core.format import quantity, share
@@ -11,6 +11,11 @@ from advisor.core.format import quantity, share
 STORAGE_VALUES: dict[str, tuple[str, str]] = {
     "storage.read_mb_s": ("MB/s", "read from the disk or the server that the data lies on"),
     "storage.reads_s": ("reads/s", "read requests to it"),
+    "storage.mount_mb_s": (
+        "MB/s",
+        "read from the disk or the server of a further mount with data, whose path is the scope",
+    ),
+    "storage.mount_reads_s": ("reads/s", "read requests to that"),
     "storage.usual_mb_s": ("MB/s", "read in the median second"),
     "storage.usual_reads_s": ("reads/s", "read requests in the median second"),
     "storage.request_kb": ("KB", "mean size of such a request"),
@@ -42,6 +47,7 @@ STORAGE_VALUES: dict[str, tuple[str, str]] = {
 
 _MB = 1e6
 _EPOCHS_SHOWN = 8
+_SHOWN = 8  # mounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +76,8 @@ class DataMount:
         return f"{self.mount_point} ({self.fs_type})"
 
 
-def storage_facts(mount: DataMount | None, values: Mapping[tuple[str, str], float]) -> dict[str, dict[str, str]]:
-    """For the report: what the data lies on and what it did, in words; empty where nothing is known."""
+def storage_facts(mounts: Sequence[DataMount], values: Mapping[tuple[str, str], float]) -> dict[str, dict[str, str]]:
+    """For the report: what the data lies on and what it did, in words; of further mounts a row each. Empty where nothing is known."""
 
     def told(name: str, unit: str, words: str) -> str:
         value = values.get((f"storage.{name}", "job"))
@@ -81,7 +87,11 @@ def storage_facts(mount: DataMount | None, values: Mapping[tuple[str, str], floa
         return words.format(share(value) if unit == "share" else quantity(value, unit))
 
     lines = {
-        "lies on": (_place(mount),),
+        "lies on": tuple(_place(mount) for mount in mounts[:1]),
+        **{
+            f"also on{'' if n == 1 else f' ({n})'}": _beside(mount, values)
+            for n, mount in enumerate(mounts[1:_SHOWN], 1)
+        },
         "reads": (
             told("read_mb_s", "MB/s", "{}"),
             told("reads_s", "reads/s", "{}"),
@@ -119,9 +129,17 @@ def _by_epoch(values: Mapping[tuple[str, str], float]) -> str:
     return f"by epoch {', '.join(known)}" if len(known) > 1 else ""
 
 
-def _place(mount: DataMount | None) -> str:
-    if mount is None:
-        return ""
+def _beside(mount: DataMount, values: Mapping[tuple[str, str], float]) -> tuple[str, ...]:
+    """Where it lies, and how fast it is read."""
+    rates = [
+        quantity(rate, unit)
+        for name, unit in (("mb_s", "MB/s"), ("reads_s", "reads/s"))
+        if (rate := values.get((f"storage.mount_{name}", f"mount:{mount.mount_point}"))) is not None
+    ]
+    return _place(mount), *rates
+
+
+def _place(mount: DataMount) -> str:
     network = {True: ", over a network", False: "", None: ", which may be another machine's or this host's"}[
         mount.network
     ]

@@ -55,6 +55,7 @@ VALUES: dict[str, tuple[str, str]] = {
     ),
     "comm.skew_s": ("s", "how much earlier the other ranks were done than the last one, mean over steps"),
     "comm.late_share": ("", "share of steps in which this rank arrived last by a clear margin"),
+    "comm.late_run_steps": ("steps", "so many of these steps follow each other, in the mean"),
     "comm.kept_waiting_s": ("s", "of comm.skew_s, what comes from steps in which this rank was the last"),
     "comm.excess_s": ("s", "own work of this rank beyond the median of the others"),
     "comm.megabytes": ("MB", "gradient bytes all-reduced per step"),
@@ -97,7 +98,12 @@ VALUES: dict[str, tuple[str, str]] = {
     "fetch.blocked_share": ("", "neither computing nor waiting for a core: reading, sleeping, locked"),
     "fetch.hand_over_s": ("s", "of the wait for a batch, what came after a worker had made it"),
     "fetch.hand_over_error": ("", "two standard errors of the mean fetch.hand_over_s, over it"),
-    "fetch.behind_s": ("s", "of the wait for a batch still being made, the time in which a later one was made already"),
+    "fetch.sending_s": ("s", "CPU time that sending one batch takes its worker: pickling, handing out shared memory"),
+    "fetch.pinning_s": ("s", "copying one batch into pinned memory"),
+    "fetch.behind_s": (
+        "s",
+        "of a step's wait for batches still being made, the time in which a later one was made already",
+    ),
     "fetch.worker_lag": (
         "",
         "what the batches of the slowest worker take over those of the others at least, waiting for a core aside",

@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 _HEADROOM = 1.15  # the loader should be a little faster than the step
-_MOST = 64  # workers per rank: beyond it nobody has measured how they share a machine
+_MOST = 64  # workers per rank, unless there are more: beyond it nobody has measured how they share a machine
 # Of the looks at workers: so many find one waiting for a lock only if the others leave it no rest. (Where four workers hold one for a fifth
 # of their time each, a tenth would.)
 LOCK_TAKEN = 0.3
@@ -122,4 +122,4 @@ def _worth_a_look(model: WorkerModel, feeds: Mapping[int, Feed]) -> int:
     cores = (model.step.allowed_cores or 0.0) / model.step.ranks_of_host
     efficiency = 1 / (1 + CROWDING[1])
     wanted = [_HEADROOM * feed.alone_s / max(efficiency * float(np.mean(feed.rest_s)), 1e-6) for feed in feeds.values()]
-    return int(min(_MOST, max(2 * model.measured, np.ceil(max(wanted)), np.floor(cores), 2)))
+    return max(model.measured, int(min(_MOST, max(2 * model.measured, np.ceil(max(wanted)), np.floor(cores), 2))))

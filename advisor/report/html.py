@@ -54,7 +54,8 @@ def render(report: Report) -> str:
 
 def _page(report: Report, findings_shown: int) -> str:
     template = templates().get_template("report.html.j2")
-    roots, pairs = phrases.root_findings(report), surroundings.pairs(report)
+    roots, paths = phrases.root_findings(report), surroundings.gpu_paths(report)
+    pairs = surroundings.pairs(report, beside=("gpu_paths",) if paths else ())
     return template.render(
         report=report,
         version=advisor.__version__,
@@ -72,6 +73,7 @@ def _page(report: Report, findings_shown: int) -> str:
         reached=[*roofline_rows(report.facts), *memory_rows(report.facts)],
         samples=sample_table(report.facts),
         told=told.tables(report),
+        paths=paths,
         pairs=pairs[:PAIRS_SHOWN],
         pairs_hidden=max(0, len(pairs) - PAIRS_SHOWN),
         rows_shown=ROWS_SHOWN,

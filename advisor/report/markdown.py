@@ -93,8 +93,10 @@ def _capacities(report: Report) -> list[str]:
         rate = fmt.number(capacity.samples_per_s) if capacity.samples_per_s is not None else "not measured"
         mark = "◀ bottleneck" if capacity is slowest else "◁ caps the gain" if capacity is cap else ""
         name = f"**{stage}** {mark}" if capacity is slowest else f"{stage} {mark}".rstrip()
-        rows.append((name, rate, phrases.capacity_range(capacity) or fmt.DASH, _text(capacity.basis)))
-    return ["## What each stage could deliver alone", "", *_table(["stage", "samples/s", "interval", "basis"], rows)]
+        span = phrases.capacity_range(capacity) or fmt.DASH
+        rows.append((name, rate, phrases.capacity_bar(report, capacity), span, _text(capacity.basis)))
+    head = ["stage", "samples/s", "", "interval", "basis"]
+    return ["## What each stage could deliver alone", "", *_table(head, rows)]
 
 
 def _workers(report: Report) -> list[str]:
@@ -205,10 +207,15 @@ def _machine(report: Report) -> list[str]:
             for label, value in surroundings.gpu(gpu)
             if value != fmt.DASH
         ]
-    rows += surroundings.pairs(report)
+    paths = surroundings.gpu_paths(report)
+    rows += surroundings.pairs(report, beside=("gpu_paths",) if paths else ())
     if not rows:
         return []
     table = _table(["what", "value"], [(_text(k), _text(v)) for k, v in rows[:ROWS_SHOWN]])
+    if paths is not None:
+        between = _table([*map(_text, paths.head)], [tuple(map(_text, row)) for row in paths.rows])
+        notes = ["", f"{_text('; '.join(paths.notes))}."] if paths.notes else []
+        table = ["**Between the GPUs**", "", *between, *notes, "", *table]
     return _folded("Machine and versions", [*table, *_more(len(rows))])
 
 

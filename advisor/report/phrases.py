@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 from collections.abc import Iterable
 from datetime import datetime, timezone
@@ -37,6 +38,8 @@ STAGE_TITLES = {
     "compute": "compute",
     "communication": "communication",
 }
+BAR_CELLS = 12  # of the longest bar
+_EIGHTHS = "▏▎▍▌▋▊▉"
 _LATEST_UNIX_S = 253_402_300_800  # the year 10000, where datetime ends
 _NOT_A_GAIN = 1.005  # a range that ends below reads "1.00×": saying so would be no prediction
 
@@ -212,6 +215,18 @@ def capacity_range(capacity: Capacity) -> str:
     return f"{fmt.number(capacity.lo)}–{fmt.number(capacity.hi)}"
 
 
+def capacity_bar(report: Report, capacity: Capacity) -> str:
+    """Block characters, the longest bar for the fastest stage; empty where nothing was measured."""
+    rates = [
+        c.samples_per_s for c in report.capacities if c.samples_per_s is not None and 0 < c.samples_per_s < math.inf
+    ]
+    rate = capacity.samples_per_s
+    if not rates or rate is None or not rate > 0:
+        return ""
+    whole, rest = divmod(max(1, round(8 * BAR_CELLS * min(rate / max(rates), 1.0))), 8)
+    return "█" * whole + _EIGHTHS[:rest][-1:]
+
+
 def stage(capacity: Capacity) -> str:
     return STAGE_TITLES.get(capacity.stage, capacity.stage)
 
@@ -236,6 +251,10 @@ def overhead(report: Report) -> list[tuple[str, str]]:
             f"{fmt.share(own.agent_cpu_share)} of one core" if own.agent_cpu_share is not None else "not measured",
         ),
     ]
+    if own.worker_share is not None:
+        pairs.append(("in loader workers", f"{fmt.share(own.worker_share)} of their time"))
+    if own.driver_share is not None:
+        pairs.append(("asking the GPU driver", f"{fmt.share(own.driver_share)} of the time, in the agent"))
     if own.shed:
         pairs.append(("switched off to stay in budget", ", ".join(own.shed)))
     return pairs

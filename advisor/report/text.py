@@ -167,12 +167,10 @@ def _capacities(report: Report) -> list[Line]:
         )
         span = f" ({phrases.capacity_range(capacity)})" if phrases.capacity_range(capacity) else ""
         mark = "◀ bottleneck" if capacity is slowest else "◁ caps the gain" if capacity is cap else ""
-        head: Line = [
-            ("  ", ""),
-            (inert.one_line(phrases.stage(capacity), 24).ljust(22), ""),
-            (f"{rate}{span}  ", ""),
-            (mark, "warn" if capacity is slowest else "dim"),
-        ]
+        style: Style = "warn" if capacity is slowest else "dim"
+        name = inert.one_line(phrases.stage(capacity), 24).ljust(22)
+        bar = phrases.capacity_bar(report, capacity).ljust(phrases.BAR_CELLS + 2)
+        head: Line = [("  ", ""), (name, ""), (bar, style), (f"{rate}{span}  ", ""), (mark, style)]
         out += [head, *(lines.wrapped("", capacity.basis, "dim", indent=24, most=2) if capacity.basis else [])]
     return out
 

@@ -65,7 +65,7 @@ class Agent:
         self._thrift = Thrift(
             book, self._writer, host=self._host, stacks=self._stacks, budget=plan.options.overhead_budget
         )
-        self._words = JobWords(self._writer, stderr_bytes=plan.stderr_bytes, since_unix_s=plan.began_unix_s)
+        self._words = JobWords(self._writer, printed_before=plan.printed_before, since_unix_s=plan.began_unix_s)
         self._followers = Followers(self._writer, self._roster, plan.ring_folder, watch_death=self._departures.watch)
         self._notes = plan.ring_folder and Notes(
             self._writer,
@@ -218,13 +218,13 @@ class Agent:
         self._stacks.makers = makers_of(self._followers.makers(_WAIT_WORTH_SHARE), facts)
         self._look_deep()
         # a deep window was asked for, and what its trace takes to read is no reason to give up other measurements
-        self._thrift.look(ranks, asked_cpu_s=self._deep.cpu_s)
+        self._thrift.look(ranks, self._followers.workers(), asked_cpu_s=self._deep.cpu_s)
         self._writer.commit()
 
     def _look_deep(self) -> None:
         if self._notes:
             ranks = self._followers.ranks()
-            seen = [Candidate(f.rank or 0, f.pid, f.steps, f.wait_share, f.outside_share) for f in ranks]
+            seen = [Candidate(f.rank or 0, f.pid, f.steps, f.wait_share, f.outside_share, f.idle_share) for f in ranks]
             for news in self._deep.look(seen, self._notes.facts):
                 self._take(news)
 
@@ -278,6 +278,7 @@ class Agent:
             "records": self._followers.records,
             "polls": self._polls,
             "stacks_cpu_s": self._stacks.cpu_s,
+            **self._thrift.worker_cost,
         }
 
 

@@ -29,6 +29,9 @@ class Thrift:
         self._stacks = stacks
         self._budget = budget
         self._self_ns: dict[int, tuple[int, int]] = {}  # pid -> when, and what its recorder had cost by then
+        # the same of living workers, by pid and when they were first seen; and of all that were seen, the time and what it had cost in it
+        self._workers_ns: dict[tuple[int, int], tuple[int, int]] = {}
+        self._workers_total_ns = (0, 0)
         self._told_recorder = False
         self._each_core = self.workers = True
 
@@ -37,13 +40,20 @@ class Thrift:
         """All that was spent so far."""
         return self._book.cpu_s(self._stacks.cpu_s)
 
+    @property
+    def worker_cost(self) -> dict[str, float]:
+        """For how long workers were seen, added up, and what the recorder took in them meanwhile; empty where there were none."""
+        seen_ns, self_ns = self._workers_total_ns
+        return {"workers_wall_s": seen_ns / 1e9, "workers_self_s": self_ns / 1e9} if seen_ns else {}
+
     def kept(self, samples: Sequence[Sample]) -> Sequence[Sample]:
         """Without those that were given up and come all the same."""
         return samples if self._each_core else [sample for sample in samples if not sample.scope.startswith(_EACH_CORE)]
 
-    def look(self, ranks: Iterable[Follower], *, asked_cpu_s: float) -> None:
+    def look(self, ranks: Iterable[Follower], workers: Iterable[Follower] = (), *, asked_cpu_s: float) -> None:
         """`asked_cpu_s`: of what the user asked for, which is no reason to give up other measurements."""
         self._mind_recorders(ranks)
+        self._mind_workers(workers)
         share = self._book.over_budget(self.cpu_s - asked_cpu_s)
         name = self._book.next_to_shed(self._active()) if share is not None else None
         if share is None or name is None:
@@ -78,3 +88,15 @@ class Thrift:
                 self._told_recorder = True
                 data = {"share": share, "budget": self._budget}
                 self._writer.put_event(Event(now_ns, "recorder_cost", rank.pid, rank.rank, data))
+
+    def _mind_workers(self, workers: Iterable[Follower]) -> None:
+        now_ns = time.perf_counter_ns()
+        seen_ns, self_ns = self._workers_total_ns
+        living = {}
+        for worker in workers:
+            key = worker.pid, worker.first_seen_ns
+            before_ns, before_self_ns = self._workers_ns.get(key, (worker.first_seen_ns, 0))
+            living[key] = now_ns, worker.position.self_ns
+            seen_ns += now_ns - before_ns
+            self_ns += worker.position.self_ns - before_self_ns
+        self._workers_ns, self._workers_total_ns = living, (seen_ns, self_ns)

@@ -19,7 +19,7 @@ from advisor.core.recording import Event, Meta, Process, Recording, Role, Series
 from advisor.store.access import open_database, table_names
 from advisor.store.bundle import is_bundle, unpack_bundle
 from advisor.store.replay import cut
-from advisor.store.schema import RING_TABLES
+from advisor.store.schema import LATER_COLUMNS, RING_TABLES
 from probes.rank.layout import FIELDS
 
 __all__ = ["cut", "read_recording"]
@@ -120,7 +120,7 @@ def _object(text: str) -> dict[str, Any]:
 def _ring_table(db: sqlite3.Connection, table: str, names: tuple[str, ...], recent: int | None) -> dict[int, Table]:
     columns = (*names, *_EXTRA_COLUMNS.get(table, ("flags",)))
     dtype = np.dtype([(name, np.int64) for name in columns])
-    query = f"SELECT {', '.join(columns)} FROM {table} WHERE rank = ? ORDER BY rowid"
+    query = f"SELECT {', '.join(_asked(db, table, columns))} FROM {table} WHERE rank = ? ORDER BY rowid"
     if recent is not None:
         query += f" DESC LIMIT {int(recent)}"
     result = {}
@@ -131,6 +131,14 @@ def _ring_table(db: sqlite3.Connection, table: str, names: tuple[str, ...], rece
             rows = rows[np.argsort(rows[_ORDER[table]], kind="stable")]
         result[rank] = rows
     return result
+
+
+def _asked(db: sqlite3.Connection, table: str, columns: tuple[str, ...]) -> list[str]:
+    """The columns, and of those that came later than this run -1."""
+    later = set(LATER_COLUMNS.get(table, ()))
+    if later:
+        later -= {row[1] for row in db.execute(f"PRAGMA table_info({table})")}
+    return [f"-1 AS {name}" if name in later else name for name in columns]
 
 
 def _ranks(db: sqlite3.Connection, table: str) -> list[int]:

@@ -63,6 +63,8 @@ TABLES = {
 }
 # Runs recorded before there was such a table are whole without it.
 LATER_TABLES = frozenset({"sources", "looks", "parts", "part_names", "collectives"})
+# The same of columns: they read as -1, unknown.
+LATER_COLUMNS = {"batches": ("sending_ns",)}
 # By them retention walks a rank's (or a kind's) rows in order of arrival, and the live screen finds the latest.
 INDEXES = {
     "steps": "rank",

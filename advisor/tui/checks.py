@@ -92,12 +92,16 @@ class OverheadPanel(Panel):
 
     def draw(self, report: Report, width: int) -> list[Content]:
         cost = report.overhead
-        rows = (
+        rows = [
             ("in a rank, a step", duration(None if cost.us_per_step is None else cost.us_per_step * 1e-6)),
             ("share of the step", share(cost.step_share)),
             ("at start-up", duration(cost.startup_s)),
             ("agent, share of a core", share(cost.agent_cpu_share)),
-        )
+        ]
+        if cost.worker_share is not None:
+            rows.append(("share of workers' time", share(cost.worker_share)))
+        if cost.driver_share is not None:
+            rows.append(("asking the GPU driver", share(cost.driver_share)))
         lines = [line(muted(fit(name, 24)), (fit(value, 12, True), "bold")) for name, value in rows]
         shed = f"shed to stay cheap: {', '.join(cost.shed)}" if cost.shed else ""
         return [*lines, *(line((text, "$text-warning")) for text in prose(shed, width))]

@@ -1,10 +1,15 @@
-"""Clocks of one thread that only the kernel keeps: run-queue delay and blocks read. Standard library only."""
+"""Clocks of one thread that only the kernel keeps: run-queue delay, blocks read, another thread's CPU time. Standard library only."""
 
 from __future__ import annotations
 
 import os
 import resource
+import sys
 import threading
+import time
+from typing import Any
+
+_OF_A_THREAD = 6  # in a clock's number: CPU time, of one thread (CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED)
 
 
 class RunDelay:
@@ -52,3 +57,35 @@ def blocks_read() -> int:
 def system_time_ns() -> int:
     """CPU time of this thread inside the kernel, by its ticks: right in the mean of many steps, not in one."""
     return int(resource.getrusage(resource.RUSAGE_THREAD).ru_stime * 1e9)
+
+
+def reads_and_system_ns() -> tuple[int, int]:
+    """`blocks_read` and `system_time_ns` by one system call."""
+    usage = resource.getrusage(resource.RUSAGE_THREAD)
+    return usage.ru_inblock, int(usage.ru_stime * 1e9)
+
+
+def cpu_of_thread_ns(native_id: int) -> int:
+    """CPU time of another thread of this process. Raises OSError where it has ended; `pthread_getcpuclockid` may crash then."""
+    return time.clock_gettime_ns(~native_id << 3 | _OF_A_THREAD)
+
+
+class Sending:
+    """CPU time of the threads that send a worker's batches: that of its queue pickles them, another hands out their shared memory."""
+
+    __slots__ = ("_last_ns", "_queue")
+
+    def __init__(self, queue: Any) -> None:
+        self._queue = queue
+        self._last_ns = 0
+
+    def __call__(self) -> int:
+        """Nanoseconds since the last call; -1 where they cannot be told."""
+        sharer = sys.modules.get("multiprocessing.resource_sharer")
+        try:
+            threads = self._queue._thread, getattr(getattr(sharer, "_resource_sharer", None), "_thread", None)
+            now_ns = sum(cpu_of_thread_ns(thread.native_id) for thread in threads if thread is not None)
+        except (AttributeError, OSError, TypeError):
+            return -1  # a queue without a thread of its own, one that has ended, a kernel without such clocks
+        passed_ns, self._last_ns = now_ns - self._last_ns, now_ns
+        return passed_ns

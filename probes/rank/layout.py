@@ -148,7 +148,9 @@ COLLECTIVES_FIELDS = (  # of one step, what the job called from Python
     "group_size",  # of the largest group
 )
 SPAN_FIELDS = ("label", "step", "t_start_ns", "t_end_ns", "cpu_ns", "count", "site")
-SPAN_LABELS = ("evaluation", "checkpoint", "gc", "loader_start", "fsync", "index")
+# `fetch`, in clocked steps that gather several batches: of one, `count` says which of its epoch. `pin`: of `count` batches, its length is
+# what pinning them took, be it in another thread. `site` is the loader in both.
+SPAN_LABELS = ("evaluation", "checkpoint", "gc", "loader_start", "fsync", "index", "fetch", "pin")
 SPAN_CODE = {name: code for code, name in enumerate(SPAN_LABELS)}
 BATCH_FIELDS = (  # one batch made by one worker
     "worker",
@@ -163,6 +165,7 @@ BATCH_FIELDS = (  # one batch made by one worker
     "wait_ns",  # idle before this batch: no index was waiting
     "number",  # of this batch in its worker, from 0
     "system_ns",  # of the CPU time, inside the kernel: taking pages of shared memory, mostly
+    "sending_ns",  # CPU time of the threads that send batches, since the one before; -1 unknown
 )
 LOOK_FIELDS = (  # one batch in which a sample was looked into; -1 unknown
     "worker",  # -1 in the training process

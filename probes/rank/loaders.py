@@ -11,6 +11,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from .facts import call_frames
+from .parts import containers, datasets, steps_of
 from .parts import own as attributes
 from .wall import let_pass
 
@@ -89,32 +90,44 @@ def describe_dataset(dataset: Any, depth: int = 0) -> dict[str, Any]:
     root = next((path for name in _ROOTS if (path := _path(own(dataset, name))) is not None), None)
     if root is not None:
         facts["root"] = root
-    transform = own(dataset, "transform")
-    if transform is None:
-        transform = own(dataset, "transforms")
-    if transform is not None:
-        steps = transform_steps(transform)[:_TRANSFORMS]
-        facts["transforms"] = [name_of(step) for step in steps]
-        details = [_settings(step) for step in steps]
+    inner = next((found for name in _WRAPPED if _is_dataset(found := own(dataset, name))), None)
+    parts = own(dataset, "datasets")  # ConcatDataset, ChainDataset, StackDataset
+    if isinstance(parts, dict):
+        parts = list(parts.values())
+    wrapped = [inner] if inner is not None else list(parts)[:_PARTS] if isinstance(parts, (list, tuple)) else []
+    steps = _transforms(dataset, wrapped)
+    if steps is not None:
+        facts["transforms"] = [name_of(step) for step in steps[:_TRANSFORMS]]
+        details = [_settings(step) for step in steps[:_TRANSFORMS]]
         if any(details):
             facts["transform_settings"] = details
     held = _held(dataset)
     if held:
         facts["held"] = held
     facts.update(_of_known_kinds(dataset))
-    inner = next((found for name in _WRAPPED if _is_dataset(found := own(dataset, name))), None)
-    parts = own(dataset, "datasets")  # ConcatDataset, ChainDataset, StackDataset
-    if isinstance(parts, dict):
-        parts = list(parts.values())
     if depth < _DEPTH and inner is not None:
         facts["inner"] = describe_dataset(inner, depth + 1)
     elif depth < _DEPTH and isinstance(parts, (list, tuple)) and parts:
         facts["parts"] = [describe_dataset(part, depth + 1) for part in parts[:_PARTS]]
         facts["parts_count"] = len(parts)
-    wrapped = facts.get("inner") or (facts.get("parts") or [{}])[0]
-    if wrapped.get("root"):
-        facts.setdefault("root", wrapped["root"])
+    below = facts.get("inner") or (facts.get("parts") or [{}])[0]
+    if below.get("root"):
+        facts.setdefault("root", below["root"])
     return facts
+
+
+def _transforms(dataset: Any, wrapped: list[Any]) -> list[Any] | None:
+    """Where nothing is called so, the first list of them that it keeps under a name of its own and none that it wraps does."""
+    transform = own(dataset, "transform")
+    if transform is None:
+        transform = own(dataset, "transforms")
+    if transform is not None:
+        return transform_steps(transform)
+    known = containers([each for inside in wrapped for each in datasets(inside)])
+    for found in containers([dataset]):
+        if not any(found is other for other in known):
+            return list(steps_of(found))
+    return None
 
 
 def own(value: Any, name: str) -> Any:
@@ -133,11 +146,11 @@ def own(value: Any, name: str) -> Any:
 
 
 def transform_steps(transform: Any) -> list[Any]:
-    """What a Compose, or an nn.Sequential of transforms, is made of; else the transform alone."""
+    """What a Compose, an nn.Sequential or a list of transforms is made of; else the transform alone."""
     inner = own(transform, "transform")  # torchvision's StandardTransform
     if inner is not None and own(transform, "transforms") is None:
         transform = inner
-    steps = own(transform, "transforms")
+    steps = transform if isinstance(transform, (list, tuple)) else own(transform, "transforms")
     if isinstance(steps, (list, tuple)):
         return list(steps)
     modules = own(transform, "_modules")

@@ -36,6 +36,9 @@ _SLOWER = 100  # looks a hundredth of the time since the first one apart: some h
 _PARTS_MAX = 24
 _GENERATOR = 0x20  # of a code's flags
 _STRIDE = 7  # another place in each batch that is looked into, without asking for random numbers
+# Of a process's time, where nobody has said another: as `RunOptions.overhead_budget` has it.
+_BUDGET = 0.02
+BUDGET_FILE = "budget"  # in the ring folder: what the user allows
 
 
 class Looks:
@@ -45,6 +48,8 @@ class Looks:
         self.names = parts.Names(folder)
         self._first_every_ns = first_every_ns
         self.taken = 0
+        self.self_ns = 0
+        self._budget = _allowed(folder)
         self._began = 0
         self._due = 0
 
@@ -58,6 +63,19 @@ class Looks:
         self._due = now + min(LAST_EVERY_NS, max(self._first_every_ns, (now - self._began) // _SLOWER))
         self.taken += 1
         return Look(self.names, dataset, index, self.taken * _STRIDE, batched)
+
+    def took(self, own_ns: int) -> None:
+        """So much did a look take. Another like it must leave all of them within the budget of the time since the first."""
+        self.self_ns += own_ns
+        self._due = max(self._due, self._began + int((self.self_ns + own_ns) / self._budget))
+
+
+def _allowed(folder: str) -> float:
+    try:
+        with open(os.path.join(folder, BUDGET_FILE)) as file:
+            return max(float(file.read()), 1e-6)
+    except (OSError, ValueError):
+        return _BUDGET
 
 
 class Look:
@@ -76,7 +94,7 @@ class Look:
         self.self_ns = 0
         self._dataset = dataset
         self._undo: list[Callable[[], None]] = []
-        self._last_wall = self._last_cpu = 0
+        self._last_wall = self._last_cpu = self._charged = 0
         self._collating: tuple[int, int] | None = None
         self.covers = (
             0  # samples: one, or all of the batch where they cannot be told apart; 0: as many as it turns out to hold
@@ -155,19 +173,25 @@ class Look:
         part, cpu, wall = self.stack[-1], thread_time_ns(), perf_counter_ns()
         self.wall[part] = self.wall.get(part, 0) + wall - self._last_wall
         self.cpu[part] = self.cpu.get(part, 0) + cpu - self._last_cpu
+        self._charged = wall
+
+    def _go_on(self) -> None:
+        """The next part's time begins; what has passed since the last one's end was the look's own."""
+        self._read_clocks()
+        self.self_ns += self._last_wall - self._charged
 
     def enter(self, depth: int, item: Any, kind: str) -> None:
         """At this depth another part begins."""
         self._charge()
         del self.stack[depth:]
         self.stack.append(self.names.number(item, kind))
-        self._read_clocks()
+        self._go_on()
 
     def leave(self, depth: int) -> None:
         if len(self.stack) > depth:
             self._charge()
             del self.stack[depth:]
-            self._read_clocks()
+            self._go_on()
 
     def walk_steps(self, steps: Iterator[Any]) -> Iterator[Any]:
         """While the generator stands at a `yield`, the job does that step; it is not on the stack then."""
@@ -226,13 +250,14 @@ class Look:
         """`DatasetFolder.__getitem__` asks for its transform once to see whether there is one, and once to call it."""
         self.leave(1)
         if self.file_bytes < 0:
+            self._charged = perf_counter_ns()
             known = sys._getframe(2).f_locals
             self._measure([known.get("sample")])
             try:
                 self.file_bytes = os.stat(known["path"]).st_size
             except (OSError, KeyError, TypeError, ValueError):
                 self.file_bytes = 0
-            self._read_clocks()
+            self._go_on()
         if transform is not None and parts.steps_of(transform) is None:
             self.enter(1, transform, parts.TRANSFORM)
 

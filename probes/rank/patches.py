@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from .phases import BACKWARD as IN_BACKWARD
 from .phases import CLIP, FORWARD, GAP, INPUT
 from .phases import OPTIMIZER as IN_OPTIMIZER
+from .pinning import timed_loop
 from .ring import PHASE, SINCE, STEP
 from .samples import count_samples
 from .standins import hide_frame
@@ -41,6 +42,7 @@ def apply(torch: Any, recorder: Recorder) -> list[Any]:
     for patch in (
         _loader,
         _worker_loop,
+        _pin_loop,
         _backward,
         _optimizer,
         _scaler,
@@ -231,7 +233,8 @@ def worker_loop(recorder: Recorder, module: Any) -> Any:
     @_wraps(original)  # name and qualified name too: spawned workers find it by them
     def _worker_loop(*args: Any, **kwargs: Any) -> Any:
         worker = kwargs.get("worker_id", args[10] if len(args) > 10 else -1)
-        _quietly(recorder, recorder.become_worker, worker)
+        queue = kwargs.get("data_queue", args[3] if len(args) > 3 else None)
+        _quietly(recorder, recorder.become_worker, worker, queue)
         if recorder.worker is not None:
             _quietly(recorder, _time_batches, recorder)
         try:
@@ -242,6 +245,13 @@ def worker_loop(recorder: Recorder, module: Any) -> Any:
 
     module._worker_loop = _worker_loop
     return _worker_loop
+
+
+def _pin_loop(torch: Any, recorder: Recorder) -> list[Any]:
+    from torch.utils.data._utils import pin_memory as module
+
+    module._pin_memory_loop = timed_loop(module._pin_memory_loop, recorder)
+    return [module._pin_memory_loop]
 
 
 def _backward(torch: Any, recorder: Recorder) -> list[Any]:

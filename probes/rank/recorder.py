@@ -21,11 +21,12 @@ from .cost import RunDelay
 from .deep import asked
 from .drawing import Drawing
 from .gpu import GpuTimes
-from .holdings import describe_holdings, describe_optimizer, held_at_end
+from .holdings import describe_convolutions, describe_holdings, describe_optimizer, held_at_end
 from .known_loaders import KnownLoaders
 from .layout import ERRORS_MAX, RANK_SLOTS, ROLE_RANK
 from .phases import BACKWARD, FORWARD, GAP, INPUT, OPTIMIZER
 from .pictures import LOOK_AT, describe_pictures
+from .pinning import Pinning
 from .precision import Precision, fast_paths
 from .ring import Ring
 from .samples import count_samples
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 _MESSAGE_HALF = 1000  # characters
 _OPTIMIZER_LOOKS = 3  # its state is made in its first step
+_MARKS_TOLD = 32  # four a batch: of a step that gathers sixteen or more, every second, third … fetch is told
 _NO_MEMORY = "out of memory"
 
 
@@ -73,6 +75,8 @@ class Recorder:
         self.fetching_threads: dict[int, int] = {}  # threads that fetch and do not train -> the loader they fetch from
         self.in_process: InProcess | None = None
         self.drawing = Drawing()
+        self.pinning = Pinning()
+        self.place = -1  # in its epoch, of the batch that is fetched, where that is to be told
         self.stamps = DdpStamps()
         self.gpu: GpuTimes | None = None
         self.facts = about.Facts(self.folder)
@@ -341,16 +345,23 @@ class Recorder:
         return token
 
     def _watch_fetch(self, account: Account, iterator: Any) -> None:
-        """In a clocked step: what draws its indices and, of a loader without workers, what makes its batch."""
+        """In a clocked step: what draws its indices and, of a loader without workers, what makes its batch, and pins it."""
         if not account.clocked:
             return
         self.drawing.watch(iterator)
         fetcher = getattr(iterator, "_dataset_fetcher", None)
         if fetcher is not None and self.in_process is not None:
             self.in_process.watch(fetcher)
+            if getattr(iterator, "_pin_memory", False):
+                self.pinning.watch(getattr(iterator, "_rn50_loader", -1))
+        elif account.fewest_marks > len(USUAL):  # the step's sums do not tell its fetches apart
+            place = iterator._num_yielded
+            self.place = -1 if place % max(1, account.fewest_marks // _MARKS_TOLD) else place
 
     def begin_fetch(self, account: Account, loader: int, first: bool, began: int) -> tuple[Account, bool, int]:
         """A source of batches is asked for the next one, for the first one of an epoch where `first` is true."""
+        if account.step == 0:
+            self.precision.begin()
         training = account.fetch_begin(loader, self._evaluating(), first)
         if training and self.gpu is not None:
             self._gpu_mark("gap")
@@ -362,11 +373,18 @@ class Recorder:
         account, training, loader = token
         if self.in_process is not None:
             self.in_process.release()
+        self.pinning.release()
         self.drawing.release(account, loader)
+        asked = account.since
         account.fetch_end(training, count_samples(batch, self.loaders.batch_size(loader)) if training else 0)
         self.loaders.weigh(loader, batch)
-        if training and account.clocked and self.work.looks(account.step, began):
-            self.work.batch(batch)
+        if training and account.clocked:
+            if self.place >= 0:
+                account.span("fetch", asked, account.since, 0, self.place, loader)
+                self.place = -1
+            self.pinning.tell(account)
+            if self.work.looks(account.step, began):
+                self.work.batch(batch)
         if training and self.looks and account.step >= self.looks[0]:
             self._look_at(batch)
         if training and self.gpu is not None:
@@ -386,6 +404,8 @@ class Recorder:
         account, training, loader = token
         if self.in_process is not None:
             self.in_process.release()
+        self.pinning.release()
+        self.place = -1
         self.drawing.release(account, loader)
         if self.tape.on:
             self.tape.read_into(account)
@@ -443,7 +463,8 @@ class Recorder:
         found = describe_optimizer(optimizer)
         known = self.facts.values.get("optimizer")
         if known is None or all(known[name] == value for name, value in found.items()):
-            self.facts.values["optimizer"] = {**found, **describe_holdings(optimizer)}
+            held = {**describe_holdings(optimizer), **describe_convolutions(self.torch, optimizer)}
+            self.facts.values["optimizer"] = {**found, **held}
 
     def optimizer_end(self, optimizer: Any, stepped: bool = True) -> None:
         began = perf_counter_ns()
@@ -488,6 +509,7 @@ class Recorder:
             account.enter(phase)
 
     def ddp_made(self, model: Any) -> None:
+        self.precision.begin()
         options = self.stamps.seen(model)
         if options:
             self.facts.values.setdefault("ddp", []).append(options)
@@ -521,12 +543,13 @@ class Recorder:
 
     # -- workers ---------------------------------------------------------------------------------------------------------------
 
-    def become_worker(self, worker: int) -> None:
+    def become_worker(self, worker: int, queue: Any = None) -> None:
+        """`queue`: what it puts its batches into."""
         if owner_is_gone(self.folder):
             # nobody is left to read its ring, nor to remove it: those of many epochs would fill /dev/shm
             self.active = False
             return
-        self.worker = WorkerLog(self.folder, os.getpid(), worker, own_loader())
+        self.worker = WorkerLog(self.folder, os.getpid(), worker, own_loader(), queue)
 
 
 def shortened(message: str) -> str:

@@ -8,7 +8,7 @@ from multiprocessing import process
 from time import perf_counter_ns, thread_time_ns
 from typing import TYPE_CHECKING, Any
 
-from .cost import RunDelay, blocks_read, system_time_ns
+from .cost import RunDelay, Sending, blocks_read, reads_and_system_ns
 from .layout import FLAG_FIRST_BATCH, KIND_BATCH, PHASE_CODE, ROLE_WORKER, WORKER_SLOTS
 from .looks import FIRST_EVERY_IN_PROCESS_NS, Look, Looks
 from .ring import Ring
@@ -38,13 +38,16 @@ def own_loader() -> int:
 class WorkerLog:
     """One worker process: a ring with one record a batch."""
 
-    def __init__(self, folder: str, pid: int, worker: int, loader: int) -> None:
+    def __init__(self, folder: str, pid: int, worker: int, loader: int, queue: Any = None) -> None:
+        """`queue`: what the worker puts its batches into."""
         self.worker = worker
         self.loader = loader
         self.busy = False  # a batch is being made
         self.batches = 0
+        self.self_ns = 0  # what the recorder itself took in here
         self.looks = Looks(folder)
         self._delay = RunDelay()
+        self._sending = Sending(queue)
         self._ring = Ring("%s/worker-%d.ring" % (folder, pid), slots=WORKER_SLOTS, role=ROLE_WORKER, worker=worker)
         self._idle_since = perf_counter_ns()
         self._ring.phase(_IDLE, 0, self._idle_since)
@@ -53,11 +56,14 @@ class WorkerLog:
         """Returns the clocks at the begin of a batch."""
         now = perf_counter_ns()
         self._ring.phase(_BUSY, self.batches, now)
-        return now, thread_time_ns(), self._delay(), blocks_read(), system_time_ns()
+        clocks = now, thread_time_ns(), self._delay(), *reads_and_system_ns()
+        self.self_ns += perf_counter_ns() - now
+        return clocks
 
     def end(self, began: tuple[int, int, int, int, int], samples: int) -> None:
         began_ns, cpu_ns, delay_ns, blocks, system_ns = began
         now = perf_counter_ns()
+        cpu_now_ns, delay_now_ns, (blocks_now, system_now_ns) = thread_time_ns(), self._delay(), reads_and_system_ns()
         self._ring.write(
             KIND_BATCH,
             0 if self.batches else FLAG_FIRST_BATCH,
@@ -66,27 +72,38 @@ class WorkerLog:
                 self.loader,
                 began_ns,
                 now,
-                thread_time_ns() - cpu_ns,
-                self._delay() - delay_ns,
-                blocks_read() - blocks,
+                cpu_now_ns - cpu_ns,
+                delay_now_ns - delay_ns,
+                blocks_now - blocks,
                 samples,
                 -1,
                 began_ns - self._idle_since,
                 self.batches,
-                system_time_ns() - system_ns,
+                system_now_ns - system_ns,
+                self._sending(),
             ),
         )
         self.batches += 1
         self._idle_since = perf_counter_ns()
+        self.self_ns += self._idle_since - now
+        self._ring.cost(self.self_ns, 0)
         self._ring.phase(_IDLE, self.batches, self._idle_since)
 
     def look(self, dataset: Any, index: Any, batched: bool = True) -> Look | None:
         """A look into the batch that begins, where one is due; the first batch of a worker imports and opens what later ones have."""
         now = perf_counter_ns()
-        return self.looks.take(now, dataset, index, batched) if self.batches and self.looks.due(now) else None
+        if not self.batches or not self.looks.due(now):
+            return None
+        look = self.looks.take(now, dataset, index, batched)
+        self.self_ns += perf_counter_ns() - now
+        return look
 
     def looked(self, look: Look, began: tuple[int, ...], samples: int, batch: Any) -> None:
+        now = perf_counter_ns()
         look.finish(self._ring, began[0], samples, batch, worker=self.worker, loader=self.loader)
+        own_ns = look.self_ns + perf_counter_ns() - now
+        self.looks.took(own_ns)
+        self.self_ns += own_ns
 
     def leave(self) -> None:
         self._ring.end()
@@ -142,7 +159,9 @@ class InProcess:
         # no part of making a batch
         account.fetching.wall_ns -= look.self_ns
         account.fetching.cpu_ns -= look.self_ns
-        account.self_ns += look.self_ns + perf_counter_ns() - now
+        own_ns = look.self_ns + perf_counter_ns() - now
+        self.looks.took(own_ns)
+        account.self_ns += own_ns
 
 
 def timed_fetch(original: Callable[..., Any], clock: WorkerLog | InProcess, failed: Callable[[], None]) -> Any:

@@ -178,7 +178,7 @@ def conclude(results: list[Result], markdown_file: Path | None, console: Console
         for line in headline(summarise(results)):
             console.print(line, highlight=False)
     if markdown_file:
-        markdown_file.write_text(markdown(results))
+        markdown_file.write_text(markdown(results, {scenario.name: scenario.late for scenario in SCENARIOS}))
 
 
 if __name__ == "__main__":

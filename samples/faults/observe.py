@@ -26,6 +26,7 @@ START_RANKS = Path(__file__).with_name("start_ranks.py")
 BIN = Path(sys.executable).parent  # the environment need not be activated
 LIMIT_S = 280.0
 HANG_LIMIT_S = 120.0
+NAMED_FOR_S = 20.0  # what does nothing is first said not to move, and called a hang so soon after; what computes is not for ten minutes
 POLL_S = 2.0
 GRACE_S = 60.0
 
@@ -130,7 +131,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 def _watch_hang(process: subprocess.Popen[bytes], folder: Path) -> tuple[dict[str, Any], Recording]:
     """The report on a job that hangs, while it does: asked for again and again until it says so, or for the last time."""
-    deadline = time.monotonic() + HANG_LIMIT_S
+    deadline, named = time.monotonic() + HANG_LIMIT_S, False
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = process.wait(POLL_S)
@@ -138,6 +139,8 @@ def _watch_hang(process: subprocess.Popen[bytes], folder: Path) -> tuple[dict[st
         if not any((folder / "runs").glob("*/run.sqlite")):
             continue
         report, recording = read_report(folder)
+        if report["verdict"]["rule"] == "RUN001" and not named:
+            named, deadline = True, min(deadline, time.monotonic() + NAMED_FOR_S)
         if report["verdict"]["state"] == "failed" or time.monotonic() > deadline:
             return report, recording
 

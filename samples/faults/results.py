@@ -14,6 +14,7 @@ from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import psutil
@@ -22,6 +23,7 @@ from rich.table import Table
 from samples.faults.score import NOISE, PROMPT_S, PROMPT_STEPS, Result, Summary, summarise
 
 SCHEMA = "rn50-advisor/faults/1"
+RECORDED = "recorded through the fake driver"
 HEADINGS = (
     "scenario",
     "strength",
@@ -124,6 +126,7 @@ def cells(r: Result, *, flips: bool = False) -> tuple[str, ...]:
     by_the_clock = f"({r.timed:.2f}× by the clock)" if r.timed is not None and r.timed != r.measured else ""
     notes = ("missed" if r.held is False else "", by_the_clock, "(shared)" if r.shared else "")
     measured = " ".join([f"{r.measured:.2f}×", *filter(None, notes)]) if r.measured else ""
+    measured = measured or RECORDED * r.recorded
     return r.scenario, r.strength, r.truth, said, right, ", ".join(r.false_alarms), first, predicted, measured, _run(r)
 
 
@@ -147,10 +150,12 @@ def table(results: Sequence[Result]) -> Table:
 def headline(s: Summary) -> list[str]:
     """The summary in sentences."""
     lines = [
-        f"{s.right} of {s.runs} verdicts right ({_percent(s.right, s.runs)}) over {s.scenarios} scenarios; "
-        f"{s.false_alarms} false alarms; {s.skipped} not run; {s.disturbed} disturbed by others.",
+        f"{s.right} of {s.runs} verdicts right ({_percent(s.right, s.runs)}) over {s.scenarios} scenarios, {s.clean} of them with no "
+        f"false alarm beside ({s.false_alarms} in all); {s.skipped} not run; {s.disturbed} disturbed by others.",
         f"{s.found} of {s.faulty} faults found ({_percent(s.found, s.faulty)}), those clearly and those just above what is worth a word.",
     ]
+    if s.recorded:
+        lines.append(f"{s.recorded} of these runs are no jobs: made-up steps on machines with GPUs, {RECORDED}.")
     if s.timed:
         late = f"; later: {', '.join(s.late)}" if s.late else ""
         lines.append(
@@ -170,7 +175,8 @@ def headline(s: Summary) -> list[str]:
     return lines
 
 
-def markdown(results: Sequence[Result]) -> str:
+def markdown(results: Sequence[Result], why_late: Mapping[str, str] = MappingProxyType({})) -> str:
+    """`why_late`: by scenario, why its right verdict can only come late."""
     s = summarise(results)
     parts = [
         "# Seeded faults: what the advisor says about them",
@@ -201,7 +207,7 @@ def markdown(results: Sequence[Result]) -> str:
     wrong = [r for r in results if not r.skipped and (not r.right or r.broken)]
     if wrong:
         parts += ["## What went wrong", "\n".join(f"- {r.scenario}: {_why(r)}" for r in wrong)]
-    missed = [line for line in (_missed(r) for r in results) if line]
+    missed = [line for line in (_missed(r, why_late.get(r.scenario, "")) for r in results) if line]
     if missed:
         parts += ["## Speed-ups outside their intervals, and late verdicts", "\n".join(missed)]
     return "\n\n".join(parts) + "\n"
@@ -236,7 +242,7 @@ def _why(r: Result) -> str:
     return "; ".join(part for part in (r.why_not, " ".join(r.broken.split())[:300]) if part)
 
 
-def _missed(r: Result) -> str:
+def _missed(r: Result, why_late: str) -> str:
     """How far a prediction is off, or how late a first right verdict came; empty where all is as asked."""
     said = []
     if r.held is False and r.predicted and r.measured:
@@ -244,7 +250,9 @@ def _missed(r: Result) -> str:
         off, side = (r.measured / high - 1, "above") if r.measured > high else (1 - r.measured / low, "below")
         said.append(f"{off:.0%} {side} what {r.verdict} promised")
     if r.prompt is False:
-        said.append(f"first right after {r.first_s:.0f} s and {r.first_steps} steps")
+        said.append(
+            f"first right after {r.first_s:.0f} s and {r.first_steps} steps{f' ({why_late})' if why_late else ''}"
+        )
     return f"- {r.scenario}: {', '.join(said)}" if said else ""
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from samples.faults.scenario import Scenario, Truth
+from samples.faults.scenario import Recorded, Scenario, Truth
 
 WORTH = ("critical", "high", "medium")
 # Two runs of one and the same job differ by so much on a quiet machine: a prediction is missed beyond its interval and this.
@@ -122,6 +122,7 @@ class Result:
     shared: str = (
         ""  # the scenario whose run with the fix is this one's too: same job, same circumstances, minutes apart
     )
+    recorded: bool = False  # made-up steps and the fake driver's answers, no job
     advisor: str = ""  # which state of the advisor judged
     machine: str = ""  # on what
     date: str = ""
@@ -154,7 +155,9 @@ def blank(scenario: Scenario, repetition: int = 0) -> Result:
     """What is known of a run before it begins."""
     truth = scenario.truth
     primary = truth.roots[0] if truth.roots else "healthy"
-    return Result(scenario.name, truth.label, primary, scenario.strength, repetition, noted=truth.noted)
+    recorded = isinstance(scenario.job, Recorded)
+    about = scenario.name, truth.label, primary, scenario.strength, repetition
+    return Result(*about, noted=truth.noted, recorded=recorded)
 
 
 def unfinished(scenario: Scenario, repetition: int, what: str) -> Result:
@@ -188,12 +191,14 @@ class Summary:
     scenarios: int
     runs: int
     right: int
+    clean: int  # of those, without a false alarm beside the verdict
     faulty: int  # runs with something to find
     found: int  # of those, with the right root on the right rank
     timed: int
     prompt: int  # of those, with a first right verdict that came soon
     late: tuple[str, ...]  # scenarios of the others
     skipped: int
+    recorded: int  # runs of no job
     disturbed: int
     false_alarms: int
     repeated: int  # scenarios that ran more than once
@@ -219,12 +224,14 @@ def summarise(results: Sequence[Result]) -> Summary:
         scenarios=len(verdicts),
         runs=len(run),
         right=sum(r.right for r in run),
+        clean=sum(r.right and not r.false_alarms for r in run),
         faulty=len(faulty),
         found=sum(r.right for r in faulty),
         timed=sum(r.prompt is not None for r in run),
         prompt=sum(bool(r.prompt) for r in run),
         late=tuple(sorted({r.scenario for r in run if r.prompt is False})),
         skipped=len(results) - len(run),
+        recorded=sum(r.recorded for r in run),
         disturbed=sum(r.disturbed for r in run),
         false_alarms=sum(len(r.false_alarms) for r in run),
         repeated=sum(len(said) > 1 for said in verdicts.values()),

@@ -1,10 +1,13 @@
-"""What looking into samples costs a loader worker: batches of one fetcher, made with a look and without in turns, in one process.
+"""What the recorder costs a loader's workers: a look into a sample, by batches of one fetcher with and without it in turns, in one process;
+the clocks of each batch; and how much longer `iter(loader)` takes, by processes in turns.
 
 python tests/bench/looks.py [IMAGES]     IMAGES: an ImageFolder, for pictures beside the arithmetic
 """
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -25,9 +28,24 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from probes.rank.layout import ROLE_WORKER, WORKER_SLOTS
 from probes.rank.looks import FIRST_EVERY_NS, LAST_EVERY_NS, Looks
 from probes.rank.ring import Ring
+from probes.rank.workers import WorkerLog
 
 BATCH = 32
 ROUNDS = 300
+PAIRS = 7  # of processes
+OPENING = """
+from statistics import median
+from time import perf_counter
+from torch.utils.data import DataLoader
+loader, took = DataLoader(range(64), num_workers=2), []
+for _ in range(30):
+    began = perf_counter()
+    batches = iter(loader)
+    took.append(perf_counter() - began)
+    next(batches)
+    del batches
+print(median(took))
+"""
 
 
 class Add:
@@ -82,8 +100,38 @@ def measure(name: str, dataset: Any, rounds: int) -> None:
     )
 
 
+def measure_clocks() -> None:
+    """By the recorder's own count, in a process that does nothing else: a worker's caches are colder."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = WorkerLog(folder, os.getpid(), 0, 0)
+        costs = []
+        for _ in range(ROUNDS * 10):
+            before = log.self_ns
+            log.end(log.begin(), BATCH)
+            costs.append((log.self_ns - before) / 1e3)
+    print(f"clocks of a batch: {median(costs):.1f} us, {median(costs) / 10:.2f} % of one that takes a millisecond")
+
+
+def measure_opening() -> None:
+    inject = str(Path(__file__).resolve().parents[2] / "probes" / "rank" / "inject")
+    ratios = []
+    for _ in range(PAIRS):
+        with tempfile.TemporaryDirectory() as folder:
+            watched = {"RN50_ADVISOR_DIR": folder, "PYTHONPATH": inject}
+            alone_s, watched_s = (_opening_s(more) for more in ({}, watched))
+        ratios.append(watched_s / alone_s)
+    print(f"iter(loader) of two workers: {median(ratios):.3f} times as long ({min(ratios):.3f} to {max(ratios):.3f})")
+
+
+def _opening_s(more: dict[str, str]) -> float:
+    done = subprocess.run([sys.executable, "-c", OPENING], env={**os.environ, **more}, check=True, capture_output=True)
+    return float(done.stdout)
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     measure("arrays in memory", Arrays(), ROUNDS)
     if len(sys.argv) > 1:
         measure("pictures", pictures(sys.argv[1]), ROUNDS // 3)
+    measure_clocks()
+    measure_opening()

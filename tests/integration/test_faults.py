@@ -14,6 +14,7 @@ from samples.faults.scenario import Scenario
 
 pytestmark = pytest.mark.torch
 
+HANGS_WITHIN_S = 45.0  # what is promised: looked at from 15 s on, a hang from 30 s on
 FAST = [scenario for scenario in SCENARIOS if scenario.fast]
 
 
@@ -45,6 +46,7 @@ def what_is_wrong(scenario: Scenario, bench: Bench, folder: Path) -> str:
         "wrong place": result.right_place is False,
         # the right verdict is there at the end, so there was a first time
         "no first verdict": result.first_s is None,
+        "a hang named late": scenario.ending == "hangs" and (result.first_s or 0.0) > HANGS_WITHIN_S,
         "unattributed": scenario.ending == "finishes" and (result.attributed or 0.0) < 0.95,
     }
     found = [name for name, is_so in faults.items() if is_so]

@@ -36,6 +36,9 @@ def test_samples_dice_errors_and_workers_are_those_of_the_job_alone(tmp_path: Pa
     assert len(said) > 60 and sum("ValueError: a broken" in line for line in said) >= 4
     for line, line_watched in zip(said, said_watched, strict=True):
         assert line_watched == line
+    started = [line for line in said if line.startswith("<class")]
+    assert sum(line.endswith("None [True, True]") for line in started) == 2, "they live before a batch is asked for"
+    assert sum(line.endswith("6 [True, True]") for line in started) == 2
     assert len(steps(rings(folder)[0])) >= 30, "it was watched indeed"
     (threads, modules), (threads_watched, modules_watched) = (
         json.loads((tmp_path / name).read_text()) for name in ("alone", "watched")

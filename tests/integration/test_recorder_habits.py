@@ -30,3 +30,21 @@ def test_a_job_is_looked_at_and_stays_what_it_is(tmp_path: Path, monkeypatch: py
     assert (facts["conv"]["autocast"], facts["conv"]["weight_layout"]) == ("bfloat16", "channels_last")
     assert facts["autocast"] == {"enabled": True, "device": "cpu", "dtype": "bfloat16"}
     assert facts["model"]["layers"]["Conv2d"] == 1 and facts["data_parallel"][0]["devices"] == 0
+
+
+@pytest.mark.parametrize("where", ["inside", "nowhere"])
+def test_of_a_compiled_model_autocast_and_weights_are_known(tmp_path: Path, where: str) -> None:
+    alone, watched = run("compiled_autocast.py", where), run("compiled_autocast.py", where, folder=tmp_path)
+    assert watched.returncode == alone.returncode == 0, watched.stderr
+    assert watched.stdout == alone.stdout and watched.stderr == alone.stderr
+    assert alone.stdout.endswith(" 1 0\n"), "one graph, no break"
+    rings(tmp_path)
+    facts = json.loads(next(tmp_path.glob("facts-*.json")).read_text())
+    assert facts["compiled_frames"] and "conv" not in facts
+    assert facts["autocast"]["enabled"] is (where == "inside")
+    assert facts["optimizer"]["convolutions"] == {
+        "weights": 1,
+        "dtypes": ["float32"],
+        "channels_last": 1,
+        "channels_first": 0,
+    }

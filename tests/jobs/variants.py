@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import itertools
 import os
 import signal
 import sys
@@ -78,6 +79,45 @@ def accumulation():
             optimizer.step()
             optimizer.zero_grad()
     dist.destroy_process_group()
+
+
+def gathered(persistent):
+    """Four micro-batches a step, three and a half steps an epoch: its last gradients are carried on into the next one."""
+    data = TensorDataset(torch.randn(14 * 8, 8), torch.randn(14 * 8, 1))
+    model, optimizer, data = pieces(data, num_workers=2, persistent_workers=persistent)
+    done = 0
+    for _ in range(4):
+        for x, y in data:
+            time.sleep(0.03)  # steps of more than 100 ms are clocked at first
+            nn.functional.mse_loss(model(x), y).backward()
+            done += 1
+            if done % 4 == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+
+
+def pinned(workers, broken=-1):
+    """Where no accelerator is: the CPU stands for one, and copying for pinning. One tensor cannot be."""
+    device, count = torch.device("cpu"), itertools.count()
+    torch.accelerator.is_available = lambda *_: True
+    torch.accelerator.current_accelerator = lambda *_: device
+    torch.accelerator.current_device_index = lambda: 0
+    torch.accelerator.set_device_index = lambda _: None
+
+    def pin_memory(tensor, *_):
+        if next(count) == broken:
+            raise RuntimeError("this cannot be pinned")
+        return tensor.clone()
+
+    torch.Tensor.pin_memory = pin_memory
+    model, optimizer, data = pieces(pin_memory=True, num_workers=workers)
+    for x, y in data:
+        time.sleep(0.03)
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        print(loss.item())
 
 
 def scaler():
@@ -165,6 +205,9 @@ if __name__ == "__main__":
         "persistent": persistent,
         "served": served,
         "accumulation": accumulation,
+        "gathered": lambda: gathered(persistent=False),
+        "gathered by workers that live on": lambda: gathered(persistent=True),
+        "pinned": lambda: pinned(*map(int, sys.argv[2:])),
         "scaler": scaler,
         "memory": memory,
         "short": short,

@@ -25,20 +25,29 @@ def dat005(
     workers: int = 16,
     others: float = 0.2,
     job_cores: float = 12.0,
+    start: float = 0.0,
+    wall: float = 4.0,
+    persistent: bool = True,
     **more: Any,
 ) -> Analysis:
-    """Training threads wait `delay` seconds for one of sixteen cores; the job's work would fill `job_cores` of them."""
+    """Training threads wait `delay` seconds for one of sixteen cores; the job's work would fill `job_cores` of them.
+
+    An epoch of ten steps begins with `10 * start` seconds of waiting.
+    """
     values: dict[str, Any] = {
         "step.run_delay_s": _each(delay),
         "fetch.delay_share": _each(in_fetch),
         "fetch.cpu_share": _each(cpu),
-        "fetch.wall_s": _each(4.0),
+        "fetch.wall_s": _each(wall),
         "loader.workers": _each(workers),
         "loader.busy_share": _each(1.0),
+        "step.epoch_start_s": _each(start),
+        "epoch.start_s": _each(10 * start),
         "cpu.other_cores": others,
     }
-    loaders = (loader(0, workers), loader(1, workers))
-    return job({0: rank(), 1: rank()}, **{"values": values, "job_cores": job_cores, "loaders": loaders, **more})
+    loaders = tuple(loader(n, workers, persistent=persistent) for n in (0, 1))
+    own = {n: rank(input_wait=start) for n in (0, 1)}
+    return job(own, **{"values": values, "job_cores": job_cores, "loaders": loaders, **more})
 
 
 def dat006(

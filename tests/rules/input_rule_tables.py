@@ -20,16 +20,19 @@ INPUT_TABLES: dict[str, Table] = {
     "DAT005": Table(
         jobs.dat005,
         lines={
-            "threads": ({"in_fetch": 0.2, "cpu": 0.49}, {"in_fetch": 0.2, "cpu": 0.4875}),  # 2 + 32 * 0.6875 = 24
-            "delay": ({"delay": 0.15, "in_fetch": 0.1, "cpu": 0.8}, {"delay": 0.1499, "in_fetch": 0.1, "cpu": 0.8}),
+            "threads": ({"workers": 12}, {"workers": 11}),  # and two that train
+            "waiting": ({"in_fetch": 0.4, "cpu": 0.6}, {"in_fetch": 0.399, "cpu": 0.6}),
             "spare_share": ({"job_cores": 13.09}, {"job_cores": 13.11}),  # half a core of it is the system's
             "spare_cores": ({"cores": 2.0, "job_cores": 0.99}, {"cores": 2.0, "job_cores": 1.01}),
             "others": ({"others": 3.99}, {"others": 4.0}),
         },
         false_alarms={
             "exhausted cores: fewer workers make no less work": {"job_cores": 16.0},
-            "as many workers as keep up with the step": {"workers": 4},
-            "workers that sleep in reads": {"cpu": 0.1, "in_fetch": 0.2},
+            "as many workers as keep up with the step": {"workers": 3},
+            "workers that mostly find a core at once": {"in_fetch": 0.2, "cpu": 0.7},
+            "workers that crowd each other alone, and nobody waits for their batches": {"delay": 0.0},
+            "an epoch begins with a buffer that is filled": {"delay": 0.0, "start": 0.4, "wall": 0.04},
+            "new workers of each epoch start, and are soon done": {"delay": 0.0, "start": 0.4, "persistent": False},
             "neighbours take the cores": {"others": 8.0, "job_cores": 4.0},
         },
         severities=(
@@ -39,7 +42,10 @@ INPUT_TABLES: dict[str, Table] = {
         ),
         where=LINE,
         best=({"delay": 0.3}, 1 / 0.75),
-        also_fires={"only the workers wait for a core, the training thread a little": {"delay": 0.1}},
+        also_fires={
+            "only the workers wait for a core, the training thread a little": {"delay": 0.1},
+            "they make the first batches of epochs all at once": {"delay": 0.0, "start": 0.4},
+        },
     ),
     "DAT006": Table(
         jobs.dat006,

@@ -24,6 +24,8 @@ class Table:
     where: Where | None = None
     best: tuple[Given, float] | None = None  # the most that may be promised, where the next bottleneck caps it
     also_fires: Mapping[str, Given] = field(default_factory=dict)
+    # what fires nothing and is not clear: of a part nobody saw what these values would have told
+    unseen: Mapping[str, tuple[Given, tuple[str, ...]]] = field(default_factory=dict)
     step_s: float = 1.0  # the step that savings speak of
 
 

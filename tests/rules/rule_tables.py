@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import rule_cases as jobs
 from comm_rule_tables import COMM_TABLES
 from copy_rule_tables import COPY_TABLES
@@ -25,6 +27,9 @@ WORKING = (stands(0, waits=True, phase="gap"), stands(1, culprit=True, phase="ga
 COMPILING = (stands(0, waits=True, phase="backward"), stands(1, culprit=True, compiling=True))
 SLEEPING = (stands(0, waits=True, phase="backward"), stands(1, culprit=True, halted="asleep"))
 EARLY = {"stalled": 20.0, "is_running": True, "ranks": SLEEPING}
+FIRST = (replace(stands(0, waits=True, phase="backward"), step=0), replace(stands(1, waits=True), step=0))
+BEGINS = {"ranks": FIRST}
+COMPUTES = {"stalled": 31.0, "is_running": True, "ranks": WORKING}
 INTERRUPTED = {"exit_code": None, "signal": 2}
 ENDED = {"exit_code": None, "signal": 15}
 IDLE = Coincidence("cpu.job_cores", "job", 2.0, 1.4, "cores")
@@ -318,6 +323,7 @@ TABLES: dict[str, Table] = {
                 {"stalled": 599.0, "ranks": COMPILING},
             ),
             "working_seconds": ({"stalled": 600.0, "ranks": WORKING}, {"stalled": 599.0, "ranks": WORKING}),
+            "first_step_seconds": ({**BEGINS, "stalled": 300.0}, {**BEGINS, "stalled": 299.0}),
             "early_seconds": ({**EARLY, "stalled": 15.0}, {**EARLY, "stalled": 14.9}),
         },
         false_alarms={
@@ -338,18 +344,37 @@ TABLES: dict[str, Table] = {
             "a short pause that is over": {**EARLY, "ended": True},
             "a short pause of a job that has ended": {**EARLY, "is_running": False},
             "long steps, and it sleeps": {**EARLY, "p99": 2.1},
+            "the first step compiles and tunes": {**BEGINS, "stalled": 120.0},
+            "in its first step a rank is at work": {
+                "stalled": 120.0,
+                "ranks": (FIRST[0], replace(WORKING[1], step=0)),
+                "is_running": True,
+            },
+            "it computes, not for long yet": {**COMPUTES, "stalled": 29.0},
+            "it computes, and steps are long": {**COMPUTES, "p99": 3.2},
+            "it evaluates for long": {**COMPUTES, "ranks": (WORKING[0], replace(WORKING[1], phase="evaluation"))},
+            "it compiles": {**COMPUTES, "ranks": (WORKING[0], replace(WORKING[1], compiling=True))},
+            "two compute": {**COMPUTES, "ranks": (*WORKING, replace(WORKING[1], rank=2))},
+            "others are not seen to wait for it": {**COMPUTES, "ranks": (stands(0, phase="gap"), WORKING[1])},
         },
         severities=(
             ({}, "critical"),
             ({"ended": True}, "high"),
             ({"ended": True, "resumed": True}, "low"),
             (EARLY, "high"),
+            (COMPUTES, "high"),
         ),
         also_fires={
             "a rank that was stopped, wherever it stands": {
                 **EARLY,
                 "ranks": (SLEEPING[0], stands(1, culprit=True, halted="stopped", phase="evaluation")),
-            }
+            },
+            "one that computes while all others wait": COMPUTES,
+            "one that sleeps in the first step": {
+                "stalled": 31.0,
+                "is_running": True,
+                "ranks": (FIRST[0], replace(SLEEPING[1], step=0, phase="start")),
+            },
         },
         ranks=(1,),
         where=Where(SCRIPT, 33),

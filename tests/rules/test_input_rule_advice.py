@@ -106,3 +106,55 @@ def test_who_is_fed_in_time_only_while_it_waits_for_another_is_short_of_input_to
 def test_who_waits_for_anything_else_is_short_of_nothing(made: Analysis) -> None:
     assert input_waits(made)[0] < 0.05 and 0 not in fed_by_waiting(made)
     assert run_rule(RULES["DAT002"], made, Config()) == Clear("DAT002")
+
+
+SSD = {"mount_point": "/ssd", "fs_type": "xfs", "device": "/dev/nvme0n1", "disk": "nvme0n1", "network": False}
+DISK = {"mount_point": "/data", "fs_type": "ext4", "device": "/dev/sdb", "disk": "sdb", "network": False}
+NFS = {"mount_point": "/far", "fs_type": "nfs4", "device": "server:/x", "disk": None, "network": True}
+
+
+@pytest.mark.parametrize(
+    ("part", "read_mb", "mounts", "title"),
+    [
+        (
+            "blocked",
+            1.0,
+            (SSD, DISK),
+            "move the data of rank 1 from /data (ext4 on sdb) to /ssd (xfs on nvme0n1), where the",
+        ),
+        ("blocked", 1.0, (DISK, DISK), "make /data (ext4 on sdb) answer rank 1 as fast as the others"),
+        ("blocked", 1.0, (None, None), "let rank 1 read from what answers as fast as the others' data"),
+        ("blocked", 0.0, (SSD, NFS), "find what the samples of rank 1 on /far (nfs4 from server:/x) wait for"),
+        ("blocked", 0.0, (None, None), "find what the samples of rank 1 wait for"),
+        ("cpu", 1.0, (SSD, DISK), "give rank 1 samples that cost no more than the others'"),
+        ("delay", 1.0, (SSD, DISK), "give the loading of rank 1 cores of its own"),
+        (
+            None,
+            1.0,
+            (SSD, DISK),
+            "look at the data of rank 1 on /data (ext4 on sdb): mount, shard, sample sizes, workers",
+        ),
+    ],
+)
+def test_dat008_advises_by_what_a_batch_takes_longer_in(
+    part: str | None, read_mb: float, mounts: tuple[dict[str, Any] | None, ...], title: str
+) -> None:
+    values: dict[str, Any] = {"fetch.wall_s": {0: 0.1, 1: 0.5}, "fetch.read_mb": {0: 0.0, 1: read_mb}}
+    shares = ("blocked", "cpu", "delay") if part else ()
+    values |= {f"fetch.{name}_share": {0: 0.3, 1: 0.8 if name == part else 0.1} for name in shares}
+    loaders = (loader(0, 2, mount=mounts[0]), loader(1, 2, line=57, mount=mounts[1]))
+    finding = found("DAT008", values=values, loaders=loaders)
+    assert finding.fixes[0].title.startswith(title) and "NUMA" not in finding.fixes[0].change
+    told = {item.metric: (item.value, item.threshold) for item in finding.evidence}
+    assert told["fetch.read_mb"] == (read_mb, 0.0) and told["fetch.wall_s"] == (0.5, 0.1)
+    assert told.get("fetch.blocked_share") == ((0.8 if part == "blocked" else 0.1, 0.3) if part else None)
+
+
+@pytest.mark.parametrize(("cpus", "named"), [(range(8, 16), True), (range(4, 12), False), (range(16), False)])
+def test_dat008_names_the_node_whose_cpus_its_rank_has(cpus: range, named: bool) -> None:
+    nodes = {"0": list(range(8)), "1": list(range(8, 16))}
+    where = replace(jobs.META, environment={"numa_nodes": nodes})
+    fix = found("DAT008", meta=where, facts={"1": {"cpus_allowed": list(cpus)}}).fixes[0]
+    assert ("its CPUs are those of NUMA node 1" in fix.change) is named
+    one = replace(jobs.META, environment={"numa_nodes": {"0": list(range(16))}})
+    assert "NUMA" not in found("DAT008", meta=one, facts={"1": {"cpus_allowed": list(cpus)}}).fixes[0].change

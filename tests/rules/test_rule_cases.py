@@ -72,6 +72,12 @@ def test_known_false_alarms_stay_silent(rule: str, case: tuple[str, Given]) -> N
     assert outcome(rule, **case[1]) == Clear(rule), case[0]
 
 
+@pytest.mark.parametrize(("rule", "case"), rows(lambda table: table.unseen.items()))
+def test_a_part_that_nobody_saw_is_not_clear(rule: str, case: tuple[str, tuple[Given, tuple[str, ...]]]) -> None:
+    given, missing = case[1]
+    assert outcome(rule, **given) == NotMeasured(rule, missing), case[0]
+
+
 @pytest.mark.parametrize(("rule", "case"), rows(lambda table: table.severities))
 def test_severity_follows_the_share_that_is_lost(rule: str, case: tuple[Given, str]) -> None:
     assert found(rule, **case[0]).severity == case[1]

@@ -272,10 +272,15 @@ def test_a_healthy_job_gives_no_finding() -> None:
         "comm.gloo_on_gpu": {0: 0.0, 1: 0.0},
         "nccl.socket": 0.0,
     }
+    told = {
+        "debugging": {"looks": 4, "on": {}},
+        "cuda": {"cudnn_benchmark": True},
+        "optimizer": {"class": "SGD", "fused": True},
+    }
     on_gpus = replace(
         jobs.job(own, values={**fine, **pace_jobs.sound_pace(), **SOUND_RANKS}),
         gpu_view=gpu_jobs.sound_view(),
-        facts={str(number): {"debugging": {"looks": 4, "on": {}}} for number in (0, 1)},
+        facts={str(number): dict(told) for number in (0, 1)},
     )
     judgement = judged(replace(on_gpus, values={**on_gpus.values, **gpu_jobs.sound_values()}))
     assert {row.state for row in judgement.outcomes} == {"clear"}, [r for r in judgement.outcomes if r.state != "clear"]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import storage_rule_cases as jobs
 from rule_cases import dat002, rank
+from rule_table import warm
 
 from advisor.core.analysis import Analysis
 from advisor.core.config import Config
@@ -203,3 +204,37 @@ def test_one_ranks_slow_data_is_not_the_disk_of_all() -> None:
     waits = {("step.input_wait_s", f"rank:{n}"): phases["input_wait"] for n, phases in own.items()}
     for made in (jobs.dsk001(), jobs.dsk002(), jobs.dat010()):
         assert causes(replace(made, values={**made.values, **waits})) == {}
+
+
+def each(analysis: Analysis, values: dict[str, float]) -> Analysis:
+    """With these values of both ranks."""
+    more = {(name, f"rank:{n}"): value for name, value in values.items() for n in (0, 1)}
+    return replace(analysis, values={**analysis.values, **more})
+
+
+@pytest.mark.parametrize(("rule", "job"), [("DAT002", dat002), ("DSK001", jobs.dsk001), ("DSK002", jobs.dsk002)])
+@pytest.mark.parametrize(
+    ("given", "values", "after_s"),
+    [
+        # of a second, 0.2 are the step's own; a batch takes one. At worst half of what reads can spare is spared
+        pytest.param({"workers": 2, "blocked": 0.9}, {}, (0.2, 0.6), id="workers that hardly compute"),
+        pytest.param({"workers": 1, "blocked": 0.55}, {}, (0.45, 0.725), id="one that computes for 450 ms"),
+        pytest.param({"workers": 2, "blocked": 0.5}, {}, (0.25, 0.625), id="two of them"),
+        pytest.param({"workers": 2, "blocked": 0.55}, {"step.batches": 2.0}, (0.45, 0.725), id="of two batches a step"),
+        pytest.param({"blocked": 0.9, "cores": 2.0, "job_cores": 1.2}, {}, (0.6, 0.6), id="the cores"),
+        pytest.param({"blocked": 0.9}, {"step.epoch_start_s": 0.1}, (0.3, 0.65), id="workers that start"),
+        pytest.param({"workers": 0, "blocked": 0.6}, {}, (0.52, 0.76), id="in the training process"),
+    ],
+)
+def test_faster_storage_computes_no_batch_faster(
+    rule: str, job: Any, given: dict[str, Any], values: dict[str, float], after_s: tuple[float, float]
+) -> None:
+    saving = found(rule, each(job(**{"wait": 0.8, "job_cores": 1.0, **given}), values)).saving
+    assert saving is not None and saving.speedup == pytest.approx((1 / after_s[1], warm(1 / after_s[0])))
+
+
+def test_memory_for_what_is_read_again_adds_no_cores() -> None:
+    few = {"wait": 0.8, "blocked": 0.9, "cores": 2.0}
+    roomy, full = (found("DAT010", jobs.dat010(**few, job_cores=cores)) for cores in (0.4, 1.2))
+    assert roomy.saving is not None and roomy.saving.speedup[1] == pytest.approx(1 / 0.55)
+    assert full.saving is not None and full.saving.speedup[1] == pytest.approx(1 / 0.6)

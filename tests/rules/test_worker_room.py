@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import input_rule_cases as input_jobs
 import pytest
 import rule_cases as jobs
 
@@ -27,8 +28,11 @@ def short_of(
     return replace(analysis, loaders=loaders, values={**analysis.values, **named})
 
 
+RULES = {rule.id: rule for rule in all_rules()}
+
+
 def fix_of(rule: str, analysis: Analysis) -> Fix:
-    outcome = run_rule(next(known for known in all_rules() if known.id == rule), analysis, Config())
+    outcome = run_rule(RULES[rule], analysis, Config())
     assert isinstance(outcome, Finding), outcome
     return outcome.fixes[0]
 
@@ -71,7 +75,6 @@ def test_so_many_workers_fit_into_memory(worker_mb: float, left_mb: float, room:
     [
         {},
         {"memory__worker_mb": 500.0},
-        {"memory__headroom_mb": 500.0},
         {"shm__total_mb": 64.0},
         {"shm__total_mb": 0.0, "shm__used_share": 0.0},
     ],
@@ -79,6 +82,22 @@ def test_so_many_workers_fit_into_memory(worker_mb: float, left_mb: float, room:
 def test_what_was_not_measured_limits_nothing(values: dict[str, float]) -> None:
     assert reading.room_beside_cores(short_of(jobs.dat004(), batch=None, **values)) == ()
     assert reading.room_beside_cores(short_of(jobs.dat004(), **values)) == ()
+
+
+@pytest.mark.parametrize(
+    ("job", "left_mb", "room"),
+    [
+        (jobs.dat003(**IN_PROCESS), 1000.0, 1),  # 0.8 * 1000 / 2 over 140 and two batches of 38.5 MB
+        (jobs.dat003(**IN_PROCESS), 200.0, 0),
+        (jobs.dat004(workers=2), 1000.0, 2 + 1),
+    ],
+)
+def test_where_no_worker_was_seen_memory_is_shared_out_by_what_others_took(
+    job: Analysis, left_mb: float, room: int
+) -> None:
+    assert reading.room_beside_cores(short_of(job, memory__headroom_mb=left_mb)) == (
+        ("the memory (140 MB each)", room),
+    )
 
 
 def test_the_cap_is_the_least_of_all() -> None:
@@ -103,10 +122,41 @@ def test_dat003_asks_for_room_where_not_one_worker_fits() -> None:
     assert not fix.change.startswith("DataLoader(")  # which would be made an edit of
 
 
+def test_dat003_obeys_memory_though_it_saw_no_worker() -> None:
+    fix = fix_of("DAT003", short_of(jobs.dat003(**IN_PROCESS), memory__headroom_mb=1000.0))
+    assert fix.title.startswith("num_workers=0 → 1,")
+    assert "room for 1 (8 would fit the cores, 1 the memory (140 MB each))" in fix.change
+    full = fix_of("DAT003", short_of(jobs.dat003(**IN_PROCESS), memory__headroom_mb=200.0))
+    assert full.title == "make room for loader workers: the memory (140 MB each) holds no more"
+
+
+@pytest.mark.parametrize(
+    ("values", "titles"),
+    [
+        pytest.param({}, ["prefetch_factor=2 → 4"], id="nothing is known to be short"),
+        pytest.param({"shm__total_mb": 1000.0, "shm__used_share": 0.3}, ["prefetch_factor=2 → 4"], id="room for both"),
+        pytest.param({"shm__total_mb": 700.0, "shm__used_share": 0.4}, ["prefetch_factor=2 → 3"], id="for one more"),
+        pytest.param({"shm__total_mb": 400.0, "shm__used_share": 0.7}, [], id="for none"),
+        pytest.param(
+            {"memory__worker_mb": 100.0, "memory__headroom_mb": 800.0}, ["prefetch_factor=2 → 4"], id="memory"
+        ),
+        pytest.param({"memory__worker_mb": 100.0, "memory__headroom_mb": 300.0}, ["prefetch_factor=2 → 3"], id="some"),
+        pytest.param({"memory__worker_mb": 100.0, "memory__headroom_mb": 100.0}, [], id="no memory"),
+    ],
+)
+def test_dat009_prefetches_no_deeper_than_there_is_room(values: dict[str, float], titles: list[str]) -> None:
+    """Of four workers on two ranks each batch more on its way takes 77 MB a rank."""
+    for torch, first in (("2.6.1", []), ("2.15.0", ["in_order=False"])):
+        outcome = run_rule(RULES["DAT009"], short_of(input_jobs.dat009(torch=torch), **values), Config())
+        assert isinstance(outcome, Finding)
+        *said, last = [fix.title for fix in outcome.fixes]
+        assert said == [*first, *titles] and last.startswith("make samples cost the same")
+
+
 def test_dat004_obeys_memory_and_says_so() -> None:
-    a = short_of(jobs.dat004(workers=2, wall=3.0), memory__worker_mb=400.0, memory__headroom_mb=1200.0)
+    a = short_of(jobs.dat004(workers=2), memory__worker_mb=400.0, memory__headroom_mb=1200.0)
     fix = fix_of("DAT004", a)
-    assert fix.title == "num_workers=2 → 3"
+    assert fix.title == "num_workers=2 → 3, persistent_workers=True"
     assert fix.change.endswith("8 would fit the cores, 3 the memory")
 
 

@@ -153,7 +153,7 @@ def input_bound() -> Report:
             ProbeGap("psi.cpu_some_s", "host", "/proc/pressure is absent", "boot with psi=1"),
             ProbeGap("cgroup.throttled_s", "job", "no CPU controller above the job"),
         ),
-        overhead=Overhead(14.2, 0.00005, 0.21, 0.008, ("per-process disk",)),
+        overhead=Overhead(14.2, 0.00005, 0.21, 0.008, ("per-process disk",), 0.0137),
         ranks=(
             RankStrip(0, 4711, True, "input_wait", 0.121, 2611, 0.2761, 0.47),
             RankStrip(1, 4712, True, "backward", 0.034, 2611, 0.2758, 0.53),

@@ -161,6 +161,7 @@ async def test_what_was_not_measured_names_its_reason():
             "psi.cpu_some_s (host)",
             "→ boot with psi=1",
             "14.2 µs",
+            "share of workers' time",
             "shed to stay cheap: per-process disk",
             "2.15.0",
         ):

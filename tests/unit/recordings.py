@@ -189,7 +189,7 @@ def batches(rows: Iterable[Mapping[str, float]]) -> Table:
     for row in rows:
         start = FIRST_STEP_NS + round(row["start"] * SECOND)
         times = {"cpu_ns": row.get("cpu", 0), "run_delay_ns": row.get("delay", 0), "wait_ns": row.get("wait", 0)}
-        times["system_ns"] = row.get("system", 0)
+        times |= {"system_ns": row.get("system", 0), "sending_ns": row.get("sending", -1)}
         counts = {n: int(row[n]) for n in ("worker", "loader", "blocks", "flags", "pid", "number") if n in row}
         made.append(
             {
@@ -204,8 +204,9 @@ def batches(rows: Iterable[Mapping[str, float]]) -> Table:
     return table((*BATCH_FIELDS, "flags", "pid"), made)
 
 
-def spans(rows: Iterable[tuple[str, int, float, float]]) -> Table:
-    """(label, step, begin, end), in seconds after the first step."""
+def spans(rows: Iterable[tuple[str, int, float, float]], counts: Sequence[int] = ()) -> Table:
+    """(label, step, begin, end), in seconds after the first step; each counts one unless `counts` says otherwise."""
+    rows = list(rows)
     return table(
         (*SPAN_FIELDS, "flags"),
         [
@@ -214,9 +215,9 @@ def spans(rows: Iterable[tuple[str, int, float, float]]) -> Table:
                 "step": number,
                 "t_start_ns": FIRST_STEP_NS + round(begin * SECOND),
                 "t_end_ns": FIRST_STEP_NS + round(end * SECOND),
-                "count": 1,
+                "count": count,
             }
-            for label, number, begin, end in rows
+            for (label, number, begin, end), count in zip(rows, counts or [1] * len(rows), strict=True)
         ],
     )
 

@@ -156,7 +156,7 @@ def bottleneck() -> Report:
         },
         facts={"torch": "2.8.0", "backend": "gloo"},
         gaps=(ProbeGap("cpu.steal_s", "host", "this kernel does not count stolen time", "run on the host to see it"),),
-        overhead=Overhead(14.2, 0.000024, 0.21, 0.008, ("stacks",)),
+        overhead=Overhead(14.2, 0.000024, 0.21, 0.008, ("stacks",), 0.0137),
         ranks=(
             RankStrip(0, 4711, True, "input_wait", 0.2, 430, 0.58, 0.19),
             RankStrip(1, 4712, True, "forward", 0.1, 430, 0.59, 0.81),

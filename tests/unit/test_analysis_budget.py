@@ -111,6 +111,14 @@ def test_ranks_that_take_turns_are_late_half_of_the_time() -> None:
     assert analysis.value("comm.skew_s") == pytest.approx(0.1)
 
 
+def test_late_steps_that_follow_each_other_are_counted_in_a_row() -> None:
+    slow, fast = step(forward=130), step()
+    analysis = analyse(recording({0: [fast] * 60, 1: ([slow] * 10 + [fast] * 10) * 3}))
+    assert analysis.by_rank("comm.late_run_steps") == {0: 0.0, 1: pytest.approx(10.0, abs=2.0)}
+    turns = analyse(recording({0: [slow, fast] * 20, 1: [fast, slow] * 20}))
+    assert turns.by_rank("comm.late_run_steps") == {0: 1.0, 1: 1.0}
+
+
 def test_what_follows_a_backward_delays_the_next_one() -> None:
     # rank 0 is slow after each even step, rank 1 waits for data before each odd one: both come at the same time
     plans = {
@@ -352,6 +360,15 @@ def test_where_the_forward_tells_nothing_the_usual_backward_does() -> None:
     own = [step(forward=float(noise.uniform(20, 60)), backward=float(noise.uniform(49, 51))) for _ in range(200)]
     analysis = analyse(recording({0: own, 1: own}, wire_ms=5, stamp_every=5))
     assert analysis.budget.per_rank[0]["comm_exposed"] == pytest.approx(0.005, abs=0.0005)
+
+
+@pytest.mark.parametrize("wire_ms", [0.0, 2.0, 10.0])
+def test_computing_that_takes_longer_by_chance_is_no_communication(wire_ms: float) -> None:
+    noise = np.random.default_rng(3)
+    own = [step(backward=float(noise.normal(50, 3))) for _ in range(2000)]
+    analysis = analyse(recording({0: own, 1: own}, wire_ms=wire_ms, stamp_every=5))
+    assert analysis.value("comm.wire_s") == pytest.approx(wire_ms / 1e3)
+    assert analysis.budget.critical["comm_exposed"] == pytest.approx(wire_ms / 1e3, rel=0.05, abs=1e-4)
 
 
 def test_exchanges_that_the_host_only_queues_are_timed_by_the_device() -> None:

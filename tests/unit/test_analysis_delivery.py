@@ -11,6 +11,8 @@ import pytest
 from recordings import batches, plan, recording, spans
 
 from advisor.analysis.analyse import analyse
+from advisor.analysis.delivery import delivery, known_parts
+from advisor.analysis.steady import all_steps
 from advisor.core.analysis import Analysis
 from advisor.core.recording import Recording, Table
 from probes.rank.layout import FLAG_CLOCKED, FLAG_EPOCH_START
@@ -192,6 +194,119 @@ def test_steps_of_several_batches_are_not_told_apart() -> None:
     analysis = analyse(recording({0: own}, batches={0: batches(made(on_time()))}, facts=facts))
     assert "several batches" in analysis.missing["fetch.behind_s"]
     assert analysis.value("step.batches", 0) == 4.0
+
+
+GATHERED = 4  # batches a step
+
+
+def asked(n: int) -> float:
+    """When batch n is asked for, of steps that gather four and have a fetch of 5 ms in each quarter."""
+    return n // GATHERED * STEP_S + n % GATHERED * STEP_S / GATHERED
+
+
+def gathered(
+    *,
+    every: int = 1000,
+    lives_on: bool = False,
+    noted: int = 1,
+    done: Mapping[int, float] | None = None,
+    took: Mapping[int, float] | None = None,
+) -> Recording:
+    """Forty steps; fetches are noted in each `noted`-th. A batch is made 3 ms into its fetch, or at `done`; an epoch has `every`."""
+    count, rows, fetches, opened = 40 * GATHERED, [], [], []
+    number = [0, 0]
+    own = [{**s, "input_wait": 20, "forward": 20, "micro_batches": GATHERED} for s in plan(40)]
+    for n in range(count):
+        epoch, place = divmod(n, every)
+        if place == 0:
+            own[n // GATHERED]["flags"] = FLAG_EPOCH_START
+            number = number if lives_on else [0, 0]
+            if n:  # the first one is made before the process is seen to train
+                opened.append(("loader_start", n // GATHERED, asked(n) - 0.004, asked(n)))
+        wall, worker = (took or {}).get(n, 4.0), place % 2
+        at = (done or {}).get(n, asked(n) + 0.003)
+        pid = 200 + worker + (0 if lives_on else 2 * epoch)
+        rows.append({"start": at - wall / 1000, "wall": wall, "worker": worker, "pid": pid, "number": number[worker]})
+        number[worker] += 1
+        if n // GATHERED % noted == 0:
+            fetches.append((("fetch", n // GATHERED, asked(n), asked(n) + 0.005), place))
+    told = spans([*(span for span, _ in fetches), *opened], [*(place for _, place in fetches), *[0] * len(opened)])
+    facts = {100: {"loaders": [{**TRAIN, "persistent_workers": lives_on}]}}
+    return recording({0: own}, batches={0: batches(rows)}, facts=facts, spans={0: told})
+
+
+@pytest.mark.parametrize("lives_on", [False, True], ids=["new workers", "workers that live on"])
+@pytest.mark.parametrize("every", [1000, 40, 15, 14, 6, 3])
+def test_fetches_that_were_noted_are_followed_though_a_step_gathers_several(every: int, lives_on: bool) -> None:
+    """Epochs begin with a step, amid one, or twice in one."""
+    assert values(analyse(gathered(every=every, lives_on=lives_on))) == pytest.approx([0.002, 0.0, 1.0])
+
+
+def test_fetches_of_some_steps_tell_of_all() -> None:
+    assert values(analyse(gathered(noted=5, every=15))) == pytest.approx([0.002, 0.0, 1.0])
+
+
+def test_waiting_behind_a_slow_batch_is_told_per_step() -> None:
+    slow = list(range(9, 160, 8))
+    done = {n: asked(n) + 0.004 for n in slow} | {n + 1: asked(n) - 0.001 for n in slow}
+    hand_over, behind, ratio = values(analyse(gathered(done=done, took=dict.fromkeys(slow, 12.0))))
+    steps = 37  # of forty three are warm-up
+    assert behind == pytest.approx(0.004 * 18 / steps)
+    assert ratio == pytest.approx(3.0)
+    assert hand_over == pytest.approx((0.001 * 18 + 0.005 * 18 + 0.002 * (4 * steps - 36)) / (4 * steps))
+
+
+@pytest.mark.parametrize(
+    ("made_so", "why"),
+    [
+        pytest.param({"noted": 1000}, "could be told apart", id="only in the warm-up"),
+        pytest.param(
+            {"done": {n: asked(n) + 0.02 for n in range(160)}}, "did not come in the order", id="made too late"
+        ),
+        pytest.param({"took": dict.fromkeys(range(160), 300.0)}, "did not come in the order", id="begun too early"),
+    ],
+)
+def test_what_noted_fetches_cannot_tell_is_missing_and_says_why(made_so: dict[str, Any], why: str) -> None:
+    analysis = analyse(gathered(**made_so))
+    assert not any(analysis.has(name) for name in NAMES)
+    assert why in analysis.missing["fetch.behind_s"]
+
+
+def test_of_several_loaders_that_feed_a_step_nothing_is_told() -> None:
+    recorded = gathered()
+    steps, [loader] = all_steps(recorded)[0], analyse(recorded).loaders
+    alone, beside = (
+        delivery(steps, steps, recorded.batches[0], each, recorded.spans[0])
+        for each in (loader, replace(loader, beside=1))
+    )
+    assert not isinstance(alone, str) and "several batches" in str(beside)
+
+
+def test_parts_of_the_way_that_were_timed_stand_beside_the_whole() -> None:
+    rows = [{**row, "sending": 1.0 if n % 2 else -1} for n, row in enumerate(made(on_time()))]
+    pins = spans([("pin", n, n * STEP_S, n * STEP_S + 0.004) for n in range(40)], [5] * 40)
+    analysis = analyse(replace(fed(batches(rows)), spans={0: pins}))
+    assert analysis.value("fetch.sending_s", 0) == pytest.approx(0.001)
+    assert analysis.value("fetch.pinning_s", 0) == pytest.approx(0.0008)
+    said = known_parts(analysis.get, 0)
+    assert said == "; timed apart: sending 1 ms of its worker's CPU, pinning 0.8 ms"
+    collated = replace(analysis, values={**analysis.values, ("batch.collate_s", "job"): 0.0012})
+    assert known_parts(collated.get, 0).startswith("; timed apart: collating 1.2 ms (part of the making), sending")
+
+
+def test_parts_that_nobody_timed_are_left_out() -> None:
+    other = spans([("pin", n, n * STEP_S, n * STEP_S + 0.004) for n in range(40)])
+    other["site"] = 1  # an evaluation's
+    analysis = analyse(replace(fed(batches(made(on_time()))), spans={0: other}))
+    assert not analysis.has("fetch.sending_s") and not analysis.has("fetch.pinning_s")
+    assert known_parts(analysis.get, 0) == ""
+
+
+def test_pinning_is_told_of_loading_in_the_training_process_too() -> None:
+    pins = spans([("pin", n, n * STEP_S, n * STEP_S + 0.004) for n in range(0, 40, 5)])
+    facts = {100: {"loaders": [{**TRAIN, "num_workers": 0}]}}
+    analysis = analyse(recording({0: plan(40)}, facts=facts, spans={0: pins}))
+    assert analysis.value("fetch.pinning_s", 0) == pytest.approx(0.004)
 
 
 def test_without_the_begin_of_an_epoch_batches_cannot_be_counted() -> None:

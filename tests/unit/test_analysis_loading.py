@@ -185,8 +185,15 @@ def test_the_advisors_own_cost_leaves_out_a_moment_that_comes_once() -> None:
     assert overhead.us_per_step == pytest.approx(20.0)
     assert overhead.step_share == pytest.approx(0.0002)
     assert (overhead.agent_cpu_share, overhead.startup_s) == pytest.approx((0.01, 0.2))
+    assert overhead.worker_share is None, "nobody saw a worker"
     silent = analyse(replace(recording({}), samples={("job.cpu_s", "job"): steady_counter(1.0)})).overhead
     assert (silent.us_per_step, silent.agent_cpu_share) == (None, None)
+
+
+@pytest.mark.parametrize("plans", [{}, {0: plan()}], ids=["no steps", "steps"])
+def test_the_advisors_cost_in_workers_is_a_share_of_the_time_that_they_lived(plans: dict[int, Any]) -> None:
+    agent = {"cpu_s": 0.3, "wall_s": 30.0, "workers_wall_s": 100.0, "workers_self_s": 0.4}
+    assert analyse(recording(plans, meta={"agent": agent})).overhead.worker_share == pytest.approx(0.004)
 
 
 def test_marks_that_are_read_together_are_a_cost_of_all_their_steps() -> None:

@@ -138,6 +138,45 @@ def test_the_mount_with_the_most_files_is_the_datas() -> None:
     assert found.storage is not None and found.storage.mount_point == "/data"
 
 
+def test_each_mount_that_data_lies_on_has_a_row() -> None:
+    """Few files were seen open where libraries lie; rank 1's data set names a folder of its own."""
+    other, home = {**NFS, "mount_point": "/val"}, {**DISK, "mount_point": "/", "disk": "vda"}
+    files = {"/": 2, "/val": 40, "/data": 900}
+    rates = {"mount.read_bytes": 50e6, "mount.reads": 400}
+    samples = {
+        **disk(),
+        **{("data.files", f"mount:{point}"): series((0, count)) for point, count in files.items()},
+        **{(metric, "mount:/val"): steady_counter(rate) for metric, rate in rates.items()},
+    }
+    loader = {"id": 0, "num_workers": 1, "training": True}
+    named = {
+        "loaders": [{**loader, "dataset": {"root": "/far/x"}}],
+        "mounts": {"/far/x": {**NFS, "mount_point": "/far"}},
+    }
+    facts = {100: {"loaders": [loader]}, 101: named}
+    made = recording({0: plan(100), 1: plan(100)}, samples=samples, events=mounted(home, other, DISK), facts=facts)
+    found = analyse(made)
+    assert found.storage is not None and found.storage.mount_point == "/data"
+    told = rows(found.facts, "storage")
+    assert told[:3] == [
+        ("lies on", "/data (ext4 on dm-0 over sda)"),
+        ("also on", "/val (nfs4 from server:/x), over a network, 50 MB/s, 400 reads/s"),
+        ("also on (2)", "/far (nfs4 from server:/x), over a network"),
+    ]
+    assert ("reads", "50 MB/s, 400 reads/s, 125 KB each, in 2.00 ms") in told, "those of the first one"
+    report = diagnose(made)
+    for shown in (text.render(report), markdown.render(report), html.render(report)):
+        assert "also on" in shown and "/val (nfs4 from server:/x)" in shown
+
+
+def test_a_mount_is_told_once() -> None:
+    loader = {"id": 0, "num_workers": 1, "training": True, "dataset": {"root": "/data/x"}}
+    facts = {100: {"loaders": [loader, {**loader, "id": 1, "training": False}], "mounts": {"/data/x": DISK}}}
+    samples = {("data.files", "mount:/data"): series((0, 900))}
+    found = analyse(recording(LONG, samples=samples, events=mounted(DISK), facts=facts))
+    assert [label for label, _ in rows(found.facts, "storage")] == ["lies on"]
+
+
 def test_a_folder_that_the_data_set_names_stands_in_where_few_files_were_seen() -> None:
     loader = {"id": 0, "num_workers": 1, "training": True, "dataset": {"root": "/nfs/x"}}
     facts = {100: {"loaders": [loader], "mounts": {"/nfs/x": {**NFS, "mount_point": "/nfs"}}}}

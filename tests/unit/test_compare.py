@@ -259,7 +259,10 @@ def test_changed_facts_are_listed_and_passing_ones_are_not() -> None:
 
 def test_how_often_ranks_talked_is_no_difference_and_how_they_are_connected_is() -> None:
     def run(name: str, calls: int, transport: str) -> Any:
-        sites = [{"kind": "all_reduce", "calls": calls, "bytes": calls, "ns": calls}, {"kind": "barrier", "calls": calls}]
+        sites = [
+            {"kind": "all_reduce", "calls": calls, "bytes": calls, "ns": calls},
+            {"kind": "barrier", "calls": calls},
+        ]
         loaded = noisy_run(name, calls, facts=about(collectives=sites))
         said = {"transports": {transport: calls}, "channels": 8, "ranks": calls, "nodes": 1}
         return replace(loaded, report=replace(loaded.report, facts={**loaded.report.facts, "nccl": said}))

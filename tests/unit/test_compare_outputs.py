@@ -44,9 +44,8 @@ def test_the_text_fits_eighty_columns_and_begins_with_the_verdict() -> None:
 
 
 def test_a_change_that_may_be_none_stands_in_brackets() -> None:
-    text = render(compared(), "text")
-    rows = {line.split("  ")[1].strip(): line for line in text.splitlines() if line.startswith("  ")}
-    assert re.search(r"  \+\d", rows["forward"]) and "(" not in rows["forward"]
+    first = next(line for line in render(compared(), "text").splitlines() if line.startswith("  forward"))
+    assert re.search(r"  \+\d", first) and "(" not in first
     same = render(compare((noisy_run("a", 1), noisy_run("b", 2))), "text")
     assert re.search(r"^  forward .*\([+−].*\)", same, re.M)
 

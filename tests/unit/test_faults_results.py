@@ -129,6 +129,8 @@ def test_the_summary_is_said_in_whole_numbers() -> None:
     )
     assert "1 of 3 verdicts right (33%)" in said
     assert "1 not run" in said
+    beside = " ".join(headline(summarise([GOOD, replace(GOOD, false_alarms=("LOP004", "MEM002"))])))
+    assert "2 of 2 verdicts right" in beside and "1 of them with no false alarm beside (2 in all)" in beside
     assert "3 of 3 measured speed-ups inside" in said
     assert "1 of 1 verdicts changed between repetitions: in-process" in said
     assert "1 of 3 faults found" in said
@@ -182,6 +184,7 @@ def test_the_markdown_says_how_far_a_speed_up_is_off_and_how_late_a_verdict_came
     assert "- fast: 25% above what DAT003 promised\n" in missed
     assert "- slow: 25% below what DAT003 promised, first right after 40 s and 90 steps\n" in missed
     assert "within" not in missed
+    assert "40 s and 90 steps (a second epoch shows it)\n" in markdown([slow], {"slow": "a second epoch shows it"})
     assert "Speed-ups outside" not in markdown([within])
 
 

@@ -14,6 +14,7 @@ from advisor.commands.glyphs import ERRORS, use_plain_glyphs
     [
         ("▲ Bottleneck ─── 1.4–1.6× · 3 µs", "^ Bottleneck --- 1.4-1.6x . 3 us"),
         ("workers: 0 → 4 ≥ ◀ here ✓ ✗ …", "workers: 0 > 4 > < here + x ."),
+        ("compute ██▉▏", "compute ####"),
         ("日本 \udcff é", "?? ? ?"),
     ],
 )

@@ -54,6 +54,9 @@ class Stream(IterableDataset):
 class Own:
     """A transform of the user's, whose repr must stay unasked."""
 
+    def __call__(self, picture):
+        return picture
+
     def __repr__(self):
         raise AssertionError("the user's repr was run")
 
@@ -221,6 +224,40 @@ def test_transforms_are_named_and_known_ones_show_their_settings():
 )
 def test_chains_of_every_kind_are_taken_apart(transform):
     assert describe_dataset(Pictures(transform=transform()))["transforms"] == ["RandomCrop", "RandomHorizontalFlip"]
+
+
+class Named(Pictures):
+    """Keeps its transforms under names that nobody else knows."""
+
+    def __init__(self, **kept):
+        super().__init__()
+        self.__dict__.update(kept)
+
+
+def chain(*sizes):
+    return transforms.Compose([*(transforms.RandomCrop(size) for size in sizes), Own()])
+
+
+@pytest.mark.parametrize(
+    ("dataset", "told"),
+    [
+        pytest.param(lambda: Named(tfms=chain(8)), ["RandomCrop", "Own"], id="another name"),
+        pytest.param(lambda: Named(aug={"train": chain(8, 9)}), ["RandomCrop", "RandomCrop", "Own"], id="in a dict"),
+        pytest.param(lambda: Named(transforms=[Own(), Own()]), ["Own", "Own"], id="a plain list"),
+        pytest.param(
+            lambda: Named(crop=transforms.RandomCrop(8)), None, id="one that is no list is like any attribute"
+        ),
+        pytest.param(lambda: Subset(Named(tfms=chain(8)), range(3)), None, id="what it wraps keeps them"),
+        pytest.param(lambda: Named(ds=Named(tfms=chain(8))), None, id="so does one that wraps by its own name"),
+        pytest.param(lambda: ConcatDataset([Named(tfms=chain(8))]), None, id="and a concatenation"),
+        pytest.param(lambda: Named(ds=Named(tfms=chain(8)), aug=chain()), ["Own"], id="both do"),
+        pytest.param(lambda: Named(transform=chain(), tfms=chain(8)), ["Own"], id="the usual name comes first"),
+    ],
+)
+def test_transforms_are_found_under_whatever_name_and_where_they_are(dataset, told):
+    assert describe_dataset(dataset()).get("transforms") == told
+    wrapped = describe_dataset(Subset(dataset(), range(2)))
+    assert "transforms" not in wrapped and wrapped["inner"].get("transforms") == told
 
 
 def test_no_property_and_no_getattr_of_the_users_runs():

@@ -17,6 +17,7 @@ from typing import Any
 import numpy
 import pytest
 
+from advisor.run.asking import allow
 from advisor.run.rings import RingReader
 from probes.rank.layout import BATCH_FIELDS, KIND_BATCH, KIND_LOOK, KIND_PART, LOOK_FIELDS, PART_FIELDS
 from probes.rank.parts import Names
@@ -29,7 +30,7 @@ from time import perf_counter_ns, thread_time_ns  # noqa: E402
 from torch.utils.data._utils.fetch import _IterableDatasetFetcher, _MapDatasetFetcher  # noqa: E402
 
 from probes.rank.account import Account  # noqa: E402
-from probes.rank.looks import FIRST_EVERY_NS, LAST_EVERY_NS, Look, Looks  # noqa: E402
+from probes.rank.looks import BUDGET_FILE, FIRST_EVERY_NS, LAST_EVERY_NS, Look, Looks  # noqa: E402
 from probes.rank.ring import Ring  # noqa: E402
 from probes.rank.workers import InProcess, WorkerLog, timed_fetch  # noqa: E402
 
@@ -263,6 +264,49 @@ def test_looks_are_far_between_and_farther_in_long_jobs(tmp_path: Path) -> None:
     gaps = [b - a for a, b in pairwise(times)]
     assert gaps[0] == FIRST_EVERY_NS and gaps[-1] == LAST_EVERY_NS and gaps == sorted(gaps)
     assert len(times) < 1200
+
+
+SECOND = 1_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("allowed", "took_ms", "apart_ms"),
+    [
+        pytest.param(None, 0.2, [100, 100, 100], id="a usual look is far within the usual budget"),
+        pytest.param(None, 10, [1000, 500, 500], id="dear ones are as seldom as they must, the first two pay for two"),
+        pytest.param("0.1", 10, [200, 100, 100], id="the user allows more"),
+        pytest.param("0.001", 10, [20_000, 10_000, 10_000], id="or less, beyond what looks are apart in long jobs"),
+        pytest.param("much", 10, [1000, 500, 500], id="nobody knows what"),
+    ],
+)
+def test_looks_keep_within_the_budget(tmp_path: Path, allowed: str | None, took_ms: float, apart_ms: list[int]) -> None:
+    if allowed is not None:
+        (tmp_path / BUDGET_FILE).write_text(allowed)
+    looks, dataset, times = Looks(str(tmp_path)), Numbers(Short()), []
+    for now in range(SECOND, 60 * SECOND, 20_000_000):
+        if looks.due(now) and len(times) < 4:
+            times.append(now)
+            looks.take(now, dataset, BATCH)
+            looks.took(round(took_ms * 1e6))
+    assert [(b - a) / 1e6 for a, b in pairwise(times)] == apart_ms
+
+
+def test_the_advisor_says_what_is_allowed_where_looks_read_it(tmp_path: Path) -> None:
+    allow(tmp_path, 0.05)
+    assert Looks(str(tmp_path))._budget == 0.05
+
+
+def test_what_the_marks_between_parts_take_is_the_looks_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    number = Names.number
+
+    def slow(self: Names, item: Any, kind: str) -> int:
+        burn(5)
+        return number(self, item, kind)
+
+    monkeypatch.setattr(Names, "number", slow)
+    _, look, parts = look_into(tmp_path, Numbers(Chain(Short(), Short())))
+    assert look["self_ns"] >= 15e6, "the rest and two steps were named"
+    assert sum(parts.values()) < 5
 
 
 def test_loading_in_the_training_process_is_told_without_the_looks_own_time(tmp_path: Path) -> None:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import subprocess
 import sys
+import threading
 import types
+from collections.abc import Callable
 from pathlib import Path
+from time import sleep, thread_time_ns
+from typing import Any
 
 import pytest
 
 from advisor.run.rings import RingReader
+from probes.rank import cost
 from probes.rank.account import Account
+from probes.rank.cost import Sending, cpu_of_thread_ns
 from probes.rank.layout import BATCH_FIELDS, FLAG_FIRST_BATCH, KIND_BATCH
 from probes.rank.workers import InProcess, WorkerLog, timed_fetch
 
@@ -24,6 +31,68 @@ def test_batches_are_numbered_from_the_workers_start(tmp_path: Path) -> None:
     assert [(row["number"], row["samples"], row["worker"]) for row in made] == [(0, 8, 3), (1, 8, 3), (2, 5, 3)]
     assert all(row["system_ns"] >= 0 and row["cpu_ns"] > 0 for row in made)
     assert [flags for flags, _ in rows] == [FLAG_FIRST_BATCH, 0, 0]
+
+
+def test_what_the_recorder_takes_in_a_worker_is_told_in_the_rings_header(tmp_path: Path) -> None:
+    log = WorkerLog(str(tmp_path), 7, worker=0, loader=1)
+    reader, before = RingReader(tmp_path / "worker-7.ring"), []
+    for _ in range(3):
+        log.end(log.begin(), 8)
+        before.append(reader.position().self_ns)
+    assert 0 < before[0] < before[1] < before[2] == log.self_ns
+    look = types.SimpleNamespace(self_ns=5_000_000, finish=lambda *given, **named: None)
+    log.looked(look, (0,), 8, None)  # type: ignore[arg-type]
+    log.end(log.begin(), 8)
+    assert reader.position().self_ns >= before[2] + 5_000_000, "looks are part of it"
+
+
+class Heavy:
+    """Takes two milliseconds to be pickled."""
+
+    def __reduce__(self) -> Any:
+        end_ns = thread_time_ns() + 2_000_000
+        while thread_time_ns() < end_ns:
+            pass
+        return int, ()
+
+
+def test_pickling_is_told_by_what_the_thread_of_the_queue_computes(tmp_path: Path) -> None:
+    queue = multiprocessing.get_context("fork").Queue()
+    log = WorkerLog(str(tmp_path), 7, worker=0, loader=1, queue=queue)
+    for _ in range(3):
+        log.end(log.begin(), 8)
+        queue.put(Heavy())
+        assert queue.get() == 0
+    rows = RingReader(tmp_path / "worker-7.ring").drain().rows[KIND_BATCH]
+    _, *sending = [dict(zip(BATCH_FIELDS, payload, strict=True))["sending_ns"] for _, payload in rows]
+    assert all(ns >= 2_000_000 for ns in sending), "of the batch before each"
+
+
+@pytest.mark.parametrize("queue", [lambda: None, multiprocessing.SimpleQueue], ids=["none", "one without a thread"])
+def test_what_an_unknown_queue_takes_to_send_is_unknown(tmp_path: Path, queue: Callable[[], Any]) -> None:
+    log = WorkerLog(str(tmp_path), 7, worker=0, loader=1, queue=queue())
+    log.end(log.begin(), 8)
+    [(_, payload)] = RingReader(tmp_path / "worker-7.ring").drain().rows[KIND_BATCH]
+    assert dict(zip(BATCH_FIELDS, payload, strict=True))["sending_ns"] == -1
+
+
+def test_a_thread_that_has_ended_is_unknown_and_no_crash() -> None:
+    other = threading.Thread(target=threading.get_native_id)
+    other.start()
+    other.join()
+    assert other.native_id is not None
+    while Path(f"/proc/self/task/{other.native_id}").exists():
+        sleep(0.001)  # it has told that it ends, and is about to
+    with pytest.raises(OSError):
+        cpu_of_thread_ns(other.native_id)
+    assert Sending(types.SimpleNamespace(_thread=other))() == -1
+    assert cpu_of_thread_ns(threading.get_native_id()) > 0
+
+
+def test_reads_and_kernel_time_are_one_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = types.SimpleNamespace(ru_inblock=7, ru_stime=0.25)
+    monkeypatch.setattr(cost.resource, "getrusage", lambda who: usage)
+    assert cost.reads_and_system_ns() == (cost.blocks_read(), cost.system_time_ns()) == (7, 250_000_000)
 
 
 KNOWS = """

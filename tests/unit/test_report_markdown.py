@@ -76,3 +76,10 @@ def test_a_command_with_pipes_survives_its_cell() -> None:
     shown = render(replace(report, job=replace(report.job, argv=("sh", "-c", "a | b || c"))), "md")
     cells = [row for table in rows_of_tables(MarkdownIt("commonmark").enable("table").parse(shown)) for row in table]
     assert ["command", "`sh -c 'a | b || c'`"] in cells
+
+
+def test_capacities_have_a_column_of_bars() -> None:
+    table = next(t for t in rows_of_tables(parsed("bottleneck")) if t[0][0] == "stage")
+    assert table[0] == ["stage", "samples/s", "", "interval", "basis"]
+    bars = {row[0].partition(" ")[0].strip("*"): row[2] for row in table[1:]}
+    assert bars == {"storage": "███▉", "preprocessing": "▎", "loader": "", "compute": "▊", "communication": "█" * 12}

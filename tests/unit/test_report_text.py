@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 from dataclasses import replace
 
@@ -74,15 +75,35 @@ def test_the_budget_shows_every_phase_with_seconds_and_share_and_the_whole() -> 
 
 def test_the_slowest_measured_stage_is_the_bottleneck_and_others_say_not_measured() -> None:
     shown = render(samples.bottleneck(), "text")
-    assert re.search(r"preprocessing +154 samples/s \(148–161\) +◀ bottleneck", shown)
+    assert re.search(r"preprocessing +▎ +154 samples/s \(148–161\) +◀ bottleneck", shown)
     assert re.search(r"loader hand-over +not measured\n +no worker ran", shown)
     assert shown.count("◀") == 1
 
 
 def test_the_second_slowest_stage_caps_the_gain() -> None:
     shown = render(samples.bottleneck(), "text")
-    assert re.search(r"compute +424 samples/s \(410–440\) +◁ caps the gain", shown)
+    assert re.search(r"compute +▊ +424 samples/s \(410–440\) +◁ caps the gain", shown)
     assert shown.count("◁") == 1
+
+
+def test_what_the_advisor_costs_in_workers_is_told_where_it_is_known() -> None:
+    told = dict(phrases.overhead(samples.bottleneck()))
+    assert told["in loader workers"] == "1.4 % of their time"
+    assert "in loader workers" not in dict(phrases.overhead(samples.healthy()))
+
+
+def test_a_bar_shows_each_stage_beside_the_fastest() -> None:
+    report = samples.bottleneck()
+    bars = {c.stage: phrases.capacity_bar(report, c) for c in report.capacities}
+    assert (bars["communication"], bars["loader"]) == ("█" * phrases.BAR_CELLS, "")
+    assert bars["storage"] == "███▉"  # 2310 of 7100 samples/s on twelve cells
+    assert re.search(r"storage {15}███▉ {10}2,310 samples/s", render(report, "text"))
+
+
+@pytest.mark.parametrize(("rate", "bar"), [(None, ""), (0.0, ""), (math.nan, ""), (1e-9, "▏"), (math.inf, "█" * 12)])
+def test_a_bar_is_drawn_of_any_rate(rate: float | None, bar: str) -> None:
+    stages = (Capacity("compute", rate, None, None, ""), Capacity("storage", 100.0, None, None, ""))
+    assert phrases.capacity_bar(replace(samples.healthy(), capacities=stages), stages[0]) == bar
 
 
 def test_the_forecast_over_workers_is_one_line_with_the_measured_point_and_the_knee() -> None:

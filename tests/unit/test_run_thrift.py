@@ -11,6 +11,7 @@ from advisor.core.metrics import Sample
 from advisor.run import thrift
 from advisor.run.thrift import Thrift
 
+SECOND = 1_000_000_000
 SAMPLES = (Sample("cpu.util", "cpu:0", 1.0), Sample("cpu.load1", "host", 1.0))
 
 
@@ -68,3 +69,25 @@ def test_a_recorder_over_the_budget_is_told_of_once(monkeypatch: pytest.MonkeyPa
         rank: Any = SimpleNamespace(pid=7, rank=0, position=SimpleNamespace(self_ns=round(turn * cost_s * 1e9)))
         spares.look([rank], asked_cpu_s=0.0)
     assert [event.kind for event in news] == ["recorder_cost"] * told
+
+
+def test_what_recorders_take_in_workers_is_added_up_while_they_live(monkeypatch: pytest.MonkeyPatch) -> None:
+    spares, _, _ = made(Book(), [])
+    assert spares.worker_cost == {}
+
+    def worker(pid: int, since_s: int, self_s: float) -> Any:
+        return SimpleNamespace(
+            pid=pid, first_seen_ns=since_s * SECOND, position=SimpleNamespace(self_ns=self_s * SECOND)
+        )
+
+    seconds = (
+        [worker(7, 0, 0.01)],
+        [worker(7, 0, 0.03), worker(8, 1, 0.02)],
+        [worker(8, 1, 0.05)],
+        [worker(8, 3, 0.04)],
+    )
+    for now_s, living in enumerate(seconds, 1):
+        monkeypatch.setattr(thrift.time, "perf_counter_ns", lambda now_s=now_s: now_s * SECOND)
+        spares.look((), living, asked_cpu_s=0.0)
+    # 7 for two seconds, 8 for two, and for one another process of that number
+    assert spares.worker_cost == pytest.approx({"workers_wall_s": 5.0, "workers_self_s": 0.03 + 0.05 + 0.04})

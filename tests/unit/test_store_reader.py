@@ -115,6 +115,19 @@ def test_tables_and_meta_of_a_newer_minor_version_are_passed_over(tmp_path: Path
     assert "tokens" not in (recording.steps[0].dtype.names or ())
 
 
+def test_of_a_run_from_before_it_was_recorded_a_column_is_unknown(tmp_path: Path) -> None:
+    writer = RunWriter.create(tmp_path / "run", meta={})
+    writer.put_records(KIND_BATCH, 1, [batch_row(0), batch_row(1)], pid=7)
+    writer.close()
+    assert read_recording(tmp_path / "run").batches[1]["sending_ns"].tolist() == [0, 0]
+    on_database("ALTER TABLE batches DROP COLUMN sending_ns")(tmp_path / "run")
+    made = read_recording(tmp_path / "run").batches[1]
+    assert made["sending_ns"].tolist() == [-1, -1] and made["samples"].tolist() == [32, 32]
+    on_database("ALTER TABLE batches DROP COLUMN system_ns")(tmp_path / "run")
+    with pytest.raises(NotARun, match=r"damaged.*system_ns"):
+        read_recording(tmp_path / "run")
+
+
 def test_looks_into_samples_come_back_with_the_names_of_their_parts(tmp_path: Path) -> None:
     writer = RunWriter.create(tmp_path / "run", meta={})
     writer.put_records(KIND_LOOK, 1, [look_row(0), look_row(1)])

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from recordings import plan, rank_process, recording, series, stack, steady_counter
+from recordings import FIRST_STEP_NS, SECOND, plan, rank_process, recording, series, stack, steady_counter
 
 from advisor.analysis.analyse import analyse
 from advisor.core.analysis import Analysis
 from advisor.core.config import Config
-from advisor.core.recording import Recording
+from advisor.core.recording import Event, Recording
 from advisor.core.report import Verdict
 from advisor.diagnose import diagnose
 from advisor.engine import judge
@@ -142,17 +142,40 @@ def test_healthy_without_a_loader_says_what_was_not_measured() -> None:
     assert "How long it waits for input is not measured" in found.summary and "webdataset" in found.summary
 
 
-def test_what_the_host_shows_is_said() -> None:
-    made = unfed(looks(20, *IN_QUEUE))
-    samples = {
-        ("cpu.allowed_cores", "job"): series((0, 2.0), (4, 2.0)),
-        ("job.cpu_s", "job"): steady_counter(1.9),
-        ("disk.busy_s", "disk:nvme0n1"): steady_counter(0.97),
-        ("gpu.util_pct", "gpu:0"): series((0, 35.0), (4, 35.0)),
+DISK = {"mount_point": "/data", "fs_type": "ext4", "device": "/dev/dm-0", "network": False, "disk": "dm-0"}
+GPUS = [{"index": n, "name": "NVIDIA A100", "uuid": f"GPU-0000000{n}-aaaa", "mem_total_bytes": 40e9} for n in (0, 1)]
+
+
+def watched(busy: float, resident: float, samples: dict[Any, Any] | None = None) -> str:
+    """What is said of four seconds of steps beside a disk and a GPU that were so busy, and of six seconds after them."""
+    mount = Event(FIRST_STEP_NS, "data_mount", None, None, DISK)
+    on_gpu = {"cuda": {"device": 0, "uuid": "00000000-aaaa", "visible": None, "memory_bytes": 40e9}}
+    made = unfed([mount, *looks(20, *IN_QUEUE)], facts=on_gpu)
+    used = [*((t, resident) for t in range(5)), *((t, 100.0 - resident) for t in range(5, 11))]
+    seen = {
+        ("data.files", "mount:/data"): series((0, 9)),
+        ("disk.read_bytes", "disk:dm-0"): steady_counter(1e6),
+        ("disk.busy_s", "disk:dm-0"): series((0, 0.0), (4, 4 * busy), (10, 4 * busy + 6 * (1.0 - busy))),
+        ("disk.busy_s", "disk:sdb"): steady_counter(1.0),
+        ("gpu.util_pct", "gpu:0"): series(*used),
+        ("gpu.util_pct", "gpu:1"): series(*((t, 0.0) for t in range(11))),
     }
-    text = verdict_of(recording_with(made, samples)).summary
+    end_ns = FIRST_STEP_NS + 10 * SECOND
+    meta = replace(made.meta, environment={"gpus": GPUS}, last_ns=end_ns, ended_ns=end_ns)
+    return verdict_of(replace(made, meta=meta, samples={**seen, **(samples or {})})).summary
+
+
+def test_what_the_host_shows_is_said() -> None:
+    cores = {("cpu.allowed_cores", "job"): series((0, 2.0), (4, 2.0)), ("job.cpu_s", "job"): steady_counter(1.9)}
+    text = watched(busy=0.97, resident=35.0, samples=cores)
     assert "1.9 of 2 allowed cores were busy, 1.9 by this job: the CPUs are exhausted" in text
-    assert "a disk was busy 97 % of the time" in text and "GPU 0 was busy 35 % of the time" in text
+    assert "the disk of its data (/data (ext4 on dm-0)) was busy 97 % of the time" in text
+    assert "GPU 0 was busy 35 % of the time" in text
+
+
+def test_what_came_after_the_steps_and_what_is_of_others_is_not_said() -> None:
+    text = watched(busy=0.05, resident=97.0)
+    assert "disk" not in text and "GPU" not in text, text
 
 
 def test_neighbours_on_the_rest_of_a_large_host_exhaust_no_quota() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from samples.faults.catalogue import (
     course,
+    devices,
     endings,
     feeding,
     gpu,
@@ -11,6 +12,7 @@ from samples.faults.catalogue import (
     host,
     loading,
     loop,
+    matrix,
     memory,
     ranks,
     reading,
@@ -27,6 +29,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     *reading.SCENARIOS,
     *transforms.SCENARIOS,
     *ranks.SCENARIOS,
+    *matrix.SCENARIOS,
     *wire.SCENARIOS,
     *host.SCENARIOS,
     *memory.SCENARIOS,
@@ -35,10 +38,12 @@ SCENARIOS: tuple[Scenario, ...] = (
     *course.SCENARIOS,
     *endings.SCENARIOS,
     *gpu.SCENARIOS,
+    *devices.SCENARIOS,
 )
 # More of kinds that others show already: with them the whole takes longer than an hour on two cores.
 VARIANTS = frozenset(
     (
+        *(scenario.name for scenario in matrix.SCENARIOS),
         "in-process-stream",
         "in-process-images",
         "one-worker-and-evaluation",

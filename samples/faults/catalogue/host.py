@@ -112,7 +112,26 @@ SCENARIOS = (
         job=between("--retain=2048", "--steps=900"),
         truth=Truth(roots=("MEM002",)),
         strength="clear",
-        note="half a minute of it: in less, growth cannot be told from a warm-up",
+        late="in less than half a minute growth cannot be told from a warm-up",
+    ),
+    Scenario(
+        name="memory-that-creeps-a-little",
+        family="host",
+        job=between("--retain=150", "--steps=900"),
+        truth=Truth(roots=("MEM002",)),
+        strength="just above",
+        late="in less than half a minute growth cannot be told from a warm-up",
+    ),
+    Scenario(
+        name="cache-in-the-workers",
+        family="host",
+        job=Job(
+            "faults/jobs/loading.py",
+            ("--width=48", "--keep=20", "--pictures=480", "--steps=850", "--workers=1", "--persistent"),
+        ),
+        truth=Truth(roots=("MEM002",), says="the loader workers of rank 0"),
+        strength="clear",
+        late="in less than half a minute growth cannot be told from a warm-up",
     ),
     Scenario(
         name="memory-that-hardly-creeps",

@@ -127,6 +127,9 @@ def several_threads(name: str, *arguments: str, strength: Strength = "clear") ->
     return fault(name, "CPU008", given, strength=strength, line=LOADER if fixed else "", fixed=fixed)
 
 
+# Epochs of 24 steps: when one begins, many workers make most of its batches at once, and then none.
+BURSTS = ("--transform=1", "--pictures=384", "--steps=240", "--persistent")
+CROWD = ("--steps=120", "--workers=1", "--persistent")
 SERVED = ("--transform=6", "--steps=120", "--pictures=480", "--evaluate=128", "--persistent", "--start=forkserver")
 IN_BATCHES = ("--in-batches", "--passes=90", "--steps=90", "--persistent")
 WORKERS = (
@@ -136,6 +139,14 @@ WORKERS = (
         job("--transform=6", "--steps=90", "--workers=1", "--persistent"),
         line=LOADER,
         fixed=job("--transform=6", "--steps=90", "--workers=2", "--persistent"),
+    ),
+    fault(
+        "too-few-workers-a-little",
+        "DAT004",
+        job("--asleep=2.4", "--steps=150", "--workers=1", "--persistent"),
+        strength="just above",
+        line=LOADER,
+        fixed=job("--asleep=2.4", "--steps=150", "--workers=2", "--persistent"),
     ),
     fault(
         "too-few-served-workers",
@@ -190,6 +201,15 @@ WORKERS = (
         untouched=("forward", "backward"),
     ),
     fault(
+        "stream-that-fills-a-smaller-buffer",
+        "DAT014",
+        stream("--passes=12", "--steps=150", "--epochs=5", "--workers=1", "--persistent", "--shuffle=110"),
+        strength="just above",
+        line=LOADER,
+        fixed=stream("--passes=12", "--steps=150", "--epochs=5", "--workers=1", "--persistent"),
+        untouched=("forward", "backward"),
+    ),
+    fault(
         "stream-with-a-small-buffer",
         "DAT014",
         stream("--passes=12", "--steps=150", "--epochs=3", "--workers=1", "--persistent", "--shuffle=16"),
@@ -201,6 +221,35 @@ WORKERS = (
         "DAT001",
         job("--transform=3", "--steps=70", "--workers=8", "--persistent", ranks=2),
         note="too many, but the cores would not suffice for any number: with one worker a rank it was as slow (0.98 times)",
+    ),
+    fault(
+        "twelve-workers-at-once",
+        "DAT005",
+        job(*BURSTS, "--workers=12"),
+        line=LOADER,
+        fixed=job(*BURSTS, "--workers=1"),
+    ),
+    fault(
+        "eight-workers-at-once",
+        "DAT005",
+        job(*BURSTS, "--workers=8"),
+        strength="just above",
+        line=LOADER,
+        fixed=job(*BURSTS, "--workers=1"),
+    ),
+    fault("three-workers-at-once", "DAT005", job(*BURSTS, "--workers=3"), strength="just below"),
+    fault(
+        "transforms-on-the-cores-of-the-step",
+        "DAT001",
+        job("--transform=0.7", *CROWD, ranks=2),
+        strength="just above",
+        fixed=job("--transform=0.35", *CROWD, ranks=2),
+    ),
+    fault(
+        "short-transforms-on-the-cores-of-the-step",
+        "DAT001",
+        job("--transform=0.3", *CROWD, ranks=2),
+        strength="just below",
     ),
     several_threads("workers-of-several-threads", "--passes=4", "--side=256", "--workers=2"),
     several_threads("worker-of-several-threads", "--passes=2", "--side=256", "--workers=1", strength="just above"),
@@ -249,6 +298,12 @@ WORKERS = (
         fixed=Job("faults/jobs/loading.py", ("--width=2", "--batch=8", "--steps=3000")),
     ),
     fault(
+        "workers-for-tensors-that-are-not-so-small",
+        "DAT007",
+        Job("faults/jobs/loading.py", ("--width=2", "--batch=192", "--steps=400", "--workers=1", "--persistent")),
+        strength="just below",
+    ),
+    fault(
         "panoramas-among-snapshots",
         "DAT009",
         job("--transform=0.4", "--large=250", "--large-every=250", "--steps=220", "--workers=2", "--persistent"),
@@ -280,6 +335,14 @@ SHARED_MEMORY = (
         truth=Truth(roots=("DAT012",)),
         strength="clear",
         ending="fails",
+    ),
+    Scenario(
+        name="shared-memory-nearly-full",
+        family="input",
+        job=job("--batch=256", "--steps=60", "--workers=2", "--persistent", "--width=16"),
+        fixtures=(SmallSharedMemory(17),),
+        truth=Truth(roots=("DAT012",)),
+        strength="just above",
     ),
     Scenario(
         name="shared-memory-that-suffices",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from samples.faults.fixtures import CpuQuota
+from samples.faults.fixtures import CpuQuota, SlowDisk
 from samples.faults.scenario import Fixture, Job, Remedy, Scenario, Strength, Truth
 
 
@@ -26,13 +26,14 @@ def fault(
     unlimited: bool = False,
     also: tuple[str, ...] = (),
     onset_step: int = 0,
+    says: str = "",
     fast: bool = False,
     note: str = "",
 ) -> Scenario:
     remedy = Remedy(job=fixed, fixtures=() if unlimited else None) if fixed or unlimited else None
     # that the others wait for this rank must be said too, as a consequence
     noted = ("COM002",) if strength == "clear" and rank is not None and not onset_step else ()
-    roots = Truth(roots=(rule,), ranks=None if rank is None else (rank,), also=also, noted=noted)
+    roots = Truth(roots=(rule,), ranks=None if rank is None else (rank,), also=also, noted=noted, says=says)
     return Scenario(
         name=name,
         family="ranks",
@@ -78,6 +79,14 @@ SCENARIOS = (
         four("--slow-data=20", "--steps=60"),
         rank=2,
         fixed=four("--steps=60"),
+    ),
+    fault(
+        "data-of-one-rank-on-a-slow-disk",
+        "DAT008",
+        straggler("--files={out}", "--slow-files={disk}", "--steps=100"),
+        SlowDisk(5_000_000, files=1700, file_bytes=20_000),
+        fixed=straggler("--files={out}", "--steps=100"),
+        says="disk (ext4 on loop",
     ),
     fault(
         "slow-data-on-one-rank-a-little",

@@ -43,6 +43,7 @@ class Pictures(Dataset):
         self.lock = multiprocessing.Lock() if options.lock else contextlib.nullcontext()
         self.picture = np.random.default_rng(0).random((3, 32, 32), dtype=np.float32)
         self.whitening, self.passes = np.eye(options.side, dtype=np.float32), options.passes
+        self.kept, self.keep_bytes = [], options.keep << 10
 
     def __len__(self) -> int:
         return self.length
@@ -59,6 +60,8 @@ class Pictures(Dataset):
                 picture = picture * json.load(answer)[0]
         if self.transform_ms:
             picture = blur(picture, self.transform_ms)
+        if self.keep_bytes:
+            self.kept.append(np.ones(self.keep_bytes, np.uint8))  # what a cache does that is never emptied
         for _ in range(self.passes):
             self.whitening = self.whitening @ self.whitening
         if self.large_ms and index % self.large_every == 0:
@@ -115,6 +118,7 @@ def parse() -> argparse.Namespace:
     add("--transform", type=float, default=0.0, metavar="MS", help="CPU time of a picture's preprocessing")
     add("--passes", type=int, default=0, help="products of two matrices for each picture, as NumPy computes them")
     add("--side", type=int, default=256, help="of these matrices")
+    add("--keep", type=int, default=0, metavar="KB", help="of each picture, in the memory of who made it, for ever")
     add("--large", type=float, default=0.0, metavar="MS", help="CPU time on top for every --large-every'th picture")
     add("--large-every", type=int, default=64)
     add("--asleep", type=float, default=0.0, metavar="MS", help="waiting for each picture, as for a server's answer")

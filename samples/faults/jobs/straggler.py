@@ -1,4 +1,4 @@
-"""Trains a net on two ranks, of which one is held up: by its data, by extra work in or between the steps, or by its control group."""
+"""Trains a net on several ranks, of which one is held up: by its data, by extra work in or between the steps, or by its control group."""
 
 from __future__ import annotations
 
@@ -16,19 +16,45 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
+FILE_BYTES = 20_000
+
 
 class Pictures(Dataset):
-    def __init__(self, slow_ms: float) -> None:
-        self.slow_ms = slow_ms
+    def __init__(self, slow_ms: float, folder: Path | None, slow_from: int) -> None:
+        self.slow_ms, self.root, self.slow_from = slow_ms, folder, slow_from
+        self.files = sorted(folder.iterdir()) if folder else []
         self.pictures = torch.rand(512, 3, 32, 32)
 
     def __len__(self) -> int:
-        return 100_000
+        return len(self.files) or 100_000
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        if self.slow_ms:
+        if self.slow_ms and index >= self.slow_from:
             time.sleep(self.slow_ms / 1000)  # a mount that answers late
-        return self.pictures[index % 512], index % 10
+        picture = self.pictures[index % 512]
+        if self.files:
+            picture = picture * (self.files[index].read_bytes()[-1] / 255)
+        return picture, index % 10
+
+
+class Ballasted(nn.Module):
+    """With parameters that cost the wire much and the cores little."""
+
+    def __init__(self, net: nn.Module, width: int) -> None:
+        super().__init__()
+        self.net, self.ballast = net, nn.Linear(width, width)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        return self.net(pictures) + self.ballast(pictures.new_zeros(1, self.ballast.in_features)).sum()
+
+
+def written(folder: Path, count: int) -> Path:
+    """This rank's own pictures, below this folder."""
+    own = folder / f"pictures{dist.get_rank()}"
+    own.mkdir()
+    for number in range(count):
+        (own / f"{number:05}.bin").write_bytes(os.urandom(FILE_BYTES))
+    return own
 
 
 def parse() -> argparse.Namespace:
@@ -38,9 +64,12 @@ def parse() -> argparse.Namespace:
     add("--batch", type=int, default=16)
     add("--width", type=int, default=24)
     add("--workers", type=int, default=0)
+    add("--files", type=Path, metavar="FOLDER", help="each rank reads files that it has written below it")
+    add("--slow-files", type=Path, metavar="FOLDER", help="the slow rank reads those that lie here instead")
     add("--slow-data", type=float, default=0.0, metavar="MS", help="a sample of the slow rank")
     add("--slow-compute", type=float, default=0.0, metavar="MS", help="a step of the slow rank")
     add("--slow-between", type=float, default=0.0, metavar="MS", help="after each update of the slow rank")
+    add("--ballast", type=int, default=0, metavar="WIDTH", help="so many parameters more, squared")
     add("--resnet", action="store_true", help="with batch norm, whose buffers each forward waits for")
     add("--larger", type=int, default=0, help="samples more in each batch of the slow rank")
     add("--group", type=Path, help="the slow rank moves into this control group")
@@ -61,11 +90,14 @@ def main() -> None:
     torch.set_num_threads(1)
     group.join()
     slow = dist.get_rank() == options.slow_rank
-    pictures = Pictures(options.slow_data if slow else 0.0)
     batch = options.batch + (options.larger if slow else 0)
+    folder = options.slow_files if slow else None
+    if folder is None and options.files:
+        folder = written(options.files, options.steps * batch)
+    pictures = Pictures(options.slow_data if slow else 0.0, folder, options.from_step * batch)
     data = DataLoader(pictures, batch_size=batch, num_workers=options.workers)
     net = resnet() if options.resnet else models.small_cnn(options.width)
-    model = DistributedDataParallel(net)
+    model = DistributedDataParallel(Ballasted(net, options.ballast) if options.ballast else net)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for step, (x, y) in zip(range(options.steps), data, strict=False):
         if slow and options.group and step == options.from_step:

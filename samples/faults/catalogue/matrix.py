@@ -1,0 +1,86 @@
+"""One slow rank and a slow wire, alone and together, among two ranks and four: what has to be told apart again and again.
+
+They run where they are asked for: `python -m samples.faults --only 'among-*' --repeat 5`.
+"""
+
+from __future__ import annotations
+
+from samples.faults.fixtures import CpuQuota, SlowLoopback
+from samples.faults.scenario import Fixture, Job, Scenario, Truth
+
+BALLAST = 512  # squared, in parameters of 4 bytes: what makes the exchange matter where the wire is slow
+LATE = 120
+RULES = {"data": "DAT008", "computing": "CMP007", "quota": "CPU001", "collections": "CPU006", "late-data": "DAT008"}
+
+
+def straggler(ranks: int, *arguments: str, steps: int = 80) -> Job:
+    # four ranks on two cores: those that wait leave them to the slow one
+    size = () if ranks == 2 else ("--batch=8", "--width=8")
+    slow = f"--slow-rank={ranks // 2}"
+    return Job(
+        "faults/jobs/straggler.py", (slow, *size, f"--steps={steps}", *arguments), ranks=ranks, start="one by one"
+    )
+
+
+def held_up(ranks: int, how: str, *arguments: str) -> tuple[Job, tuple[Fixture, ...]]:
+    """A job of so many ranks, of which one is slow in this way, and what has to be around it."""
+    slower = ranks // 2  # what one rank loses has to exceed what ranks that share cores lose by chance
+    if how == "collections":
+        records = ("--records=200000", "--collect-every=1", f"--collect-rank={ranks // 2}", "--steps=45", "--out={out}")
+        return Job("faults/jobs/between_steps.py", records, ranks=ranks, start="one by one"), ()
+    if how == "quota":
+        job = straggler(ranks, "--group={group}", *arguments)
+        return job, (CpuQuota(0.35 / slower, everybody=False),)
+    given = {
+        "data": (f"--slow-data={3 * slower}",),
+        "computing": (f"--slow-compute={40 * slower}",),
+        "late-data": (f"--slow-data={3 * slower}", f"--from-step={LATE}"),
+    }[how]
+    return straggler(ranks, *given, *arguments, steps=2 * LATE + 40 if how == "late-data" else 80), ()
+
+
+def slow_rank(ranks: int, how: str) -> Scenario:
+    job, fixtures = held_up(ranks, how)
+    late = how == "late-data"
+    return Scenario(
+        name=f"among-{ranks}-slow-{how}",
+        family="matrix",
+        job=job,
+        fixtures=fixtures,
+        truth=Truth(roots=(RULES[how],), ranks=(ranks // 2,), also=("RUN003",) if late else ()),
+        strength="clear",
+        onset_step=LATE if late else 0,
+    )
+
+
+def slow_wire(ranks: int, rate: str) -> Scenario:
+    return Scenario(
+        name=f"among-{ranks}-wire-of-{rate}",
+        family="matrix",
+        job=straggler(ranks, f"--ballast={BALLAST}"),
+        fixtures=(SlowLoopback(rate),),
+        truth=Truth(roots=("COM001",)),
+        strength="clear",
+    )
+
+
+def both(ranks: int, how: str, rate: str) -> Scenario:
+    job, fixtures = held_up(ranks, how, f"--ballast={BALLAST}")
+    pair = (RULES[how], "COM001")
+    return Scenario(
+        name=f"among-{ranks}-slow-{how}-and-wire-of-{rate}",
+        family="matrix",
+        job=job,
+        fixtures=(*fixtures, SlowLoopback(rate)),
+        truth=Truth(roots=pair, noted=pair),
+        strength="clear",
+        note="which of the two costs more is the machine's; both have to be told",
+    )
+
+
+SCENARIOS = (
+    *(slow_rank(ranks, how) for ranks in (2, 4) for how in RULES),
+    *(slow_wire(ranks, rate) for ranks in (2, 4) for rate in ("1gbit", "300mbit")),
+    *(both(2, how, rate) for how in ("data", "computing", "quota") for rate in ("1gbit", "300mbit")),
+    *(both(4, how, "1gbit") for how in ("data", "computing")),
+)

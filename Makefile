@@ -40,12 +40,12 @@ by-hand: $(DEV) ## images/s of `rn50-advisor bench` beside a loop written by han
 	@$(BIN)/python tests/bench/by_hand.py --markdown tests/bench/BY_HAND.md
 
 same: $(DEV) ## what `compare` says of runs of one and the same job; wants a quiet machine
-	@$(BIN)/python tests/bench/same.py --markdown tests/bench/SAME.md
+	@PYTHONPATH=. $(BIN)/python tests/bench/same.py --markdown tests/bench/SAME.md
 
 triages: $(DEV) ## what `triage --quick` says of this machine, and of it with one thing wrong; wants a quiet one, and root
 	@$(BIN)/python tests/bench/triages.py --markdown tests/bench/TRIAGE.md
 
-faults: $(DEV) ## seeded faults on real jobs: how often the verdict is right (185 scenarios, one after the other, in about an hour)
+faults: $(DEV) ## seeded faults on real jobs: how often the verdict is right (some 290 scenarios, one after the other, in about an hour)
 	@$(BIN)/python -m samples.faults --json .faults/results.json --markdown samples/faults/RESULTS.md
 
 clean: ## remove the demo's images and runs, and all caches

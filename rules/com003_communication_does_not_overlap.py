@@ -5,15 +5,13 @@ What it does: finds gradients that are exchanged only after the backward pass al
 Why it is slow: DDP sends a bucket of gradients as soon as it is full, while the backward pass works on the next ones. Where nearly all
 gradients lie in one bucket, or the script averages them by hand after `backward()`, the exchange begins when there is nothing left to
 compute. So it does where the bucket that is sent first holds a gradient that comes late: DDP sends them in one order, sorts them anew after
-the first step, and with `find_unused_parameters=True` it does not; of a model that was compiled before it was wrapped all gradients come
-together.
+the first step, and with `find_unused_parameters=True` it does not.
 
 Evidence: exposed communication of the last rank, how little of the exchange the backward pass hides, the size of the largest bucket and
 the options (from DDP's log) or the calls to all_reduce between backward and optimizer.
 
 Fix: `bucket_cap_mb` so that there are six buckets or so, at the line that wraps the model; DistributedDataParallel instead of averaging by
-hand. Of several buckets that wait: `find_unused_parameters=False`, or `static_graph=True` where parameters are unused indeed; compile the
-wrapped model.
+hand. Of several buckets that wait: `find_unused_parameters=False`, or `static_graph=True` where parameters are unused indeed.
 
 Estimate: with k equal buckets the exchange of the last one is left over, so a k-th of what it takes now is the best; two thirds of it the
 worst, as the largest gradient may be the last, and on CPUs an exchange takes time from the computing beside it: at best none, as what it
@@ -51,7 +49,6 @@ _BUCKETS = 6  # the last of them is left over; many more pay for each message's 
 # by 0, 0.06, 0.18 and 0.69 of it once it ran beside them.
 _TAKEN_AT_BEST = 0.0
 _WORST = 0.65  # of the exposed time that remains: a large first layer has its gradient last
-_COMPILED = "OptimizedModule"  # what torch.compile makes of a model
 _BEYOND = 2.0  # times its limit a bucket holds one parameter that is as large as that
 
 
@@ -70,7 +67,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         return NotMeasured(RULE.id, ("comm.largest_bucket",))
     several = wrapped is not None and (bucket or 0.0) < t["bucket"]
     fix = _fix_of_order(a, wrapped or {}) if several else _fix(a)
-    if fix is None or not _splits(wrapped or {}):
+    if fix is None or not (several or _splits(wrapped or {})):
         return Clear(RULE.id)
     parts = max(a.get("comm.buckets") or 1.0, 1.0) if several else _BUCKETS
     expected, worst = (_with_left(a, left_s, taken_from_computing(a)) for left_s in (whole / parts, _WORST * wire))
@@ -96,7 +93,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         if wrapped is None
         else "Gradients are exchanged only when the backward pass is over",
         severity=level,
-        confidence=confidence(a, cap=0.9),
+        confidence=confidence(a, cap=0.7 if several else 0.9),
         seconds_per_step=wire,
         evidence=(exposed, room, _bucket_evidence(a, bucket, None if several else t["bucket"])),
         fixes=(fix,),
@@ -161,14 +158,11 @@ def _splits(wrapped: Mapping[str, Any]) -> bool:
 
 def _fix_of_order(a: Analysis, wrapped: Mapping[str, Any]) -> Fix | None:
     """Of several buckets, none of which leaves before the end. None: nothing is seen that would keep them."""
-    if wrapped.get("find_unused_parameters") and not wrapped.get("static_graph"):
-        option = "static_graph=True" if any(a.by_rank("ddp.with_unused").values()) else "find_unused_parameters=False"
-        title = f"{option}: DDP sorts its buckets by the order in which gradients come, and sends the first ones early"
-        return Fix(title, f"DistributedDataParallel(..., {option})", wrapped_at(a), "one line")
-    if wrapped.get("module_name") == _COMPILED:
-        title = "compile the wrapped model, not the model that is wrapped: its graph is split at DDP's buckets then"
-        return Fix(title, "model = torch.compile(model)  # after DistributedDataParallel", wrapped_at(a), "one line")
-    return None
+    if not wrapped.get("find_unused_parameters") or wrapped.get("static_graph"):
+        return None
+    option = "static_graph=True" if any(a.by_rank("ddp.with_unused").values()) else "find_unused_parameters=False"
+    title = f"{option}: DDP sorts its buckets by the order in which gradients come, and sends the first ones early"
+    return Fix(title, f"DistributedDataParallel(..., {option})", wrapped_at(a), "one line")
 
 
 RULE = rule(

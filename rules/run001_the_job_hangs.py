@@ -48,7 +48,9 @@ def _hang(a: Analysis, stall: Stall, t: Thresholds) -> Finding:
     named = culprit.culprit
     killed = died_of_it(a, stall, _limit_s(stall, t))
     over = "hung" if stall.ended else "hangs"
-    stands = "waits in another collective than the others" if culprit.waiting_in_collective else "stands"
+    stands = "computes" if culprit.working else "stands"
+    if culprit.waiting_in_collective:
+        stands = "waits in another collective than the others"
     if culprit.halted == "stopped":
         stands = "was stopped by a signal"
     title = (

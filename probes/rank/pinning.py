@@ -1,6 +1,6 @@
 """What it takes to copy batches into pinned memory: in the thread that a loader with workers has for it, or amid a fetch without them.
 
-Nothing of the job's is wrapped. Of the thread, the queues on both sides of it tell when a batch was taken and when it was given on.
+The thread works between queues that tell when it took a batch and when it gave it on. In a fetch a stand-in times one call, and is gone.
 """
 
 from __future__ import annotations

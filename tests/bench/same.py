@@ -1,6 +1,6 @@
 """What `compare` says of runs of one and the same job: `same`, in at least 19 of 20 pairs.
 
-python tests/bench/same.py [SCENARIO ...] [--rounds 5] [--markdown FILE]   jobs of samples/faults, each once a round
+PYTHONPATH=. python tests/bench/same.py [SCENARIO ...] [--rounds 5] [--markdown FILE]   jobs of samples/faults, each once a round
 """
 
 from __future__ import annotations

@@ -33,6 +33,8 @@ def test_a_rank_that_computes_for_long_is_told_of_as_that_and_as_no_hang() -> No
     assert finding.urgent and not finding.fatal and finding.scope.ranks == (1,)
     assert finding.evidence[0].threshold == 30.0
     assert {e.metric: e.value for e in finding.evidence}["rank 1"] == "computes"
+    hangs = found("RUN001", ranks=ranks, stalled=601.0, is_running=True)
+    assert hangs.fatal and hangs.title.startswith("The job hangs: rank 1 computes in find_batch")
     judgement = judge(jobs.run001(ranks=ranks, stalled=41.0, is_running=True), [RULES["RUN001"]], Config())
     assert (judgement.verdict.rule, judgement.verdict.state) == ("RUN001", "bottleneck")
 

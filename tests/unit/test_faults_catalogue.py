@@ -35,7 +35,8 @@ def test_there_are_enough_scenarios_with_names_of_their_own() -> None:
 
 # Rules that are tried clearly above, just above and just below what is worth a word.
 AT_ALL_STRENGTHS = (
-    *("CMP007", "COM001", "CPU001", "CPU006", "CPU008", "DAT002", "DAT003", "DAT006", "DAT008", "DAT010", "DAT011"),
+    *("CMP007", "COM001", "CPU001", "CPU006", "CPU008"),
+    *(f"DAT{number:03}" for number in range(1, 16)),
     *("DSK001", "DSK002", "LOP001", "LOP002", "LOP003", "LOP004", "LOP005", "LOP006", "LOP007", "RUN003", "RUN004"),
     *(
         "CMP001",
@@ -51,7 +52,8 @@ AT_ALL_STRENGTHS = (
         "COM008",
         "CPU004",
     ),
-    *("GPU001", "GPU002", "GPU003", "GPU004", "GPU005", "GPU006", "GPU007", "GPU008", "H2D001", "H2D002"),
+    *(f"GPU{number:03}" for number in range(1, 9)),
+    *("H2D001", "H2D002", "H2D003", "MEM002"),
 )
 
 

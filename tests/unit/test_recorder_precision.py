@@ -96,9 +96,9 @@ def test_what_was_seen_stays_when_a_later_step_is_compiled(seen: Seen, monkeypat
     assert seen.values["compiled_frames"] == 3
 
 
-@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize("inside", ["a block", "a decorator", ""])
 def test_what_is_compiled_enters_autocast_while_it_is_traced(
-    seen: Seen, monkeypatch: pytest.MonkeyPatch, inside: bool
+    seen: Seen, monkeypatch: pytest.MonkeyPatch, inside: str
 ) -> None:
     monkeypatch.setattr("probes.rank.precision.compiled_frames", compiled_frames)
     dynamo.reset()
@@ -106,17 +106,18 @@ def test_what_is_compiled_enters_autocast_while_it_is_traced(
     model = net()
 
     def forward(x: Any) -> Any:
-        if not inside:
+        if inside != "a block":
             return model(x).sum()
         with torch.autocast("cpu", torch.bfloat16):
             return model(x).sum()
 
+    called = torch.autocast("cpu", torch.bfloat16)(forward) if inside == "a decorator" else forward
     seen.precision.begin()
     assert nn.Conv2d.forward is OWN[1], "dynamo would remember what stood there"
-    torch.compile(forward, backend="aot_eager", fullgraph=True)(torch.ones(2, 3, 8, 8)).backward()
+    torch.compile(called, backend="aot_eager", fullgraph=True)(torch.ones(2, 3, 8, 8)).backward()
     seen.refresh()
     assert seen.values["compiled_frames"] and "conv" not in seen.values
-    assert seen.values["autocast"]["enabled"] is inside
+    assert seen.values["autocast"]["enabled"] is bool(inside)
     dynamo.reset()
 
 

@@ -300,7 +300,7 @@ WORKERS = (
     fault(
         "workers-for-tensors-that-are-not-so-small",
         "DAT007",
-        Job("faults/jobs/loading.py", ("--width=2", "--batch=192", "--steps=400", "--workers=1", "--persistent")),
+        Job("faults/jobs/loading.py", ("--width=2", "--batch=192", "--steps=250", "--workers=1", "--persistent")),
         strength="just below",
     ),
     fault(

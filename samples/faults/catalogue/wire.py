@@ -195,16 +195,6 @@ SCENARIOS = (
         note="DDP sorts its buckets anew after the first step, but not while it searches for unused parameters",
     ),
     Scenario(
-        name="compiled-before-it-is-wrapped",
-        family="wire",
-        job=wire("--batch=512", "--layers=8", "--steps=50", "--bucket-mb=1", "--compile=before"),
-        fixtures=(SlowLoopback("6gbit"),),
-        truth=Truth(roots=("COM003",), also=("COM001",), line="DistributedDataParallel("),
-        strength="clear",
-        remedy=Remedy(job=wire("--batch=512", "--layers=8", "--steps=50", "--bucket-mb=1", "--compile=after")),
-        note="all gradients of a compiled backward pass come together; of the wrapped model dynamo splits the graph",
-    ),
-    Scenario(
         name="several-buckets",
         family="wire",
         job=wire("--batch=512", "--layers=8", "--steps=50", "--bucket-mb=1"),

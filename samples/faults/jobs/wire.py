@@ -49,7 +49,6 @@ def parse() -> argparse.Namespace:
     add("--compress", action="store_true", help="send bfloat16")
     add("--find-unused", action="store_true")
     add("--last-first", action="store_true", help="layers are registered from the last to the first")
-    add("--compile", choices=("before", "after"), help="the model, before it is wrapped or after")
     add("--bucket-mb", type=int, help="of DistributedDataParallel's buckets; its own default otherwise")
     add(
         "--by-hand",
@@ -77,11 +76,7 @@ def main() -> None:
     data = DataLoader(memory, batch_size=options.batch, shuffle=True, drop_last=True)
     layers = perceptron(options.hidden, options.layers)
     net: nn.Module = RegisteredLastFirst(layers) if options.last_first else layers
-    if options.compile == "before":
-        net = torch.compile(net, backend="aot_eager")
     model = net if options.by_hand else wrapped(net, options)
-    if options.compile == "after":
-        model = torch.compile(model, backend="aot_eager")
     if options.compress:
         model.register_comm_hook(None, default_hooks.bf16_compress_hook)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

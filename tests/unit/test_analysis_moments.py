@@ -312,7 +312,7 @@ OUTPUT = [
     ("lines", "last"),
     [
         pytest.param(OUTPUT, OUTPUT[4:9], id="its own, the last five"),
-        pytest.param(["a", "", "b", "c"], ["a", "b", "c"], id="nobody marks whose they are"),
+        pytest.param(["a", "", "b", "====", "c"], ["a", "b", "c"], id="nobody marks whose they are"),
         pytest.param(["[default1]: of its own", "x"], ["[default1]: of its own"], id="torchrun marks by local rank"),
         pytest.param([], [], id="nothing was kept"),
     ],

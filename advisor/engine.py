@@ -39,7 +39,8 @@ def judge(analysis: Analysis, rules: Iterable[Rule], config: Config) -> Judgemen
     """Raises nothing: a rule that fails is an outcome of its own."""
     chosen = [rule for rule in rules if rule.id not in config.disabled]
     outcomes = [run_rule(rule, analysis, config) for rule in chosen]
-    findings = link([o for o in outcomes if isinstance(o, Finding)], {rule.id: rule.explains for rule in chosen})
+    found = [_of_another_run(o) for o in outcomes if isinstance(o, Finding)]
+    findings = link(found, {rule.id: rule.explains for rule in chosen})
     return Judgement(verdict(analysis, findings, outcomes), findings, tuple(_row(o) for o in outcomes))
 
 
@@ -56,6 +57,10 @@ def run_rule(rule: Rule, analysis: Analysis, config: Config) -> Outcome:
         return rule.check(analysis, thresholds)
     except Exception as error:  # noqa: BLE001 - one broken rule must not take the others with it
         return Crashed(rule.id, f"{type(error).__name__}: {error}")
+
+
+def _of_another_run(finding: Finding) -> Finding:
+    return finding if finding.saving is None else replace(finding, saving=finding.saving.of_another_run())
 
 
 def link(findings: list[Finding], explains: Mapping[str, tuple[str, ...]]) -> tuple[Finding, ...]:

@@ -26,7 +26,7 @@ from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
 from rules.reading import COMPUTE, model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
-from rules.stragglers import apart, last_share, named, slows_the_wire
+from rules.stragglers import apart, last_share, named, since, slows_the_wire
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
@@ -58,7 +58,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         confidence=confidence(a),
         seconds_per_step=step - after,
         explains=slows_the_wire(a, step - after),
-        scope=Affected(ranks=ranks),
+        scope=Affected(ranks=ranks, since_step=since(a, ranks)),
         evidence=(
             Evidence(
                 "step.compute_s",

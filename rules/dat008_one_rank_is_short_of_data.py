@@ -30,7 +30,7 @@ from rules.hunger import batch_every_s, input_waits
 from rules.reading import model_of, step_without, where_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 from rules.storing import STARVED
-from rules.stragglers import apart, last_share, named, slows_the_wire
+from rules.stragglers import apart, last_share, named, since, slows_the_wire
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
@@ -70,7 +70,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         confidence=confidence(a),
         seconds_per_step=lost,
         explains=slows_the_wire(a, lost),
-        scope=Affected(ranks=ranks),
+        scope=Affected(ranks=ranks, since_step=since(a, ranks)),
         evidence=(*evidence, *_making(a, rank)),
         fixes=(_fix(a, rank, who),),
         saving=model.saving(

@@ -10,6 +10,7 @@ from rule_cases import rank
 from test_rule_cases import RULES
 
 from advisor.core.analysis import Analysis
+from advisor.core.changes import SpeedChange
 from advisor.core.config import Config
 from advisor.core.findings import Clear, Finding, Outcome
 from advisor.engine import run_rule
@@ -48,6 +49,18 @@ def test_slow_ranks_that_nobody_waits_for_are_left_alone(rule: str, phase: str) 
     analysis = ranks_of({2, 3}, 8, **{phase: 0.58})
     kept = {("comm.kept_waiting_s", f"rank:{n}"): 0.05 for n in range(8)}
     assert outcome(rule, replace(analysis, values={**analysis.values, **kept})) == Clear(rule)
+
+
+@pytest.mark.parametrize(("rule", "phase"), [("CMP007", "forward"), ("DAT008", "input_wait")])
+def test_ranks_that_became_slow_are_slow_since_then(rule: str, phase: str) -> None:
+    analysis = ranks_of({2, 3}, 8, **{phase: 0.58})
+    since = {}
+    for at in (3, 0):  # of the slow ones, and of another
+        change = SpeedChange(120, 30.0, None, 0.6, 1.18, 100, 100, 50.0, 0.2, at, phase, 0.58)
+        found = outcome(rule, replace(analysis, changes=(change,)))
+        assert isinstance(found, Finding)
+        since[at] = found.scope.since_step
+    assert since == {3: 120, 0: None}
 
 
 @pytest.mark.parametrize(

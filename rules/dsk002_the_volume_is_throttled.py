@@ -29,7 +29,7 @@ from advisor.core.findings import Clear, Evidence, Finding, Fix, NotMeasured
 from rules.hunger import input_evidence, input_waits
 from rules.reading import common, lost_to_input, training_loader, where_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
-from rules.storing import NEEDS, STARVED, over_network, own_rates, place_of, saving_of_faster_storage, starved
+from rules.storing import NEAR, NEEDS, STARVED, group_limit, over_network, place_of, saving_of_faster_storage, starved
 
 # MB/s and reads/s that volumes are sold with (EBS gp2, gp3, st1; Azure and Google disks); bytes may be counted in MiB
 _SOLD_MB_S = (25, 40, 50, 60, 100, 125, 128, 150, 200, 240, 250, 300, 350, 400, 500, 750, 900, 1000, 1200)
@@ -90,13 +90,14 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
 
 
 def _of_group(a: Analysis, t: Thresholds) -> _Limit | None:
-    for rate, name, unit in zip(own_rates(a), ("mb_s", "reads_s"), ("MB/s", "reads/s"), strict=True):
-        most = a.get(f"storage.limit_{name}")
-        if rate is not None and most and rate >= t["near"] * most:
-            note = f"of {most:.4g} {unit} that a control group of the job lets it read from {place_of(a)}"
-            evidence = Evidence(f"storage.usual_{name}", rate, unit, t["near"] * most, note)
-            return _Limit(f"its control group allows {most:.4g} {unit}", (evidence,), True, name == "reads_s")
-    return None
+    found = group_limit(a, t["near"])
+    if found is None:
+        return None
+    rate, most, name = found
+    unit = "MB/s" if name == "mb_s" else "reads/s"
+    note = f"of {most:.4g} {unit} that a control group of the job lets it read from {place_of(a)}"
+    evidence = Evidence(f"storage.usual_{name}", rate, unit, t["near"] * most, note)
+    return _Limit(f"its control group allows {most:.4g} {unit}", (evidence,), True, name == "reads_s")
 
 
 def _of_provider(a: Analysis, t: Thresholds) -> _Limit | None:
@@ -167,7 +168,7 @@ RULE = rule(
     needs=NEEDS,
     thresholds={
         **STARVED,
-        "near": Threshold(0.90, "of the limit: the last tenth is lost between its slices"),
+        "near": Threshold(NEAR, "of the limit: the last tenth is lost between its slices"),
         "exceeded": Threshold(0.05, "of the time: as much as a finding must cost"),
         "packets": Threshold(1.0, "a second: single packets are bursts"),
         "flat": Threshold(0.03, "measured: up to 1 % under a limit, 10 % and more at a disk that nobody holds back"),

@@ -22,7 +22,6 @@ SAMPLES = Path(__file__).resolve().parent
 FOLDER = Path(".demo")
 BIN = Path(sys.executable).parent  # the environment need not be activated
 CLASSES = 10
-NOISE = 0.05  # two runs of the same job differ by up to so much
 FROM_OUTSIDE = ("CPU001", "CPU002", "CPU003")  # a quota, the hypervisor, other processes
 # Run in a process of its own: this one never holds a GPU. SIG_DFL: Ctrl-C during the import of torch ends it without a traceback.
 ASK_TORCH = """
@@ -170,11 +169,11 @@ def describe_change(before: float, after: float, predicted: Sequence[float] | No
         return f"{text}; nothing was predicted."
     low, high = predicted
     text += f", predicted {low:.2f}x" + (f" to {high:.2f}x." if f"{low:.2f}" != f"{high:.2f}" else ".")
-    if measured < low * (1 - NOISE):
+    if measured < low:
         return f"{text} The prediction missed: it promised at least {low / measured - 1:.0%} more."
-    if measured > high * (1 + NOISE):
+    if measured > high:
         return f"{text} The prediction missed: it was too cautious by {measured / high - 1:.0%}."
-    return f"{text} The prediction held" + ("." if low <= measured <= high else f", to within {NOISE:.0%}.")
+    return f"{text} The prediction held."
 
 
 def disturbances(reports: Sequence[Mapping[str, Any]]) -> list[str]:

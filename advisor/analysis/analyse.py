@@ -135,7 +135,7 @@ def analyse(recording: Recording) -> Analysis:
         storage=mounts[0] if mounts else None,
         capacities=found.stages,
         segments=(*segments(recording, everything, stalled), *change_segments(changed, _duration_s(recording))),
-        timeline=timeline(recording, everything),
+        timeline=timeline(recording, everything, steady, accounts),
         facts=_facts(recording)
         | storage_facts(mounts, values)
         | exchange_facts(values)

@@ -146,7 +146,6 @@ def _together(
     whole = np.stack([sum(turn[rank].values()) for rank in ranks])  # ranks x steps
     left = np.stack([exposed[rank][common[rank]] for rank in ranks])
     last = whole.argmax(axis=0)
-    slowest = whole.max(axis=0)
     ordered = np.sort(whole, axis=0)
     margin = ordered[-1] - ordered[-2]
     clear = margin > _CLEAR_MARGIN * step_s
@@ -164,8 +163,7 @@ def _together(
         beside = {**means[most], "comm_exposed": exposed_mean[most]}[phase] - float(values[common[most]].mean())
         critical[phase] = max(0.0, critical[phase] + beside)
     critical["unattributed"] = max(0.0, step_s - sum(critical.values()))
-    others = np.where(whole.shape[0] > 2, np.median(whole, axis=0), whole.min(axis=0))
-    waited = (slowest - others)[1:]
+    waited = waiting(whole)[1:]
     return Account(
         step_s=step_s,
         own=means,
@@ -181,6 +179,12 @@ def _together(
         rows=common,
         turns={rank: whole[i] for i, rank in enumerate(ranks)},
     )
+
+
+def waiting(turns: Array) -> Array:
+    """Of each step, how long the others (ranks x steps: their turns) wait for the last rank."""
+    others = np.median(turns, axis=0) if turns.shape[0] > 2 else turns.min(axis=0)
+    return np.asarray(turns.max(axis=0) - others, np.float64)
 
 
 def _in_a_row(late: NDArray[np.bool_]) -> float:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from advisor.analysis.beginnings import ColdEpoch, cold_epoch, run_ahead_rows
+from advisor.analysis.budget import Account
+from advisor.analysis.lateness import late_ranks
 from advisor.analysis.starts import start_segments
 from advisor.analysis.steady import RankSteps, deep_steps, warm_up_rows
 from advisor.core.analysis import Stall
@@ -22,8 +24,13 @@ _MUCH_LONGER = 2.0  # than the first rank: where all evaluate, its evaluations s
 _SEGMENTS_MAX = 200  # of each kind: a checkpoint every five steps is a rule's business, not a list's
 
 
-def timeline(recording: Recording, steps: Mapping[int, RankSteps]) -> tuple[TimelinePoint, ...]:
-    """Throughput of all ranks in equal slices from the first step to the last thing recorded."""
+def timeline(
+    recording: Recording,
+    steps: Mapping[int, RankSteps],
+    steady: Mapping[int, RankSteps],
+    accounts: Account | None,
+) -> tuple[TimelinePoint, ...]:
+    """Throughput of all ranks in equal slices from the first step to the last thing recorded; of the steady steps, who was late."""
     if not steps:
         return ()
     origin = recording.meta.started_ns
@@ -43,15 +50,19 @@ def timeline(recording: Recording, steps: Mapping[int, RankSteps]) -> tuple[Time
         np.add.at(lengths, slot, s.length)
         np.add.at(waits, slot, s.columns["input_wait"])
     width = (end - start) / 1e9 / slices
+    late = late_ranks(accounts, steady, edges)
     points = []
     for i in range(slices):
         seen = counts[i] > 0
+        late_rank, late_s = late.get(i, (None, None))
         points.append(
             TimelinePoint(
                 t_s=float((edges[i] - origin) / 1e9),
                 samples_per_s=float(samples[i] / width) if samples.any() else None,
                 step_s=float(lengths[i] / counts[i]) if seen else None,
                 input_wait_share=float(waits[i] / lengths[i]) if seen and lengths[i] > 0 else None,
+                late_rank=late_rank,
+                late_s=late_s,
             )
         )
     return tuple(points)

@@ -129,6 +129,8 @@ class TimelinePoint:
     samples_per_s: float | None
     step_s: float | None
     input_wait_share: float | None = None
+    late_rank: int | None = None  # that the others waited for the most
+    late_s: float | None = None  # of a step, so long
 
 
 @dataclass(frozen=True, slots=True)

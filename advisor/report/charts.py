@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from markupsafe import Markup
 
@@ -18,6 +19,8 @@ LABEL_SHARE = 0.07  # of the width: a narrower part has no room for its percenta
 LABEL_SHARE_PHONE = 0.14
 CAPACITY_CUT = 5.0  # times the slowest stage: a stage ten times as fast would leave no room to see the slow ones
 ROOM = 94.0  # % of the width that the longest bar takes; the rest is for what sticks out of it
+MARK_HEIGHT = 8
+_FAINT = 0.25  # still to be seen
 PLOT_UNITS = 1000.0  # width of the plot's own coordinates, stretched to the page
 
 
@@ -72,8 +75,24 @@ def capacity_bar(capacity: Capacity, *, scale: float, measured: float | None, sl
     return _svg(BAR_HEIGHT, text, parts)
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A stretch of the run's time, drawn at the plot's upper edge; the stronger its `share` is, the darker."""
+
+    start_s: float
+    end_s: float
+    share: float
+    text: str
+
+
 def plot(
-    points: Sequence[tuple[float, float | None]], segments: Sequence[Segment], *, end_s: float, top: float, title: str
+    points: Sequence[tuple[float, float | None]],
+    segments: Sequence[Segment],
+    *,
+    end_s: float,
+    top: float,
+    title: str,
+    marks: Sequence[Mark] = (),
 ) -> Markup:
     """A line over the run's time, broken where nothing is known, with the run's segments behind it. `points` are (seconds, value)."""
     behind = [_band(segment, end_s) for segment in segments if segment.end_s > segment.start_s]
@@ -93,7 +112,15 @@ def plot(
     stretched = Markup(
         '<svg viewBox="0 0 {:.0f} {}" width="100%" height="{}" preserveAspectRatio="none">{}</svg>'
     ).format(PLOT_UNITS, PLOT_HEIGHT, PLOT_HEIGHT, Markup("").join(shapes))
-    return _svg(PLOT_HEIGHT, title, [*behind, *grid, stretched], "plot")
+    above = [_mark(mark, end_s) for mark in marks]
+    return _svg(PLOT_HEIGHT, title, [*behind, *grid, stretched, *above], "plot")
+
+
+def _mark(mark: Mark, end_s: float) -> Markup:
+    shape = '<rect class="late" x="{:.2f}%" y="0" width="{:.2f}%" height="{}" opacity="{:.2f}"><title>{}</title></rect>'
+    x, width = 100 * mark.start_s / end_s, 100 * (mark.end_s - mark.start_s) / end_s
+    faint = _FAINT + (1 - _FAINT) * mark.share
+    return Markup(shape).format(x, max(width, 0.15), MARK_HEIGHT, faint, inert.one_line(mark.text))
 
 
 def worker_chart(curve: WorkerCurve, *, top: float, title: str) -> Markup:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -14,7 +15,7 @@ from advisor.core import format as fmt
 from advisor.core.device_memory import memory_rows
 from advisor.core.kernels import deep_tables
 from advisor.core.loader_words import loader_rows
-from advisor.core.report import SCHEMA, Report
+from advisor.core.report import SCHEMA, Report, TimelinePoint
 from advisor.core.roofline import roofline_rows
 from advisor.core.sample_cost import sample_table
 from advisor.report import charts, inert, phrases, surroundings, told
@@ -196,7 +197,21 @@ def _timeline(report: Report) -> dict[str, Any] | None:
         return None
     top = charts.round_top(max(known))
     title = "Throughput over the run" if unit == "samples/s" else "Step time over the run"
-    svg = charts.plot(points, report.segments[:ROWS_SHOWN], end_s=end_s, top=top, title=title)
+    late = _late(report.timeline, end_s)
+    svg = charts.plot(points, report.segments[:ROWS_SHOWN], end_s=end_s, top=top, title=title, marks=late)
     marks = [fmt.quantity(top * share, unit) for share in (1.0, 0.5, 0.0)]
-    kinds = list(dict.fromkeys(segment.kind for segment in report.segments))
+    kinds = list(dict.fromkeys(segment.kind for segment in report.segments)) + ["a rank that is waited for"] * bool(
+        late
+    )
     return {"title": title, "svg": svg, "marks": marks, "ticks": charts.clock_ticks(end_s), "kinds": kinds}
+
+
+def _late(points: Sequence[TimelinePoint], end_s: float) -> list[charts.Mark]:
+    """Which rank the others waited for in which slice."""
+    found = []
+    for point, following in zip(points, [*(p.t_s for p in points[1:]), end_s], strict=True):
+        if point.late_rank is not None and point.late_s is not None and following > point.t_s:
+            text = f"{fmt.clock(point.t_s)}: the others wait {fmt.duration(point.late_s)} a step for rank {point.late_rank}"
+            share = min(1.0, point.late_s / point.step_s) if point.step_s else 1.0
+            found.append(charts.Mark(point.t_s, following, share, text))
+    return found

@@ -164,7 +164,7 @@ def promised(remedy: Remedy, before: Observation) -> tuple[float, float] | None:
     """The speed-up that was told of this remedy: the finding's own, or that of the advice which the remedy names."""
     if remedy.promise is not None:
         told = remedy.promise(analyse(before.recording))
-        return told.speedup if told else None
+        return told.of_another_run().speedup if told else None
     saving = root_of(before.report).get("saving")
     return tuple(saving["speedup"]) if saving else None
 

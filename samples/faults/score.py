@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from advisor.core.findings import RUNS_DIFFER
 from samples.faults.scenario import Recorded, Scenario, Truth
 
 WORTH = ("critical", "high", "medium")
-# Two runs of one and the same job differ by so much on a quiet machine: a prediction is missed beyond its interval and this.
-NOISE = 0.05
 PROMPT_STEPS, PROMPT_S = 30, 20.0  # a first right verdict is soon enough within one of them
 FAULTY = ("clear", "just above")
 UNJUDGED = ("inconclusive", "failed")  # states in which no rule had its say
@@ -110,6 +109,8 @@ class Result:
     predicted: tuple[float, float] | None = None
     measured: float | None = None  # at the pace that the machine had without the fix, where the two runs tell it
     timed: float | None = None  # by the clock alone
+    # what two runs differ by, where the interval does not hold that yet: rows of older states
+    allowance: float = RUNS_DIFFER
     disturbed: bool = False
     attempts: int = 1
     attributed: float | None = None  # share of the step that has an owner
@@ -136,7 +137,7 @@ class Result:
 
     @property
     def held(self) -> bool | None:
-        """Whether the measured speed-up lies in the predicted interval, give or take the noise of two runs."""
+        """Whether the measured speed-up lies in the predicted interval."""
         return self._holds(self.measured)
 
     @property
@@ -145,10 +146,17 @@ class Result:
         return self._holds(self.measured if self.timed is None else self.timed)
 
     def _holds(self, measured: float | None) -> bool | None:
-        if self.predicted is None or measured is None:
+        if self.interval is None or measured is None:
+            return None
+        low, high = self.interval
+        return low <= measured <= high
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        if self.predicted is None:
             return None
         low, high = self.predicted
-        return low * (1 - NOISE) <= measured <= high * (1 + NOISE)
+        return low * (1 - self.allowance), high * (1 + self.allowance)
 
 
 def blank(scenario: Scenario, repetition: int = 0) -> Result:
@@ -157,7 +165,7 @@ def blank(scenario: Scenario, repetition: int = 0) -> Result:
     primary = truth.roots[0] if truth.roots else "healthy"
     recorded = isinstance(scenario.job, Recorded)
     about = scenario.name, truth.label, primary, scenario.strength, repetition
-    return Result(*about, noted=truth.noted, recorded=recorded)
+    return Result(*about, allowance=0.0, noted=truth.noted, recorded=recorded)
 
 
 def unfinished(scenario: Scenario, repetition: int, what: str) -> Result:
@@ -204,8 +212,8 @@ class Summary:
     repeated: int  # scenarios that ran more than once
     flipped: tuple[str, ...]  # of those, the ones whose runs did not all say the same
     predictions: int
-    strictly_inside: int
-    inside: int  # give or take the noise
+    allowed: int  # of them, those whose interval is given what two runs differ by
+    inside: int
     inside_by_the_clock: int  # as well, and whatever else made one of the two runs faster
     median_width: float | None  # of the predicted intervals, relative to their middle
     took_s: float  # 0 where that was not noted
@@ -214,12 +222,12 @@ class Summary:
 
 def summarise(results: Sequence[Result]) -> Summary:
     run = [r for r in results if not r.skipped]
-    pairs = [(r, r.predicted, r.measured) for r in run if r.predicted is not None and r.measured is not None]
+    held = [(r, r.interval) for r in run if r.interval is not None and r.measured is not None]
     verdicts: dict[str, list[tuple[str, tuple[int, ...]]]] = {}
     for r in run:
         verdicts.setdefault(r.scenario, []).append((r.verdict, r.ranks))
     faulty = [r for r in run if r.strength in FAULTY]
-    widths = [2 * (high - low) / (high + low) for _, (low, high), _ in pairs]
+    widths = [2 * (high - low) / (high + low) for _, (low, high) in held]
     return Summary(
         scenarios=len(verdicts),
         runs=len(run),
@@ -236,10 +244,10 @@ def summarise(results: Sequence[Result]) -> Summary:
         false_alarms=sum(len(r.false_alarms) for r in run),
         repeated=sum(len(said) > 1 for said in verdicts.values()),
         flipped=tuple(sorted(name for name, said in verdicts.items() if len(set(said)) > 1)),
-        predictions=len(pairs),
-        strictly_inside=sum(low <= measured <= high for _, (low, high), measured in pairs),
-        inside=sum(bool(r.held) for r, _, _ in pairs),
-        inside_by_the_clock=sum(bool(r.held_by_the_clock) for r, _, _ in pairs),
+        predictions=len(held),
+        allowed=sum(r.allowance > 0 for r, _ in held),
+        inside=sum(bool(r.held) for r, _ in held),
+        inside_by_the_clock=sum(bool(r.held_by_the_clock) for r, _ in held),
         median_width=statistics.median(widths) if widths else None,
         took_s=sum(r.took_s for r in run),
         rules=_rule_scores(run),

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from advisor.core.findings import RUNS_DIFFER
 from samples.faults.observe import JobWentWrong, observe
 from samples.faults.runner import STEADY_HEAP, Bench, disturbed, held
 from samples.faults.scenario import CannotBeMade
-from samples.faults.score import NOISE
 from samples.pipelines.catalogue import Pipeline
 
 
@@ -47,7 +47,7 @@ class Row:
         """Inside the interval, give or take what two runs of one job differ by."""
         if not self.predicted or not self.measured:
             return None
-        return self.predicted[0] * (1 - NOISE) <= self.measured <= self.predicted[1] * (1 + NOISE)
+        return self.predicted[0] * (1 - RUNS_DIFFER) <= self.measured <= self.predicted[1] * (1 + RUNS_DIFFER)
 
 
 def measure(pipeline: Pipeline, bench: Bench, *, tries: int = 2) -> Row:

@@ -9,8 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from advisor.core.findings import RUNS_DIFFER
 from samples.faults.results import days, several
-from samples.faults.score import NOISE
 from samples.pipelines.measure import Row
 
 _HEAD = ("pipeline", "what is fed", "verdict", "workers", "samples/s", "predicted", "measured", "ratio", "inside")
@@ -57,7 +57,7 @@ def headline(rows: Sequence[Row]) -> list[str]:
     inside, held = sum(bool(row.inside) for row in rows), sum(bool(row.held) for row in rows)
     return [
         f"{len(ratios)} pipelines: the prediction is off by {statistics.median(off):.0%} in the median, {max(off):.0%} at most; "
-        f"{inside} of {len(ratios)} measurements inside the predicted interval, {held} give or take {NOISE:.0%}."
+        f"{inside} of {len(ratios)} measurements inside the predicted interval, {held} give or take {RUNS_DIFFER:.0%}."
     ]
 
 
@@ -73,7 +73,7 @@ def cells(row: Row) -> tuple[str, ...]:
         f"{row.predicted[0]:.0f}–{row.predicted[1]:.0f}",
         f"{row.measured:.0f}" + (" (disturbed)" if row.disturbed else ""),
         f"{row.ratio:.2f}",
-        "yes" if row.inside else f"within {NOISE:.0%}" if row.held else "no",
+        "yes" if row.inside else f"within {RUNS_DIFFER:.0%}" if row.held else "no",
     )
 
 

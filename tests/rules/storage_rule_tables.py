@@ -63,6 +63,7 @@ STORAGE_TABLES: dict[str, Table] = {
         jobs.dsk002,
         lines={
             **STARVED,
+            "blocked": ({**EVEN, "blocked": 0.5}, {**EVEN, "blocked": 0.499}),
             "near": ({"rate": 12.6}, {"rate": 12.59}),
             "exceeded": (
                 {"limit": None, "volume_exceeded_share": 0.05},
@@ -85,12 +86,14 @@ STORAGE_TABLES: dict[str, Table] = {
             "the limit is far away": {"rate": 5.0},
             "a disk of its own speed": {"limit": None, "spread": 0.12},
             "readers that take turns at an even disk": {"limit": None, "rate": 87.0, "spread": 0.02},
+            "a limit that is met, and mostly computing": {"blocked": 0.249},
             "others read the most of it": {"rate": 100.0, "job_share": 0.1},
             "a full link of a job with local data": {"limit": None, "link_exceeded_s": 50.0},
         },
         severities=waits("wait"),
         best=({"wait": 0.4}, warm(1 / 0.6)),
         also_fires={
+            "a limit that saves up while workers compute": {"blocked": 0.25},
             "a limit on the number of reads": {"limit": None, "reads": 198.0, "reads_limit": 200.0},
             "the machine's own limit": {"limit": None, "instance_exceeded_share": 0.4},
             "as many reads as volumes are sold with": {

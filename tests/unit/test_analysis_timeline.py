@@ -151,3 +151,22 @@ def test_segments_are_bounded_and_in_order_of_time() -> None:
 def test_a_run_without_a_step_has_neither_slices_nor_segments() -> None:
     analysis = analyse(recording({}))
     assert analysis.timeline == () and analysis.segments == ()
+
+
+def test_each_slice_names_the_rank_that_was_waited_for() -> None:
+    """First rank 1 is late, then nobody, then rank 0."""
+    even = plan(40)
+    plans = {0: [*even, *even, *plan(40, forward=70)], 1: [*plan(40, input_wait=60), *even, *even]}
+    points = drawn(recording(plans, wire_ms=5))
+    said = [(point.late_rank, point.late_s) for point in points if point.step_s is not None]
+    ranks = [rank for rank, _ in said]
+    found = ranks[ranks.index(1) :]  # after the warm-up
+    assert [found.count(rank) > len(found) // 5 for rank in (1, None, 0)] == [True, True, True]
+    assert found == sorted(found, key=(1, None, 0).index), "one after the other"
+    by = {rank: seconds for rank, seconds in said if rank is not None}
+    assert by[0] == pytest.approx(0.04, abs=0.005)
+    assert max(seconds for rank, seconds in said if rank == 1) == pytest.approx(0.05, abs=0.005)
+
+
+def test_a_rank_alone_is_never_late() -> None:
+    assert {point.late_rank for point in drawn(recording({0: plan(50)}))} == {None}

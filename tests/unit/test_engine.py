@@ -162,7 +162,25 @@ def test_the_root_that_costs_most_is_the_bottleneck() -> None:
     )
     verdict = judged(finding("LOP002", 0.2), root).verdict
     assert (verdict.state, verdict.rule, verdict.title) == ("bottleneck", "DAT003", "DAT003 fired")
-    assert verdict.summary == "A 40 % share. Fix: num_workers=4 (train.py:42). Predicted: 1.2–1.4×."
+    assert verdict.summary == "A 40 % share. Fix: num_workers=4 (train.py:42). Predicted: 1.19–1.50×."
+
+
+@pytest.mark.parametrize(
+    ("alone", "told", "seconds"),
+    [
+        ((1.25, 2.0), (1.1875, 2.1), (0.1579, 0.5238)),
+        ((1.02, 1.04), (1.0, 1.092), (0.0, 0.0842)),  # none becomes a loss
+        ((1.0, 1.0), (1.0, 1.0), (0.0, 0.0)),  # nor a gain
+    ],
+)
+def test_a_saving_holds_what_two_runs_of_one_job_differ_by(
+    alone: tuple[float, float], told: tuple[float, float], seconds: tuple[float, float]
+) -> None:
+    less, more = (1.0 - 1.0 / times for times in alone)
+    saving = judged(finding("DAT003", saving=Saving((less, more), alone, "why"))).findings[0].saving
+    assert saving is not None and saving.basis == "why"
+    assert saving.speedup == pytest.approx(told)
+    assert saving.seconds_per_step == pytest.approx(seconds, abs=1e-4)
 
 
 @pytest.mark.parametrize(

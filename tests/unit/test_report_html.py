@@ -199,6 +199,16 @@ def test_a_gap_in_the_timeline_breaks_the_line() -> None:
     assert count == [1, 2]
 
 
+def test_who_was_late_is_marked_over_the_run() -> None:
+    report = samples.bottleneck()
+    late = tuple(replace(p, late_rank=1, late_s=0.29) if 100 <= p.t_s < 120 else p for p in report.timeline)
+    plain, marked = (Page(render(r, "html")) for r in (report, replace(report, timeline=late)))
+    marks = [rect for rect in marked.all("rect") if rect.get("class") == "late"]
+    assert len(marks) == 10 and {rect["opacity"] for rect in marks} == {"0.62"}  # half of the step
+    assert "the others wait 290 ms a step for rank 1" in marked.words()
+    assert "a rank that is waited for" in marked.words() and "waited for" not in plain.words()
+
+
 def test_hostile_strings_are_shown_not_obeyed() -> None:
     source = render(samples.hostile(), "html")
     page = Page(source)

@@ -48,6 +48,19 @@ def fault(
     )
 
 
+def in_turns(name: str, slow_ms: int, strength: Strength) -> Scenario:
+    """Samples that are larger now for one rank, now for the other: each of them waits as often as it keeps waiting."""
+    even = straggler("--width=48", "--steps=120")
+    return Scenario(
+        name=name,
+        family="ranks",
+        job=straggler(f"--slow-compute={slow_ms}", "--turns=1", "--width=48", "--steps=120"),
+        truth=Truth(never=("COM002", "CMP007")) if strength == "just below" else Truth(roots=("COM002",), ranks=()),
+        strength=strength,
+        remedy=None if strength == "just below" else Remedy(job=even),
+    )
+
+
 # Those with one and the same job for a fix stand one after the other: it runs once for all of them.
 SCENARIOS = (
     fault(
@@ -102,6 +115,9 @@ SCENARIOS = (
         strength="just above",
         fixed=straggler("--width=48", "--steps=120"),
     ),
+    in_turns("ranks-that-take-turns", 40, "clear"),
+    in_turns("ranks-that-take-turns-a-little", 18, "just above"),
+    in_turns("ranks-that-take-turns-hardly", 4, "just below"),
     fault(
         "slow-data-on-one-rank-of-a-resnet",
         "DAT008",

@@ -204,6 +204,16 @@ SCENARIOS = (
         note="a faster disk leaves the worker 87 ms of computing a batch; the step beside it takes 18",
     ),
     Scenario(
+        name="disk-too-slow-now-and-then-for-a-worker-that-computes",
+        family="storage",
+        job=small("--steps=90", "--workers=1", "--persistent", "--transform=5"),
+        fixtures=(SlowDisk(7_000_000, files=1600),),
+        truth=Truth(roots=("DAT002",)),
+        strength="just above",
+        remedy=Remedy(fixtures=(SlowDisk(QUICK, files=1600),)),
+        note="what the limit allows is saved up while the worker computes: it is blocked for less than half of a batch",
+    ),
+    Scenario(
         name="disk-that-suffices",
         family="storage",
         job=reading("--steps=200", "--workers=2", "--persistent"),

@@ -73,6 +73,13 @@ def parse() -> argparse.Namespace:
     add("--resnet", action="store_true", help="with batch norm, whose buffers each forward waits for")
     add("--larger", type=int, default=0, help="samples more in each batch of the slow rank")
     add("--group", type=Path, help="the slow rank moves into this control group")
+    add(
+        "--turns",
+        type=int,
+        default=0,
+        metavar="STEPS",
+        help="after so many, another rank is the one that computes more",
+    )
     add("--from-step", type=int, default=0)
     add("--slow-rank", type=int, default=1)
     return parser.parse_args()
@@ -103,7 +110,8 @@ def main() -> None:
         if slow and options.group and step == options.from_step:
             (options.group / "cgroup.procs").write_text(str(os.getpid()))
         loss = nn.functional.cross_entropy(model(x), y)
-        if slow and options.slow_compute and step >= options.from_step:
+        turn = step // options.turns % dist.get_world_size() == dist.get_rank() if options.turns else slow
+        if turn and options.slow_compute and step >= options.from_step:
             loss = loss + extra_work(options.slow_compute)
         optimizer.zero_grad()
         loss.backward()

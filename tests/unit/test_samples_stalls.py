@@ -13,7 +13,7 @@ from samples.stalls import SETUPS, Row, WarmImages, markdown
 
 
 def row(files: float | None, preparation: float, compute: float, measured: float) -> Row:
-    return Row("a setup", files, preparation, compute, measured, "DAT002", {"storage": 20.0})
+    return Row("a setup", files, preparation, compute, measured, "DAT002", {"storage": 20.0}, workers=3)
 
 
 @pytest.mark.parametrize(
@@ -29,9 +29,10 @@ def test_the_slowest_part_is_what_training_stalls_on(files, preparation, compute
 def test_the_table_says_how_far_off_the_least_part_is(monkeypatch) -> None:
     known = {"date": "2026-01-01", "cores": 2, "memory_gib": 4, "python": "3.11", "torch": "2.5", "kernel": "6"}
     monkeypatch.setattr(stalls, "machine", lambda: known)
+    monkeypatch.setattr(stalls.os, "sched_getaffinity", lambda pid: {0, 1})
     text = markdown([row(22.0, 300.0, 60.0, 20.0), row(None, 300.0, 60.0, 60.0)])
     assert "by 5% in the median" in text and "10% at most" in text
-    assert "| a setup | 22 | 300 | 60 | 22 | 20 | +10% | storage | DAT002 | storage 20 |" in text
+    assert "| a setup | 22 | 300 | 150 | 60 | 22 | 20 | +10% | storage | DAT002 | storage 20 |" in text
 
 
 def test_every_setup_reads_the_pictures_it_was_given() -> None:

@@ -25,8 +25,8 @@ from statistics import median
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix
 from rules.reading import COMPUTE, model_of
-from rules.rule import Threshold, Thresholds, confidence, rule, severity
-from rules.stragglers import apart, last_share, named, since, slows_the_wire
+from rules.rule import Threshold, Thresholds, rule, severity
+from rules.stragglers import apart, last_share, named, since, slows_the_wire, sure
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
@@ -55,7 +55,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         rule=RULE.id,
         title=f"{who.capitalize()} compute{s} slower than the others",
         severity=level,
-        confidence=confidence(a),
+        confidence=sure(a, late),
         seconds_per_step=step - after,
         explains=slows_the_wire(a, step - after),
         scope=Affected(ranks=ranks, since_step=since(a, ranks)),

@@ -26,7 +26,7 @@ from advisor.core.report import PHASE_TITLES
 from advisor.core.stats import others_median
 from rules.reading import luck_of_the_heap, model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
-from rules.stragglers import named, since
+from rules.stragglers import named, since, sure
 
 _TELLING = 0.3  # of the skew
 _MOSTLY = 0.6  # of the steps
@@ -77,7 +77,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         rule=RULE.id,
         title=title,
         severity=level,
-        confidence=confidence(a, cap=0.9 if persistent else 0.7),
+        confidence=sure(a, costs) if persistent else confidence(a, cap=0.7),
         seconds_per_step=skew,
         scope=Affected(ranks=ranks, since_step=since(a, ranks)) if persistent else Affected(),
         evidence=tuple(evidence),

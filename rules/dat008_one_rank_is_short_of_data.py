@@ -28,9 +28,9 @@ from advisor.core.stats import others_median
 from rules.computing import facts_of
 from rules.hunger import batch_every_s, input_waits
 from rules.reading import model_of, step_without, where_of
-from rules.rule import Threshold, Thresholds, confidence, rule, severity
+from rules.rule import Threshold, Thresholds, rule, severity
 from rules.storing import STARVED
-from rules.stragglers import apart, last_share, named, since, slows_the_wire
+from rules.stragglers import apart, last_share, named, since, slows_the_wire, sure
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
@@ -67,7 +67,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         rule=RULE.id,
         title=f"{who.capitalize()} {'is' if s else 'are'} short of data and keep{s} the others waiting",
         severity=level,
-        confidence=confidence(a),
+        confidence=sure(a, late),
         seconds_per_step=lost,
         explains=slows_the_wire(a, lost),
         scope=Affected(ranks=ranks, since_step=since(a, ranks)),

@@ -7,6 +7,7 @@ from statistics import median
 
 from advisor.core.analysis import Analysis
 from advisor.core.format import numbers
+from rules.rule import confidence
 
 # Of the waiting. Several slow ranks are last by turns and by little, so that none of them is clearly the last: that they cause nearly
 # all of the waiting tells of them. One rank alone caused 0.87 to 1.0 of it.
@@ -32,6 +33,11 @@ def last_share(a: Analysis, ranks: tuple[int, ...], enough: float) -> float:
     if len(ranks) > 1 and waited > 0 and sum(kept.get(rank, 0.0) for rank in ranks) >= _NEARLY_ALL * waited:
         return max(share, enough)
     return share
+
+
+def sure(a: Analysis, theirs: float) -> float:
+    """Confidence in a culprit that is the last, or causes the waiting, to this share: by chance two ranks come to half each."""
+    return confidence(a, cap=round(0.55 + 0.4 * min(1.0, theirs), 2))
 
 
 def slows_the_wire(a: Analysis, lost_s: float) -> tuple[str, ...]:

@@ -63,6 +63,16 @@ def test_ranks_that_became_slow_are_slow_since_then(rule: str, phase: str) -> No
     assert since == {3: 120, 0: None}
 
 
+def test_a_culprit_is_as_sure_as_it_is_the_last_one() -> None:
+    found = []
+    for late in (0.5, 0.75, 1.0):
+        own = {0: rank(0.6), 1: rank(1.0, forward=0.4)}
+        finding = outcome("CMP007", jobs.job(own, late={0: 0.0, 1: late}, values={"comm.skew_s": 0.4}))
+        assert isinstance(finding, Finding)
+        found.append(finding.confidence)
+    assert found == [0.75, 0.85, 0.95]
+
+
 @pytest.mark.parametrize(
     ("values", "expected"),
     [

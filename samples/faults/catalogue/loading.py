@@ -248,7 +248,7 @@ WORKERS = (
     fault(
         "short-transforms-on-the-cores-of-the-step",
         "DAT001",
-        job("--transform=0.3", *CROWD, ranks=2),
+        job("--transform=0.2", *CROWD, ranks=2),
         strength="just below",
     ),
     several_threads("workers-of-several-threads", "--passes=4", "--side=256", "--workers=2"),
@@ -339,10 +339,11 @@ SHARED_MEMORY = (
     Scenario(
         name="shared-memory-nearly-full",
         family="input",
-        job=job("--batch=256", "--steps=60", "--workers=2", "--persistent", "--width=16"),
-        fixtures=(SmallSharedMemory(17),),
+        job=job("--batch=64", "--steps=240", "--workers=2", "--prefetch=8", "--persistent", "--width=16"),
+        fixtures=(SmallSharedMemory(14),),
         truth=Truth(roots=("DAT012",)),
         strength="just above",
+        note="the sixteen batches ahead and the one in use take 92 % of it, and one more would fit",
     ),
     Scenario(
         name="shared-memory-that-suffices",

@@ -109,6 +109,7 @@ def parse() -> argparse.Namespace:
     add("--threads", type=int, default=1)
     add("--pictures", type=int, default=100_000)
     add("--workers", type=int, default=0)
+    add("--prefetch", type=int, metavar="BATCHES", help="of each worker")
     add("--persistent", action="store_true")
     add("--start", metavar="METHOD", help="of the workers: fork, spawn, forkserver")
     add("--evaluate", type=int, default=0, metavar="PICTURES", help="after each epoch")
@@ -143,6 +144,7 @@ def main() -> None:
         "num_workers": options.workers,
         "persistent_workers": options.persistent,
         "multiprocessing_context": options.start,
+        "prefetch_factor": options.prefetch,
     }
     data = DataLoader(
         pictures,

@@ -77,7 +77,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             Fix("fewer ranks, each with more to compute", "", None, "outside the code"),
         ),
         saving=model.saving(
-            min(best, plain),
+            model.at_best(min(best, plain)),
             step - _WORST * (step - plain),
             f"one exchange and one update for {times} batches, in time for each of them",
         ),

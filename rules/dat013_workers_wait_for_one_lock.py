@@ -70,7 +70,9 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
             ),
         ),
         saving=model_of(a).saving(
-            freed[0], partly[1], "this run's batches without waiting for each other, played through"
+            model_of(a).at_best(freed[0]),
+            partly[1],
+            "this run's batches without waiting for each other, played through",
         ),
     )
 

@@ -9,6 +9,7 @@ import pytest
 import rule_cases as jobs
 from comm_rule_tables import SCRIPT, TWO_HOSTS, com003, com006, com007, com009, com010, wrapped
 from rule_cases import rank
+from rule_table import warm
 from test_rule_cases import RULES
 
 from advisor.core.analysis import Analysis, SpeedChange, StuckCollective
@@ -174,7 +175,7 @@ def test_accumulation_pays_the_exchange_once() -> None:
     assert "over 6 batches" in finding.fixes[0].title
     assert finding.saving is not None
     # and a sixth of the update, which is a tenth of the computing
-    assert finding.saving.speedup[1] == pytest.approx(1 / (0.225 + (0.025 + 0.75) / 6))
+    assert finding.saving.speedup[1] == pytest.approx(warm(1 / (0.225 + (0.025 + 0.75) / 6)))
 
 
 def on_full_cores(made: Any, burns_s: float) -> Analysis:
@@ -197,9 +198,9 @@ def test_where_cores_are_short_batches_that_are_not_exchanged_have_a_shorter_bac
     plain, short = (found("COM010", made).saving for made in (job, on_full_cores(job, burns_s=0.5)))
     assert plain is not None and short is not None
     after = 0.45 + (0.05 + 0.5) / 3
-    assert plain.speedup[1] == pytest.approx(1 / after)
+    assert plain.speedup[1] == pytest.approx(warm(1 / after))
     # 0.1 s of the exchange run beside the backward pass, and 0.5 / 0.6 of that is work
-    assert short.speedup[1] == pytest.approx(1 / (after - 0.1 * 0.5 / 0.6 * 2 / 3))
+    assert short.speedup[1] == pytest.approx(warm(1 / (after - 0.1 * 0.5 / 0.6 * 2 / 3)))
 
 
 def test_ranks_wait_for_each_other_once_in_several_batches() -> None:
@@ -208,7 +209,7 @@ def test_ranks_wait_for_each_other_once_in_several_batches() -> None:
     longer = {**job.values, ("step.time_s", "job"): 1.2}
     saving = found("COM010", replace(job, model=replace(job.model, step_s=1.2), values=longer)).saving
     after = 0.45 + (0.05 + 0.5) / 2 + 0.2 / 2**0.5 * (0.475 / 0.5)
-    assert saving is not None and saving.speedup[1] == pytest.approx(1.2 / after)
+    assert saving is not None and saving.speedup[1] == pytest.approx(warm(1.2 / after))
 
 
 def with_hook(name: str) -> Analysis:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from functools import partial
 from typing import Any
 
 
@@ -22,6 +23,7 @@ class Numbers:
     def put(self, item: Any, number: int) -> None:
         key, known = id(item), self._known
         try:
-            known[key] = weakref.ref(item, lambda _: known.pop(key, None)), number
+            # in C: what a signal's handler raises in a callback of a reference is lost
+            known[key] = weakref.ref(item, partial(known.pop, key)), number
         except TypeError:
             pass  # a list, say: nobody would tell when it is gone

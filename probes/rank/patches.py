@@ -7,7 +7,6 @@ While dynamo traces, each wrapper is the original: `is_compiling()` is a constan
 from __future__ import annotations
 
 import functools
-import gc
 import os
 import sys
 from _thread import get_ident
@@ -438,9 +437,5 @@ def _fsync(torch: Any, recorder: Recorder) -> list[Any]:
 
 
 def _collector(torch: Any, recorder: Recorder) -> list[Any]:
-    def collecting(phase: str, info: dict[str, int]) -> None:
-        if recorder.active:
-            _quietly(recorder, recorder.collecting, phase)
-
-    gc.callbacks.append(collecting)
-    return [collecting]
+    recorder.garbage.listen()
+    return []

@@ -10,6 +10,7 @@ from time import perf_counter_ns, thread_time_ns
 from typing import TYPE_CHECKING, Any
 
 from .cost import system_time_ns
+from .garbage import Garbage
 from .layout import (
     FLAG_CLOCKED,
     FLAG_NO_LOADER,
@@ -68,8 +69,10 @@ class Steps:
         clock: Callable[[], int] = perf_counter_ns,
         cpu_clock: Callable[[], int] = thread_time_ns,
         system_clock: Callable[[], int] = system_time_ns,
+        garbage: Garbage | None = None,
     ) -> None:
         self.thread = thread
+        self.garbage = garbage or Garbage()
         self.clock = clock
         self.cpu_clock = cpu_clock
         self.system_clock = system_clock
@@ -157,12 +160,11 @@ class Steps:
             self.span("evaluation", self._evaluation_began, now, 0, self._evaluated, -1)
             self._evaluation_began = self._evaluated = 0
 
-    def collected(self, began: int) -> None:
-        """A garbage collection ended."""
-        now = self.clock()
-        self.gc_ns += now - began
-        if now - began >= LONG_GC_NS:
-            self.span("gc", began, now, 0, 1, -1)
+    def collected(self, began: int, ended: int) -> None:
+        """A garbage collection."""
+        self.gc_ns += ended - began
+        if ended - began >= LONG_GC_NS:
+            self.span("gc", began, ended, 0, 1, -1)
 
     def span(self, label: str, began: int, ended: int, cpu_ns: int, count: int, site: int) -> None:
         if self.ring is not None:
@@ -211,6 +213,9 @@ class Steps:
 
     def _write(self, now: int) -> None:
         wall, cpu, fetching = self.wall, self.cpu, self.fetching
+        if not self.replaying:
+            for began, ended in self.garbage.take(self.thread):
+                self.collected(began, ended)
         if self.clocked:
             self.read_delay()
         labelled_cpu = cpu[EVALUATION] + cpu[CHECKPOINT]
@@ -281,6 +286,7 @@ class Steps:
 
     def become_rank(self, ring: Ring, run_delay: Callable[[], int]) -> None:
         """From now on marks and steps are written."""
+        self.garbage.take(self.thread)
         self.ring = ring
         self.run_delay = run_delay
         self._delay_read = run_delay()

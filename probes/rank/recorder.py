@@ -20,6 +20,7 @@ from .comm import DdpStamps
 from .cost import RunDelay
 from .deep import asked
 from .drawing import Drawing
+from .garbage import Garbage
 from .gpu import GpuTimes
 from .holdings import describe_convolutions, describe_holdings, describe_optimizer, held_at_end
 from .known_loaders import KnownLoaders
@@ -32,7 +33,7 @@ from .ring import Ring
 from .samples import count_samples
 from .saves import Saves
 from .syncs import Syncs
-from .tape import COLLECTED, MARKS_MAX, NOTED_NS, USUAL, Tape
+from .tape import NOTED_NS, USUAL, Tape
 from .wall import let_pass
 from .work import Work
 from .workers import InProcess, WorkerLog, own_loader
@@ -54,6 +55,7 @@ class Recorder:
         self.folder = folder
         self.began_ns = perf_counter_ns()
         self.tape = Tape()
+        self.garbage = Garbage()
         self.foreign: Any = None  # a Foreign, once it is installed
         self.collectives: Any = None  # a Collectives, likewise
         self.precision = Precision(torch, lambda: self.facts.values, self.failed)
@@ -86,7 +88,7 @@ class Recorder:
         # steps from which on a batch's pictures are looked at, until it is known what they are
         self.looks = list(LOOK_AT)
         self.saves = Saves()
-        self.gc_began = 0
+        self.garbage.events.clear()
         self.crowded = False  # several threads train: what is noted does not tell which one it was
         self.refresh_at = self.due_at = 1
         self.deep: Window | None = None  # where one was asked for
@@ -124,7 +126,7 @@ class Recorder:
         if account is None:
             if self.worker is not None:
                 return None
-            account = self.account = Account(thread=threading.get_ident())
+            account = self.account = Account(thread=threading.get_ident(), garbage=self.garbage)
             account.on_step = self._stepped
             self.in_process = InProcess(account, self.folder, self.failed)
         if account.thread != threading.get_ident():
@@ -496,7 +498,7 @@ class Recorder:
     def workers_end(self, iterator: Any) -> int | None:
         """They are told to end and waited for: within the last fetch, or where the loop lets go of their iterator."""
         known = self.account
-        if known is None or known.replaying or self.gc_began or getattr(iterator, "_shutdown", True):
+        if known is None or known.replaying or self.garbage.under_way or getattr(iterator, "_shutdown", True):
             return None
         account = self.own_account()
         if account is None or account.ring is None or account.phase not in (FORWARD, GAP):
@@ -526,20 +528,6 @@ class Recorder:
 
     def fsync_end(self, token: Any) -> None:
         self.saves.fsync_end(token)
-
-    def collecting(self, phase: str) -> None:
-        account = self.account
-        if account is None or account.ring is None or account.thread != threading.get_ident():
-            return
-        if phase == "start":
-            self.gc_began = perf_counter_ns()
-        elif self.gc_began:
-            if self.tape.on:
-                if len(self.tape.marks) < MARKS_MAX:
-                    self.tape.marks.extend((COLLECTED, perf_counter_ns(), self.gc_began))
-            elif not account.replaying:
-                account.collected(self.gc_began)
-            self.gc_began = 0
 
     # -- workers ---------------------------------------------------------------------------------------------------------------
 

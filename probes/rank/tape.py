@@ -24,8 +24,6 @@ NOTED_NS = 200_000_000
 DELAY_FROM_NS = 20_000_000
 # What noting one mark takes after compute of 1 ms. Timing each one would cost as much again.
 MARK_NS = 1_500
-# A loop that has ended with its tape open goes on collecting garbage, and that for hours: beyond this it is not noted.
-MARKS_MAX = 10_000 * WIDTH
 
 
 class Tape:
@@ -92,6 +90,8 @@ class Tape:
         began = perf_counter_ns()
         self.on = False
         noted = self.marks[:]
+        for collection in account.garbage.take(account.thread):
+            _insert(noted, *collection)
         self.marks.clear()
         if account.last_step_ns >= DELAY_FROM_NS:
             account.read_delay([noted[i + 1] for i in range(0, len(noted), WIDTH) if noted[i] == FETCH])
@@ -137,4 +137,12 @@ class Tape:
         elif what == OPTIMIZER_END:
             account.optimizer_end(argument)
         else:
-            account.collected(argument)
+            account.collected(argument, self._at)
+
+
+def _insert(noted: list[int], began: int, ended: int) -> None:
+    """A collection among the marks, at its end: most come after the last of them."""
+    at = len(noted)
+    while at and noted[at - WIDTH + 1] > ended:
+        at -= WIDTH
+    noted[at:at] = (COLLECTED, ended, began)

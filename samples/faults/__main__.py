@@ -16,6 +16,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from samples.faults.again import judged_again
 from samples.faults.beside import run_beside
 from samples.faults.catalogue import SCENARIOS, VARIANTS
 from samples.faults.results import (
@@ -69,6 +70,12 @@ def choose(patterns: Sequence[str], *, fast: bool, variants: bool) -> list[Scena
     metavar="FILE",
     help="Run nothing: take what earlier calls wrote with --json as repetitions; may be given several times.",
 )
+@click.option(
+    "--again",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Run nothing: judge what --keep left here by the rules as they are now, and change --json's file.",
+)
 @click.option("--keep", type=click.Path(file_okay=False, path_type=Path), metavar="FOLDER", help="Keep the runs here.")
 @click.option("--folder", type=click.Path(file_okay=False, path_type=Path), default=FOLDER, help="Where jobs run.")
 def main(
@@ -82,6 +89,7 @@ def main(
     markdown_file: Path | None,
     go_on: bool,
     merge: tuple[Path, ...],
+    again: Path | None,
     keep: Path | None,
     folder: Path,
 ) -> None:
@@ -97,6 +105,14 @@ def main(
         results = [r for r in merged([read_json(file) for file in merge]) if r.scenario in ran]
         if json_file:
             write_json(json_file, results, machine())
+        conclude(results, markdown_file, console)
+        sys.exit(any_wrong(results))
+    if again:
+        if json_file is None:
+            raise click.UsageError("--again needs --json, the file of these runs")
+        by_name = {scenario.name: scenario for scenario in SCENARIOS}
+        results = [judged_again(by_name[r.scenario], r, again) for r in read_json(json_file) if r.scenario in by_name]
+        write_json(json_file, results, machine())
         conclude(results, markdown_file, console)
         sys.exit(any_wrong(results))
     if go_on and json_file is None:

@@ -12,6 +12,7 @@ Python does for them is in it; what CUDA takes to record one is not.
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
 import statistics
 import sys
@@ -62,7 +63,8 @@ class Switch:
             (hooks, {key: hook for key, hook in hooks.items() if self._is_recorder(hook.__code__)})
             for hooks in (optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks)
         ]
-        self._callbacks = [call for call in gc.callbacks if self._is_recorder(getattr(call, "__code__", None))]
+        # put together from parts of C: only the object that it asks is the recorder's
+        self._callbacks = [call for call in gc.callbacks if _asks(call).endswith(".garbage")]
 
     def turn(self, on: bool) -> None:
         for owner, name, wrapper in self._wrappers:
@@ -98,6 +100,11 @@ class Switch:
 
     def _is_recorder(self, code: CodeType | None) -> bool:
         return code is not None and code.co_filename.startswith(self._folder)
+
+
+def _asks(callback: Any) -> str:
+    """The module of what a callback of the collector asks."""
+    return type(callback.args[0]).__module__ if isinstance(callback, functools.partial) and callback.args else ""
 
 
 def take_events(recorder: Any, *, each: bool) -> None:

@@ -176,9 +176,10 @@ def test_merging_files_runs_nothing_and_writes_one_table_of_both(tmp_path: Path)
 
 
 def test_the_markdown_says_how_far_a_speed_up_is_off_and_how_late_a_verdict_came() -> None:
-    fast = replace(GOOD, scenario="fast", predicted=(1.0, 2.0), measured=2.5)
-    slow = replace(GOOD, scenario="slow", predicted=(2.0, 3.0), measured=1.5, first_s=40.0, first_steps=90)
-    within = replace(GOOD, scenario="within", predicted=(1.0, 2.0), measured=2.05)
+    told = replace(GOOD, allowance=0.0)
+    fast = replace(told, scenario="fast", predicted=(1.0, 2.0), measured=2.5)
+    slow = replace(told, scenario="slow", predicted=(2.0, 3.0), measured=1.5, first_s=40.0, first_steps=90)
+    within = replace(GOOD, scenario="within", predicted=(1.0, 2.0), measured=2.05)  # of an older state
     text = markdown([fast, slow, within])
     _, _, missed = text.partition("## Speed-ups outside their intervals")
     assert "- fast: 25% above what DAT003 promised\n" in missed

@@ -194,5 +194,5 @@ def test_a_remedy_is_held_against_the_advice_that_it_names() -> None:
     report = {"findings": [finding], "verdict": {"rule": "COM001"}}
     seen = Observation(report, recording({}), Path("run"), 0, 1.0)
     assert promised(Remedy(job=JOB), seen) == own.speedup
-    assert promised(Remedy(job=JOB, promise=lambda _: other), seen) == other.speedup
+    assert promised(Remedy(job=JOB, promise=lambda _: other), seen) == other.of_another_run().speedup
     assert promised(Remedy(job=JOB, promise=lambda _: None), seen) is None

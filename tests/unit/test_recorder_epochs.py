@@ -87,7 +87,7 @@ def test_workers_whose_end_fails_leave_a_sound_account(recorder: Recorder, loop:
 def test_what_else_is_under_way_stays_what_it_is(recorder: Recorder, loop: Loop, amid: str) -> None:
     loop.account.phase = {"a fetch": INPUT, "a backward": BACKWARD}.get(amid, FORWARD)
     if amid == "a collection":
-        recorder.gc_began = 1
+        recorder.garbage.events.append((1, 1, True))
     loop.account.replaying = amid == "the reading of a tape"
     if amid == "another thread":
         loop.account.thread += 1

@@ -10,6 +10,7 @@ import pytest
 from recordings import plan, recording
 
 from advisor.analysis.analyse import analyse
+from advisor.core.findings import Saving
 from advisor.diagnose import diagnose
 from probes.rank.pictures import describe_pictures, on_a_grid
 
@@ -155,10 +156,14 @@ def test_what_crosses_is_known_or_said_to_be_unknown(pictures: Any, cuda: Any, m
 
 def test_the_finding_stands_in_the_report_of_a_recording() -> None:
     made = job(PICTURES, {"name": "H200"}, micro_batches=2)
-    report = diagnose(made)
+    report, diagnosis = diagnose(made), analyse(made)
+    assert diagnosis.model is not None
     [finding] = [f for f in report.findings if f.rule == "H2D003"]
     copy_s = 2 * 154.140672 / 52_000
     assert finding.evidence[1].value == pytest.approx(copy_s) and "not known" in finding.evidence[1].note
-    assert finding.saving.seconds_per_step == pytest.approx((0.0, 0.75 * copy_s))  # type: ignore[union-attr]
+    step_s = diagnosis.model.step_s
+    alone = Saving((0.0, 0.75 * copy_s), (1.0, step_s / (step_s - 0.75 * copy_s)), "")
+    assert finding.saving is not None
+    assert finding.saving.seconds_per_step == pytest.approx(alone.of_another_run().seconds_per_step)
     on_cpu = diagnose(replace(made, facts={100: {"pictures": PICTURES, "cuda": None}}))
     assert [o.state for o in on_cpu.outcomes if o.rule == "H2D003"] == ["not_measured"]

@@ -80,7 +80,7 @@ class Rank:
             elif what == "optimizer end":
                 self.mark(OPTIMIZER_END, argument, lambda o=argument: account.optimizer_end(o), boundary=True)
             elif what == "collected":
-                self.mark(COLLECTED, self.now - 2 * MS, lambda: account.collected(self.now - 2 * MS))
+                self.mark(COLLECTED, self.now - 2 * MS, lambda: account.collected(self.now - 2 * MS, self.now))
             else:  # a mark that is never noted
                 if self.tape.on:
                     self.tape.read_into(account)

@@ -12,7 +12,7 @@ from test_recorder_phases import Loop
 
 from probes.rank import patches
 from probes.rank.recorder import Recorder
-from probes.rank.tape import BATCH, COLLECTED, FETCH, MARKS_MAX, USUAL, WIDTH
+from probes.rank.tape import BATCH, FETCH, USUAL, WIDTH
 
 torch = types.SimpleNamespace(is_grad_enabled=lambda: True)
 
@@ -63,17 +63,6 @@ def test_another_thread_that_fetches_is_nothing_to_it(tmp_path: Path) -> None:
     training = Training(tmp_path)
     in_another_thread(training.recorder.fetch_begin, types.SimpleNamespace(_num_yielded=3))
     assert training.noted()
-
-
-def test_collections_of_a_process_that_trains_no_more_are_noted_up_to_a_limit(tmp_path: Path) -> None:
-    training = Training(tmp_path)
-    recorder = training.recorder
-    recorder.tape.on = True
-    recorder.tape.marks.extend([COLLECTED, 1, 1] * (MARKS_MAX // WIDTH - 1))
-    for _ in range(3):
-        recorder.collecting("start")
-        recorder.collecting("stop")
-    assert len(recorder.tape.marks) == MARKS_MAX
 
 
 def test_where_no_mark_would_find_a_tape_full_nothing_is_noted(tmp_path: Path) -> None:

@@ -80,5 +80,12 @@ VARIANTS = frozenset(
         "logging-without-a-loader",
         "slower-from-some-step-on-on-all-ranks",
         "garbage-collection-on-one-rank",
+        "hang-that-computes",
+        "blur-with-a-large-kernel",
+        "disk-too-slow-now-and-then-for-a-worker-that-computes",
+        "stalls-of-one-rank",
+        "features-from-a-server",
+        "ranks-that-take-turns-a-little",
+        "ranks-that-take-turns-hardly",
     )
 )

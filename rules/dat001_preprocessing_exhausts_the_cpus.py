@@ -5,8 +5,8 @@ What it does: finds training that waits for input, or for a core, while the load
 Why it is slow: the cores this job may use cannot decode and transform as many samples per second as the step consumes. More workers
 only share the same cores. Where the step computes on those cores too, it waits for them in the middle of its own work instead.
 
-Evidence: waiting for input, or of the training thread for a core that the workers hold, as a share of the step; CPU time (and waiting for
-a core) as a share of making a batch; cores the job keeps busy of those it is allowed.
+Evidence: waiting for input (but for what comes after a batch was made), or of the training thread for a core that the workers hold, as a
+share of the step; CPU time (and waiting for a core) as a share of making a batch; cores the job keeps busy of those it is allowed.
 
 Fix: make each sample cheaper: pre-resized files, a faster JPEG decoder, uint8 batches normalised on the device, fewer transforms; or
 decode on the GPU (DALI); or store decoded data (FFCV); or get more cores per GPU. Never more workers: fewer, where the forecast over
@@ -24,7 +24,7 @@ from __future__ import annotations
 from advisor.core.analysis import Analysis, LoaderFacts
 from advisor.core.findings import Clear, Evidence, Finding, Fix, Where
 from advisor.core.sample_cost import SampleLine
-from rules.hunger import input_evidence, input_waits
+from rules.hunger import input_evidence, making_waits
 from rules.preparing import CROWDED, crowd_s, crowding_by_workers, step_with_less_work
 from rules.reading import (
     busy_evidence,
@@ -48,7 +48,7 @@ _AS_FAST = 1.03  # times today's step, in the middle of what is foreseen: two ru
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    waits, cpu, delay = input_waits(a), a.by_rank("fetch.cpu_share"), a.by_rank("fetch.delay_share")
+    waits, cpu, delay = making_waits(a), a.by_rank("fetch.cpu_share"), a.by_rank("fetch.delay_share")
     workers, step = a.by_rank("loader.workers"), a.value("step.time_s")
     wait, computing = common(waits), mean(cpu) + mean(delay)
     work, crowd = cpu_of_workers_s(a), crowd_s(a, t["workers_share"])

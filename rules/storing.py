@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Evidence, Saving
 from advisor.core.step_model import StepModel
-from rules.hunger import input_waits
+from rules.hunger import making_waits
 from rules.reading import batches_made, beside_batches, common, mean, model_of, training_loader
 from rules.rule import Threshold, Thresholds
 
@@ -31,13 +31,10 @@ _ALL_OF_IT = 0.9  # the file system reads beside the files, and somebody always 
 
 def starved(a: Analysis, t: Thresholds) -> bool:
     """The job waits for input, and whoever makes it is blocked on reads from a device or a network mount."""
-    waits, blocked = input_waits(a), a.by_rank("fetch.blocked_share")
+    blocked = a.by_rank("fetch.blocked_share")
     samples = a.get("step.samples") or 1.0
     reading = common(a.by_rank("fetch.read_mb")) * 1e6 / samples >= t["bytes_per_sample"] or over_network(a)
-    # what comes after a batch was made is no reading: measured 3 ms a batch beside busy cores, with workers that rest
-    handed, batches = a.by_rank("fetch.hand_over_s"), a.by_rank("step.batches")
-    making = {rank: wait - handed.get(rank, 0.0) * batches.get(rank, 1.0) for rank, wait in waits.items()}
-    waiting = common(making) >= t["input_wait"] * a.value("step.time_s") and common(blocked) >= blocked_enough(a, t)
+    waiting = common(making_waits(a)) >= t["input_wait"] * a.value("step.time_s") and common(blocked) >= blocked_enough(a, t)
     return waiting and reading and not blocked_elsewhere(a)
 
 

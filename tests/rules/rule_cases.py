@@ -164,9 +164,11 @@ def dat001(
     crowd: float = 0.0,
     others: float = 0.0,
     working: float = 0.0,
+    handed: float = 0.0,
     **more: Any,
 ) -> Analysis:
     shares: dict[str, Any] = {"loader.busy_share": _each(working)} if working else {}
+    shares |= {"fetch.hand_over_s": _each(handed), "step.batches": _each(1.0)} if handed else {}
     shares |= {"fetch.cpu_share": _each(cpu), "fetch.delay_share": _each(delay), "cpu.host_busy_cores": busy}
     shares |= {"cpu.allowed_cores": allowed, "cpu.other_cores": others, "step.run_delay_s": _each(crowd)}
     return _fed(wait, workers, wall, shares, job_cores=min(busy, 12.0), **more)

@@ -65,6 +65,7 @@ TABLES: dict[str, Table] = {
             "one worker at its limit, idle cores beside it": {"workers": 1, "busy": 3.0},
             "a quota looks like idle cores": {"busy": 2.0},
             "workers blocked on reads": {"cpu": 0.3, "delay": 0.0},
+            "a wait for batches that are made already": {"wait": 0.07, "handed": 0.06},
             "loading in the training process": {"workers": 0},
         },
         severities=waits("wait"),

@@ -16,8 +16,9 @@ takes now, as the severity; a change that is over costs the run as a whole.
 False alarms: evaluations, checkpoints and first batches of epochs are left out; warm caches make jobs faster, not slower. On a shared
 machine forward and backward of all ranks grow together now and then, by up to a third for half a minute, and nothing shows why: such a
 change must be larger. Where more parameters learn since then, others, or pictures are larger (unfreezing, a second model, progressive
-resizing), the model has more to do, and that is but a note. Short stretches say nothing. What has a cause of its own (a quota, neighbours,
-a slow rank) is told as that, and this beside it.
+resizing), the model has more to do, and that is but a note; and where no DataLoader was seen, steps may be whole episodes that grow
+longer: that is told with low severity, unless something else moved then. Short stretches say nothing. What has a cause of its own (a
+quota, neighbours, a slow rank) is told as that, and this beside it.
 """
 
 from __future__ import annotations
@@ -54,6 +55,9 @@ _CAUSES = {
 _RISE = ("cpu.other_cores", "cpu.steal_share", "quota.throttled_s_per_s", "disk.busy_share", "gpu.temp_c")
 _FALL = ("gpu.sm_clock_mhz", "mem.available_gb")
 _SEEN = 80  # steady steps: a change needs forty on both sides
+_UNSEEN_WORK = Evidence(
+    "work", "unknown", "", None, "no DataLoader feeds this loop: its steps may have more to do, as longer episodes have"
+)
 _ADVICE = {
     "input_wait": "look at what the data loading began to read or compute at step {step}",
     "comm_exposed": "look at what else uses the network since then",
@@ -71,6 +75,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     level: Severity | None = severity(_share(change))
     if level is not None and change.work:
         level = "info"
+    if level is not None and _may_be_more_work(a, change):
+        level = "low"
     if level is None:
         return Clear(RULE.id)
     model = model_of(a)
@@ -87,6 +93,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
             Evidence("step time", change.after_s, "s", t["ratio"] * change.before_s, _when(change)),
             Evidence("phase that grew most", change.phase, "", None, f"by {quantity(change.phase_s, 's')} a step"),
             *((Evidence("work", change.work, "", None, "it has more to do"),) if change.work else ()),
+            *((_UNSEEN_WORK,) if _may_be_more_work(a, change) else ()),
             *(_coincidence(seen) for seen in change.coincidences[:4]),
             *(_another(other) for other in found if other is not change),
         ),
@@ -102,6 +109,12 @@ def _counts(change: SpeedChange, t: Thresholds) -> bool:
     enough = change.after_s >= (t["alike"] if like_a_machine else t["ratio"]) * change.before_s
     long = min(change.steps_before, change.steps_after) >= t["steps"] and change.lasted_s >= t["seconds"]
     return enough and long
+
+
+def _may_be_more_work(a: Analysis, change: SpeedChange) -> bool:
+    """Nothing that feeds the loop was seen, so nobody knows how much a step has to do; and nothing else explains the change."""
+    unseen = not a.loaders and change.phase in ("forward", "backward") and not change.work
+    return unseen and change.rank is None and not any(_explains(seen) for seen in change.coincidences)
 
 
 def _explains(seen: Coincidence) -> bool:

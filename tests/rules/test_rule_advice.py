@@ -538,6 +538,16 @@ def test_cpu003_names_what_the_job_computes_besides() -> None:
     assert neighbours.seconds_per_step == pytest.approx(found("CPU003", others=8.0).seconds_per_step)
 
 
+def test_run003_blames_no_loop_whose_steps_may_have_become_longer_episodes() -> None:
+    """Of a loop that no DataLoader feeds nobody knows how much a step has to do."""
+    episodes = found("RUN003", number=None, loaders=())
+    assert episodes.severity == "low" and any("episodes" in e.note for e in episodes.evidence)
+    hotter = Coincidence("gpu.sm_clock_mhz", "gpu:3", 1980.0, 1200.0, "MHz")
+    for explained in ({"seen": (hotter,)}, {"loaders": (loader(0, 2),)}, {"phase": "gap"}, {"number": 1}):
+        other = found("RUN003", **{"number": None, "loaders": (), **explained})
+        assert other.severity in ("high", "critical") and not any("episodes" in e.note for e in other.evidence)
+
+
 def test_run003_is_but_a_note_where_the_job_has_more_to_do() -> None:
     (grown,) = jobs.run003(after=2.0).changes
     meant = replace(grown, work="35,130 parameters learn, 650 before", step=100, lost_share=0.4)

@@ -103,9 +103,9 @@ def main(
     ran = {scenario.name for scenario in chosen}
     if merge:
         results = [r for r in merged([read_json(file) for file in merge]) if r.scenario in ran]
+        conclude(results, markdown_file, console)
         if json_file:
             write_json(json_file, results, machine())
-        conclude(results, markdown_file, console)
         sys.exit(any_wrong(results))
     if again:
         if json_file is None:

@@ -103,10 +103,13 @@ def _result(row: dict[str, Any]) -> Result:
 
 
 def merged(parts: Sequence[Sequence[Result]]) -> list[Result]:
-    """The results of several files as repetitions of the same scenarios, oldest first; what stands in two of them counts once."""
+    """The results of several files as repetitions of the same scenarios, oldest first: by day, and within a day as the files come.
+
+    What stands in two of them counts once.
+    """
     counts: Counter[str] = Counter()
     found: dict[Result, None] = {}
-    for result in sorted((r for part in parts for r in part), key=lambda r: (r.date, r.repetition)):
+    for result in sorted((r for part in parts for r in part), key=lambda r: r.date):
         found.setdefault(result)
     numbered = []
     for result in found:

@@ -1,6 +1,6 @@
 """Images/s of `rn50-advisor bench` beside those of a loop written by hand, in turns on one machine: they must be the same to 5 %.
 
-python tests/bench/by_hand.py [MODEL ...] [--batch 8] [--rounds 5] [--seconds 10] [--markdown FILE]   on CPUs, fp32, channels first
+python tests/bench/by_hand.py [MODEL ...] [--batch 8] [--rounds 8] [--seconds 8] [--markdown FILE]   on CPUs, fp32, channels first
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", default=["resnet18", "resnet50"])
     parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--seconds", type=float, default=8.0)
     parser.add_argument("--markdown", type=Path, metavar="FILE")
     parser.add_argument("--loop", action="store_true", help=argparse.SUPPRESS)
     told = parser.parse_args()

@@ -34,7 +34,9 @@ def starved(a: Analysis, t: Thresholds) -> bool:
     blocked = a.by_rank("fetch.blocked_share")
     samples = a.get("step.samples") or 1.0
     reading = common(a.by_rank("fetch.read_mb")) * 1e6 / samples >= t["bytes_per_sample"] or over_network(a)
-    waiting = common(making_waits(a)) >= t["input_wait"] * a.value("step.time_s") and common(blocked) >= blocked_enough(a, t)
+    waiting = common(making_waits(a)) >= t["input_wait"] * a.value("step.time_s") and common(blocked) >= blocked_enough(
+        a, t
+    )
     return waiting and reading and not blocked_elsewhere(a)
 
 

@@ -14,6 +14,8 @@ from .phases import BACKWARD, CHECKPOINT, CLIP, EVALUATION, FORWARD, GAP, INPUT,
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .garbage import Garbage
+
 TRAINING = 1
 EVALUATING = 2
 INSIDE_BACKWARD = 0  # no optimizer's id: the one of each parameter, which a hook of its gradient runs (PyTorch's memory tutorial, LOMO)
@@ -35,8 +37,8 @@ BEFORE_SAMPLES = (0,) * (STEP_FIELDS.index("samples") - STEP_FIELDS.index("gc_ns
 class Account(Steps):
     """The phases of one training thread. `ring` is None until the process has shown itself a rank by its first backward pass."""
 
-    def __init__(self, *, thread: int, **clocks: Callable[[], int]) -> None:
-        """`clocks`: those of `Steps`, where they are not the process's own."""
+    def __init__(self, *, thread: int, garbage: Garbage | None = None, **clocks: Callable[[], int]) -> None:
+        """`garbage` and `clocks`: those of `Steps`, where they are not the process's own."""
         self.loaders: dict[int, int] = {}  # DataLoader id -> TRAINING or EVALUATING, once its deeds have told
         self.evaluated: set[int] = set()  # loaders that were asked for a batch of evaluation
         self.backwards = 0
@@ -55,7 +57,7 @@ class Account(Steps):
         self._opened: tuple[int, int, int] | None = (
             None  # (loader, wall, cpu of input_wait before) of an iterator just made by a loader of unknown purpose
         )
-        super().__init__(thread=thread, **clocks)
+        super().__init__(thread=thread, garbage=garbage, **clocks)
 
     def fetch_begin(self, loader: int, evaluating: bool, first: bool) -> bool:
         """A loader is asked for a batch. Returns True when the fetch may feed training."""

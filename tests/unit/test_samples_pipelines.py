@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from samples.pipelines import table
 from samples.pipelines.__main__ import main
 from samples.pipelines.catalogue import PIPELINES
 from samples.pipelines.measure import Row, choose_workers, forecast_at
-from samples.pipelines.table import headline, markdown, read_json, write_json
+from samples.pipelines.table import cells, headline, markdown, read_json, write_json
 
 MACHINE = {"date": "2026-01-01", "cores": 2, "memory_gib": 8, "python": "3.11", "torch": "2.15", "kernel": "6"}
 GOOD = Row(
@@ -75,3 +76,12 @@ def test_list_names_all_and_only_knows_its_names() -> None:
     listed = CliRunner().invoke(main, ["--list"])
     assert listed.exit_code == 0 and len(listed.output.splitlines()) == len(PIPELINES)
     assert CliRunner().invoke(main, ["--only", "nothing-like-it"]).exit_code == 2
+
+
+def test_published_forecasts_are_near_what_came() -> None:
+    """Within 15 % in the median, over at least six pipelines."""
+    rows = read_json(Path(table.__file__).with_name("results.json"))
+    off = sorted(abs(row.ratio - 1) for row in rows if row.ratio is not None)
+    assert len(off) >= 6 and off[len(off) // 2] <= 0.15
+    published = (Path(table.__file__).parents[1] / "PIPELINES.md").read_text()
+    assert all("| " + " | ".join(cells(row)) + " |" in published for row in rows)

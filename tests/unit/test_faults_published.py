@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 
 from samples.faults.catalogue import SCENARIOS
 from samples.faults.results import markdown, read_json
@@ -60,9 +61,10 @@ def test_reasons_of_slow_input_are_told_apart() -> None:
 
 
 def test_a_faster_wire_brings_what_was_foretold() -> None:
-    """Within 15 %, of every job that then ran on one."""
+    """Within 15 %, of every job that then ran on one, in the median of its repetitions."""
     faster = {s.name for s in SCENARIOS if s.family == "wire" and s.remedy and s.remedy.promise}
-    rows = [row for row in latest(JOBS) if row.scenario in faster and row.predicted and row.measured]
-    assert {row.scenario for row in rows} == faster
-    off = {row.scenario: sum(row.predicted or ()) / 2 / (row.measured or 1.0) - 1 for row in rows}
-    assert {name: error for name, error in off.items() if abs(error) > 0.15} == {}
+    off: dict[str, list[float]] = {name: [] for name in faster}
+    for row in latest(JOBS):
+        if row.scenario in faster and row.predicted and row.measured:
+            off[row.scenario].append(sum(row.predicted) / 2 / row.measured - 1)
+    assert {name: found for name, found in off.items() if not found or abs(median(found)) > 0.15} == {}

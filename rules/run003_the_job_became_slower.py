@@ -75,7 +75,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     level: Severity | None = severity(_share(change))
     if level is not None and change.work:
         level = "info"
-    if level is not None and _may_be_more_work(a, change):
+    unknown_work = _may_be_more_work(a, change)
+    if level is not None and unknown_work:
         level = "low"
     if level is None:
         return Clear(RULE.id)
@@ -93,7 +94,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
             Evidence("step time", change.after_s, "s", t["ratio"] * change.before_s, _when(change)),
             Evidence("phase that grew most", change.phase, "", None, f"by {quantity(change.phase_s, 's')} a step"),
             *((Evidence("work", change.work, "", None, "it has more to do"),) if change.work else ()),
-            *((_UNSEEN_WORK,) if _may_be_more_work(a, change) else ()),
+            *((_UNSEEN_WORK,) if unknown_work else ()),
             *(_coincidence(seen) for seen in change.coincidences[:4]),
             *(_another(other) for other in found if other is not change),
         ),
@@ -113,8 +114,9 @@ def _counts(change: SpeedChange, t: Thresholds) -> bool:
 
 def _may_be_more_work(a: Analysis, change: SpeedChange) -> bool:
     """Nothing that feeds the loop was seen, so nobody knows how much a step has to do; and nothing else explains the change."""
-    unseen = not a.loaders and change.phase in ("forward", "backward") and not change.work
-    return unseen and change.rank is None and not any(_explains(seen) for seen in change.coincidences)
+    fed = bool(a.loaders) or (a.feed is not None and a.feed.measured)
+    grew = change.rank is None and change.phase in ("forward", "backward") and not change.work
+    return not fed and grew and not any(_explains(seen) for seen in change.coincidences)
 
 
 def _explains(seen: Coincidence) -> bool:

@@ -34,10 +34,8 @@ def starved(a: Analysis, t: Thresholds) -> bool:
     blocked = a.by_rank("fetch.blocked_share")
     samples = a.get("step.samples") or 1.0
     reading = common(a.by_rank("fetch.read_mb")) * 1e6 / samples >= t["bytes_per_sample"] or over_network(a)
-    waiting = common(making_waits(a)) >= t["input_wait"] * a.value("step.time_s") and common(blocked) >= blocked_enough(
-        a, t
-    )
-    return waiting and reading and not blocked_elsewhere(a)
+    waiting = common(making_waits(a)) >= t["input_wait"] * a.value("step.time_s")
+    return waiting and common(blocked) >= blocked_enough(a, t) and reading and not blocked_elsewhere(a)
 
 
 def blocked_enough(a: Analysis, t: Thresholds) -> float:

@@ -23,7 +23,7 @@ from advisor.core.stats import relative_error
 Array = NDArray[np.float64]
 
 # A rank is clearly the last when its turn exceeds every other's by this share of the step: below it, chance decides.
-_CLEAR_MARGIN = 0.02
+CLEAR_MARGIN = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ def _together(
     last = whole.argmax(axis=0)
     ordered = np.sort(whole, axis=0)
     margin = ordered[-1] - ordered[-2]
-    clear = margin > _CLEAR_MARGIN * step_s
+    clear = margin > CLEAR_MARGIN * step_s
     # the first turn begins with what a step before it left, which is not known
     when = {rank: ((last == i) & clear)[1:] for i, rank in enumerate(ranks)}
     # the wire: what the step still waits for after the last rank's last gradient. Of one collective the shortest is the wire

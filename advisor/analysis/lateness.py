@@ -7,10 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.analysis.budget import Account, waiting
+from advisor.analysis.budget import CLEAR_MARGIN, Account, waiting
 from advisor.analysis.steady import RankSteps
-
-_TELLING = 0.02  # of the step: below it, chance decides who is last
 
 
 def late_ranks(
@@ -30,5 +28,5 @@ def late_ranks(
     worst = kept.argmax(axis=0)
     return {
         int(i): (ranks[worst[i]], float(kept[worst[i], i]))
-        for i in np.flatnonzero(kept.max(axis=0) >= _TELLING * accounts.step_s)
+        for i in np.flatnonzero(kept.max(axis=0) >= CLEAR_MARGIN * accounts.step_s)
     }

@@ -200,9 +200,8 @@ def _timeline(report: Report) -> dict[str, Any] | None:
     late = _late(report.timeline, end_s)
     svg = charts.plot(points, report.segments[:ROWS_SHOWN], end_s=end_s, top=top, title=title, marks=late)
     marks = [fmt.quantity(top * share, unit) for share in (1.0, 0.5, 0.0)]
-    kinds = list(dict.fromkeys(segment.kind for segment in report.segments)) + ["a rank that is waited for"] * bool(
-        late
-    )
+    kinds: list[str] = list(dict.fromkeys(segment.kind for segment in report.segments))
+    kinds += ["a rank that is waited for"] if late else []
     return {"title": title, "svg": svg, "marks": marks, "ticks": charts.clock_ticks(end_s), "kinds": kinds}
 
 

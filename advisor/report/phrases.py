@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from datetime import datetime, timezone
 
 from advisor.core import format as fmt
-from advisor.core.findings import Affected, Evidence, Finding, Fix, Saving
+from advisor.core.findings import A_GAIN, Affected, Evidence, Finding, Fix, Saving
 from advisor.core.report import (
     PHASE_TITLES,
     PHASES,
@@ -41,7 +41,6 @@ STAGE_TITLES = {
 BAR_CELLS = 12  # of the longest bar
 _EIGHTHS = "▏▎▍▌▋▊▉"
 _LATEST_UNIX_S = 253_402_300_800  # the year 10000, where datetime ends
-_NOT_A_GAIN = 1.005  # a range that ends below reads "1.00×": saying so would be no prediction
 
 
 def root_findings(report: Report) -> list[Finding]:
@@ -103,7 +102,7 @@ def gain(saving: Saving | None) -> str:
     if saving is None:
         return ""
     parts = []
-    if max(saving.speedup) >= _NOT_A_GAIN:
+    if max(saving.speedup) >= A_GAIN:
         parts.append(f"{fmt.speedup_range(saving.speedup)} faster")
     if max(saving.seconds_per_step) > 0:
         parts.append(f"saves {fmt.seconds_range(saving.seconds_per_step)} a step")

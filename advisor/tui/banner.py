@@ -7,7 +7,7 @@ import shlex
 from rich.cells import cell_len
 from textual.content import Content
 
-from advisor.core.findings import Finding
+from advisor.core.findings import A_GAIN, Finding
 from advisor.core.format import DASH, clock, speedup_range
 from advisor.core.report import Job, Report
 from advisor.tui.draw import Part, fit, line, muted, prose
@@ -35,7 +35,6 @@ def job_words(job: Job, stopping: str = "", ended: bool = False) -> list[Part]:
     return [(words, f"bold {'$text-success' if good else '$text-error'}"), f", after {after}"]
 
 
-_NOT_A_GAIN = 1.005  # it would read "1.00×"
 _SUMMARY_LINES = 2  # the rest stands with the finding
 
 
@@ -57,7 +56,7 @@ class Banner(Panel):
         rule = f" {report.verdict.rule}" if report.verdict.rule else ""
         finding = verdict_finding(report)
         gain = ""
-        if finding and finding.saving and max(finding.saving.speedup) >= _NOT_A_GAIN:
+        if finding and finding.saving and max(finding.saving.speedup) >= A_GAIN:
             gain = f" {speedup_range(finding.saving.speedup)} faster if fixed "
         room = width - len(chip) - len(rule) - len(gain) - 2
         if room < 12 and gain:

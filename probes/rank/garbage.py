@@ -14,28 +14,34 @@ from itertools import repeat
 from time import perf_counter_ns
 from typing import Any
 
-# Nobody reads them in a process that trains no more: the oldest go.
-EVENTS_MAX = 4096
+# Nobody reads them in a process that trains no more: the oldest go. Of more than half as many collections within one phase the last count.
+EVENTS_MAX = 1 << 15
 
 
 class Garbage:
     """Collections follow each other, whichever threads they run in: a begin and an end in turns."""
 
-    __slots__ = ("events",)
+    __slots__ = ("callback", "events")
 
     def __init__(self) -> None:
+        self.callback: Any = None
         self.events: deque[tuple[int, int, bool]] = deque(maxlen=EVENTS_MAX)  # when (ns), thread, whether it begins
 
-    def listen(self) -> Any:
-        """The callback that `gc` is given: `getattr(collector, "start", info)`, and the like of the end."""
+    def listen(self) -> None:
+        """`gc` is given a callback: it calls `getattr(collector, "start", info)`, and the like at the end."""
 
         class Collector:
             start = property(partial(next, self._noting(begins=True)))
             stop = property(partial(next, self._noting(begins=False)))
 
-        callback = partial(getattr, Collector())
-        gc.callbacks.append(callback)
-        return callback
+        self.callback = partial(getattr, Collector())
+        gc.callbacks.append(self.callback)
+
+    def stop(self) -> None:
+        """Of a process whose collections nobody asks for."""
+        if self.callback in gc.callbacks:
+            gc.callbacks.remove(self.callback)
+        self.events.clear()
 
     def _noting(self, *, begins: bool) -> Any:
         """Each `next` of it notes one event."""

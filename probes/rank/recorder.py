@@ -533,6 +533,7 @@ class Recorder:
 
     def become_worker(self, worker: int, queue: Any = None) -> None:
         """`queue`: what it puts its batches into."""
+        self.garbage.stop()
         if owner_is_gone(self.folder):
             # nobody is left to read its ring, nor to remove it: those of many epochs would fill /dev/shm
             self.active = False

@@ -90,9 +90,9 @@ class Tape:
         began = perf_counter_ns()
         self.on = False
         noted = self.marks[:]
+        self.marks.clear()
         for collection in account.garbage.take(account.thread):
             _insert(noted, *collection)
-        self.marks.clear()
         if account.last_step_ns >= DELAY_FROM_NS:
             account.read_delay([noted[i + 1] for i in range(0, len(noted), WIDTH) if noted[i] == FETCH])
         clock, account.clock = account.clock, self._time
@@ -143,6 +143,6 @@ class Tape:
 def _insert(noted: list[int], began: int, ended: int) -> None:
     """A collection among the marks, at its end: most come after the last of them."""
     at = len(noted)
-    while at and noted[at - WIDTH + 1] > ended:
+    while at and noted[at - WIDTH + 1] >= ended:
         at -= WIDTH
     noted[at:at] = (COLLECTED, ended, began)

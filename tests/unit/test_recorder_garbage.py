@@ -23,9 +23,9 @@ ROOT = Path(__file__).resolve().parents[2]
 def garbage() -> Iterator[Garbage]:
     made, known = Garbage(), gc.isenabled()
     gc.disable()
-    callback = made.listen()
+    made.listen()
     yield made
-    gc.callbacks.remove(callback)
+    made.stop()
     if known:
         gc.enable()
 

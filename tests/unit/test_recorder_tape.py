@@ -16,7 +16,6 @@ from probes.rank.tape import (
     BACKWARD,
     BACKWARD_END,
     BATCH,
-    COLLECTED,
     DELAY_FROM_NS,
     FETCH,
     MARK_NS,
@@ -80,7 +79,8 @@ class Rank:
             elif what == "optimizer end":
                 self.mark(OPTIMIZER_END, argument, lambda o=argument: account.optimizer_end(o), boundary=True)
             elif what == "collected":
-                self.mark(COLLECTED, self.now - 2 * MS, lambda: account.collected(self.now - 2 * MS, self.now))
+                thread = account.thread
+                account.garbage.events.extend(((self.now - 2 * MS, thread, True), (self.now, thread, False)))
             else:  # a mark that is never noted
                 if self.tape.on:
                     self.tape.read_into(account)

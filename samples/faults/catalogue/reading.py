@@ -6,6 +6,8 @@ from samples.faults.fixtures import MemoryLimit, SlowDisk, WarmLibraries
 from samples.faults.scenario import Fixture, Job, Remedy, Scenario, Strength, Truth
 
 QUICK = 400_000_000  # bytes a second: no limit to these jobs
+PAIR = ("--workers=2", "--persistent")
+COMPUTING = ("--workers=1", "--persistent", "--transform=5")
 AMPLE = 1600  # megabytes: the job, and all that it reads
 
 
@@ -31,6 +33,21 @@ def detail(
         truth=Truth(never=("DAT002", rule)) if below else Truth(roots=("DAT002",), noted=(rule,)),
         strength=strength,
         remedy=Remedy(fixtures=(fixed,)) if fixed else None,
+    )
+
+
+def too_slow(
+    name: str, job: Job, bytes_per_s: int, *, files: int, strength: Strength = "clear", note: str = ""
+) -> Scenario:
+    return Scenario(
+        name=name,
+        family="storage",
+        job=job,
+        fixtures=(SlowDisk(bytes_per_s, files=files),),
+        truth=Truth(roots=("DAT002",)),
+        strength=strength,
+        remedy=Remedy(fixtures=(SlowDisk(QUICK, files=files),)),
+        note=note,
     )
 
 
@@ -175,42 +192,21 @@ SCENARIOS = (
         strength="clear",
         fast=True,
     ),
-    Scenario(
-        name="disk-at-half-the-speed-it-takes",
-        family="storage",
-        job=reading("--steps=120", "--workers=2", "--persistent"),
-        fixtures=(SlowDisk(14_000_000, files=2000),),
-        truth=Truth(roots=("DAT002",)),
-        strength="clear",
-        remedy=Remedy(fixtures=(SlowDisk(QUICK, files=2000),)),
-    ),
-    Scenario(
-        name="disk-a-little-too-slow",
-        family="storage",
-        job=reading("--steps=150", "--workers=2", "--persistent"),
-        fixtures=(SlowDisk(23_000_000, files=2500),),
-        truth=Truth(roots=("DAT002",)),
-        strength="just above",
-        remedy=Remedy(fixtures=(SlowDisk(QUICK, files=2500),)),
-    ),
-    Scenario(
-        name="disk-too-slow-for-a-worker-that-computes",
-        family="storage",
-        job=small("--steps=60", "--workers=1", "--persistent", "--transform=5"),
-        fixtures=(SlowDisk(4_000_000, files=1100),),
-        truth=Truth(roots=("DAT002",)),
-        strength="clear",
-        remedy=Remedy(fixtures=(SlowDisk(QUICK, files=1100),)),
+    too_slow("disk-at-half-the-speed-it-takes", reading("--steps=120", *PAIR), 14_000_000, files=2000),
+    too_slow("disk-a-little-too-slow", reading("--steps=150", *PAIR), 23_000_000, files=2500, strength="just above"),
+    too_slow(
+        "disk-too-slow-for-a-worker-that-computes",
+        small("--steps=60", *COMPUTING),
+        4_000_000,
+        files=1100,
         note="a faster disk leaves the worker 87 ms of computing a batch; the step beside it takes 18",
     ),
-    Scenario(
-        name="disk-too-slow-now-and-then-for-a-worker-that-computes",
-        family="storage",
-        job=small("--steps=90", "--workers=1", "--persistent", "--transform=5"),
-        fixtures=(SlowDisk(7_000_000, files=1600),),
-        truth=Truth(roots=("DAT002",)),
+    too_slow(
+        "disk-too-slow-now-and-then-for-a-worker-that-computes",
+        small("--steps=90", *COMPUTING),
+        7_000_000,
+        files=1600,
         strength="just above",
-        remedy=Remedy(fixtures=(SlowDisk(QUICK, files=1600),)),
         note="what the limit allows is saved up while the worker computes: it is blocked for less than half of a batch",
     ),
     Scenario(

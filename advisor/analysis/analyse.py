@@ -32,7 +32,7 @@ from advisor.analysis.loading import loader_facts, ranks_by_pid
 from advisor.analysis.locking import asking_line, shared_lock
 from advisor.analysis.measures import Around, Measured, Values, measure, throughput
 from advisor.analysis.memory import memory_trends, memory_values
-from advisor.analysis.moments import deaths, hot_lines
+from advisor.analysis.moments import deaths, hot_lines, requests
 from advisor.analysis.nccl_log import nccl_facts
 from advisor.analysis.out_of_memory import out_of_memory
 from advisor.analysis.own_cost import own_cost
@@ -124,6 +124,7 @@ def analyse(recording: Recording) -> Analysis:
         waiting_lines=waiting_lines(recording),
         save_sites=_save_sites(recording),
         deaths=dead,
+        asked_to_end_s=requests(recording),
         failure=(why := _failure(recording, dead)),
         out_of_memory=out_of_memory(recording, dead, why),
         stalls=stalled,

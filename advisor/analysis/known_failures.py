@@ -80,7 +80,7 @@ KNOWN = (
     ),
     _known(
         "worker killed",
-        r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) (?:is killed by signal: (\w+)|exited unexpectedly)",
+        r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) (?:is killed by signal: (?!Terminated|Interrupt|Hangup)(\w+)|exited unexpectedly)",
         "a loader worker died ({0})",
         "read what that worker printed; Killed means that the host's or the container's memory ran out",
     ),
@@ -142,6 +142,7 @@ _CONSEQUENCE = re.compile(
     r"|NCCL communicator was aborted|ChildFailedError|ProcessExitedException|SignalException|closing signal SIG"
     r"|Observed flight recorder dump signal from another rank|Failed to check the .should dump. flag"
     r"|Broken pipe|[Ss]ocket closed|failed to recv|Connection was likely closed|taking the entire process down"
+    r"|is killed by signal: (?:Terminated|Interrupt|Hangup)"
     r"|Timed out waiting \d+ms for (?:recv|send)|Application timeout caused pair closure|failed \(exitcode"
 )
 

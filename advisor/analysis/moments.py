@@ -44,6 +44,12 @@ _OWN_LINE = re.compile(
 _LAST_LINES = 5
 
 
+def requests(recording: Recording) -> tuple[float, ...]:
+    """When the job was asked to end, in seconds since its start."""
+    start = recording.meta.started_ns
+    return tuple(sorted((e.t_ns - start) / 1e9 for e in recording.events if e.kind == "asked_to_end"))
+
+
 def hot_lines(recording: Recording, unfed: Iterable[int] = ()) -> tuple[tuple[HotLine, ...], float]:
     """Lines of user code by how often a sample found them between steps, most first, and the share of the samples that found a checkpoint.
 

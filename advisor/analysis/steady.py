@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,8 @@ Array = NDArray[np.float64]
 # worker start and compilation are multiples, not percents.
 _WARM_UP_FACTOR = 1.5
 _WARM_UP_MIN = 1  # the first step always pays for something that no later one does
-_WARM_UP_SMALL = 3  # with 20 steps or more, the first three are left out whatever they took
+_WARM_UP_SMALL = 3  # of many steps, the first three are left out whatever they took
+_MANY = 20
 _WARM_UP_MAX_SHARE = 0.5
 # Where rows hold several steps, a single step alone between them is an outlier that retention kept, at most a few in a row; what nodes send
 # each other whole are a dozen in a row, and the latest thousands stand side by side.
@@ -39,6 +40,7 @@ class RankSteps:
     end_ns: NDArray[np.int64]
     flags: NDArray[np.int64]
     columns: Mapping[str, Array]
+    left: bool = False  # it ended by itself
 
     @property
     def length(self) -> Array:
@@ -54,6 +56,7 @@ class RankSteps:
             self.end_ns[mask],
             self.flags[mask],
             columns,
+            self.left,
         )
 
     def per_step(self, name: str) -> float:
@@ -116,7 +119,7 @@ def warm_up_rows(steps: RankSteps) -> int:
     aside = steps.columns["evaluation"] + steps.columns["checkpoint"]
     core = (steps.length - aside) / np.maximum(steps.count, 1.0)
     usual = float(np.median(core[rows // 2 :]))
-    at_least = _WARM_UP_SMALL if rows >= 20 else _WARM_UP_MIN
+    at_least = _WARM_UP_SMALL if rows >= _MANY else _WARM_UP_MIN
     most = max(at_least, int(rows * _WARM_UP_MAX_SHARE))
     slow = core > _WARM_UP_FACTOR * usual
     first = at_least
@@ -134,7 +137,7 @@ def all_steps(recording: Recording) -> dict[int, RankSteps]:
         if looked_into.size:
             real = real[(real["count"] > 1) | ~np.isin(real["step"], looked_into)]
         if real.size:
-            found[rank] = _rank_steps(rank, real)
+            found[rank] = replace(_rank_steps(rank, real), left=bool(table["flags"][-1] & FLAG_TAIL))
     return found
 
 
@@ -168,7 +171,8 @@ def steady_steps(everything: Mapping[int, RankSteps]) -> dict[int, RankSteps]:
     cold = cold_epoch(everything)
     if cold is not None:
         first = max(first, cold.next_step)
-    last = min(int(steps.step[-1]) for steps in everything.values())
+    # what a job does before it breaks out of its loop, it does in its last step
+    last = min(int(steps.step[-1]) - (steps.left and steps.step.size >= _MANY) for steps in everything.values())
     kept = {}
     for rank, steps in everything.items():
         mask = (steps.step >= first) & (steps.step <= last)

@@ -55,6 +55,8 @@ __all__ = [
 ]
 
 _STOPPED_CODES = (124, 130, 143)  # of `timeout`, and of a shell whose command ended by SIGINT or SIGTERM
+# From the first notice to the last: a spot instance is given two minutes, other schedulers give less (kubelet and Slurm 30 s).
+_LEAVES_WITHIN_S = 120.0
 _INTERRUPTED_S = 5.0  # within which all of an interrupted job has gone; torch waits as long for its loaders' workers
 
 
@@ -119,6 +121,7 @@ class Analysis:
     gpu_view: GpuView = field(default_factory=GpuView)
     duration_s: float = 0.0
     running: bool = False
+    asked_to_end_s: tuple[float, ...] = ()  # since the job's start: Ctrl-C, a scheduler's signal
     nodes: tuple[NodeStrip, ...] = ()  # of a job on several hosts; empty where one host is all there was
     # the ranks whose host the values of cores, memory and disks are of; empty: that of all ranks
     host_ranks: tuple[int, ...] = ()
@@ -138,6 +141,8 @@ class Analysis:
     def stopped_from_outside(self) -> bool:
         """Ctrl-C, a time limit or a scheduler ended the job: no rank failed by itself."""
         asked = [d for d in self.deaths if d.role == "rank"]
+        if self._ended_as_asked(asked):
+            return True
         if asked and (asked[0].signal == signal.SIGINT or asked[0].exception.startswith("KeyboardInterrupt")):
             return True
         if asked and self.meta.exit_signal == signal.SIGINT and self.meta.ended_ns is not None:
@@ -146,6 +151,14 @@ class Analysis:
             return lasted_s - asked[0].t_s <= _INTERRUPTED_S and not asked[0].failed_by_itself
         whole = self.world_size == 1 or self.meta.exit_signal == signal.SIGTERM or self.meta.exit_code in _STOPPED_CODES
         return bool(asked) and whole and all(d.signal == signal.SIGTERM and not d.oom_killed for d in asked)
+
+    def _ended_as_asked(self, ranks: list[Death]) -> bool:
+        """What was asked to end may take its time, and leaves with whatever code it likes."""
+        if not ranks and self.failure is not None:
+            return False
+        ended_s = ranks[0].t_s if ranks else self.duration_s
+        asked = any(0.0 <= ended_s - t_s <= _LEAVES_WITHIN_S for t_s in self.asked_to_end_s)
+        return asked and not (ranks and ranks[0].failed_by_itself)
 
     def get(self, name: str, rank: int | None = None) -> float | None:
         """A value of the job, or of one rank; None when it was not measured."""

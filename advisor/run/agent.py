@@ -42,10 +42,14 @@ _WAIT_WORTH_SHARE = 0.05  # of the step: a shorter wait for input is nothing to 
 class Agent:
     """Lives in one thread. `run` and `close` raise only on bugs of ours; a recording that cannot go on is an answer."""
 
-    def __init__(self, plan: Plan, job_pid: int) -> None:
-        """Raises RecordingStopped or UsageError where the run cannot be made."""
+    def __init__(self, plan: Plan, job_pid: int, requests: deque[tuple[int, int]]) -> None:
+        """`requests`: when (ns) and by which signal the job was asked to end; they are taken from it.
+
+        Raises RecordingStopped or UsageError where the run cannot be made.
+        """
         assert plan.run_folder is not None
         self._plan = plan
+        self._requests = requests
         self._options = plan.options
         self._environment: dict[str, Any] = kept_environment(plan.run_folder)
         book = CostBook(
@@ -160,6 +164,9 @@ class Agent:
         self._followers.look(time.perf_counter_ns())
         while self._news:
             self._take(self._news.popleft())
+        while self._requests:
+            t_ns, number = self._requests.popleft()
+            self._writer.put_event(Event(t_ns, "asked_to_end", None, None, {"signal": number}))
         self._believe_the_tree()
 
     def _take(self, news: News | Death | Event) -> None:

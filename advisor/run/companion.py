@@ -7,6 +7,7 @@ import os
 import resource
 import threading
 import time
+from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from advisor.run.options import RunOptions
 
 # Of ours, once the job has been started with its own limit: four for each of hundreds of ranks and workers, where 1024 is usual.
 _OPEN_FILES = 65_536
+_REQUESTS_KEPT = 100  # until the recording takes them, a fraction of a second later
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,7 @@ class Companion:
         self._plan = plan
         self._job_pid = job_pid
         self._job_ended = threading.Event()
+        self._requests: deque[tuple[int, int]] = deque(maxlen=_REQUESTS_KEPT)
         self._end: tuple[int | None, int | None, int] = (None, None, 0)
         self._recorded = False
         self._complaint: str | None = None
@@ -52,6 +55,10 @@ class Companion:
             self._thread.start()
         except RuntimeError as error:
             self._complain(f"the job runs unrecorded: {error}", at_once=True)
+
+    def asked_to_end(self, signal: int) -> None:
+        """Somebody asks the job to end, now: what ends soon after did not fail by itself."""
+        self._requests.append((time.perf_counter_ns(), signal))
 
     def finish(self, exit_code: int | None, signal: int | None, ended_ns: int) -> tuple[bool, str | None]:
         """Whether there is a recording, and why it is missing or incomplete. Waits for its end, but not for ever."""
@@ -72,7 +79,7 @@ class Companion:
             from advisor.store.failure import RecordingStopped  # noqa: PLC0415
 
             try:
-                agent = Agent(self._plan, self._job_pid)
+                agent = Agent(self._plan, self._job_pid, self._requests)
             except (RecordingStopped, AdvisorError) as error:
                 self._complain(f"the job runs unrecorded: {error.message}", at_once=True)
                 return

@@ -22,7 +22,7 @@ from advisor.run.ending import JobEnd, exit_like
 from advisor.run.environment import CannotInject, inherited_environment, with_recorder
 from advisor.run.options import RunOptions
 from advisor.run.ringfolder import RingFolder, in_use, sweep
-from advisor.run.signals import STOPS, Arrival, SignalDesk
+from advisor.run.signals import ENDING, STOPS, Arrival, SignalDesk
 from advisor.run.spawn import guard_standard_descriptors, spawn
 
 __all__ = ["JobEnd", "exit_like", "run_job"]
@@ -94,7 +94,7 @@ def _run(plan: Plan, desk: SignalDesk, canary: Canary, on_start: Callable[[int],
     companion.start()
     if on_start is not None:
         on_start(job.pid)
-    exit_code, number = _wait(job, desk, canary)
+    exit_code, number = _wait(job, desk, canary, companion)
     ended_ns = time.perf_counter_ns()
     recorded, complaint = companion.finish(exit_code, number, ended_ns)
     duration_s = (ended_ns - plan.began_ns) / 1e9
@@ -194,7 +194,9 @@ class _Child:
         return time.monotonic() - self._continued_s < _STOP_FOLLOWS_S
 
 
-def _wait(job: subprocess.Popen[bytes], desk: SignalDesk, canary: Canary) -> tuple[int | None, int | None]:
+def _wait(
+    job: subprocess.Popen[bytes], desk: SignalDesk, canary: Canary, companion: Companion
+) -> tuple[int | None, int | None]:
     """Pass signals on until the job ends; its exit code, or the signal that killed it."""
     child, stop_until = _Child(job), 0.0
     while (end := child.ending()) is None:
@@ -206,6 +208,8 @@ def _wait(job: subprocess.Popen[bytes], desk: SignalDesk, canary: Canary) -> tup
             if canary.used:
                 canary.renew()
         elif arrival.number != signal.SIGCHLD:
+            if arrival.number in ENDING:
+                companion.asked_to_end(arrival.number)
             if not _job_got(arrival, child, canary):
                 _pass_on(job.pid, arrival.number)
             if arrival.number in STOPS:

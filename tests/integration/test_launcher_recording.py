@@ -23,6 +23,7 @@ from launcher_harness import (
     wait_for,
 )
 
+from advisor.analysis.analyse import analyse
 from advisor.core.errors import NotARun
 from advisor.core.recording import Process, Recording
 from advisor.store.reader import read_recording
@@ -116,6 +117,19 @@ def test_a_killed_rank_is_recorded_with_its_signal_and_its_last_steps(run_folder
     assert (me.exit_code, me.exit_signal, me.clean_exit, me.oom_killed) == (None, number, False, False)
     death = events(recording, "death")[0]
     assert (death.rank, death.data["signal"], death.data["first"]) == (3, number, True)
+
+
+def test_who_is_asked_to_end_is_written_down(run_folder: Path) -> None:
+    with fake_rank(run_folder) as job:
+        job.tell("steps 30")
+        job.until(lambda now: 0 in now.steps, "the first steps")
+        for number in (signal.SIGWINCH, signal.SIGTERM):
+            job.process.send_signal(number)
+        recording = job.end(-signal.SIGTERM)
+    assert [event.data for event in events(recording, "asked_to_end")] == [{"signal": signal.SIGTERM}]
+    given = analyse(recording)
+    assert len(given.asked_to_end_s) == 1 and 0.0 < given.asked_to_end_s[0] < given.duration_s
+    assert given.stopped_from_outside
 
 
 def test_a_rank_below_a_shell_is_told_from_it_and_its_exit_code_is_seen(run_folder: Path) -> None:

@@ -927,6 +927,36 @@ def test_a_rank_that_failed_just_before_somebody_interrupted_the_rest_has_failed
     assert not given.stopped_from_outside
 
 
+ASKED_S = 10.0
+
+
+@pytest.mark.parametrize(
+    ("first", "stopped"),
+    [
+        pytest.param({"t_s": 12.0}, True, id="it leaves with a code of its own"),
+        pytest.param({"t_s": 130.0}, True, id="it saves for two minutes before"),
+        pytest.param({"t_s": 130.1}, False, id="it went on, and failed later"),
+        pytest.param({"t_s": 9.9}, False, id="it had failed before"),
+        pytest.param({"t_s": 40.0, "signal": 9, "exit_code": None}, True, id="patience ended"),
+        pytest.param({"t_s": 40.0, "signal": 9, "exit_code": None, "oom_killed": True}, False, id="no memory"),
+        pytest.param({"t_s": 12.0, "exception": "OSError: No space left on device"}, False, id="it cannot save"),
+        pytest.param({"t_s": 12.0, "exception": "RuntimeError: peer gone", "follows": True}, True, id="it follows"),
+    ],
+)
+def test_what_was_asked_to_end_did_not_fail(first: dict[str, Any], stopped: bool) -> None:
+    meta = replace(jobs.META, exit_code=1)
+    given = jobs.unjudged(deaths=(death(1, **first), death(0, t_s=140.0)), meta=meta, asked_to_end_s=(ASKED_S,))
+    rule = next(rule for rule in all_rules() if rule.id == "RUN002")
+    assert given.stopped_from_outside == stopped != isinstance(run_rule(rule, given, Config()), Finding)
+    assert not replace(given, asked_to_end_s=()).stopped_from_outside
+
+
+@pytest.mark.parametrize(("lasted_s", "why", "stopped"), [(15.0, None, True), (131.0, None, False), (15.0, OOM, False)])
+def test_a_job_whose_ranks_leave_in_order_was_stopped_too(lasted_s: float, why: Failure | None, stopped: bool) -> None:
+    given = jobs.unjudged(duration_s=lasted_s, failure=why, asked_to_end_s=(ASKED_S,))
+    assert given.stopped_from_outside == stopped
+
+
 @pytest.mark.parametrize(("best_s", "workers"), [(1 / 1.03, True), (1 / 1.01, False)])
 def test_dat003_advises_no_workers_where_none_would_help(best_s: float, workers: bool) -> None:
     given = jobs.dat003()

@@ -74,3 +74,11 @@ def test_a_loop_is_fed_if_a_loader_fed_most_of_its_steps() -> None:
     for unfed, fed in ((5, False), (4, True)):
         own = all_steps(recording({0: [lonely] * unfed + plan(10 - unfed)}))[0]
         assert own.fed is fed
+
+
+@pytest.mark.parametrize(("steps", "tail", "last"), [(30, True, 28), (30, False, 29), (19, True, 18)])
+def test_the_step_in_which_a_job_breaks_out_of_its_loop_is_not_steady(steps: int, tail: bool, last: int) -> None:
+    made = [*plan(steps - 1), step(gap=3000)]
+    run = recording({0: made, 1: made}, tail_ms={"evaluation": 1} if tail else None)
+    assert steady_steps(all_steps(run))[1].step[-1] == last
+    assert analyse(run).step_time.steps == steps

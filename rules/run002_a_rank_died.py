@@ -17,8 +17,8 @@ named.
 
 Fix: the first death's cause. SIGKILL without the OOM killer came from outside: a scheduler, a memory limit of the container, an operator.
 
-False alarms: an interrupt by the user (Ctrl-C), or a time limit or scheduler that ends the whole job, is no death: each signal that asks the
-job to end is noted, and a rank that leaves within two minutes of it, with whatever code, did as it was asked.
+False alarms: an interrupt by the user (Ctrl-C), or a time limit or scheduler that ends the whole job, is no death: each signal that asks
+the job to end is noted, and a rank that leaves within two minutes of it, with whatever code, did as it was asked.
 """
 
 from __future__ import annotations

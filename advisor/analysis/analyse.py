@@ -26,6 +26,7 @@ from advisor.analysis.host import (
     shared_memory_values,
 )
 from advisor.analysis.hosts import node_strips, shown_strip, with_places
+from advisor.analysis.in_loop import preparing_lines
 from advisor.analysis.interpreter import holders
 from advisor.analysis.labels import labelled
 from advisor.analysis.loading import loader_facts, ranks_by_pid
@@ -122,6 +123,7 @@ def analyse(recording: Recording) -> Analysis:
         holders=holders(recording, steady),
         hot_lines=lines,
         waiting_lines=waiting_lines(recording),
+        preparing_lines=preparing_lines(recording),
         save_sites=_save_sites(recording),
         deaths=dead,
         asked_to_end_s=requests(recording),

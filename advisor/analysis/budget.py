@@ -65,7 +65,7 @@ def account(
             exposed[rank], stamps[rank] = parts.exposed, parts.stamped
     means = {r: {p: float(v.sum() / steady[r].count.sum()) for p, v in named.items()} for r, named in phases.items()}
     exposed_mean = {rank: float(values.sum() / steady[rank].count.sum()) for rank, values in exposed.items()}
-    lengths = {rank: float(steps.length.sum() / steps.count.sum()) for rank, steps in steady.items()}
+    lengths = {rank: steps.per_step_s for rank, steps in steady.items()}
     step_s = float(np.mean(list(lengths.values())))
     common = common_rows(steady)
     together = len(steady) > 1 and len(exposed) == len(steady) and min(rows.size for rows in common.values()) > 1

@@ -48,8 +48,7 @@ def asleep_values(
             if not steps.fed:  # the fetch may be in there
                 phases = phases - c["forward"] + c["forward_cpu"]
             # a long step is clocked more often than a short one
-            step_s = float(steps.length.sum() / steps.count.sum())
-            off_cpu_s = step_s * float(phases[clocked].sum() / steps.length[clocked].sum())
+            off_cpu_s = steps.per_step_s * float(phases[clocked].sum() / steps.length[clocked].sum())
             values["step.asleep_s", f"rank:{rank}"] = max(0.0, off_cpu_s - waited - steps.per_step("run_delay"))
     return values
 
@@ -69,7 +68,7 @@ def interpreter_values(recording: Recording, steady: Mapping[int, RankSteps], mi
         if found is None:
             continue
         scope, share = f"rank:{rank}", found.waiting / found.looks
-        step_s = float(steps.length.sum() / steps.count.sum())
+        step_s = steps.per_step_s
         within_s = step_s - steps.per_step("evaluation") - steps.per_step("checkpoint")  # nobody looks there
         values["interpreter.looks", scope] = float(found.looks)
         values["interpreter.waiting_share", scope] = share

@@ -203,9 +203,7 @@ def _savers(rows: Sequence[Mapping[str, Any]], ways: Ways) -> set[Place]:
 
 def _loops(rows: Sequence[Mapping[str, Any]]) -> dict[Place, tuple[int, int]]:
     """Of every function that both fetches batches and starts backward passes: first line of the one, last line of the other."""
-    fetches = {
-        place: min(lines) for place, lines in _lines_into(rows, lambda frame: FETCH in str(frame["file"]), 1).items()
-    }
+    fetches = {place: min(lines) for place, lines in _lines_into(rows, _fetches, 1).items()}
     backwards = {place: max(lines) for place, lines in _lines_into(rows, starts_backward, 1).items()}
     return {place: (fetches[place], line) for place, line in backwards.items() if fetches.get(place, line) < line}
 
@@ -224,17 +222,23 @@ def _lines_into(
 
 def ways_to(rows: Iterable[Mapping[str, Any]]) -> Ways:
     """Also functions that call one that fetches: a loop may have its parts in functions of their own."""
-    fetches, backwards, updates = (Counter[tuple[Place, int]]() for _ in range(3))
+    rows = list(rows)
+    return Ways(*(lines_to(rows, is_one) for is_one in (_fetches, starts_backward, _updates)))
+
+
+def lines_to(rows: Iterable[Mapping[str, Any]], is_one: Callable[[Frame], bool]) -> dict[Place, frozenset[int]]:
+    """Functions on the way to the outermost such frame, and the lines of theirs that lead there."""
+    seen = Counter[tuple[Place, int]]()
     for row in rows:
         frames = inner(row["frames"])
-        for into, seen in (
-            (_outermost(frames, lambda frame: FETCH in str(frame["file"])), fetches),
-            (_outermost(frames, starts_backward), backwards),
-            (_outermost(frames, _updates), updates),
-        ):
-            for frame in frames[into + 1 :] if into is not None else ():
-                seen[place_of(frame), int(frame["line"])] += int(row["count"])
-    return Ways(*map(_lines_by_place, (fetches, backwards, updates)))
+        into = max((n for n, frame in enumerate(frames) if is_one(frame)), default=len(frames))
+        for frame in frames[into + 1 :]:
+            seen[place_of(frame), int(frame["line"])] += int(row["count"])
+    return _lines_by_place(seen)
+
+
+def _fetches(frame: Frame) -> bool:
+    return FETCH in str(frame["file"])
 
 
 def _lines_by_place(seen: Mapping[tuple[Place, int], int]) -> dict[Place, frozenset[int]]:
@@ -249,10 +253,6 @@ def _lines_by_place(seen: Mapping[tuple[Place, int], int]) -> dict[Place, frozen
         if count >= max(least, _LEAST_SHARE * of_place[place]):
             found[place] = found.get(place, frozenset()) | {line}
     return found
-
-
-def _outermost(frames: Frames, is_one: Callable[[Frame], bool]) -> int | None:
-    return max((n for n, frame in enumerate(frames) if is_one(frame)), default=None)
 
 
 def after_update(frames: Frames, ways: Ways) -> bool:

@@ -50,7 +50,7 @@ def waiting_values(
         if most_s is None:
             missing["step.waiting_s"] = missing.get("step.asleep_s", "nobody knows how long it sleeps")
         elif share is not None:
-            found["step.waiting_s", scope] = min(most_s, share * float(steps.length.sum() / steps.count.sum()))
+            found["step.waiting_s", scope] = min(most_s, share * steps.per_step_s)
         elif most_s > 0:
             missing["step.waiting_s"] = "no profile was taken: nobody saw where the training thread sleeps"
     return found

@@ -64,6 +64,11 @@ class RankSteps:
         return float(self.columns[name].sum() / max(self.count.sum(), 1.0))
 
     @property
+    def per_step_s(self) -> float:
+        """Mean length."""
+        return float(self.length.sum() / max(self.count.sum(), 1.0))
+
+    @property
     def sample(self) -> NDArray[np.bool_]:
         """Single steps as they came, outliers as often as they were; all rows of single steps where that leaves none."""
         single = np.asarray(self.count == 1)

@@ -98,6 +98,7 @@ class Analysis:
     holders: tuple[Holder, ...] = ()  # of ranks whose training thread was found waiting for the interpreter
     hot_lines: tuple[HotLine, ...] = ()
     waiting_lines: tuple[HotLine, ...] = ()  # where ranks sleep inside the step, the longest first
+    preparing_lines: tuple[HotLine, ...] = ()  # that make batches ready between fetch and model, the longest first
     save_sites: tuple[Mapping[str, Any], ...] = ()
     deaths: tuple[Death, ...] = ()
     failure: Failure | None = None

@@ -20,6 +20,7 @@ PACE_VALUES: dict[str, tuple[str, str]] = {
     "copy.blocking_mb": ("MB", "of it, from pinned memory by calls that wait for the end of the copy"),
     "copy.blocking_s": ("s", "the host's time in these copies, in a step"),
     "step.asleep_s": ("s", "of forward, backward and optimizer: neither computing nor waiting for a core or another rank"),
+    "step.preparing_s": ("s", "of the forward pass: computing in lines of the user's own code between the batch and the model"),
     "step.waiting_s": ("s", "of these phases: asleep in lines of the user's own code, which wait for something"),
     "interpreter.looks": ("looks", "at the training thread in its steps: whether it waits for Python's interpreter"),
     "interpreter.waiting_share": ("", "of these looks, those that found it waiting while another thread had the interpreter"),
@@ -39,6 +40,16 @@ PACE_VALUES: dict[str, tuple[str, str]] = {
     "reference.tuned_images_per_s": ("images/s", "the ceiling that a vendor's own kernels reach"),
     "reference.observed_images_per_s": ("images/s", "images of this job, over the time of its steps without stalls"),
 }  # fmt: skip
+
+
+# Backward passes compute gradients by the inputs and by the weights, twice the products of the forward pass (Kaplan et al., "Scaling
+# Laws for Neural Language Models", 2020, section 2.1).
+_FORWARD_OF_BACKWARD = 0.5
+
+
+def long_forward(forward: float, backward: float) -> float:
+    """What a forward pass takes beyond what such a backward pass lets expect; the user's own code may be in there."""
+    return max(0.0, forward - _FORWARD_OF_BACKWARD * backward)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from statistics import median
 
+from advisor.core.pace import long_forward
 from advisor.run.rings import Position, RingReader, Row
 from probes.rank.layout import FLAG_CLOCKED, FLAG_NO_LOADER, FLAG_TAIL, GPU_STEP_FIELDS, STEP_FIELDS
 
@@ -45,6 +46,8 @@ class Follower:
     wait_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))  # for input, in the same steps
     # without the first ones, and without evaluation and checkpoints
     usual_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))
+    # forward and backward of the same steps, where a loader feeds them
+    model_ns: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))
     delay_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))  # waiting for a core
     # of steps whose CPU clocks were read: forward and optimizer beyond their CPU time, the backward beyond its own, and what part of the
     # three the former two are
@@ -66,6 +69,12 @@ class Follower:
         """Share of recent steps that waited for input."""
         total = sum(self.step_ns)
         return sum(self.wait_ns) / total if total else 0.0
+
+    @property
+    def long_forward_share(self) -> float:
+        """Share of recent steps by which their forward passes are longer than their backward passes let expect."""
+        total = sum(self.step_ns)
+        return long_forward(*map(sum, zip(*self.model_ns, strict=True))) / total if total and self.model_ns else 0.0
 
     @property
     def idle_share(self) -> float | None:
@@ -105,6 +114,7 @@ class Follower:
             self.fed = not flags & FLAG_NO_LOADER
             unknown = payload[_FORWARD] if flags & FLAG_NO_LOADER else 0
             self.outside_ns.append(payload[_GAP] + payload[_CLIP] + unknown)
+            self.model_ns.append((payload[_FORWARD] - unknown, 0 if unknown else payload[_BACKWARD[0]]))
             self.wait_ns.append(payload[_WAIT])
             self.delay_ns.append(payload[_DELAY])
             if flags & FLAG_CLOCKED:

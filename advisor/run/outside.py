@@ -22,8 +22,9 @@ _HUNT_S = 0.4
 _HUNT_STEP_S = 0.02
 # A dump takes 50 ms and counts only where the rank stood still meanwhile: shorter gaps show only in a profile.
 _PROFILE_AGAIN_S = 120.0
-# Two profiles take 4 s, in which nobody else is looked at, and every rank with a GPU seems to sleep in its backward pass.
-_ASLEEP_AGAIN_S = 600.0
+# Two profiles take 4 s, in which nobody else is looked at, and every rank with a GPU seems to sleep in its backward pass; many a sound
+# model has a long forward pass.
+_SELDOM_AGAIN_S = 600.0
 
 
 class OutsideLooks:
@@ -50,8 +51,10 @@ class OutsideLooks:
         """Profile one, or sample those that are outside the model now; wait a little for those whose steps have short gaps."""
         due = {w.rank: w for w, at in here if w.trains(at) and self._allows(w)}
         for rank, at in here:
-            outside = rank.outside_share >= _WORTH_SHARE and _ago_s(self._profiled_s, rank) >= _PROFILE_AGAIN_S
-            asleep = rank.asleep_share >= _WORTH_SHARE and _ago_s(self._woken_s, rank) >= _ASLEEP_AGAIN_S
+            unseen_s = _ago_s(self._profiled_s, rank)
+            outside = rank.outside_share >= _WORTH_SHARE and unseen_s >= _PROFILE_AGAIN_S
+            outside |= rank.long_forward_share >= _WORTH_SHARE and unseen_s >= _SELDOM_AGAIN_S
+            asleep = rank.asleep_share >= _WORTH_SHARE and _ago_s(self._woken_s, rank) >= _SELDOM_AGAIN_S
             if rank.rank in due and (outside or asleep) and at.phase not in LABELLED:
                 self._take_profile(rank, asleep=asleep)
                 return

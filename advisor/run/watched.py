@@ -29,6 +29,7 @@ class Watched:
     thread: int | None = None
     whole_p99_ns: int = 0  # with the evaluations and checkpoints in them
     asleep_share: float = 0.0  # of its steps, in which the model neither computed nor stood in line for a core
+    long_forward_share: float = 0.0  # of its steps: the forward pass beyond what the backward pass lets expect
     group: int = 1  # with so many it exchanges, itself included
 
     def p99_at(self, at: Position) -> int:
@@ -86,6 +87,7 @@ def watched_ranks(ranks: Sequence[Follower], facts: Mapping[int, Mapping[str, An
             p99_ns=f.step_p99_ns(),
             whole_p99_ns=f.step_p99_ns(whole=True),
             thread=facts.get(f.pid, {}).get("main_thread"),
+            long_forward_share=f.long_forward_share,
             asleep_share=f.asleep_share(alone=len(ranks) == 1),
             group=int(facts.get(f.pid, {}).get("group_size") or 1),
         )

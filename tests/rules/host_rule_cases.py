@@ -99,6 +99,29 @@ def lop007(
     return job(own, values=values, waiting_lines=(line,) if seen else (), **more)
 
 
+def lop008(
+    spends: float = 0.2,
+    *,
+    alone: bool = False,
+    seen: bool = True,
+    samples: int = 80,
+    forward: float = 0.5,
+    computed: float | None = None,
+    making: float = 0.1,
+    **more: Any,
+) -> Analysis:
+    """Rank 1, or both ranks, compute so many seconds of their second between batch and model; the job may use two cores."""
+    busy = (1,) if alone else (0, 1)
+    own = {n: rank(forward=forward, backward=(1.0 if n in busy else 0.8) - forward) for n in (0, 1)}
+    values: dict[str, Any] = {"loader.workers": {0: 1.0, 1: 1.0}, "fetch.wall_s": {0: making, 1: making}}
+    if seen:
+        values["step.preparing_s"] = {0: 0.0, **dict.fromkeys(busy, spends)}
+    line = replace(hot(57, "train", io=False), samples=samples)
+    made = job(own, values=values, preparing_lines=(line,) if seen else (), **more)
+    assert made.model is not None
+    return replace(made, model=replace(made.model, job_cpu_s=computed, allowed_cores=2.0))
+
+
 def trend(
     per_minute: float = 60.0,
     seconds: float = 300.0,

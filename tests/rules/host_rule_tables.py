@@ -130,6 +130,17 @@ HOST_TABLES: dict[str, Table] = {
         where=Where(SCRIPT, 77),
         best=({"waits": 0.4}, warm(1 / 0.6)),
     ),
+    "LOP008": Table(
+        jobs.lop008,
+        lines={"preparing": ({"spends": 0.05}, {"spends": 0.0499})},
+        false_alarms={
+            "too few looks at the line to name it": {"samples": 9},
+            "a forward pass that is as long as usual, and nobody looked": {"seen": False, "forward": 0.33},
+        },
+        severities=waits("spends"),
+        where=Where(SCRIPT, 57),
+        best=({"spends": 0.3, "samples": 10_000}, warm(1 / (1 - 0.3 * 1.015))),
+    ),
     "MEM001": Table(
         jobs.mem001,
         lines={

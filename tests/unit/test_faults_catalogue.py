@@ -37,7 +37,20 @@ def test_there_are_enough_scenarios_with_names_of_their_own() -> None:
 AT_ALL_STRENGTHS = (
     *("CMP007", "COM001", "CPU001", "CPU006", "CPU008"),
     *(f"DAT{number:03}" for number in range(1, 16)),
-    *("DSK001", "DSK002", "LOP001", "LOP002", "LOP003", "LOP004", "LOP005", "LOP006", "LOP007", "RUN003", "RUN004"),
+    *(
+        "DSK001",
+        "DSK002",
+        "LOP001",
+        "LOP002",
+        "LOP003",
+        "LOP004",
+        "LOP005",
+        "LOP006",
+        "LOP007",
+        "LOP008",
+        "RUN003",
+        "RUN004",
+    ),
     *(
         "CMP001",
         "CMP002",

@@ -17,7 +17,7 @@ from advisor.run.rings import Position
 from advisor.run.stackbudget import StackBudget
 from probes.host.interpreter import NoInterpreter
 from probes.host.stacks import Frame, ThreadStack, parse_dump
-from probes.rank.layout import FLAG_CLOCKED, FLAG_TAIL, STEP_FIELDS
+from probes.rank.layout import FLAG_CLOCKED, FLAG_NO_LOADER, FLAG_TAIL, STEP_FIELDS
 
 ME = Suspect(3, os.getpid(), os.getpid())
 TRAINING, SENDER = 7, 9
@@ -201,3 +201,18 @@ def test_without_clocks_nobody_is_suspected() -> None:
     assert follower(20, 0, **asleep).asleep_share(alone=True) == 0.0
     assert follower(2, **asleep).asleep_share(alone=True) == 0.0
     assert follower(5, FLAG_CLOCKED | FLAG_TAIL, **asleep).asleep_share(alone=True) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("flags", "given", "share"),
+    [
+        (0, {"forward": 30, "backward": 50}, 0.05),
+        (0, {"forward": 25, "backward": 60}, 0.0),
+        (FLAG_NO_LOADER, {"forward": 60, "backward": 20}, 0.0),  # the fetch may be in there
+        (FLAG_TAIL, {"forward": 60, "backward": 20}, 0.0),
+    ],
+)
+def test_a_forward_pass_of_more_than_half_of_its_backward_pass_is_long(
+    flags: int, given: dict[str, float], share: float
+) -> None:
+    assert follower(5, flags, **given).long_forward_share == pytest.approx(share)

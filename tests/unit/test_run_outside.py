@@ -112,6 +112,17 @@ def test_its_sleep_is_looked_at_less_often_than_the_time_outside_the_model(
     assert ["awake" in event.data["stacks"][0] for event in sleeper.news] == awake
 
 
+def test_a_long_forward_pass_is_looked_into_as_seldom(rank: MadeRank, monkeypatch: pytest.MonkeyPatch) -> None:
+    looker = Looker(profile=lambda pid: PROFILE, profile_awake=lambda pid: pytest.fail("it does not sleep"))
+    for share, profiles in ((0.05, 2), (0.04, 0)):
+        long = rank(looker, long_forward_share=share)
+        for now_s in range(1000, 1651, 130):
+            monkeypatch.setattr(outside.time, "monotonic", lambda now_s=now_s: float(now_s))
+            long.look()
+        assert len(long.news) == profiles
+    monkeypatch.undo()
+
+
 def test_that_its_sleep_could_not_be_looked_at_is_a_gap_beside_its_profile(rank: MadeRank) -> None:
     gap = ProbeGap("stacks", "pid:1", "py-spy did not answer in 12 s")
     sleeper = rank(Looker(profile=lambda pid: PROFILE, profile_awake=lambda pid: gap), asleep_share=0.3)

@@ -34,7 +34,7 @@ def untouched_by(rule: str, job: Job) -> tuple[Untouched, ...]:
     """
     if rule == "LOP006":
         return ()
-    if rule == "LOP007" or job.script == SLICING:
+    if rule in ("LOP007", "LOP008") or job.script == SLICING:
         return () if job.ranks else ("backward",)
     return ("forward",) if job.ranks else ("forward", "backward")
 
@@ -249,6 +249,37 @@ SCENARIOS = (
         "features-hardly",
         "LOP007",
         enriching("--rest=0.6", "--steps=300"),
+        strength="just below",
+    ),
+    fault(
+        "batches-made-ready-in-the-loop",
+        "LOP008",
+        enriching("--compute=10", "--steps=300", "--workers=1"),
+        line="store.features(pictures)",
+        says="enriching.py",
+        fixed=enriching("--compute=10", "--steps=300", "--in-workers"),
+    ),
+    fault(
+        "batches-made-ready-in-the-loop-of-one-rank",
+        "LOP008",
+        enriching("--compute=20", "--rank=1", "--steps=200", "--workers=1", ranks=2),
+        line="store.features(pictures)",
+        on_ranks=(1,),
+    ),
+    fault(
+        "batches-made-ready-in-the-loop-a-little",
+        "LOP008",
+        enriching("--compute=3", "--steps=300", "--workers=1"),
+        strength="just above",
+        line="store.features(pictures)",
+        fixed=enriching("--compute=3", "--steps=300", "--in-workers"),
+        also=("DAT007",),
+        note="the worker's own batches are cheap: without it they would cost less than to hand them over",
+    ),
+    fault(
+        "batches-hardly-made-ready-in-the-loop",
+        "LOP008",
+        enriching("--compute=0.6", "--steps=300", "--workers=1"),
         strength="just below",
     ),
     fault(

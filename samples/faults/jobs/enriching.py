@@ -11,12 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import group
 import models
+import numpy as np
 import serving
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset, default_collate
 
 RANK = int(os.environ.get("RANK", "0"))
 
@@ -29,26 +30,41 @@ def parse() -> argparse.Namespace:
     add("--width", type=int, default=48)
     add("--answer", type=float, default=0.0, metavar="MS", help="the server takes so long")
     add("--rest", type=float, default=0.0, metavar="MS", help="no server: a limit on requests that the user keeps to")
+    add("--compute", type=float, default=0.0, metavar="MS", help="no server: computed from the batch")
+    add("--in-workers", action="store_true", help="loader workers do it, not the loop")
     add("--in-model", action="store_true", help="the model's forward asks, not the loop")
     add("--ahead", action="store_true", help="ask for the next batch while this one is trained on")
+    add("--workers", type=int, default=0)
     add("--rank", type=int, default=-1, help="only this one asks")
     return parser.parse_args()
 
 
 class Store:
-    """Features of a batch, from a server or after a rest."""
+    """Features of a batch, from a server, after a rest, or computed from it."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        self.rest_s, self.url, self.server = options.rest / 1000, "", None
+        self.rest_s, self.compute_s, self.url, self.server = options.rest / 1000, options.compute / 1000, "", None
         if options.answer:
             self.server, self.url = serving.start(options.answer)
 
     def features(self, pictures: Tensor) -> Tensor:
+        if self.compute_s:
+            return self.smooth(pictures)
         if not self.url:
             time.sleep(self.rest_s)
             return pictures
         with urllib.request.urlopen(self.url) as answer:
             return pictures + sum(json.load(answer)) / 8
+
+    def smooth(self, pictures: Tensor) -> Tensor:
+        until_s, smoothed = time.thread_time() + self.compute_s, pictures.numpy()
+        while time.thread_time() < until_s:
+            smoothed = (np.roll(smoothed, 1, axis=2) + smoothed) / 2
+        return torch.from_numpy(smoothed)
+
+    def collate(self, samples: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
+        pictures, y = default_collate(samples)
+        return [self.features(pictures), y]
 
 
 class Enriched(nn.Module):
@@ -65,7 +81,7 @@ def train(options: argparse.Namespace, data: DataLoader, store: Store | None) ->
     model = DistributedDataParallel(plain) if dist.is_initialized() else plain
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     thread = ThreadPoolExecutor(1)
-    step, before, store = 0, None, None if options.in_model else store
+    step, before, store = 0, None, None if options.in_model or options.in_workers else store
     while step < options.steps:
         for pictures, y in data:
             if store is None:
@@ -92,9 +108,11 @@ def main() -> None:
     torch.set_num_threads(1)
     group.join()
     memory = TensorDataset(torch.rand(2048, 3, 32, 32), torch.randint(10, (2048,)))
-    asks = options.rank in (-1, RANK) and (options.answer or options.rest)
+    asks = options.rank in (-1, RANK) and (options.answer or options.rest or options.compute)
     store = Store(options) if asks else None
-    train(options, DataLoader(memory, batch_size=options.batch, shuffle=True), store)
+    collate, workers = (store.collate, 1) if store and options.in_workers else (None, options.workers)
+    kept = {"num_workers": workers, "persistent_workers": workers > 0, "collate_fn": collate}
+    train(options, DataLoader(memory, batch_size=options.batch, shuffle=True, **kept), store)
     group.leave()
     if store and store.server:
         store.server.terminate()

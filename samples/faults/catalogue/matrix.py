@@ -8,7 +8,8 @@ from __future__ import annotations
 from samples.faults.fixtures import CpuQuota, SlowLoopback
 from samples.faults.scenario import Fixture, Job, Scenario, Truth
 
-# Squared, in parameters of 4 bytes: so many make the exchange matter, beside a slow rank too. Of 1 MB at 1 Gb/s a tenth of the step is exposed.
+# Squared, in parameters of 4 bytes: so many make the exchange matter, beside a slow rank too. Of 1 MB at 1 Gb/s only a tenth of the
+# step is exposed.
 BALLAST = {"1gbit": 1024, "300mbit": 512}
 LATE = 120
 RULES = {"data": "DAT008", "computing": "CMP007", "quota": "CPU001", "collections": "CPU006", "late-data": "DAT008"}

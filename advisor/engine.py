@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from advisor.core.analysis import Analysis
 from advisor.core.config import Config
 from advisor.core.findings import SEVERITIES, Clear, Crashed, Evidence, Finding, NotMeasured, Outcome
-from advisor.core.format import duration, quantity, rule_ids, share, speedup_range
+from advisor.core.format import counted, duration, quantity, rule_ids, share, speedup_range
 from advisor.core.report import EPOCH_START, INPUT_OR_FORWARD, PHASE_TITLES, OutcomeRow, Verdict
 from advisor.hidden_waits import SLEEPS, asleep, unknown_waits
 from advisor.unseen import input_is_unknown, unseen_input
@@ -213,7 +213,7 @@ def _no_bottleneck(analysis: Analysis, outcomes: list[Outcome]) -> Verdict:
     critical = analysis.budget.critical
     computing = ("forward", INPUT_OR_FORWARD, "backward", "optimizer")
     computed = sum(critical.get(phase, 0.0) for phase in computing) / step
-    blind = rule_ids(o.rule for o in outcomes if isinstance(o, (NotMeasured, Crashed))) or "nothing"
+    blind = _blind(analysis, outcomes)
     unexplained = _unexplained(analysis)
     if computed < _COMPUTE_SHARE or unexplained:
         text = f"only {100 * computed:.0f} % of the step is compute, and no rule that could look explains the rest"
@@ -237,6 +237,30 @@ def _no_bottleneck(analysis: Analysis, outcomes: list[Outcome]) -> Verdict:
         "Compute takes the time",
         f"{text}; not measured: {blind}.{beside}{input_is_unknown(analysis)}",
     )
+
+
+# Values of jobs on GPUs, and of several ranks.
+_OF_GPUS = ("gpu.", "sync.", "copy.", "precision.", "layout.", "batch.", "parallel.", "reference.")
+_OF_RANKS = ("comm.", "collectives.", "ddp.")
+
+
+def _blind(a: Analysis, outcomes: list[Outcome]) -> str:
+    """Rules that could not look; of those about GPUs or several ranks, where the job has none, only how many."""
+    unseen = [o for o in outcomes if isinstance(o, (NotMeasured, Crashed))]
+    on_gpu = any(isinstance(told, dict) and told.get("cuda") for told in a.facts.values())
+    absent = {
+        "GPUs": () if on_gpu or a.gpu_view.devices else _OF_GPUS,
+        "several ranks": _OF_RANKS if a.world_size == 1 else (),
+    }
+    about = {
+        o.rule: what
+        for what, values in absent.items()
+        for o in unseen
+        if isinstance(o, NotMeasured) and o.missing[0].startswith(values)
+    }
+    text = rule_ids(o.rule for o in unseen if o.rule not in about) or "nothing"
+    told = " or ".join(what for what in absent if what in about.values())
+    return f"{text}; {counted(len(about), 'check')} on {told} left out" if about else text
 
 
 def _unexplained(a: Analysis) -> str:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from advisor.analysis.energy import energy_values
 from advisor.analysis.gpu_gaps import tell_missing
+from advisor.analysis.habits import trains_on_gpu
 from advisor.analysis.host import Window, process_by_rank
 from advisor.core.analysis import JOB
 from advisor.core.gpus import Gpu, GpuPath
@@ -20,6 +21,7 @@ Values = dict[tuple[str, str], float]
 
 # A reading counts as under load from here on: below, clocks and links rest.
 _LOADED_PCT = 10.0
+_HELD_SHARE = 0.1  # of the memory: a driver keeps less for itself
 _LOADED_READINGS = 3  # one look at a link may meet it in the act of changing
 _MB = 1e6
 _THROTTLES = {
@@ -80,6 +82,24 @@ def gpu_values(
     values.update(energy_values(window, gpus, None if shared else samples_per_s))
     tell_missing(window.recording, gpus, dict.fromkeys(_TOLD, used), values, missing)
     return values
+
+
+def idle_beside(window: Window, gpus: tuple[Gpu, ...]) -> Values:
+    """GPUs with nothing to do beside ranks of which none trains on one; those whose memory is in use are somebody's."""
+    if trains_on_gpu(window.recording) or any(gpu.ranks for gpu in gpus):
+        return {}
+    looked = Covered(window.recording, window.start_ns, window.end_ns)
+    idle = [gpu for gpu in gpus if _idles(looked, f"gpu:{gpu.index}")]
+    return {("gpu.idle_beside", JOB): float(len(idle))} if gpus else {}
+
+
+def _idles(window: Window, scope: str) -> bool:
+    use, held, total = (
+        window.level(f"gpu.{name}", scope) for name in ("util_pct", "mem_used_bytes", "mem_total_bytes")
+    )
+    if use is None or held is None or not total:
+        return False
+    return use < _LOADED_PCT and held < _HELD_SHARE * total
 
 
 def path_values(gpus: tuple[Gpu, ...], paths: tuple[GpuPath, ...]) -> Values:

@@ -16,7 +16,7 @@ from advisor.analysis.delivery import delivery_values
 from advisor.analysis.epochs import cold_values, epoch_values
 from advisor.analysis.feeding import worker_model
 from advisor.analysis.gpu_memory import gpu_memory
-from advisor.analysis.gpus import gpu_values
+from advisor.analysis.gpus import gpu_values, idle_beside
 from advisor.analysis.habits import habit_values
 from advisor.analysis.host import (
     Window,
@@ -111,7 +111,7 @@ def measure(around: Around, values: Values, missing: dict[str, str]) -> Measured
     values.update(preparing_values(recording, steady, values))
     values.update(reference_values(recording, accounts.budget, values, missing))
     made = throughput(accounts, steady, values.get(("step.samples", JOB))).samples_per_s
-    values.update(gpu_values(window, around.devices, missing, made))
+    values.update(gpu_values(window, around.devices, missing, made) | idle_beside(window, around.devices))
     values.update(gaps_as_seen(values, around.devices))
     held, creeps = gpu_memory(recording, steady, around.devices)
     values.update(held)

@@ -87,7 +87,8 @@ class Finding:
     # the inverse, from a rule that says when or how often but not why: rules whose findings are its cause where their ranks overlap
     causes: tuple[str, ...] = ()
     fatal: bool = False  # the job hangs or died: nothing else matters until that is mended
-    urgent: bool = False  # the job will die of it within minutes: comes before whatever only costs time
+    # the job will die of it within minutes, or runs where it should not: comes before whatever only costs time
+    urgent: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -264,7 +264,10 @@ class SlowLoopback:
         name = own_name()
         call("ip", "netns", "add", name)
         try:
-            inside = ("nsenter", f"--net=/run/netns/{name}")  # `ip netns exec` mounts another /sys, without control groups
+            inside = (
+                "nsenter",
+                f"--net=/run/netns/{name}",
+            )  # `ip netns exec` mounts another /sys, without control groups
             call(*inside, "ip", "link", "set", "lo", "up")
             shaped = ("root", "tbf", "rate", self.rate, "burst", "256kb", "latency", "50ms")
             call(*inside, "tc", "qdisc", "add", "dev", "lo", *shaped)

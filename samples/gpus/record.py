@@ -75,7 +75,7 @@ def _thin(samples: tuple[Sample, ...], second: int) -> list[Sample]:
 
 def _write_script(story: Story, script: Path) -> None:
     on = [*enumerate(_gpus_of(story)), *((0, gpu) for gpu in story.beside)]
-    own = [f"{gpu} {FIRST_PID + rank} 20000000000 60" for rank, gpu in on]
+    own = [] if story.on_cpu else [f"{gpu} {FIRST_PID + rank} 20000000000 60" for rank, gpu in on]
     listed = script.with_suffix(".processes")
     listed.write_text("\n".join([*own, *story.strangers]) + "\n")
     script.write_text("\n".join([*story.machine(), f"processes {listed}", *story.extra]) + "\n")
@@ -119,8 +119,9 @@ def _put_ranks(writer: RunWriter, story: Story, probe: GpuProbe) -> None:
         }
         everywhere = [cpu for node in _nodes(probe).values() for cpu in node]
         allowed = sorted(parse_cpu_list(story.cpus[str(rank)])) if str(rank) in story.cpus else everywhere
-        about = {"pid": pid, "torch": "2.8.0", "cuda": {**cuda, **story.facts.get("cuda", {})}}
-        seen = {name: fact for name, fact in story.facts.items() if name != "cuda"}
+        on_gpu = None if story.on_cpu else {**cuda, **story.facts.get("cuda", {})}
+        about = {"pid": pid, "torch": story.facts.get("torch", "2.8.0"), "cuda": on_gpu}
+        seen = {name: fact for name, fact in story.facts.items() if name not in ("cuda", "torch")}
         writer.put_facts(pid, {**about, "cpus_allowed": allowed, "threads": 1, **seen})
 
 

@@ -23,7 +23,6 @@ from samples.gpus.stories import Story
 
 SECOND, MS = 1_000_000_000, 1_000_000
 STAMPED_FIRST, STAMPED_EVERY = 10, 20  # as DDP does by itself, and as the recorder asks it to on a GPU
-INPUT_MS = 4.0
 SHARES = {"forward": 0.33, "backward": 0.55, "optimizer": 0.12}
 QUEUED_STEPS = 1.5  # so far ahead of the GPU the host may be
 HIDDEN_SHARE = 0.4  # of the backward: it goes on while the first gradients are exchanged
@@ -55,7 +54,7 @@ class _Rank:
     def own_part(self, ms: float) -> None:
         """From the fetch to the last gradient."""
         self.marks, self.spent = {"begin": self.host}, {"gap": self.gap}
-        self.mark("input_wait", 0.0, INPUT_MS)
+        self.mark("input_wait", 0.0, self.story.input_ms)
         if self.exchanged is not None:
             self.host, self.exchanged = max(self.host, self.exchanged), None
         for phase in ("forward", "backward"):
@@ -100,7 +99,7 @@ def steps_of(story: Story, first_ns: int, until_ns: int) -> Iterator[tuple[int, 
                 own.exchanged = left
             own.rest(number, left, ms)
             records.append((KIND_STEP, own.rank, FLAG_COMM_SAMPLED * stamped, _step(number, first_ns, own, samples)))
-            if number:  # nothing marks where the first step begins
+            if number and not story.on_cpu:  # nothing marks where the first step begins
                 records.append((KIND_GPU_STEP, own.rank, 0, _gpu_step(number, own.spent, memory)))
         end = first_ns + round(max(own.host for own in ranks) * MS)
         if memory:

@@ -35,9 +35,11 @@ class Story:
     cpus: Mapping[str, str] = field(default_factory=dict)  # by rank, where it is bound
     variables: Mapping[str, str] = field(default_factory=dict)
     dies: int | None = None  # the rank that ends with a CUDA error
+    on_cpu: bool = False  # its ranks train on the CPU, and the GPUs idle
     mig: str = ""  # the instance that rank 0 runs on
     launch_ms: float = 32.0  # what launching takes the host of a step
     waits_every: int = 20  # steps: the loop prints its loss and waits for the GPU
+    input_ms: float = 4.0
     gap_ms: float = 2.0
     evaluates_every: int = 0
     evaluation_ms: float = 0.0
@@ -146,6 +148,20 @@ STORIES: dict[str, Story] = {
             cuda={**CUDA, "tf32_matmul": False, "tf32_cudnn": False},
             conv={**LAYER, "autocast": None},
             autocast={"enabled": False},
+        ),
+    ),
+    "on-the-cpu": Story(
+        "trains on the CPU beside two idle RTX 3090",
+        machines.rtx3090x2,
+        1,
+        "CMP011",
+        on_cpu=True,
+        launch_ms=170,
+        input_ms=0.5,
+        gap_ms=0.3,
+        samples=16,
+        extra=tuple(
+            f"gpu {gpu} {line}" for gpu in (0, 1) for line in ("util 0", "mem_used 300000000", "power_mw 25000")
         ),
     ),
     "launch-bound": Story(

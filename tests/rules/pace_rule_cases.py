@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpu_rule_cases import gpu
-from rule_cases import SCRIPT, Phases, job, loader, rank
+from rule_cases import META, SCRIPT, Phases, job, loader, rank
 
 from advisor.core.analysis import Analysis
 from advisor.core.batch_curve import BatchCurve
@@ -266,6 +266,24 @@ def cmp010(
     }
     other = {"debugging": {"looks": 10, "on": {"anomaly detection": rank_1}}}
     return job({0: rank(), 1: rank()}, **{"facts": {"0": told, "1": other}, **more})
+
+
+def cmp011(
+    idle: float | None = 2.0,
+    computing: float = 0.9,
+    hidden: str | None = None,
+    build: str = "2.8.0+cu128",
+    gap: float = 0.0,
+    **more: Any,
+) -> Analysis:
+    """Two ranks compute so long on the CPU, beside so many GPUs that nobody uses."""
+    beside = GpuView(tuple(gpu(index, ranks=()) for index in (0, 1)))
+    values = {} if idle is None else {"gpu.idle_beside": idle}
+    variables = {} if hidden is None else {"CUDA_VISIBLE_DEVICES": hidden}
+    meta = replace(META, environment={"variables": variables, "driver_cuda": "12.8"})
+    own = rank(1.0, input_wait=1.0 - computing - gap, gap=gap)
+    facts = {"0": {"torch": build, "cuda": None}, "1": {"torch": build, "cuda": None}}
+    return job({0: own, 1: own}, values=values, gpu_view=beside, facts=facts, meta=meta, **more)
 
 
 def sound_pace() -> dict[str, Any]:

@@ -197,6 +197,18 @@ PACE_TABLES: dict[str, Table] = {
         severities=(({}, "medium"), ({"on": {"TORCH_DISTRIBUTED_DEBUG": 10}, "rank_1": 0}, "low")),
         also_fires={"launches that wait": {"on": {"CUDA_LAUNCH_BLOCKING": 10}, "rank_1": 0}},
     ),
+    "CMP011": Table(
+        jobs.cmp011,
+        lines={"compute": ({"computing": 0.02}, {"computing": 0.0199})},
+        false_alarms={
+            "no GPU idles": {"idle": 0.0},
+            "there is none": {"idle": None},
+            "whoever started it hides them": {"hidden": ""},
+            "in another way": {"hidden": "-1"},
+        },
+        severities=(({}, "high"),),
+        also_fires={"one of them is shown": {"hidden": "0", "idle": 1.0}},
+    ),
     "H2D001": Table(
         jobs.h2d001,
         lines={

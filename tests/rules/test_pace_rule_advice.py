@@ -279,3 +279,14 @@ def test_com005_says_why_there_is_no_diff() -> None:
     fix = found("COM005").fixes[0]
     assert "no diff" in fix.title and not fix.diff
     assert "batch_size=batch // 4" in fix.change, "each process makes its part of the batch"
+
+
+@pytest.mark.parametrize(
+    ("build", "fix"),
+    [("2.8.0+cpu", "install torch with CUDA: 2.8.0+cpu has none"), ("2.8.0", "move model and batches")],
+)
+def test_cmp011_says_what_keeps_the_job_from_the_gpus_and_comes_first(build: str, fix: str) -> None:
+    judgement = judge(jobs.cmp011(computing=0.5, gap=0.5, build=build), all_rules(), Config())
+    first, second = judgement.findings
+    assert (judgement.verdict.rule, first.rule, second.rule) == ("CMP011", "CMP011", "LOP004")
+    assert first.title.endswith("while 2 GPUs idle") and first.fixes[0].title.startswith(fix)

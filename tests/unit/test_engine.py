@@ -219,7 +219,20 @@ def test_healthy_is_a_step_of_compute_and_names_what_was_not_seen() -> None:
     blind = Rule("GPU001", "a rule", lambda a, t: Clear("GPU001"), needs=("gpu.throttle",))
     verdict = judge(analysis(compute=0.9), [blind, rule_saying(Clear("DAT003"))], Config()).verdict
     assert verdict.state == "healthy" and verdict.rule is None
-    assert "90 %" in verdict.summary and "not measured: GPU001" in verdict.summary
+    assert "90 %" in verdict.summary and "not measured: nothing; 1 check on GPUs left out" in verdict.summary
+    on_gpu = judge(analysis(compute=0.9, facts={"0": {"cuda": {"device": 0}}}), [blind], Config()).verdict
+    assert "not measured: GPU001." in on_gpu.summary
+
+
+def test_checks_on_what_the_job_has_none_of_are_counted_not_named() -> None:
+    rules = [
+        Rule(name, "a rule", lambda a, t: Clear(""), needs=(need,))
+        for name, need in (("COM001", "comm.wire_s"), ("CMP003", "gpu.host_paced_s"), ("DAT004", "loader.busy_share"))
+    ]
+    summary = judge(analysis(compute=0.9), rules, Config()).verdict.summary
+    assert "not measured: DAT004; 2 checks on GPUs or several ranks left out." in summary
+    ranks = judge(analysis(compute=0.9, world_size=2), rules, Config()).verdict.summary
+    assert "not measured: COM001, DAT004; 1 check on GPUs left out." in ranks
 
 
 def test_time_that_no_rule_explains_is_inconclusive() -> None:

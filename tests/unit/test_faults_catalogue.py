@@ -61,6 +61,7 @@ AT_ALL_STRENGTHS = (
         "CMP008",
         "CMP009",
         "CMP010",
+        "CMP011",
         "COM005",
         "COM008",
         "CPU004",

@@ -42,6 +42,15 @@ def test_the_verdict_is_the_truth_of_the_story(fake_driver: Path, tmp_path: Path
     assert len(report.gpus) >= STORIES[story].ranks or story == "mismatch"
 
 
+@pytest.mark.parametrize(
+    "lines", [("gpu 0 util 60", "gpu 1 util 60"), ("gpu 0 mem_used 9000000000", "gpu 1 mem_used 9000000000")]
+)
+def test_gpus_of_somebody_elses_do_not_idle(fake_driver: Path, tmp_path: Path, lines: tuple[str, ...]) -> None:
+    own = STORIES["on-the-cpu"].extra
+    report = told("on-the-cpu", fake_driver, tmp_path, extra=(*own, *lines))
+    assert {row.rule: row.state for row in report.outcomes}["CMP011"] == "clear"
+
+
 def test_clocks_that_nobody_can_judge_leave_the_verdict_open_and_say_why(fake_driver: Path, tmp_path: Path) -> None:
     report = told("mute", fake_driver, tmp_path)
     states = {row.rule: row.state for row in report.outcomes}

@@ -222,6 +222,14 @@ LINES: tuple[Line, ...] = (
         clear="debugging-left-on",
     ),
     Line(
+        "CMP011",
+        "on-the-cpu",
+        "on-the-cpu",
+        {"compute_ms": 23.0, "launch_ms": 23.0},
+        {"compute_ms": 18.0, "launch_ms": 18.0},
+        clear="on-the-cpu",
+    ),
+    Line(
         "H2D001",
         "pageable-copies",
         "pageable-copies",

@@ -35,7 +35,7 @@ def test_there_are_enough_scenarios_with_names_of_their_own() -> None:
 
 # Rules that are tried clearly above, just above and just below what is worth a word.
 AT_ALL_STRENGTHS = (
-    *("CMP007", "COM001", "CPU001", "CPU006", "CPU008"),
+    *("CMP007", "COM001", "CPU001", "CPU005", "CPU006", "CPU007", "CPU008"),
     *(f"DAT{number:03}" for number in range(1, 16)),
     *(
         "DSK001",

@@ -73,6 +73,21 @@ SCENARIOS = (
         remedy=Remedy(job=Job("faults/jobs/cifar.py", ("--model=resnet18", "--steps=60", "--threads=2"))),
     ),
     Scenario(
+        name="three-threads-on-two-cores",
+        family="host",
+        job=Job("faults/jobs/cifar.py", ("--model=resnet18", "--steps=80", "--threads=3")),
+        truth=Truth(roots=("CPU005",)),
+        strength="just above",
+        remedy=Remedy(job=Job("faults/jobs/cifar.py", ("--model=resnet18", "--steps=80", "--threads=2"))),
+    ),
+    Scenario(
+        name="two-threads-on-two-cores",
+        family="host",
+        job=Job("faults/jobs/cifar.py", ("--model=resnet18", "--steps=80", "--threads=2")),
+        truth=Truth(never=("CPU005",)),
+        strength="just below",
+    ),
+    Scenario(
         name="garbage-collection",
         family="host",
         job=between("--records=300000", "--collect-every=1", "--steps=40"),

@@ -70,6 +70,13 @@ IN_PROCESS = (
         fixed=job("--transform=2", "--steps=110", "--workers=1", "--persistent"),
     ),
     fault(
+        "worker-on-the-core-of-its-rank-a-little",
+        "CPU007",
+        job("--bind=1", "--transform=0.3", "--steps=200", "--workers=1", "--persistent"),
+        strength="just above",
+        fixed=job("--transform=0.3", "--steps=200", "--workers=1", "--persistent"),
+    ),
+    fault(
         "in-process-a-little",
         "DAT003",
         job("--transform=0.25", "--steps=250"),

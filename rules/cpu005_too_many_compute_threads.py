@@ -9,8 +9,8 @@ nothing of the other ranks or of a quota: each rank alone may look well sized. M
 threads took 312 ms a step instead of 68, in two ranks of two threads each 1160 ms instead of 208.
 
 Evidence: threads that torch computes with, by rank, against the cores allowed (affinity and quota); how many of them
-stand ready without a core; how long the training thread itself does. Loader workers compute with one thread each and
-are not counted.
+stand ready without a core, and of these how many are not the training thread; how long that does. Loader workers compute
+with one thread each and are not counted.
 
 Fix: `OMP_NUM_THREADS=n`, or `torch.set_num_threads(n)` where the script sets it, with n = allowed cores // ranks of
 this machine.
@@ -55,10 +55,12 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     threads = a.of_host(a.by_rank("threads.intra_op"))
     waiting = sum(a.of_host(a.by_rank("threads.waiting")).values())
     allowed, step, delays = a.value("cpu.allowed_cores"), a.value("step.time_s"), a.by_rank("step.run_delay_s")
+    helping = waiting - sum(a.of_host(delays).values()) / step
     total, delay = sum(threads.values()), mean(delays)
     fewer = max(1, math.floor(allowed / a.ranks_of_host))
     crowded = total > t["threads"] * allowed and max(threads.values()) > fewer
-    if not crowded or waiting < t["waiting"] * allowed or delay < t["delay"] * step:
+    in_line = waiting >= t["waiting"] * allowed or helping >= t["helping"] * allowed
+    if not crowded or not in_line or delay < t["delay"] * step:
         return Clear(RULE.id)
     model = model_of(a)
     best, worst = _after(model, threads, delays, waiting)
@@ -139,6 +141,9 @@ RULE = rule(
         ),
         "waiting": Threshold(
             0.25, "threads in line for each allowed core: threads that sleep, as on a GPU job, do no harm"
+        ),
+        "helping": Threshold(
+            0.10, "of them, threads that help the training thread; workers that crowd make that one wait, and not these"
         ),
         "delay": Threshold(0.05, "of the step: less is what any busy machine shows"),
     },

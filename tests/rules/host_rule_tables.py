@@ -16,11 +16,13 @@ HOST_TABLES: dict[str, Table] = {
         jobs.cpu005,
         lines={
             "threads": ({"threads": 21, "ranks": 1}, {"threads": 20, "ranks": 1}),
-            "waiting": ({"waiting": 4.0}, {"waiting": 3.99}),
+            "waiting": ({"waiting": 4.0, "ranks": 8, "delay": 0.31}, {"waiting": 3.99, "ranks": 8, "delay": 0.31}),
+            "helping": ({"waiting": 2.201}, {"waiting": 2.199}),
             "delay": ({"delay": 0.05}, {"delay": 0.0499}),
         },
         false_alarms={
             "threads that sleep, as on a GPU job": {"threads": 64, "waiting": 0.05, "delay": 0.001},
+            "training threads wait for workers, not the threads that help them": {"waiting": 2.0, "delay": 0.9},
             "more ranks than cores, each with one thread": {"threads": 1, "ranks": 40},
             "as many threads as cores beside a busy neighbour": {"threads": 8, "waiting": 12.0, "others": 8.0},
         },

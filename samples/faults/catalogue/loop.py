@@ -279,7 +279,7 @@ SCENARIOS = (
     fault(
         "batches-hardly-made-ready-in-the-loop",
         "LOP008",
-        enriching("--compute=0.6", "--steps=300", "--workers=1"),
+        enriching("--compute=0.6", "--steps=300"),
         strength="just below",
     ),
     fault(

@@ -22,107 +22,66 @@ from __future__ import annotations
 
 import math
 
-from advisor.core.analysis import Analysis, HotLine
-from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Where
+from advisor.core.analysis import Analysis
+from advisor.core.findings import Affected, Clear, Finding, Fix, NotMeasured
 from advisor.core.format import counted
-from advisor.core.pace import long_forward
 from rules.gaps import on_ranks
+from rules.own_code import OwnCode, own_code, step_without
 from rules.reading import batches_made, model_of
-from rules.rule import Threshold, Thresholds, confidence, rule, severity
+from rules.rule import Threshold, Thresholds, confidence, rule
 from rules.staffing import HARDLY
 from rules.stragglers import slows_the_wire
 
 _LEFT = 0.25  # of it, at worst
-_ERRORS = 1.5  # standard errors of the looks
-_LOOKS_MIN = 10  # at the line: of fewer it is not known well enough to be named
 _ROOM = 1.15  # more than workers need on average: batches do not all take as long
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
-    step, spent, model = a.value("step.time_s"), a.by_rank("step.preparing_s"), model_of(a)
-    whose = tuple(rank for rank, s in spent.items() if s >= t["preparing"] * step)
-    line = next((line for line in a.preparing_lines if line.samples >= _LOOKS_MIN), None)
-    if not whose or line is None:
-        return NotMeasured(RULE.id, ("step.preparing_s",)) if _unseen(a, t) else Clear(RULE.id)
-    error = _ERRORS / math.sqrt(sum(line.samples for line in a.preparing_lines))
-    free = _step_without(a, spent, 1.0)
-    level = severity((step - free) / step)
-    if step - free < t["preparing"] * step or level is None:
-        return Clear(RULE.id)
-    best, worst = (_step_without(a, spent, part) for part in (1.0 + error, 1.0 - max(_LEFT, error)))
-    best, worst = (max(after, model.cpu_floor_s()) for after in (best, worst))
-    fix, saving = (
-        _to_workers(a, spent, line, best),
-        model.saving(model.at_best(best), worst, "as workers make it ready"),
+    found = own_code(
+        RULE.id, a, "step.preparing_s", a.preparing_lines, least=t["preparing"], between="the batch and the model"
     )
+    if not isinstance(found, OwnCode):
+        return found
+    model = model_of(a)
+    best, worst = (
+        max(step_without(a, found.seconds, part), model.cpu_floor_s())
+        for part in (1.0 + found.error, 1.0 - max(_LEFT, found.error))
+    )
+    fix, saving = _to_workers(a, found, best), model.saving(model.at_best(best), worst, "as workers make it ready")
     if saving.speedup[1] < HARDLY:
-        fix = _cheaper(line)
-        saving = model.saving(free, step, "at best were it to cost nothing: no core is left for workers")
-    affected = whose if len(whose) < len(model.own) else ()
-    most = max(whose, key=lambda rank: spent[rank])
+        fix, free = _cheaper(found), model.step_s - found.lost_s
+        saving = model.saving(free, model.step_s, "at best were it to cost nothing: no core is left for workers")
     return Finding(
         rule=RULE.id,
-        title="The loop prepares its batches itself, while the model waits" + on_ranks(affected),
-        severity=level,
+        title="The loop prepares its batches itself, while the model waits" + on_ranks(found.ranks),
+        severity=found.level,
         confidence=confidence(a),
-        seconds_per_step=step - free,
-        explains=slows_the_wire(a, step - free),
-        scope=Affected(ranks=affected),
-        evidence=(
-            Evidence(
-                "step.preparing_s",
-                spent[most],
-                "s",
-                t["preparing"] * step,
-                f"of a {1000 * step:.3g} ms step rank {most} computes between the batch and the model",
-            ),
-            Evidence("stack samples", float(line.samples), "", None, _place(line)),
-        ),
+        seconds_per_step=found.lost_s,
+        explains=slows_the_wire(a, found.lost_s),
+        scope=Affected(ranks=found.ranks),
+        evidence=found.evidence,
         fixes=(fix,),
         saving=saving,
     )
 
 
-def _unseen(a: Analysis, t: Thresholds) -> bool:
-    """A rank that a loader feeds has a long forward pass, and nobody saw what is in it."""
-    own, seen = model_of(a).own, a.by_rank("step.preparing_s")
-    return any(
-        rank not in seen
-        and long_forward(own[rank]["forward"], own[rank]["backward"]) >= t["preparing"] * a.value("step.time_s")
-        for rank in a.by_rank("loader.workers")
-        if rank in own
-    )
-
-
-def _step_without(a: Analysis, spent: dict[int, float], part: float) -> float:
-    """The step with that part of it taken from the forward passes."""
-    model = model_of(a)
-    return model.step_if(
-        {(rank, "forward"): max(0.0, model.own[rank]["forward"] - part * s) for rank, s in spent.items()}
-    )
-
-
-def _place(line: HotLine) -> str:
-    return f"{line.file}:{line.line} in {line.function}" + (f", in {line.leaf}" if line.leaf else "")
-
-
-def _to_workers(a: Analysis, spent: dict[int, float], line: HotLine, step_s: float) -> Fix:
+def _to_workers(a: Analysis, found: OwnCode, step_s: float) -> Fix:
     made, walls = batches_made(a), a.by_rank("fetch.wall_s")
-    work_s = max(s + made.get(rank, 1.0) * walls.get(rank, 0.0) for rank, s in spent.items())
+    work_s = max(s + made.get(rank, 1.0) * walls.get(rank, 0.0) for rank, s in found.seconds.items())
     workers = max(1, math.ceil(_ROOM * work_s / max(step_s, 1e-9)))
     return Fix(
         "let loader workers do ahead what this line does",
         f"in the data set's __getitem__ or in collate_fn, with {counted(workers, 'worker')} or more (num_workers={workers})",
-        Where(line.file, line.line),
+        found.where,
         "small change",
     )
 
 
-def _cheaper(line: HotLine) -> Fix:
+def _cheaper(found: OwnCode) -> Fix:
     return Fix(
         "make this line cheaper: workers would take the cores that computing needs",
         "on whole batches instead of one sample after the other, or once before training",
-        Where(line.file, line.line),
+        found.where,
         "small change",
     )
 

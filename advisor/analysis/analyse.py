@@ -26,7 +26,7 @@ from advisor.analysis.host import (
     shared_memory_values,
 )
 from advisor.analysis.hosts import node_strips, shown_strip, with_places
-from advisor.analysis.in_loop import preparing_lines
+from advisor.analysis.in_loop import own_lines
 from advisor.analysis.interpreter import holders
 from advisor.analysis.labels import labelled
 from advisor.analysis.loading import loader_facts, ranks_by_pid
@@ -123,7 +123,8 @@ def analyse(recording: Recording) -> Analysis:
         holders=holders(recording, steady),
         hot_lines=lines,
         waiting_lines=waiting_lines(recording),
-        preparing_lines=preparing_lines(recording),
+        preparing_lines=own_lines(recording, "preparing"),
+        measuring_lines=own_lines(recording, "measuring"),
         save_sites=_save_sites(recording),
         deaths=dead,
         asked_to_end_s=requests(recording),

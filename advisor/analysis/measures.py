@@ -24,7 +24,7 @@ from advisor.analysis.host import (
     process_by_rank,
     quota_values,
 )
-from advisor.analysis.in_loop import preparing_values
+from advisor.analysis.in_loop import own_values
 from advisor.analysis.input_waits import index_times, input_values
 from advisor.analysis.interpreter import asleep_values, interpreter_values
 from advisor.analysis.loading import Loading, loading_of
@@ -108,7 +108,7 @@ def measure(around: Around, values: Values, missing: dict[str, str]) -> Measured
     values.update(sweep_values(recording, values, missing))
     values.update(pace_values(recording, steady, around.ways, missing))
     values.update(waiting_values(recording, steady, values, missing))
-    values.update(preparing_values(recording, steady, values))
+    values.update(own_values(recording, steady, values))
     values.update(reference_values(recording, accounts.budget, values, missing))
     made = throughput(accounts, steady, values.get(("step.samples", JOB))).samples_per_s
     values.update(gpu_values(window, around.devices, missing, made) | idle_beside(window, around.devices))

@@ -99,6 +99,7 @@ class Analysis:
     hot_lines: tuple[HotLine, ...] = ()
     waiting_lines: tuple[HotLine, ...] = ()  # where ranks sleep inside the step, the longest first
     preparing_lines: tuple[HotLine, ...] = ()  # that make batches ready between fetch and model, the longest first
+    measuring_lines: tuple[HotLine, ...] = ()  # that measure what came out between model and backward pass
     save_sites: tuple[Mapping[str, Any], ...] = ()
     deaths: tuple[Death, ...] = ()
     failure: Failure | None = None

@@ -21,6 +21,7 @@ PACE_VALUES: dict[str, tuple[str, str]] = {
     "copy.blocking_s": ("s", "the host's time in these copies, in a step"),
     "step.asleep_s": ("s", "of forward, backward and optimizer: neither computing nor waiting for a core or another rank"),
     "step.preparing_s": ("s", "of the forward pass: computing in lines of the user's own code between the batch and the model"),
+    "step.measuring_s": ("s", "of the forward pass: computing in libraries for the user's own lines between model and backward pass"),
     "step.waiting_s": ("s", "of these phases: asleep in lines of the user's own code, which wait for something"),
     "interpreter.looks": ("looks", "at the training thread in its steps: whether it waits for Python's interpreter"),
     "interpreter.waiting_share": ("", "of these looks, those that found it waiting while another thread had the interpreter"),

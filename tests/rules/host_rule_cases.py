@@ -122,6 +122,13 @@ def lop008(
     return replace(made, model=replace(made.model, job_cpu_s=computed, allowed_cores=2.0))
 
 
+def lop009(spends: float = 0.2, *, alone: bool = False, seen: bool = True, samples: int = 80, **more: Any) -> Analysis:
+    """As LOP008's, after the model."""
+    made = lop008(spends, alone=alone, seen=seen, samples=samples, **more)
+    values = {("step.measuring_s" if k == "step.preparing_s" else k, scope): v for (k, scope), v in made.values.items()}
+    return replace(made, values=values, measuring_lines=made.preparing_lines, preparing_lines=())
+
+
 def trend(
     per_minute: float = 60.0,
     seconds: float = 300.0,

@@ -143,6 +143,17 @@ HOST_TABLES: dict[str, Table] = {
         where=Where(SCRIPT, 57),
         best=({"spends": 0.3, "samples": 10_000}, warm(1 / (1 - 0.3 * 1.015))),
     ),
+    "LOP009": Table(
+        jobs.lop009,
+        lines={"measuring": ({"spends": 0.05}, {"spends": 0.0499})},
+        false_alarms={
+            "too few looks at the line to name it": {"samples": 9},
+            "a forward pass that is as long as usual, and nobody looked": {"seen": False, "forward": 0.33},
+        },
+        severities=waits("spends"),
+        where=Where(SCRIPT, 57),
+        best=({"spends": 0.3, "samples": 10_000}, warm(1 / (1 - 0.3 * 0.915))),
+    ),
     "MEM001": Table(
         jobs.mem001,
         lines={

@@ -196,6 +196,19 @@ def test_lop008_is_not_measured_where_a_forward_pass_is_long_and_nobody_looked()
     assert run_rule(RULES["LOP008"], replace(unfed, values=values), Config()) == Clear("LOP008")
 
 
+@pytest.mark.parametrize(("samples", "worst"), [(80, 0.732), (16, 0.525)])
+def test_lop009_promises_a_tenth_of_it_as_far_as_the_looks_can_tell(samples: int, worst: float) -> None:
+    finding, error = found("LOP009", samples=samples), 1.5 / samples**0.5
+    assert finding.fixes[0].title == "do it every N steps" and finding.saving is not None
+    assert finding.saving.seconds_per_step[0] == pytest.approx(0.2 * worst, rel=1e-3)
+    assert finding.saving.speedup[1] == pytest.approx(warm(1 / (1 - 0.2 * (0.9 + error))))
+
+
+def test_lop009_is_not_measured_where_a_forward_pass_is_long_and_nobody_looked() -> None:
+    result = run_rule(RULES["LOP009"], host_jobs.lop009(seen=False), Config())
+    assert result == NotMeasured("LOP009", ("step.measuring_s",))
+
+
 def test_lop006_promises_by_the_looks_and_their_error() -> None:
     """Of one second, a fifth of it found waiting, give or take two hundredths; at best seven tenths of the rest are left."""
     saving = found("LOP006").saving

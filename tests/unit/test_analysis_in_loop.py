@@ -65,6 +65,12 @@ def of(leaf: str = "", line: int = READY, file: str = SCRIPT) -> tuple[float, li
 NOTHING: tuple[float, list[tuple[str, int, str]]] = (0.0, [])
 
 
+def measuring(*rows: Any, **more: Any) -> tuple[float, list[tuple[str, int, str]]]:
+    found = seen(*rows, **more)
+    lines = [(line.file, line.line, line.leaf) for line in found.measuring_lines]
+    return round(1000 * found.value("step.measuring_s", 0), 1), lines
+
+
 @pytest.mark.parametrize(
     ("row", "expected"),
     [
@@ -74,6 +80,7 @@ NOTHING: tuple[float, list[tuple[str, int, str]]] = (0.0, [])
         pytest.param(looks(80, READY, MODULE, CROP), of("forward (_container.py:53)"), id="in transforms that are modules"),
         pytest.param(looks(80, FETCH, AUGMENT), of("augment (augment.py:7)", FETCH), id="around the loader, by map"),
         pytest.param({**looks(110, READY), "awake": 80}, of(), id="what sleeps there is not computed"),
+        pytest.param(looks(80, FETCH, ("__iter__", f"{LIBRARY}/tqdm/std.py", 9)), NOTHING, id="a progress bar"),
         pytest.param(looks(80, SET_UP), NOTHING, id="before the loop"),
         pytest.param(looks(80, FETCH, LOADER, AUGMENT), NOTHING, id="in the data set"),
         pytest.param(looks(80, FETCH, LOADER, CROP), NOTHING, id="in the data set's transforms"),
@@ -94,6 +101,30 @@ def test_a_line_between_the_batch_and_the_model(row: Any, expected: Any) -> None
     assert preparing(row) == expected
 
 
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        pytest.param(looks(80, LOSS, NUMPY), of("roll (numeric.py:1240)", LOSS), id="in a library"),
+        pytest.param(looks(80, LOSS, AUGMENT, NUMPY), of("roll (numeric.py:1240)", LOSS), id="through the user's own"),
+        pytest.param({**looks(110, LOSS, NUMPY), "awake": 80}, of("roll (numeric.py:1240)", LOSS), id="awake alone"),
+        pytest.param(looks(80, LOSS), NOTHING, id="a line of tensors may be the loss"),
+        pytest.param(looks(80, LOSS, AUGMENT), NOTHING, id="and so may a function of the user's"),
+        pytest.param(looks(80, LOSS, NUMPY, ENGINE), NOTHING, id="torch"),
+        pytest.param(looks(80, BACKWARD, NUMPY), NOTHING, id="in one line with the backward pass"),
+        pytest.param(looks(80, LOG, NUMPY), NOTHING, id="after it"),
+        pytest.param(looks(80, READY, NUMPY), NOTHING, id="before the model"),
+    ],
+)
+def test_a_line_between_the_model_and_the_backward_pass(row: Any, expected: Any) -> None:
+    assert measuring(row) == expected
+
+
+def test_both_together_take_no_more_than_the_forward_pass() -> None:
+    rows = [looks(135, READY), looks(135, LOSS, NUMPY)]
+    short = (looks(20, FETCH, LOADER), looks(20, FORWARD, MODULE, CONVOLUTION), looks(60, BACKWARD, TENSOR, ENGINE))
+    assert (preparing(*rows, step=short)[0], measuring(*rows, step=short)[0]) == (43.9, 16.1)
+
+
 def test_lines_of_a_function_that_the_loop_trains_with() -> None:
     """The loop calls `step(batch)`: what that does before the model, and what the loop does before it calls that."""
     main = (("main", SCRIPT, 50),)
@@ -106,6 +137,8 @@ def test_lines_of_a_function_that_the_loop_trains_with() -> None:
     assert preparing(looks(80, 47, AUGMENT, function="main"), step=step) == of("augment (augment.py:7)", 47)
     assert preparing(looks(80, LOG, AUGMENT, outer=main), step=step) == NOTHING
     assert preparing(looks(80, 52, AUGMENT, function="main"), step=step) == NOTHING
+    assert measuring(looks(80, LOSS, NUMPY, outer=main), step=step) == of("roll (numeric.py:1240)", LOSS)
+    assert measuring(looks(80, 52, NUMPY, function="main"), step=step) == NOTHING
 
 
 def test_a_frameworks_own_lines_are_passed_over_for_the_users() -> None:

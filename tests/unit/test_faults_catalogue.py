@@ -48,6 +48,7 @@ AT_ALL_STRENGTHS = (
         "LOP006",
         "LOP007",
         "LOP008",
+        "LOP009",
         "RUN003",
         "RUN004",
     ),

@@ -34,7 +34,7 @@ def untouched_by(rule: str, job: Job) -> tuple[Untouched, ...]:
     """
     if rule == "LOP006":
         return ()
-    if rule in ("LOP007", "LOP008") or job.script == SLICING:
+    if rule in ("LOP007", "LOP008", "LOP009") or job.script == SLICING:
         return () if job.ranks else ("backward",)
     return ("forward",) if job.ranks else ("forward", "backward")
 
@@ -280,6 +280,27 @@ SCENARIOS = (
         "batches-hardly-made-ready-in-the-loop",
         "LOP008",
         enriching("--compute=0.6", "--steps=300"),
+        strength="just below",
+    ),
+    fault(
+        "metrics-before-the-backward-pass",
+        "LOP009",
+        enriching("--measure=10", "--steps=300"),
+        line="metrics(scores",
+        says="histogram",
+        fixed=enriching("--measure=10", "--every=10", "--steps=300"),
+    ),
+    fault(
+        "metrics-before-the-backward-pass-a-little",
+        "LOP009",
+        enriching("--measure=3", "--steps=300"),
+        strength="just above",
+        fixed=enriching("--measure=3", "--every=10", "--steps=300"),
+    ),
+    fault(
+        "metrics-seldom-before-the-backward-pass",
+        "LOP009",
+        enriching("--measure=5", "--every=10", "--steps=300"),
         strength="just below",
     ),
     fault(

@@ -31,6 +31,8 @@ def parse() -> argparse.Namespace:
     add("--answer", type=float, default=0.0, metavar="MS", help="the server takes so long")
     add("--rest", type=float, default=0.0, metavar="MS", help="no server: a limit on requests that the user keeps to")
     add("--compute", type=float, default=0.0, metavar="MS", help="no server: computed from the batch")
+    add("--measure", type=float, default=0.0, metavar="MS", help="metrics of each batch, before the backward pass")
+    add("--every", type=int, default=1, help="steps between such metrics")
     add("--in-workers", action="store_true", help="loader workers do it, not the loop")
     add("--in-model", action="store_true", help="the model's forward asks, not the loop")
     add("--ahead", action="store_true", help="ask for the next batch while this one is trained on")
@@ -67,6 +69,12 @@ class Store:
         return [self.features(pictures), y]
 
 
+def metrics(scores: np.ndarray, seconds: float) -> None:
+    until_s = time.thread_time() + seconds
+    while time.thread_time() < until_s:
+        np.histogram(scores, bins=200)
+
+
 class Enriched(nn.Module):
     def __init__(self, net: nn.Module, store: Store | None) -> None:
         super().__init__()
@@ -92,7 +100,10 @@ def train(options: argparse.Namespace, data: DataLoader, store: Store | None) ->
                 before = asked
             else:
                 x = store.features(pictures)
-            loss = nn.functional.cross_entropy(model(x), y)
+            scores = model(x)
+            if options.measure and options.rank in (-1, RANK) and step % options.every == 0:
+                metrics(scores.detach().numpy(), options.measure / 1000)
+            loss = nn.functional.cross_entropy(scores, y)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

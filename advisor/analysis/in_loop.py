@@ -32,6 +32,15 @@ _OF_THE_STEP = (FETCH, "/torch/autograd/", "/torch/optim/", "/torch/distributed/
 _MODULES = "/torch/nn/modules/"
 # What waits for the GPU or copies to it is told elsewhere.
 _FOR_THE_GPU = re.compile(r"\.(?:to|cuda|cpu|item|tolist|numpy|copy_|synchronize)\(")
+# Who stands there computes nothing, whoever looked: a profile may not tell who was asleep.
+_ASLEEP = (
+    "/threading.py",
+    "/queue.py",
+    "/selectors.py",
+    "/socket.py",
+    "/subprocess.py",
+    "/multiprocessing/connection.py",
+)
 _LOOKS_MIN = 100  # of a profile: of fewer, a twentieth is too few to tell
 
 
@@ -101,6 +110,7 @@ def _own(profile: Row, *, on_gpu: bool) -> Iterator[tuple[Kind, Frame, Row, int]
     for row in rows:
         found, count = way.off(row), int(row.get("awake", row["count"]))
         waits = on_gpu and _FOR_THE_GPU.search(str(row["user"].get("text", "")))
+        waits = waits or str(row["frames"][0]["file"]).endswith(_ASLEEP)
         if found is not None and count and not waits:
             yield (*found, row, count)
 

@@ -79,6 +79,7 @@ def measuring(*rows: Any, **more: Any) -> tuple[float, list[tuple[str, int, str]
         pytest.param(looks(80, READY, NUMPY), of("roll (numeric.py:1240)"), id="in a library"),
         pytest.param(looks(80, READY, MODULE, CROP), of("forward (_container.py:53)"), id="in transforms that are modules"),
         pytest.param(looks(80, FETCH, AUGMENT), of("augment (augment.py:7)", FETCH), id="around the loader, by map"),
+        pytest.param(looks(80, READY, ("wait", "/usr/lib/python3.12/threading.py", 9)), NOTHING, id="it waits"),
         pytest.param({**looks(110, READY), "awake": 80}, of(), id="what sleeps there is not computed"),
         pytest.param(looks(80, FETCH, ("__iter__", f"{LIBRARY}/tqdm/std.py", 9)), NOTHING, id="a progress bar"),
         pytest.param(looks(80, SET_UP), NOTHING, id="before the loop"),

@@ -109,8 +109,8 @@ def _own(profile: Row, *, on_gpu: bool) -> Iterator[tuple[Kind, Frame, Row, int]
     way = _Way(rows)
     for row in rows:
         found, count = way.off(row), int(row.get("awake", row["count"]))
-        waits = on_gpu and _FOR_THE_GPU.search(str(row["user"].get("text", "")))
-        waits = waits or str(row["frames"][0]["file"]).endswith(_ASLEEP)
+        waits = on_gpu and _FOR_THE_GPU.search(str(row["user"].get("text", ""))) is not None
+        waits |= str(row["frames"][0]["file"]).endswith(_ASLEEP)
         if found is not None and count and not waits:
             yield (*found, row, count)
 

@@ -68,3 +68,11 @@ def test_a_faster_wire_brings_what_was_foretold() -> None:
         if row.scenario in faster and row.predicted and row.measured:
             off[row.scenario].append(sum(row.predicted) / 2 / row.measured - 1)
     assert {name: found for name, found in off.items() if not found or abs(median(found)) > 0.15} == {}
+
+
+def test_slow_ranks_and_slow_wires_are_told_apart_again_and_again() -> None:
+    matrix = [row for row in JOBS if row.scenario.startswith("among-")]
+    names = {scenario.name for scenario in SCENARIOS if scenario.family == "matrix"}
+    assert {row.scenario for row in matrix} == names and len(matrix) >= ASKED * len(names)
+    assert sum(row.right for row in matrix) >= 0.95 * len(matrix)
+    assert not [row for row in matrix if row.false_alarms]

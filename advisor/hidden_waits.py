@@ -63,6 +63,9 @@ def _untimed_collectives(a: Analysis) -> str:
     exposed = min((s * (1.0 - overlap.get(rank, 0.0)) for rank, s in taken.items()), default=None)
     if exposed is not None and exposed < _COLLECTIVES_SHARE * a.value("step.time_s"):
         return ""
+    timed = max(a.by_rank("collectives.timed_share").values(), default=None)
+    if timed is not None and timed < _COLLECTIVES_SHARE:
+        return ""
     seen = "" if exposed is None else f", but for {duration(exposed)} of them in the deep window"
     if unseen:
         return (

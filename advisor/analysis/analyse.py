@@ -9,6 +9,7 @@ import numpy as np
 
 from advisor.analysis.budget import Account
 from advisor.analysis.buffers import accounted_steps
+from advisor.analysis.collective_times import timed_collectives, timed_values
 from advisor.analysis.collectives import network_values
 from advisor.analysis.data_mount import data_mounts
 from advisor.analysis.deep import deep_values, deep_windows
@@ -99,7 +100,7 @@ def analyse(recording: Recording) -> Analysis:
     changed = speed_changes(recording, steady)
     stalled = stalls(recording, time.median_s or 0.0, slowest_steps(everything))
     nccl = nccl_facts(recording)
-    values.update(network_values(recording, nccl))
+    values.update(network_values(recording, nccl) | timed_values(recording))
     samples = values.get(("step.samples", JOB))
     return Analysis(
         meta=recording.meta,
@@ -142,7 +143,7 @@ def analyse(recording: Recording) -> Analysis:
         timeline=timeline(recording, everything, steady, accounts),
         facts=_facts(recording)
         | storage_facts(mounts, values)
-        | exchange_facts(values)
+        | exchange_facts(values, timed_collectives(recording))
         | sample_facts(found.cost)
         | idle_facts(values)
         | nccl_words(nccl)

@@ -75,6 +75,10 @@ VALUES: dict[str, tuple[str, str]] = {
     "comm.gloo_on_gpu": ("", "1 where a model on a GPU exchanges its gradients by gloo"),
     "collectives.calls": ("calls", "collectives that the job calls from Python in a step"),
     "collectives.megabytes": ("MB", "what they move per step"),
+    "collectives.timed_share": (
+        "",
+        "of this rank's time, collectives that NCCL timed; what computes beside them included",
+    ),
     "collectives.held_s": ("s", "for which they hold this rank per step, waiting for late ranks included"),
     "collectives.by_hand_s": ("s", "of that between backward and optimizer, on the rank that is held shortest"),
     "collectives.norm_calls": ("calls", "collectives of synchronised batch norm in a step"),

@@ -1,4 +1,6 @@
-"""The small files beside the rings: facts that a process states about itself, names of parts of a sample, and errors of its recorder."""
+"""The small files beside the rings: facts that a process states about itself, names of parts of a sample, errors of its recorder, and what
+NCCL timed of its collectives.
+"""
 
 from __future__ import annotations
 
@@ -39,6 +41,7 @@ class Notes:
         self.sources = Sources(writer, want=want_source)
         self._seen: dict[str, tuple[int, int]] = {}
         self._mounts: dict[str, Mapping[str, Any] | None] = {}
+        self._times: dict[int, dict[str, Any]] = {}  # of collectives, by pid
         self.facts: dict[int, dict[str, Any]] = {}
 
     def read(self) -> None:
@@ -48,7 +51,7 @@ class Notes:
             return
         for entry in entries:
             kind, _, number = entry.name.partition(".")[0].partition("-")
-            if kind not in ("facts", "error", "part") or not number.isdigit() or entry.name.endswith(".new"):
+            if kind not in ("facts", "error", "part", "times") or not number.isdigit() or entry.name.endswith(".new"):
                 continue
             try:
                 status = entry.stat(follow_symlinks=False)
@@ -61,7 +64,7 @@ class Notes:
 
     def leave(self, pid: int) -> None:
         """It has died: its files are read once more and go. A job that starts thousands of processes would fill shared memory with them."""
-        names = (f"facts-{pid}.json", f"error-{pid}.txt", f"flight-{pid}.json")
+        names = (f"facts-{pid}.json", f"times-{pid}.json", f"error-{pid}.txt", f"flight-{pid}.json")
         left = [path for path in map(self._folder.joinpath, names) if path.exists()]
         if left:
             self.read()
@@ -78,7 +81,8 @@ class Notes:
 
     def _put(self, pid: int, facts: dict[str, Any]) -> None:
         known = {root: self._mounts[place] for root, place in _roots(facts).items() if self._mounts.get(place)}
-        self._writer.put_facts(pid, {**facts, "mounts": known} if known else facts)
+        besides = {"mounts": known, "collective_times": self._times.get(pid)}
+        self._writer.put_facts(pid, {**facts, **{name: told for name, told in besides.items() if told}})
 
     def _take(self, kind: str, number: int, path: Path, size: int) -> None:
         """`number`: the pid of the process, or that of the part."""
@@ -96,6 +100,11 @@ class Notes:
                 raise ValueError("no JSON object")
             if kind == "part":
                 self._writer.put_part_name(number, facts)
+                return
+            if kind == "times":
+                self._times[pid] = facts
+                if pid in self.facts:
+                    self._put(pid, self.facts[pid])
                 return
         except FileNotFoundError:
             raise

@@ -17,7 +17,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from .callers import NORM, described
-from .flight import FlightWatch, read_dumps, training_stack
+from .flight import FlightWatch, read_dumps, read_times, training_stack
 from .layout import COLLECTIVE_KINDS, COLLECTIVE_OFFSET, KIND_COLLECTIVES
 from .patches import _quietly as quietly
 from .patches import _wraps as wraps
@@ -199,7 +199,12 @@ class Collectives:
         self._no_function: Any = recorder.torch._C.DisableTorchFunction
         self.inside: set[int] = set()  # threads that are in a call: what that calls in turn is part of it
         self._on_step = self._close_step
-        self._flight = FlightWatch(recorder, partial(read_dumps, recorder.torch), partial(training_stack, recorder))
+        self._flight = FlightWatch(
+            recorder,
+            partial(read_dumps, recorder.torch),
+            partial(training_stack, recorder),
+            partial(read_times, recorder.torch),
+        )
         self.forget()
 
     def forget(self) -> None:

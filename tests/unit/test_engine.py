@@ -293,6 +293,12 @@ def test_ranks_of_one_group_whose_exchange_nobody_saw_are_not_called_healthy() -
     assert joined(2.0, **{"kernel.nccl_s": 0.05}).state == "healthy", "a deep window has seen it"
 
 
+@pytest.mark.parametrize(("share", "state"), [(0.14, "healthy"), (0.15, "inconclusive")])
+def test_collectives_that_nccl_timed_hold_the_gpu_no_longer_than_they_run(share: float, state: str) -> None:
+    timed = {"collectives.timed_share": share}
+    assert sharded(**timed).state == state and joined(4.0, **timed).state == state
+
+
 @pytest.mark.parametrize(("overlap", "state"), [(0.7, "healthy"), (0.2, "inconclusive")])
 def test_a_deep_window_tells_how_long_collectives_hold_the_gpu(overlap: float, state: str) -> None:
     assert sharded(**{"kernel.nccl_s": 0.4, "kernel.nccl_overlap_share": overlap}).state == state

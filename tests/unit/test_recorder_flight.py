@@ -11,7 +11,17 @@ from types import SimpleNamespace
 import pytest
 
 from probes.rank import flight
-from probes.rank.flight import ENTRIES_MAX, STILL_LOOKS, FlightWatch, read_dumps, training_stack
+from probes.rank.flight import (
+    ENTRIES_MAX,
+    FIRST_TIMES,
+    STILL_LOOKS,
+    TIMES_EVERY,
+    TIMES_MAX,
+    FlightWatch,
+    read_dumps,
+    read_times,
+    training_stack,
+)
 from probes.rank.phases import BACKWARD, ENDED, FORWARD
 from probes.rank.ring import PHASE, SINCE, STEP
 
@@ -164,3 +174,65 @@ def test_a_rank_tells_itself_where_it_stands(tmp_path):
     assert training_stack(rank.recorder) == [], "the thread has ended"
     rank.recorder.account = None
     assert training_stack(rank.recorder) == []
+
+
+def timed(n, took_ms=2.0, name="nccl:all_reduce", size=1000, **more):
+    return {
+        "process_group": ["0", "default_pg"], "profiling_name": name, "input_sizes": [[size]], "input_dtypes": ["Float"], "is_p2p": False,
+        "duration_ms": took_ms, "time_created_ns": 10**18 + n * 10**9, **more,
+    }  # fmt: skip
+
+
+def times_of(*entries):
+    dump = {"pg_config": {"0": {"ranks": "[0, 1]"}}, "entries": list(entries)}
+    return read_times(torch_with(_dump_nccl_trace_json=answering(dump)))
+
+
+def test_what_nccl_timed_is_summed_up_by_kind_and_bytes():
+    told = times_of(
+        timed(0, 2.0), timed(1, 4.0), timed(2, 1.0, "nccl:_all_gather_base", 50, input_dtypes=["BFloat16"]),
+        timed(3, None), timed(4, 9.0, is_p2p=True),
+    )  # fmt: skip
+    assert (told["span_s"], told["ms"], told["calls"]) == (2.0, 7.0, 3)
+    first, second = told["rows"]
+    assert (first["name"], first["bytes"], first["calls"], first["ms"], first["least_ms"]) == (
+        "nccl:all_reduce",
+        4000,
+        2,
+        6.0,
+        2.0,
+    )
+    assert (second["bytes"], first["group"], first["ranks"]) == (100, "0", "[0, 1]")
+
+
+def test_only_those_that_take_the_most_are_told_of_one_by_one():
+    told = times_of(*(timed(n, float(n + 1), size=n + 1) for n in range(40)))
+    assert len(told["rows"]) == TIMES_MAX and told["rows"][0]["ms"] == 40.0 and told["ms"] == sum(range(41))
+
+
+@pytest.mark.parametrize("entries", [(), (timed(0),), (timed(0, None), timed(1, None))])
+def test_where_nothing_is_timed_nothing_is_told(entries):
+    assert times_of(*entries) == {}
+    assert read_times(torch_with()) == {} and read_times(torch_with(_dump_nccl_trace_json=refusing)) == {}
+
+
+def test_times_are_read_half_a_minute_on_and_then_seldom(tmp_path):
+    watch = Rank(tmp_path).watch
+    due = [number for number in range(1, 400) if watch.times_due()]
+    assert due == [FIRST_TIMES + n * TIMES_EVERY for n in range(4)]
+
+
+@pytest.mark.parametrize(("switch", "written"), [("1", True), ("true", True), ("0", False), (None, False)])
+def test_times_are_written_where_the_user_has_them_taken(tmp_path, monkeypatch, switch, written):
+    monkeypatch.delenv("TORCH_NCCL_ENABLE_TIMING", raising=False)
+    if switch is not None:
+        monkeypatch.setenv("TORCH_NCCL_ENABLE_TIMING", switch)
+    rank = Rank(tmp_path)
+    rank.recorder.account = None  # it stands nowhere
+    watch = FlightWatch(rank.recorder, list, list, lambda: {"ms": 7.0})
+    looks = iter([False] * FIRST_TIMES + [True])
+    watch._leaving = SimpleNamespace(acquire=lambda timeout: next(looks))
+    watch._run()
+    path = tmp_path / f"times-{os.getpid()}.json"
+    assert path.exists() == written and not rank.recorder.errors
+    assert not written or json.loads(path.read_text()) == {"ms": 7.0}

@@ -44,6 +44,24 @@ def test_the_files_of_the_dead_are_read_and_go(tmp_path: Path) -> None:
     assert "odd torch" in read_recording(tmp_path / "run").gaps[0].reason
 
 
+def test_what_nccl_timed_stands_with_the_facts_of_its_process_whichever_comes_first(tmp_path: Path) -> None:
+    rings = tmp_path / "rings"
+    rings.mkdir()
+    writer = RunWriter.create(tmp_path / "run", meta={})
+    notes = Notes(writer, rings, want_mount=lambda root: None, want_source=lambda path, known_at: None)
+    for names in (("times-7", "facts-8"), ("facts-7", "times-8")):
+        for name in names:
+            (rings / f"{name}.json").write_text(json.dumps({"told": name}))
+        notes.read()
+    (rings / "facts-8.json").write_text(json.dumps({"told": "again"}))
+    notes.leave(8)
+    writer.close()
+    facts = read_recording(tmp_path / "run").facts
+    assert facts[7] == {"told": "facts-7", "collective_times": {"told": "times-7"}}
+    assert facts[8] == {"told": "again", "collective_times": {"told": "times-8"}}
+    assert sorted(path.name for path in rings.iterdir()) == ["facts-7.json", "times-7.json"]
+
+
 def test_a_folder_is_asked_for_from_where_the_job_is(tmp_path: Path) -> None:
     rings = tmp_path / "rings"
     rings.mkdir()

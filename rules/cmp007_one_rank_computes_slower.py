@@ -5,8 +5,9 @@ arrives last at the gradient all-reduce.
 
 Why it is slow: every step waits for this rank. Its own communication is the shortest of all; the others' is long because they wait.
 
-Evidence: own compute of this rank against the median of the others; share of steps in which it arrives last. Several ranks that are as
-slow (those of a bad host) are named together: none of them is always the last, but nearly all of the waiting is for them.
+Evidence: own compute of this rank against the median of the others, and in which phase, or in what copies to its GPU, most of the
+difference lies; share of steps in which it arrives last. Several ranks that are as slow (those of a bad host) are named together: none of
+them is always the last, but nearly all of the waiting is for them.
 
 Fix: retest the rank on another GPU or host, balance the sizes of its samples, look for extra work that only it does.
 
@@ -49,8 +50,11 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     slower = compute[rank] >= t["ratio"] * usual and compute[rank] - usual >= t["part"] * excess
     if not slower or compute[rank] - usual < t["excess"] * step or late < t["late"] or level is None:
         return Clear(RULE.id)
-    phase = max(COMPUTE, key=lambda p: a.excess[rank][p])
     who, s = named(ranks)
+    copied = _beyond(_copies(a), ranks, rank)
+    in_copies = copied >= t["part"] * (compute[rank] - usual)
+    phase = max(COMPUTE, key=lambda p: a.excess[rank][p])
+    most, more_s = ("copies to the GPU", copied) if in_copies else (phase, a.excess[rank][phase])
     return Finding(
         rule=RULE.id,
         title=f"{who.capitalize()} compute{s} slower than the others",
@@ -68,22 +72,33 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 f"rank {rank} computes {1000 * compute[rank]:.0f} ms in each step, the others {1000 * usual:.0f} ms",
             ),
             Evidence("comm.late_share", late, "", t["late"], f"{who} arrive{s} last at the all-reduce"),
-            Evidence(
-                "phase",
-                phase,
-                "",
-                None,
-                f"most of it in its {phase}: {1000 * a.excess[rank][phase]:.0f} ms more than the others",
-            ),
+            Evidence("phase", most, "", None, f"most of it in its {most}: {1000 * more_s:.0f} ms more than the others"),
         ),
         fixes=(
-            Fix(f"find what rank {rank} does more, or what holds its processor back", "", None, "small change"),
+            Fix(
+                f"find what slows the copies of rank {rank}",
+                "its GPU's link (GPU006), memory that is not pinned (H2D001), cores far from its GPU (CPU004)",
+                None,
+                "small change",
+            )
+            if in_copies
+            else Fix(f"find what rank {rank} does more, or what holds its processor back", "", None, "small change"),
             Fix(f"retest {who} on another GPU or host", "", None, "outside the code"),
         ),
         saving=model.saving(
             model.at_best(after), after + 0.25 * (step - after), f"{who} compute{s} as fast as the others"
         ),
     )
+
+
+def _copies(a: Analysis) -> dict[int, float]:
+    """Seconds of each rank's host in copies to its GPU."""
+    kinds = [a.by_rank(f"copy.{kind}_s") for kind in ("pageable", "blocking")]
+    return {rank: sum(kind.get(rank, 0.0) for kind in kinds) for rank in a.by_rank("step.compute_s")}
+
+
+def _beyond(seconds: dict[int, float], ranks: tuple[int, ...], rank: int) -> float:
+    return seconds[rank] - median(s for r, s in seconds.items() if r not in ranks)
 
 
 RULE = rule(

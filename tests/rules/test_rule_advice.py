@@ -195,6 +195,17 @@ def test_dat008_shows_what_making_a_batch_takes_there_and_elsewhere() -> None:
     assert (row.value, row.threshold) == (0.5, 0.1)
 
 
+@pytest.mark.parametrize(("blocked", "in_copies"), [(0.051, True), (0.049, False)])
+def test_cmp007_tells_slow_copies_from_slow_computing(blocked: float, in_copies: bool) -> None:
+    """Half of the 0.4 s by which rank 1 is slower: 0.15 in pageable copies, the rest in blocking ones."""
+    compute = {0: 0.6, 1: 1.0}
+    values = {"step.compute_s": compute, "copy.pageable_s": {0: 0.05, 1: 0.2}, "copy.blocking_s": {1: blocked}}
+    finding = found("CMP007", values=values)
+    rows = {e.metric: e for e in finding.evidence}
+    assert (rows["phase"].value == "copies to the GPU") == in_copies
+    assert ("copies of rank 1" in finding.fixes[0].title) == in_copies
+
+
 def test_cmp007_names_the_phase_in_which_the_time_is_lost() -> None:
     rows = {e.metric: e for e in found("CMP007").evidence}
     assert rows["phase"].value == "backward"  # of forward, backward, optimizer as 3 : 6 : 1

@@ -150,6 +150,8 @@ habits_section() {
     check blocking-copies +H2D002 "${loop[@]}" --channels-last --floats --habit blocking
     check switches-off +CMP009 "${loop[@]}" --steps 200
     check blocking-launches +CMP010 env CUDA_LAUNCH_BLOCKING=1 "${loop[@]}" --steps 200
+    # a number that no GPU has hides them all, as a mistake would
+    check on-the-cpu +CMP011 env CUDA_VISIBLE_DEVICES=99 "${train[@]}" --image-size 64 --batch-size 32 --steps 40
     facts item-each-step syncs.sites.0.call=item syncs.sites.0.phase=gap
     facts pageable-copies copies.0.pinned=False
     facts blocking-copies copies.0.pinned=True copies.0.non_blocking=False

@@ -30,8 +30,8 @@ def test_the_exposed_wire_is_what_ddp_stamped(tmp_path: Path, late_ms: int) -> N
     recording = read_recording(folder)
     stamps = [{row[0]: row[1:] for row in json.loads((tmp_path / f"stamps-{n}.json").read_text())} for n in (0, 1)]
     steady = steady_steps(accounted_steps(recording))
-    first = int(steady[0].step[0])
-    read = [{int(row["iteration"]) for row in recording.comm[n] if row["step"] >= first} for n in (0, 1)]
+    first, last = int(steady[0].step[0]), int(steady[0].step[-1])
+    read = [{int(row["iteration"]) for row in recording.comm[n] if first <= row["step"] <= last} for n in (0, 1)]
     both = sorted(read[0] & read[1] & stamps[0].keys() & stamps[1].keys())
     assert len(both) >= 10, "DDP stamped few steps, or they were not read"
     exposed = np.array([[comm - hidden for comm, hidden in (stamps[n][i] for i in both)] for n in (0, 1)]) / 1e9

@@ -247,9 +247,8 @@ _OF_RANKS = ("comm.", "collectives.", "ddp.")
 def _blind(a: Analysis, outcomes: list[Outcome]) -> str:
     """Rules that could not look; of those about GPUs or several ranks, where the job has none, only how many."""
     unseen = [o for o in outcomes if isinstance(o, (NotMeasured, Crashed))]
-    on_gpu = any(isinstance(told, dict) and told.get("cuda") for told in a.facts.values())
     absent = {
-        "GPUs": () if on_gpu or a.gpu_view.devices else _OF_GPUS,
+        "GPUs": () if a.on_gpu or a.gpu_view.devices else _OF_GPUS,
         "several ranks": _OF_RANKS if a.world_size == 1 else (),
     }
     about = {

@@ -57,7 +57,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     best, worst = forecast_of(a).step_s(workers)
     title = f"num_workers=0 → {workers}, persistent_workers=True"
     change = f"DataLoader(..., num_workers={workers}, persistent_workers=True)"
-    if loader is not None and _on_gpu(a):
+    if loader is not None and a.on_gpu:
         change = change[:-1] + ", pin_memory=True)"
     if wanted > workers:
         limits = limit_words(a)
@@ -91,10 +91,6 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         fixes=(fix,),
         saving=saving,
     )
-
-
-def _on_gpu(a: Analysis) -> bool:
-    return any(isinstance(facts, dict) and facts.get("cuda") for facts in a.facts.values())
 
 
 RULE = rule(

@@ -23,14 +23,12 @@ from __future__ import annotations
 import math
 
 from advisor.core.analysis import Analysis
-from advisor.core.findings import Affected, Clear, Finding, Fix, NotMeasured
+from advisor.core.findings import Clear, Finding, Fix, NotMeasured
 from advisor.core.format import counted
-from rules.gaps import on_ranks
-from rules.own_code import OwnCode, own_code, step_without
+from rules.own_code import OwnCode, finding_of, own_code, step_without
 from rules.reading import batches_made, model_of
-from rules.rule import Threshold, Thresholds, confidence, rule
+from rules.rule import Threshold, Thresholds, rule
 from rules.staffing import HARDLY
-from rules.stragglers import slows_the_wire
 
 _LEFT = 0.25  # of it, at worst
 _ROOM = 1.15  # more than workers need on average: batches do not all take as long
@@ -51,18 +49,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     if saving.speedup[1] < HARDLY:
         fix, free = _cheaper(found), model.step_s - found.lost_s
         saving = model.saving(free, model.step_s, "at best were it to cost nothing: no core is left for workers")
-    return Finding(
-        rule=RULE.id,
-        title="The loop prepares its batches itself, while the model waits" + on_ranks(found.ranks),
-        severity=found.level,
-        confidence=confidence(a),
-        seconds_per_step=found.lost_s,
-        explains=slows_the_wire(a, found.lost_s),
-        scope=Affected(ranks=found.ranks),
-        evidence=found.evidence,
-        fixes=(fix,),
-        saving=saving,
-    )
+    title = "The loop prepares its batches itself, while the model waits"
+    return finding_of(RULE.id, a, found, title, fix=fix, saving=saving)
 
 
 def _to_workers(a: Analysis, found: OwnCode, step_s: float) -> Fix:

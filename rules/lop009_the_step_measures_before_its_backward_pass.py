@@ -20,12 +20,10 @@ counted; nor is what is printed or logged through torch. A loss of other librari
 from __future__ import annotations
 
 from advisor.core.analysis import Analysis
-from advisor.core.findings import Affected, Clear, Finding, Fix, NotMeasured
-from rules.gaps import on_ranks
-from rules.own_code import OwnCode, own_code, step_without
+from advisor.core.findings import Clear, Finding, Fix, NotMeasured
+from rules.own_code import OwnCode, finding_of, own_code, step_without
 from rules.reading import model_of
-from rules.rule import Threshold, Thresholds, confidence, rule
-from rules.stragglers import slows_the_wire
+from rules.rule import Threshold, Thresholds, rule
 
 _LEFT, _EACH_TENTH = 0.25, 0.1  # of it, at worst and as advised
 
@@ -40,23 +38,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         step_without(a, found.seconds, part)
         for part in (1.0 - _EACH_TENTH + found.error, 1.0 - max(_LEFT, _EACH_TENTH + found.error))
     )
-    return Finding(
-        rule=RULE.id,
-        title="The step measures what came out before its backward pass" + on_ranks(found.ranks),
-        severity=found.level,
-        confidence=confidence(a),
-        seconds_per_step=found.lost_s,
-        explains=slows_the_wire(a, found.lost_s),
-        scope=Affected(ranks=found.ranks),
-        evidence=found.evidence,
-        fixes=(
-            Fix(
-                "do it every N steps",
-                "or sum up on the device and compute it at the end of the epoch",
-                found.where,
-                "small change",
-            ),
-        ),
+    advice = "or sum up on the device and compute it at the end of the epoch"
+    return finding_of(
+        RULE.id,
+        a,
+        found,
+        "The step measures what came out before its backward pass",
+        fix=Fix("do it every N steps", advice, found.where, "small change"),
         saving=model.saving(model.at_best(best), worst, "doing it every tenth step"),
     )
 

@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from advisor.core.analysis import Analysis, HotLine
-from advisor.core.findings import Clear, Evidence, NotMeasured, Severity, Where
+from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Saving, Severity, Where
 from advisor.core.pace import long_forward
+from rules.gaps import on_ranks
 from rules.reading import model_of
-from rules.rule import severity
+from rules.rule import confidence, severity
+from rules.stragglers import slows_the_wire
 
 _ERRORS = 1.5  # standard errors of the looks
 _LOOKS_MIN = 10  # at a line: of fewer it is not known well enough to be named
@@ -56,6 +58,21 @@ def own_code(
             Evidence(value, spent[most], "s", least * step, said),
             Evidence("stack samples", float(line.samples), "", None, place),
         ),
+    )
+
+
+def finding_of(rule: str, a: Analysis, found: OwnCode, title: str, *, fix: Fix, saving: Saving) -> Finding:
+    return Finding(
+        rule=rule,
+        title=title + on_ranks(found.ranks),
+        severity=found.level,
+        confidence=confidence(a),
+        seconds_per_step=found.lost_s,
+        explains=slows_the_wire(a, found.lost_s),
+        scope=Affected(ranks=found.ranks),
+        evidence=found.evidence,
+        fixes=(fix,),
+        saving=saving,
     )
 
 

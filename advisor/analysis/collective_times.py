@@ -16,6 +16,7 @@ from advisor.core.recording import Recording
 Values = dict[tuple[str, str], float]
 FACT = "collective_times"
 _SPAN_S = 1.0  # between the first and the last: of less, chance decides
+_UNTIMED_SHARE = 0.05  # of the calls: those under way when the times were read; of more, nobody knows what they take
 _ROWS_MAX = 3
 
 
@@ -24,7 +25,7 @@ def timed_values(recording: Recording) -> Values:
     return {
         ("collectives.timed_share", f"rank:{rank}"): min(1.0, float(told["ms"]) / 1e3 / float(told["span_s"]))
         for rank, told in _told(recording)
-        if float(told.get("span_s") or 0.0) >= _SPAN_S
+        if float(told.get("span_s") or 0.0) >= _SPAN_S and told["untimed"] <= _UNTIMED_SHARE * told["calls"]
     }
 
 

@@ -89,16 +89,16 @@ def idle_beside(window: Window, gpus: tuple[Gpu, ...]) -> Values:
     if trains_on_gpu(window.recording) or any(gpu.ranks for gpu in gpus):
         return {}
     looked = Covered(window.recording, window.start_ns, window.end_ns)
-    idle = [gpu for gpu in gpus if _idles(looked, f"gpu:{gpu.index}")]
-    return {("gpu.idle_beside", JOB): float(len(idle))} if gpus else {}
+    seen = [idle for gpu in gpus if (idle := _idles(looked, f"gpu:{gpu.index}")) is not None]
+    return {("gpu.idle_beside", JOB): float(sum(seen))} if seen else {}
 
 
-def _idles(window: Window, scope: str) -> bool:
+def _idles(window: Window, scope: str) -> bool | None:
     use, held, total = (
         window.level(f"gpu.{name}", scope) for name in ("util_pct", "mem_used_bytes", "mem_total_bytes")
     )
     if use is None or held is None or not total:
-        return False
+        return None
     return use < _LOADED_PCT and held < _HELD_SHARE * total
 
 

@@ -140,6 +140,11 @@ class Analysis:
         return {rank: value for rank, value in by_rank.items() if not self.host_ranks or rank in self.host_ranks}
 
     @property
+    def on_gpu(self) -> bool:
+        """Some rank trains on a GPU."""
+        return any(isinstance(told, dict) and bool(told.get("cuda")) for told in self.facts.values())
+
+    @property
     def stopped_from_outside(self) -> bool:
         """Ctrl-C, a time limit or a scheduler ended the job: no rank failed by itself."""
         asked = [d for d in self.deaths if d.role == "rank"]

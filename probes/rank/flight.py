@@ -77,6 +77,7 @@ class FlightWatch:
         """Another process now: threads stay behind."""
         self._leaving = None
         self._looks = 0
+        self._until_times = FIRST_TIMES
 
     def _run(self) -> None:
         lock, timed = self._leaving, os.environ.get(_TIMING, "").lower() in _YES
@@ -85,7 +86,7 @@ class FlightWatch:
                 if self.stands():
                     self.write()
                 elif timed and self.times_due():
-                    self._put("times", self._times())
+                    timed = self._tell_times()
         except Exception:
             self._recorder.errors += 1  # the wall of this thread
 
@@ -106,6 +107,15 @@ class FlightWatch:
         told = {key: rows for key, rows in found.items() if rows}
         if told:
             self._put("flight", {"since_ns": self._place[2], **told})
+
+    def _tell_times(self) -> bool:
+        """Whether to go on: a dump that cannot be read shall not end the watch for hangs."""
+        try:
+            self._put("times", self._times())
+        except Exception:
+            self._recorder.errors += 1
+            return False
+        return True
 
     def times_due(self) -> bool:
         """True at one look in many."""
@@ -149,12 +159,12 @@ def read_times(torch: Any) -> dict[str, Any]:
 
 
 def summed_times(dump: dict[str, Any]) -> dict[str, Any]:
-    """`ms`: of all calls together; `least_ms`: of the shortest. `span_s`: between the first and the last that were queued."""
-    entries = [
-        entry
-        for entry in dump.get("entries") or []
-        if isinstance(entry.get("duration_ms"), (int, float)) and not entry.get("is_p2p")
-    ]
+    """`ms`: of all calls together; `least_ms`: of the shortest. `span_s`: between the first and the last that were queued.
+
+    `untimed`: calls of which no time is known, sends and receives between two ranks among them.
+    """
+    known = dump.get("entries") or []
+    entries = [e for e in known if isinstance(e.get("duration_ms"), (int, float)) and not e.get("is_p2p")]
     if len(entries) < 2:
         return {}
     rows: dict[tuple[str, str, int], dict[str, Any]] = {}
@@ -177,6 +187,7 @@ def summed_times(dump: dict[str, Any]) -> dict[str, Any]:
         "span_s": (max(created) - min(created)) / 1e9,
         "ms": sum(row["ms"] for row in most),
         "calls": len(entries),
+        "untimed": len(known) - len(entries),
         "rows": most[:TIMES_MAX],
     }
 

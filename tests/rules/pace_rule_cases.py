@@ -271,13 +271,15 @@ def cmp010(
 def cmp011(
     idle: float | None = 2.0,
     computing: float = 0.9,
+    *,
     hidden: str | None = None,
     build: str = "2.8.0+cu128",
     gap: float = 0.0,
+    gpus: int = 2,
     **more: Any,
 ) -> Analysis:
     """Two ranks compute so long on the CPU, beside so many GPUs that nobody uses."""
-    beside = GpuView(tuple(gpu(index, ranks=()) for index in (0, 1)))
+    beside = GpuView(tuple(gpu(index, ranks=()) for index in range(gpus)))
     values = {} if idle is None else {"gpu.idle_beside": idle}
     variables = {} if hidden is None else {"CUDA_VISIBLE_DEVICES": hidden}
     meta = replace(META, environment={"variables": variables, "driver_cuda": "12.8"})

@@ -202,12 +202,13 @@ PACE_TABLES: dict[str, Table] = {
         lines={"compute": ({"computing": 0.02}, {"computing": 0.0199})},
         false_alarms={
             "no GPU idles": {"idle": 0.0},
-            "there is none": {"idle": None},
+            "there is none": {"idle": None, "gpus": 0},
             "whoever started it hides them": {"hidden": ""},
             "in another way": {"hidden": "-1"},
         },
         severities=(({}, "high"),),
         also_fires={"one of them is shown": {"hidden": "0", "idle": 1.0}},
+        unseen={"whether they idle": ({"idle": None}, ("gpu.idle_beside",))},
     ),
     "H2D001": Table(
         jobs.h2d001,

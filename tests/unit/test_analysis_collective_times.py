@@ -15,8 +15,9 @@ def row(ms: float, calls: int = 10, name: str = "nccl:all_reduce", size: int = 2
     return {"group": "0", "name": name, "bytes": size, "calls": calls, "ms": ms, "least_ms": 1.0, "ranks": "[0, 1]"}
 
 
-def told(*rows: dict[str, Any], span_s: float = 2.0) -> dict[str, Any]:
-    return {"span_s": span_s, "ms": sum(each["ms"] for each in rows), "calls": 20, "rows": list(rows)}
+def told(*rows: dict[str, Any], span_s: float = 2.0, untimed: int = 1) -> dict[str, Any]:
+    spent = sum(each["ms"] for each in rows)
+    return {"span_s": span_s, "ms": spent, "calls": 20, "untimed": untimed, "rows": list(rows)}
 
 
 def test_of_all_ranks_the_shortest_is_the_wire() -> None:
@@ -34,7 +35,9 @@ def test_those_that_take_the_most_come_first_and_few_are_named() -> None:
     assert named[:3] == ["kind_40", "kind_30", "kind_20"] and len(named) == 4
 
 
-@pytest.mark.parametrize("times", [None, {}, {"rows": []}, "odd", told(row(5.0), span_s=0.5)])
+@pytest.mark.parametrize(
+    "times", [None, {}, {"rows": []}, "odd", told(row(5.0), span_s=0.5), told(row(5.0), untimed=2)]
+)
 def test_without_times_or_with_too_few_no_share_is_known(times: object) -> None:
     found = analyse(recording({0: plan(30)}, facts={100: {"collective_times": times}}))
     assert not found.has("collectives.timed_share")

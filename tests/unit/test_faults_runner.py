@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from recordings import plan, recording
 
 from advisor.core.findings import Saving
 from samples.faults import runner
-from samples.faults.fixtures import Burners, CpuQuota
+from samples.faults.fixtures import CGROUP, Burners, CpuQuota, SlowLoopback
 from samples.faults.neighbours import Neighbours
 from samples.faults.observe import Observation, command, launcher
 from samples.faults.runner import (
@@ -196,3 +197,13 @@ def test_a_remedy_is_held_against_the_advice_that_it_names() -> None:
     assert promised(Remedy(job=JOB), seen) == own.speedup
     assert promised(Remedy(job=JOB, promise=lambda _: other), seen) == other.of_another_run().speedup
     assert promised(Remedy(job=JOB, promise=lambda _: None), seen) is None
+
+
+def test_a_job_behind_a_slow_loopback_sees_the_same_control_groups(tmp_path: Path) -> None:
+    try:
+        with SlowLoopback("1gbit").hold(tmp_path) as conditions:
+            look = ["ls", str(CGROUP)]
+            inside = subprocess.run([*conditions.prefix, *look], capture_output=True, text=True, check=True).stdout
+    except CannotBeMade as reason:
+        pytest.skip(f"NO SLOW LOOPBACK HERE: {reason}")
+    assert inside == subprocess.run(look, capture_output=True, text=True, check=True).stdout != ""

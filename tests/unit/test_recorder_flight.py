@@ -193,7 +193,7 @@ def test_what_nccl_timed_is_summed_up_by_kind_and_bytes():
         timed(0, 2.0), timed(1, 4.0), timed(2, 1.0, "nccl:_all_gather_base", 50, input_dtypes=["BFloat16"]),
         timed(3, None), timed(4, 9.0, is_p2p=True),
     )  # fmt: skip
-    assert (told["span_s"], told["ms"], told["calls"]) == (2.0, 7.0, 3)
+    assert (told["span_s"], told["ms"], told["calls"], told["untimed"]) == (2.0, 7.0, 3, 2)
     first, second = told["rows"]
     assert (first["name"], first["bytes"], first["calls"], first["ms"], first["least_ms"]) == (
         "nccl:all_reduce",
@@ -236,3 +236,15 @@ def test_times_are_written_where_the_user_has_them_taken(tmp_path, monkeypatch, 
     path = tmp_path / f"times-{os.getpid()}.json"
     assert path.exists() == written and not rank.recorder.errors
     assert not written or json.loads(path.read_text()) == {"ms": 7.0}
+
+
+def test_times_that_cannot_be_read_do_not_end_the_watch_for_hangs(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_NCCL_ENABLE_TIMING", "1")
+    rank = Rank(tmp_path)
+    watch = FlightWatch(rank.recorder, lambda: [{"entries": [1]}], list, lambda: 1 // 0)
+    monkeypatch.setattr(flight, "FIRST_TIMES", 1)
+    watch.forget()
+    looks = iter([False] * (STILL_LOOKS + 2) + [True])
+    watch._leaving = SimpleNamespace(acquire=lambda timeout: next(looks))
+    watch._run()
+    assert rank.path.exists() and rank.recorder.errors == 1

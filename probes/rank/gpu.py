@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 # A step with events costs some 50 us more than one whose marks are noted on the tape. Where the recorder takes more than this share of the
 # time for them, a block of steps has them now and then: of its first step the begin is not known, and of its last what follows.
-_SHARE = 0.005
+_SHARE = 0.0025
 _BLOCK = 12  # steps
 _FIRST = 5 * _BLOCK  # steps that all have them: a short run is to be understood, too
-_REST_MAX = 16 * _BLOCK
+_REST_MAX = 32 * _BLOCK
 _OUTSTANDING_MAX = 64  # steps whose events are still in the queue; beyond it a step goes without
 _MEMORY_EVERY_NS = 1_000_000_000  # allocator statistics cost some 50 us: once a second
 _PHASES = ("input_wait", "forward", "backward", "optimizer", "gap")

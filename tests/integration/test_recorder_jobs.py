@@ -187,15 +187,15 @@ def test_a_rank_killed_in_short_steps_is_known_to_its_last_mark(tmp_path: Path) 
 
 def test_short_steps_have_events_now_and_then_and_are_all_told(tmp_path: Path) -> None:
     """Between blocks of steps with events marks are noted on the tape, which begins and ends at begins of steps."""
-    assert run("cuda_double.py", 300, folder=tmp_path).returncode == 0
+    assert run("cuda_double.py", 600, folder=tmp_path).returncode == 0
     [reader] = rings(tmp_path)
     rows = reader.drain().rows
     told = [dict(zip(STEP_FIELDS, values, strict=True)) for flags, values in rows[KIND_STEP] if not flags & FLAG_TAIL]
-    assert [step["step"] for step in told] == list(range(300))
+    assert [step["step"] for step in told] == list(range(600))
     assert all(one["t_end_ns"] == after["t_start_ns"] for one, after in pairwise(told))
     events = [values[0] for _, values in rows[KIND_GPU_STEP]]
-    # the first all; then twelve after nine times as many without, but for the first of them, whose begin is not known
-    assert events == [*range(2, 60), *range(169, 180), *range(289, 300)]
+    # the first all; then twelve after nineteen times as many without, but for the first of them, whose begin is not known
+    assert events == [*range(2, 60), *range(289, 300), *range(529, 540)]
 
 
 def test_facts_name_the_loader_its_line_and_its_purpose(tmp_path: Path) -> None:

@@ -7,11 +7,12 @@ Why it is slow: PyTorch queues work for the GPU and runs ahead. A value that is 
 GPU for the host: while the next batch is fetched and the first kernels are launched it has nothing to do.
 
 Evidence: in some steps, ever more rarely, the recorder times these calls and notes their lines; CUDA events tell how long the GPU idled
-between steps: at most what the host spends there, and what NVML saw without any kernel.
+between steps: at most what the host spends there, and what NVML saw without any kernel. A deep window tells how long it idled after waits.
 
 Fix: read the value every so many steps, and keep sums on the device until then.
 
-Estimate: the GPU's idle time between steps, as far as the host was held that long: with it free, that time passes behind compute.
+Estimate: the GPU's idle time between steps, as far as the host was held that long: with it free, that time passes behind compute. A wait
+gives back no more than it took: what the host does after it, it does without it too.
 
 False alarms: the one wait at a log line is not in each step. Waiting that the GPU's compute covers costs nothing and is no finding. The
 gradient scaler asks for infinities once a step by itself: it is told as such, with what avoids it.
@@ -82,8 +83,9 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
 
 
 def _by_kernels(a: Analysis, rank: int) -> float:
-    """What a deep window saw idle after the host had waited."""
-    return (a.get("kernel.idle_sync_share", rank) or 0.0) * a.value("step.time_s")
+    """What a deep window saw idle after the host had waited, as far as it was held."""
+    idle = (a.get("kernel.idle_sync_share", rank) or 0.0) * a.value("step.time_s")
+    return min(idle, a.get("kernel.sync_s", rank) or 0.0)
 
 
 def _told(waits: list[Wait]) -> str:

@@ -1,7 +1,8 @@
 """The deep windows of a run, as its agent read them from the ranks' traces, and the numbers that rules may ask of them.
 
-While torch's profiler records, the host launches kernels more slowly: a step takes longer, and the GPU waits for launches where it would
-not have waited. What a step of the window took beyond a usual one is therefore taken from that wait, and shares are of a usual step.
+While torch's profiler records, the host does all it does more slowly: a step takes longer, and the GPU waits for the host, after launches
+and after waits, where it would not have waited. What a step of the window took beyond a usual one is therefore taken from both, each in
+proportion, and shares are of a usual step.
 """
 
 from __future__ import annotations
@@ -74,7 +75,9 @@ def _values(window: DeepWindow, usual_s: float | None) -> dict[str, float]:
     found.update({f"kernel.{kind}_share": window.classes.get(kind, 0.0) / whole for kind in CLASSES})
     if window.idle:
         idle = dict.fromkeys(IDLE_CAUSES, 0.0) | dict(window.idle)
-        idle["launch"] = max(0.0, idle["launch"] - (window.step_s - step_s))
+        by_host = idle["sync"] + idle["launch"]
+        keep = max(0.0, 1.0 - (window.step_s - step_s) / max(by_host, 1e-12))
+        idle |= {cause: keep * idle[cause] for cause in ("sync", "launch")}
         found["kernel.idle_share"] = min(1.0, sum(idle.values()) / step_s)
         found.update({f"kernel.idle_{cause}_share": min(1.0, idle[cause] / step_s) for cause in IDLE_CAUSES})
     return {name: value for name, value in found.items() if value is not None}

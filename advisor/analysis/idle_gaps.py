@@ -2,8 +2,8 @@
 
 A gap between kernels is split in this order, each cause taking what overlaps it: the host was fetching a batch; a copy ran, or the host
 was held in one (pageable memory is staged by the host). Of the rest, a kernel that was launched after the GPU had run dry came too late:
-if the host had just returned from waiting for the GPU, that wait is the cause, else launching itself. A kernel that had been launched
-before waited for another stream.
+if the host had just returned from waiting for the GPU, that wait is the cause of as much as it held the host, for so much further ahead
+would the host be without it; the rest is for launching itself. A kernel that had been launched before waited for another stream.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bisect import bisect_left, bisect_right
 from advisor.analysis.kernel_names import is_fetch
 from advisor.analysis.trace import Interval, Span, Trace, common, length, union, without
 
-SYNC_CALL = re.compile(r"Synchronize|^cu(?:da)?Memcpy(?!.*Async)|^cudaFree|^cudaMalloc$")
+SYNC_CALL = re.compile(r"Synchronize|^cu(?:da)?Memcpy(?!.*Async)|^cudaFree(?!Async)|^cudaMalloc$")
 _COPY_CALL = re.compile(r"^cu(?:da)?Memcpy")
 # From the end of the last kernel to the host's return from its wait, and what it may do before the first launch: some interrupts' worth.
 _RETURNS_WITHIN_US = 200.0
@@ -36,7 +36,8 @@ def idle_by_cause(trace: Trace, begin: float, end: float) -> dict[str, float]:
     waits = [call for call in trace.calls if SYNC_CALL.search(call.name)]
     begins = [kernel.start for kernel in trace.kernels]
     for gap in without(rest, copying):
-        found[_cause(gap, trace, launches, waits, begins)] += gap[1] - gap[0]
+        for cause, us in _causes(gap, trace, launches, waits, begins):
+            found[cause] += us
     return found
 
 
@@ -45,14 +46,20 @@ def _is_held(call: Span) -> bool:
     return call.end - call.start > 20.0
 
 
-def _cause(gap: Interval, trace: Trace, launches: dict[int, Span], waits: list[Span], begins: list[float]) -> str:
+def _causes(
+    gap: Interval, trace: Trace, launches: dict[int, Span], waits: list[Span], begins: list[float]
+) -> list[tuple[str, float]]:
+    """What it was for, in microseconds."""
     begin, end = gap
-    if end - begin < _WORTH_US:
-        return "other"
+    us = end - begin
+    if us < _WORTH_US:
+        return [("other", us)]
     at = bisect_left(begins, end - 1e-6)
     call = launches.get(trace.kernels[at].correlation) if at < len(trace.kernels) else None
     if call is not None and call.end <= begin:
-        return "other"
+        return [("other", us)]
     last = bisect_right(waits, begin, key=lambda wait: wait.start) - 1
-    waited = last >= 0 and waits[last].end >= begin - _RETURNS_WITHIN_US and waits[last].end <= end
-    return "sync" if waited else "launch"
+    if last < 0 or not begin - _RETURNS_WITHIN_US <= waits[last].end <= end:
+        return [("launch", us)]
+    held = min(us, waits[last].end - waits[last].start)
+    return [("sync", held), ("launch", us - held)]

@@ -68,7 +68,8 @@ def _on_gpu(trace: Trace, rank: int, first_step: int) -> DeepWindow:
     whole = trace.kernels[-1].end - trace.kernels[0].start
     eligible = classes["conv"] + classes["matmul"]
     period = _period(trace, launches)
-    waits = [call for call in trace.calls if SYNC_CALL.search(call.name)]
+    # the profiler waits for the GPU itself before it stops
+    waits = [c for c in trace.calls if SYNC_CALL.search(c.name) and trace.marks[0] <= c.start < trace.marks[-1]]
     to_device = [copy for copy in trace.copies if "HtoD" in copy.name]
     pageable, pinned = ([copy for copy in to_device if kind in copy.name] for kind in ("Pageable", "Pinned"))
     rates = _large_mb_per_s(pinned)

@@ -28,7 +28,7 @@ KERNEL_VALUES: dict[str, tuple[str, str]] = {
     "kernel.idle_share": ("", "share of a step in which the GPU stood idle, copies counted as idle"),
     "kernel.idle_input_share": ("", "of a step: idle while the host fetched a batch"),
     "kernel.idle_copy_share": ("", "of a step: idle but for a copy, or while the host was held in one"),
-    "kernel.idle_sync_share": ("", "of a step: idle after the host had waited for the GPU"),
+    "kernel.idle_sync_share": ("", "of a step: idle after the host had waited for the GPU, no longer than it had"),
     "kernel.idle_launch_share": ("", "of a step: idle because the next kernel was launched too late"),
     "kernel.idle_other_share": ("", "of a step: idle though the next kernel was launched: streams wait for each other"),
     "kernel.launches": ("launches", "kernels in a step"),

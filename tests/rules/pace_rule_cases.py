@@ -131,9 +131,13 @@ def cmp004(
     *,
     fetch: float = 0.0,
     deep: float | None = None,
+    held: float | None = None,
     **more: Any,
 ) -> Analysis:
-    """`.item()` in each step holds the host for `blocked`; the GPU idles for `gap` between steps and `fetch` while batches are fetched."""
+    """`.item()` in each step holds the host for `blocked`; the GPU idles for `gap` between steps and `fetch` while batches are fetched.
+
+    A deep window saw it idle for `deep` after waits that took `held`.
+    """
     values = {
         "sync.looks": looks,
         "sync.calls": calls,
@@ -141,6 +145,7 @@ def cmp004(
         "gpu.idle_gap_s": gap,
         "gpu.idle_input_s": fetch,
         "kernel.idle_sync_share": deep,
+        "kernel.sync_s": held,
     }
     own = rank(gap=gap, input_wait=fetch)
     return paced(values, own=own, **{"habits": Habits(waits(blocked_s=blocked)), **more})

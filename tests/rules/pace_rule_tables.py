@@ -74,6 +74,8 @@ PACE_TABLES: dict[str, Table] = {
             "compute covers it": {"gap": 0.001},
             "the GPU waits for a slow loader": {"gap": 0.001, "fetch": 0.3, "loads": 1.0},
             "the time between steps is the loop's own": {"blocked": 0.001},
+            "in a deep window, too": {"blocked": 0.01, "gap": 0.5, "deep": 0.5, "held": 0.01},
+            "a deep window that timed no wait": {"blocked": 0.01, "gap": 0.5, "deep": 0.5},
         },
         severities=(
             ({"gap": 0.3}, "critical"),
@@ -85,7 +87,7 @@ PACE_TABLES: dict[str, Table] = {
         best=({"gap": 0.3, "blocked": 0.2}, 1 / 0.8),
         also_fires={
             "the fetch would pass behind compute": {"gap": 0.0, "fetch": 0.1, "loads": 2.0},
-            "as a deep window has it": {"blocked": 0.01, "deep": 0.1},
+            "as a deep window has it": {"blocked": 0.01, "deep": 0.1, "held": 0.1},
             "nobody named a place": {"habits": Habits()},
         },
     ),

@@ -11,7 +11,7 @@ from gpu_rule_cases import gpu
 from pace_rule_tables import PACE_TABLES
 from rule_cases import SCRIPT, loader
 
-from advisor.core.analysis import Analysis
+from advisor.core.analysis import Analysis, HotLine
 from advisor.core.config import Config
 from advisor.core.findings import Clear, Finding, NotMeasured
 from advisor.core.gpus import GpuView
@@ -130,6 +130,13 @@ def test_cmp004_calls_each_wait_by_its_name(call: str, words: str) -> None:
 def test_cmp004_is_capped_by_what_the_host_was_held() -> None:
     saving = found("CMP004", gap=0.3, blocked=0.1).saving
     assert saving is not None and saving.speedup[1] == pytest.approx(1 / 0.9)
+
+
+@pytest.mark.parametrize("deep", [None, 0.5])
+def test_cmp004_leaves_what_the_loop_does_after_a_short_wait_to_the_loop(deep: float | None) -> None:
+    line = HotLine(SCRIPT, 95, "train", "sleep", 100, 0.5, False)
+    busy = jobs.cmp004(gap=0.5, blocked=0.01, deep=deep, held=deep and 0.01, hot_lines=(line,))
+    assert [f.rule for f in judge(busy, all_rules(), Config()).findings if f.explained_by is None] == ["LOP004"]
 
 
 def test_cmp005_asks_for_as_much_as_fits() -> None:

@@ -90,6 +90,14 @@ def test_what_the_profiler_itself_slowed_down_is_no_wait_for_launches(usual_ms, 
     assert found.value("kernel.busy_share", 0) == pytest.approx(busy_share)
 
 
+def test_the_profilers_slowness_is_taken_from_waits_as_from_launches() -> None:
+    made = replace(looked_into(), idle={"sync": 0.0015, "launch": 0.0005})  # 2 of 10 ms
+    steps = plan(input_wait=0, forward=0, backward=9, optimizer=0)
+    found = analyse(recording({0: steps}, events=(event(made),), facts=GPU_FACTS))
+    shares = [found.value(f"kernel.idle_{cause}_share", 0) for cause in ("sync", "launch")]
+    assert shares == pytest.approx([0.75 / 9, 0.25 / 9])
+
+
 def test_operators_of_a_cpu_are_shown_and_are_no_kernels() -> None:
     book = TraceBook()
     for begin in (0.0, 1000.0, 2000.0):

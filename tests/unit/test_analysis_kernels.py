@@ -112,6 +112,26 @@ def test_a_wait_that_had_long_ended_is_no_cause() -> None:
     assert idle(fill) == {"launch": 3.0}
 
 
+def test_a_wait_is_the_cause_of_no_more_than_it_held_the_host() -> None:
+    def fill(book: TraceBook, begin: float) -> None:
+        book.call("cudaStreamSynchronize", begin + 5950, 60)  # then 3 ms of Python
+        ends_dry(book, begin, launched=begin + 8990)
+
+    assert idle(fill) == {"sync": 0.06, "launch": 2.94}
+
+
+def test_waits_are_those_of_the_steps_and_not_the_profilers_own() -> None:
+    def fill(book: TraceBook, begin: float) -> None:
+        plain(book, begin)
+        book.call("cudaStreamSynchronize", begin + 1000, 500)
+        book.call("cudaFreeAsync", begin + 2000, 500)  # waits for nobody
+
+    book = two_steps(fill)
+    book.call("cudaDeviceSynchronize", 1_000_000.0 + 2 * STEP_US - 400, 300)
+    found = window(book)
+    assert found.syncs == 1 and found.sync_s == pytest.approx(0.5e-3)
+
+
 def test_what_overlaps_a_fetch_is_for_input_and_the_rest_is_not() -> None:
     def fill(book: TraceBook, begin: float) -> None:
         name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"

@@ -22,13 +22,15 @@ _ONE_SIZE = (
 
 
 def batch_values(recording: Recording, steady: Mapping[int, RankSteps], missing: dict[str, str]) -> Values:
-    """Of every rank that met batches of several sizes."""
+    """Of every rank that met batches of several sizes, in steps of as many micro-batches as most have."""
     values: Values = {}
     for rank, steps in steady.items():
         plain = (steps.count == 1) & (steps.columns["samples"] > 0)
-        sizes, often = np.unique(steps.columns["samples"][plain], return_counts=True)
-        if not sizes.size:
+        if not plain.any():
             continue
+        # a step of fewer micro-batches is shorter by whole ones, whatever part of each is the same for fewer samples
+        plain &= steps.columns["micro_batches"] == _most_common(steps.columns["micro_batches"][plain])
+        sizes, often = np.unique(steps.columns["samples"][plain], return_counts=True)
         usual = float(sizes[often.argmax()])
         values["batch.samples", f"rank:{rank}"] = usual
         values["batch.usual_share", f"rank:{rank}"] = float(often.max() / often.sum())
@@ -45,6 +47,11 @@ def batch_values(recording: Recording, steady: Mapping[int, RankSteps], missing:
     if trains_on_gpu(recording) and not any(name == "batch.fixed_share" for name, _ in values):
         missing["batch.fixed_share"] = _ONE_SIZE
     return values
+
+
+def _most_common(numbers: NDArray[np.float64]) -> float:
+    found, often = np.unique(numbers, return_counts=True)
+    return float(found[often.argmax()])
 
 
 def _compute_s(recording: Recording, rank: int, steps: RankSteps) -> NDArray[np.float64]:

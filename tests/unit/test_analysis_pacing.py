@@ -167,6 +167,17 @@ def test_one_odd_batch_is_no_measurement() -> None:
     assert "batch.fixed_share" not in batches(sized({32: 90.0, 16: 75.0}, every=30))
 
 
+def test_steps_of_fewer_micro_batches_are_no_smaller_batches() -> None:
+    # a micro-batch of 8 takes 30 ms, whatever its size; the last step of an epoch has half as many
+    sizes = [2 if n % 10 == 9 else 4 for n in range(60)]
+    rows = [step(samples=8 * k, micro_batches=k, forward=10 * k, backward=20 * k, optimizer=0) for k in sizes]
+    made = recording({0: rows}, facts={100: {"cuda": {"name": "A100"}}})
+    missing: dict[str, str] = {}
+    found = batches(made, missing)
+    assert "batch.fixed_share" not in found and "one size" in missing["batch.fixed_share"]
+    assert found["batch.usual_share"] == 1.0, "of one size they are"
+
+
 RESNET50 = {
     "cuda": {"name": "NVIDIA A100-SXM4-40GB", "capability": [8, 0], "tf32_cudnn": True},
     "conv": {"autocast": "bfloat16", "weight": "float32", "shape": [8, 3, 224, 224]},

@@ -5,7 +5,8 @@ What it does: finds models that compute in single precision without TF32 on a GP
 Why it is slow: a tensor core multiplies matrices 8 to 16 times as fast as the other cores, and takes half-precision or TF32 numbers only.
 
 Evidence: neither autocast nor half-precision weights where the first layers ran; TF32 off for what the model mostly computes (convolutions
-or matrix products); the share of the step that the GPU computes at its own pace. A deep window tells it by the kernels themselves.
+or matrix products); the share of the step that the GPU computes at its own pace. A deep window tells it by the kernels themselves, without
+those of attention: in single precision they use tensor cores whatever the switches say.
 
 Fix: `torch.autocast` with bfloat16, on GPUs before Ampere with float16 and a GradScaler; TF32 where single precision must stay.
 

@@ -12,7 +12,7 @@ import re
 from bisect import bisect_left, bisect_right
 
 from advisor.analysis.kernel_names import is_fetch
-from advisor.analysis.trace import Interval, Span, Trace, common, length, union, without
+from advisor.analysis.trace import Interval, Span, Trace, common, launches_of, length, union, without
 
 SYNC_CALL = re.compile(r"Synchronize|^cu(?:da)?Memcpy(?!.*Async)|^cudaFree(?!Async)|^cudaMalloc$")
 _COPY_CALL = re.compile(r"^cu(?:da)?Memcpy")
@@ -32,7 +32,7 @@ def idle_by_cause(trace: Trace, begin: float, end: float) -> dict[str, float]:
     rest = without(gaps, fetching)
     found["copy"] = length(common(rest, copying))
     found.update(sync=0.0, launch=0.0, other=0.0)
-    launches = {call.correlation: call for call in trace.calls if call.correlation}
+    launches = launches_of(trace)
     waits = [call for call in trace.calls if SYNC_CALL.search(call.name)]
     begins = [kernel.start for kernel in trace.kernels]
     for gap in without(rest, copying):

@@ -12,15 +12,22 @@ import re
 from functools import lru_cache
 
 _NCCL = re.compile(r"^(?:void )?nccl", re.IGNORECASE)
-# In this order: a batch norm of cuDNN has "nhwc" in its name, a fused convolution "relu", an attention of cuDNN's "flash_fprop".
+_ATTENTION = re.compile(r"sdpa|flash_|flash_?attn|fmha|attention", re.IGNORECASE)
+# In this order: a batch norm of cuDNN has "nhwc" in its name, a fused convolution "relu", an attention of cuDNN's "flash_fprop"; what
+# Inductor makes of pointwise operations and reductions bears the names of the products before and after them.
 _CLASSES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("layout", re.compile(r"nchwtonhwc|nhwctonchw|nhwcaddpadding|convertTensor_kernel", re.IGNORECASE)),
     ("optimizer", re.compile(r"multi_tensor_apply|fused_?adam|fused_?sgd|adam_?w?_|lamb_", re.IGNORECASE)),
     (
         "norm",
-        re.compile(r"batch_?norm|layer_?norm|group_?norm|rms_?norm|instance_?norm|bn_(?:fw|bw)|welford", re.IGNORECASE),
+        re.compile(
+            r"batch_?norm|layer_?norm|group_?norm|rms_?norm|instance_?norm|bn_(?:fw|bw)|welford"
+            r"|gamma_?beta|RowwiseMoments|FusedParamsCUDA|InternalGradientsCUDA",
+            re.IGNORECASE,
+        ),
     ),
-    ("matmul", re.compile(r"sdpa|flash_|fmha|attention", re.IGNORECASE)),
+    ("elementwise", re.compile(r"^triton_(?:poi|red|per)_", re.IGNORECASE)),
+    ("matmul", _ATTENTION),
     (
         "conv",
         re.compile(r"conv(?!ert)|fprop|dgrad|wgrad|implicit_gemm|winograd|[s\d]cudnn|im2col|col2im", re.IGNORECASE),
@@ -32,22 +39,27 @@ _CLASSES: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
         "elementwise",
         re.compile(
-            r"elementwise|reduce|softmax|nll_loss|copy|fill|cat|dropout|index|gather|scatter|pointwise|threshold|triton_(?:poi|red|per)_",
+            r"elementwise|reduce|softmax|nll_loss|copy|fill|cat|dropout|index|gather|scatter|pointwise|threshold",
             re.IGNORECASE,
         ),
     ),
 )
-_PLAIN_CORES = re.compile(r"simt|sgemm|dgemm|scudnn|ffma|fft|gemv|winograd|cgemm", re.IGNORECASE)
+# Attention in single precision: before Ampere by plain arithmetic, since then by three products of TF32.
+_PLAIN_CORES = re.compile(
+    r"simt|sgemm|dgemm|scudnn|ffma|fft|gemv|winograd|cgemm|fmha.*_f32_.*sm(?:50|70|75)", re.IGNORECASE
+)
 _TENSOR_CORES = re.compile(
     r"[hsic]884|[hscif]1688|i8816|16816|161616|hmma|imma|[qwhu]?gmma|wmma|tcgen05|tensorop|tensor(?:8|16|32)x"
     r"|nvjet|sm100_|xmma_(?:sparse_)?gemm|xmma_sparse_conv|warp_specialized|implicit_gemm_(?:indexed_)?(?:bf16|f16|tf32|i8)"
-    r"|flash_(?:fwd|bwd)|fmha|native_sdpa|conv2d_c1_k1|conv1x1|first_layer_wgrad_kernel|dgrad_1x1_stride_2x2",
+    r"|flash_(?:fwd|bwd)|FlashAttn(?:Fwd|Bwd)Sm\d|fmha|native_sdpa|conv2d_c1_k1|conv1x1|first_layer_wgrad_kernel|dgrad_1x1_stride_2x2",
     re.IGNORECASE,
 )
+_TEMPLATE = re.compile(r"^triton_tem_")
+_RECURRENT = re.compile(r"RNN_?\w*persist|persist\w*RNN", re.IGNORECASE)
 _OPERATORS = {
     "conv": re.compile(r"convolution|^aten::(?:_?conv|slow_conv|thnn_conv|mkldnn_conv|_slow_conv)"),
     "matmul": re.compile(
-        r"^aten::(?:mm|bmm|addmm|baddbmm|addmv|mv|dot|matmul|linear|mkldnn_linear|einsum|addbmm|_addmm)"
+        r"^aten::(?:mm|bmm|addmm|baddbmm|addmv|mv|dot|matmul|linear|mkldnn_linear|einsum|addbmm|_addmm|_scaled_mm)"
         r"|scaled_dot_product|attention"
     ),
     "norm": re.compile(r"batch_norm|layer_norm|group_norm|instance_norm|rms_norm"),
@@ -76,6 +88,23 @@ def kernel_class(name: str, operator: str = "") -> str:
 @lru_cache(maxsize=4096)
 def uses_tensor_cores(name: str) -> bool:
     return bool(_TENSOR_CORES.search(name)) and not _PLAIN_CORES.search(name)
+
+
+@lru_cache(maxsize=4096)
+def is_attention(name: str) -> bool:
+    return bool(_ATTENTION.search(name))
+
+
+@lru_cache(maxsize=4096)
+def is_template(name: str) -> bool:
+    """A product that torch.compile wrote itself, where it was told to tune them: its name tells nothing of its arithmetic."""
+    return bool(_TEMPLATE.match(name))
+
+
+@lru_cache(maxsize=4096)
+def is_recurrent(name: str) -> bool:
+    """A whole recurrent layer in one kernel of cuDNN's, its products among the rest."""
+    return bool(_RECURRENT.search(name))
 
 
 @lru_cache(maxsize=4096)

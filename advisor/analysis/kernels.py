@@ -7,7 +7,6 @@ idle time is of that stretch. Kernels are counted over both steps.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from statistics import median
@@ -15,24 +14,37 @@ from typing import Any
 
 from advisor.analysis.idle_gaps import SYNC_CALL, idle_by_cause
 from advisor.analysis.kernel_names import (
+    is_attention,
     is_elementwise_operator,
     is_optimizer_step,
     is_scaffold,
+    is_template,
     kernel_class,
     operator_class,
     short_name,
     uses_tensor_cores,
 )
-from advisor.analysis.operator_flops import is_counted, operator_flops
-from advisor.analysis.trace import Interval, Span, Trace, common, length, read_trace, union
+from advisor.analysis.operator_flops import step_flops
+from advisor.analysis.trace import (
+    Interval,
+    Span,
+    Trace,
+    common,
+    launches_of,
+    length,
+    operators_behind,
+    read_trace,
+    union,
+    within,
+)
 from advisor.core.kernels import DeepWindow, KernelRow
 
 _ROWS = 20
 _SHAPES_MAX = 100  # characters
 _US = 1e-6
 _LARGE = 4e6  # bytes of a copy: 77 us on the fastest link, beside which its few microseconds of beginning are little
-# What torch.compile makes of matrix products and convolutions where it was told to tune them: no operator stands behind it.
-_FUSED_PRODUCT = re.compile(r"^triton_tem_")
+_HALF = ("bf16", "fp16", "fp8", "fp4")
+_NARROW = re.compile(r"float([48])_")
 
 
 def window_of(document: Mapping[str, Any], *, rank: int, first_step: int = 0) -> DeepWindow:
@@ -49,8 +61,7 @@ def window_of(document: Mapping[str, Any], *, rank: int, first_step: int = 0) ->
 
 def _on_gpu(trace: Trace, rank: int, first_step: int) -> DeepWindow:
     steps = len(trace.marks) - 1
-    launches = {call.correlation: call for call in trace.calls if call.correlation}
-    behind = _operators_behind(trace)
+    launches, behind = launches_of(trace), operators_behind(trace)
     optimizing = union(span for span in trace.operators if is_optimizer_step(span.name))
     classes: dict[str, float] = defaultdict(float)
     rows = _Rows()
@@ -58,15 +69,14 @@ def _on_gpu(trace: Trace, rank: int, first_step: int) -> DeepWindow:
         operator = behind.get(kernel.external)
         call = launches.get(kernel.correlation)
         kind = kernel_class(kernel.name, operator.name if operator else "")
-        if kind not in ("nccl", "layout") and call is not None and _within(call.start, optimizing):
+        if kind not in ("nccl", "layout") and call is not None and within(call.start, optimizing):
             kind = "optimizer"
         classes[kind] += kernel.end - kernel.start
-        rows.add(short_name(kernel.name), kind, kernel, operator, uses_tensor_cores(kernel.name))
+        rows.add(short_name(kernel.name), kind, kernel, operator, _on_tensor_cores(kernel, operator))
     for copy in trace.copies:
         rows.add_time(copy.name, "copy", copy.end - copy.start, None)
     busy = union(kernel for kernel in trace.kernels)
     whole = trace.kernels[-1].end - trace.kernels[0].start
-    eligible = classes["conv"] + classes["matmul"]
     period = _period(trace, launches)
     # the profiler waits for the GPU itself before it stops
     waits = [c for c in trace.calls if SYNC_CALL.search(c.name) and trace.marks[0] <= c.start < trace.marks[-1]]
@@ -85,7 +95,7 @@ def _on_gpu(trace: Trace, rank: int, first_step: int) -> DeepWindow:
         hardware=trace.hardware,
         classes={kind: us * _US / steps for kind, us in classes.items() if us > 0},
         busy_s=length(common(busy, [period])) * _US if period else length(busy) * _US / steps,
-        tensor_core_share=rows.tensor_core_us / eligible if eligible > 0 else None,
+        tensor_core_share=rows.tensor_core_us / rows.product_us if rows.product_us > 0 else None,
         idle={cause: us * _US for cause, us in idle_by_cause(trace, *period).items()} if period else {},
         launches=len(trace.kernels) / steps,
         mean_kernel_s=sum(k.end - k.start for k in trace.kernels) * _US / len(trace.kernels),
@@ -100,7 +110,7 @@ def _on_gpu(trace: Trace, rank: int, first_step: int) -> DeepWindow:
         copy_s=length(union(trace.copies)) * _US / steps,
         nccl_s=length(exchange) * _US / steps,
         nccl_overlap_share=length(common(exchange, others)) / length(exchange) if exchange else None,
-        flops=_flops(trace, steps),
+        flops=step_flops(trace),
         precision=rows.precision(),
         rows=rows.most(steps),
     )
@@ -128,7 +138,7 @@ def _on_cpu(trace: Trace, rank: int, first_step: int) -> DeepWindow:
         classes={kind: us * _US / steps for kind, us in classes.items() if us > 0},
         nccl_s=length(exchange) * _US / steps,
         nccl_overlap_share=length(common(exchange, others)) / length(exchange) if exchange else None,
-        flops=_flops(trace, steps),
+        flops=step_flops(trace),
         precision=rows.precision(),
         rows=rows.most(steps),
     )
@@ -159,15 +169,18 @@ class _Rows:
         self._longest: dict[tuple[str, str], tuple[float, Span | None]] = {}
         self._cores: dict[tuple[str, str], bool | None] = {}
         self._types: Counter[str] = Counter()
-        self.tensor_core_us = 0.0
+        self.product_us = self.tensor_core_us = 0.0  # convolutions and matrix products without attention
 
     def add(self, name: str, kind: str, kernel: Span, operator: Span | None, cores: bool) -> None:
         us = kernel.end - kernel.start
         eligible = kind in ("conv", "matmul")
         self._add(name, kind, us, operator)
         self._cores[name, kind] = cores if eligible else None
-        if eligible:
+        # attention in single precision is made of TF32 whatever the switches say
+        if eligible and not is_attention(kernel.name):
+            self.product_us += us
             self.tensor_core_us += us if cores else 0.0
+        if eligible:
             self._types[_type(operator, cores)] += round(us * 1000)
 
     def add_time(self, name: str, kind: str, us: float, operator: Span | None) -> None:
@@ -183,8 +196,8 @@ class _Rows:
             self._longest[key] = us, operator
 
     def precision(self) -> str:
-        known = [(word, us) for word, us in self._types.most_common() if word]
-        return known[0][0] if known else ""
+        """Empty where it cannot be told of most of them."""
+        return self._types.most_common(1)[0][0] if self._types else ""
 
     def most(self, steps: int) -> tuple[KernelRow, ...]:
         return tuple(
@@ -202,8 +215,14 @@ class _Rows:
         )
 
 
+def _on_tensor_cores(kernel: Span, operator: Span | None) -> bool:
+    if is_template(kernel.name):
+        return _type(operator, False) in _HALF  # in float32 nobody sees what was allowed when it was written
+    return uses_tensor_cores(kernel.name)
+
+
 def _type(operator: Span | None, cores: bool) -> str:
-    """bf16, fp16, tf32 or fp32, by the first floating-point input of the operator."""
+    """bf16, fp16, fp8, fp4, tf32 or fp32, by the first floating-point input of the operator."""
     types = operator.args.get("Input type") if operator is not None else None
     words = [str(word).lower() for word in types] if isinstance(types, list) else []
     for word in words:
@@ -211,6 +230,8 @@ def _type(operator: Span | None, cores: bool) -> str:
             return "bf16"
         if "half" in word:
             return "fp16"
+        if narrow := _NARROW.search(word):
+            return f"fp{narrow[1]}"
         if word.startswith("float"):
             return "tf32" if cores else "fp32"
     return ""
@@ -222,16 +243,6 @@ def _shapes(operator: Span | None) -> str:
         return ""
     told = ["×".join(str(n) for n in shape) for shape in dims if isinstance(shape, list) and shape]
     return ", ".join(part for part in told if "[" not in part)[:_SHAPES_MAX]
-
-
-def _operators_behind(trace: Trace) -> dict[int, Span]:
-    """By external id: the operator that launched a kernel."""
-    return {span.external: span for span in trace.operators if span.external}
-
-
-def _within(moment: float, intervals: list[Interval]) -> bool:
-    at = bisect_left(intervals, (moment, float("inf"))) - 1
-    return at >= 0 and intervals[at][0] <= moment < intervals[at][1]
 
 
 def _bytes(copies: Iterable[Span]) -> float:
@@ -272,20 +283,3 @@ def _own_times(spans: list[Span]) -> Iterator[tuple[Span, float, str | None]]:
 def _closed(stack: list[tuple[Span, str | None, list[float]]]) -> tuple[Span, float, str | None]:
     span, kind, inside = stack.pop()
     return span, max(0.0, span.end - span.start - inside[0]), kind
-
-
-def _flops(trace: Trace, steps: int) -> float | None:
-    """Per step; None where an operator's shapes are missing, for a part of the sum is no sum."""
-    if any(_FUSED_PRODUCT.search(kernel.name) for kernel in trace.kernels):
-        return None
-    total, until, thread = 0.0, 0.0, ""
-    for span in sorted((s for s in trace.operators if is_counted(s.name)), key=lambda s: (s.thread, s.start)):
-        if not trace.marks[0] <= span.start < trace.marks[-1]:
-            continue
-        if span.thread == thread and span.end <= until:
-            continue  # inside another one
-        found = operator_flops(span.name, span.args)
-        if found is None:
-            return None
-        total, until, thread = total + found, span.end, span.thread
-    return total / steps if total > 0 else None

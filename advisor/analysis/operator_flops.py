@@ -1,25 +1,79 @@
 """Floating-point operations of a traced step, from the shapes that the profiler keeps: convolutions, matrix products, attention.
 
-A multiply-add counts as two. The arithmetic is that of `torch.utils.flop_counter`; operators without a formula count nothing, as there. Of
-operators inside each other one counts.
+A multiply-add counts as two. The arithmetic is that of `torch.utils.flop_counter`; of operators inside each other one counts. Where
+products ran that no counted operator launched (recurrent layers of cuDNN, other libraries, what torch.compile writes itself, CUDA graphs)
+there is no sum: a part of it would pass for all.
 """
 
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
+from advisor.analysis.kernel_names import is_recurrent, kernel_class
+from advisor.analysis.trace import Span, Trace, launches_of, operators_behind, union, within
+
 Shape = Sequence[int]
 
-_PRODUCTS = {"aten::mm": 0, "aten::addmm": 1, "aten::bmm": 0, "aten::baddbmm": 1}
+# The first of the two that are multiplied, among the inputs.
+_PRODUCTS = {
+    "aten::mm": 0,
+    "aten::addmm": 1,
+    "aten::_addmm_activation": 1,
+    "aten::bmm": 0,
+    "aten::baddbmm": 1,
+    "aten::_scaled_mm": 0,
+}
 _ATTENTION = "aten::_scaled_dot_product_"
 COUNTED = ("aten::convolution", "aten::convolution_backward", *_PRODUCTS)
+_UNCOUNTED_MAX = 0.05  # of what products take: as little as other errors of a rate
 
 
 def is_counted(name: str) -> bool:
     return name in COUNTED or (name.startswith(_ATTENTION) and "attention" in name)
+
+
+def step_flops(trace: Trace) -> float | None:
+    """Of a step between the marks; None where an operator's shapes are missing, or what was counted is only a part."""
+    begin, end = trace.marks[0], trace.marks[-1]
+    counted = [span for span in trace.operators if is_counted(span.name)]
+    if _uncounted_share(trace, counted) > _UNCOUNTED_MAX:
+        return None
+    total, until, thread = 0.0, 0.0, ""
+    for span in sorted((s for s in counted if begin <= s.start < end), key=lambda s: (s.thread, s.start)):
+        if span.thread == thread and span.end <= until:
+            continue  # inside another one
+        found = operator_flops(span.name, span.args)
+        if found is None:
+            return None
+        total, until, thread = total + found, span.end, span.thread
+    return total / (len(trace.marks) - 1) if total > 0 else None
+
+
+def _uncounted_share(trace: Trace, counted: list[Span]) -> float:
+    """Of the time of products on a GPU: those that none of these operators launched."""
+    spans: dict[str, list[Span]] = defaultdict(list)
+    for span in counted:
+        spans[span.thread].append(span)
+    inside = {thread: union(own) for thread, own in spans.items()}
+    launches, behind = launches_of(trace), operators_behind(trace)
+    whole = uncounted = 0.0
+    for kernel in trace.kernels:
+        call, operator = launches.get(kernel.correlation), behind.get(kernel.external)
+        if call is None or not trace.marks[0] <= call.start < trace.marks[-1] or not _is_product(kernel, operator):
+            continue
+        whole += kernel.end - kernel.start
+        if operator is None or not within(operator.start, inside.get(operator.thread, [])):
+            uncounted += kernel.end - kernel.start
+    return uncounted / whole if whole > 0 else 0.0
+
+
+def _is_product(kernel: Span, operator: Span | None) -> bool:
+    kind = kernel_class(kernel.name, operator.name if operator else "")
+    return kind in ("conv", "matmul") or is_recurrent(kernel.name)
 
 
 def operator_flops(name: str, args: Mapping[str, Any]) -> float | None:

@@ -6,6 +6,7 @@ The format is read as pytorch/kineto's `output_json.cpp` and torch's own `profil
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -108,6 +109,16 @@ def _hardware(document: Mapping[str, Any], device: Any) -> str:
     return ""
 
 
+def launches_of(trace: Trace) -> dict[int, Span]:
+    """By correlation: the call that launched a kernel."""
+    return {call.correlation: call for call in trace.calls if call.correlation}
+
+
+def operators_behind(trace: Trace) -> dict[int, Span]:
+    """By external id: the operator that launched a kernel."""
+    return {span.external: span for span in trace.operators if span.external}
+
+
 Interval = tuple[float, float]
 
 
@@ -124,6 +135,12 @@ def union(spans: Iterable[Span | Interval]) -> list[Interval]:
 
 def length(intervals: Iterable[Interval]) -> float:
     return sum(end - begin for begin, end in intervals)
+
+
+def within(moment: float, intervals: list[Interval]) -> bool:
+    """Whether one of these, as `union` makes them, holds it."""
+    at = bisect_left(intervals, (moment, float("inf"))) - 1
+    return at >= 0 and intervals[at][0] <= moment < intervals[at][1]
 
 
 def common(ones: list[Interval], others: list[Interval]) -> list[Interval]:

@@ -23,7 +23,10 @@ KERNEL_VALUES: dict[str, tuple[str, str]] = {
     "kernel.optimizer_share": ("", "the optimizer's step"),
     "kernel.nccl_share": ("", "collectives"),
     "kernel.other_share": ("", "everything else"),
-    "kernel.tensor_core_share": ("", "of convolutions and matrix products, kernels that use tensor cores"),
+    "kernel.tensor_core_share": (
+        "",
+        "of convolutions and matrix products without attention, kernels that use tensor cores",
+    ),
     "kernel.eligible_share": ("", "convolutions and matrix products together"),
     "kernel.idle_share": ("", "share of a step in which the GPU stood idle, copies counted as idle"),
     "kernel.idle_input_share": ("", "of a step: idle while the host fetched a batch"),

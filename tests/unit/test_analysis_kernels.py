@@ -72,6 +72,53 @@ def test_tensor_cores_and_precision_are_those_of_products_alone() -> None:
     assert not found.rows[0].tensor_cores
 
 
+ATTENTION_FP32 = "fmha_cutlassF_f32_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel<float>::Params)"
+
+
+def product(book: TraceBook, begin: float, kind: str, name: str = "aten::mm", edge: int = 64) -> int:
+    return book.host(name, begin - 400, 20, **{"Input Dims": [[edge, edge]] * 2, "Input type": [kind, kind]})
+
+
+def test_attention_says_nothing_of_the_products_beside_it() -> None:
+    def fill(book: TraceBook, begin: float) -> None:
+        book.kernel("ampere_sgemm_128x64_tn", begin, 4000, operator=product(book, begin, "float"))
+        book.kernel(ATTENTION_FP32, begin + 4000, 1300)
+
+    found = window(two_steps(fill))
+    assert found.tensor_core_share == 0.0 and found.classes["matmul"] == pytest.approx(5.3e-3)
+    assert [row.tensor_cores for row in found.rows] == [False, True], "each is shown as it is"
+
+
+def test_what_inductor_fuses_around_a_convolution_is_none() -> None:
+    def fill(book: TraceBook, begin: float) -> None:
+        book.kernel(CONV, begin, 4000, operator=convolution(book, begin - 400))
+        book.kernel("triton_poi_fused_convolution_relu_threshold_backward_6", begin + 4000, 4000)
+
+    found = window(two_steps(fill))
+    assert found.tensor_core_share == 1.0
+    assert found.classes == pytest.approx({"conv": 4e-3, "elementwise": 4e-3})
+
+
+@pytest.mark.parametrize(("kind", "share"), [("c10::BFloat16", 1.0), ("c10::Half", 1.0), ("float", 0.0)])
+def test_a_template_of_inductors_is_told_by_what_it_multiplies(kind: str, share: float) -> None:
+    name = "triton_tem_fused_mm_0"
+    found = window(two_steps(lambda b, at: b.kernel(name, at, 4000, operator=product(b, at, kind, name))))
+    assert found.tensor_core_share == share
+    bare = window(two_steps(lambda b, at: b.kernel(name, at, 4000)))
+    assert bare.tensor_core_share == 0.0
+
+
+def test_precision_is_that_of_most_products_or_none() -> None:
+    def fill(book: TraceBook, begin: float) -> None:
+        book.kernel(GEMM, begin, 100, operator=product(book, begin, "c10::BFloat16"))
+        book.kernel("nvjet_qqtst_128x128_128x6_1x2_h_bz_TNT", begin + 100, 5000)  # launched by a library of its own
+
+    assert window(two_steps(fill)).precision == ""
+    eight = "c10::Float8_e4m3fn"
+    found = window(two_steps(lambda b, at: b.kernel(GEMM, at, 900, operator=product(b, at, eight, "aten::_scaled_mm"))))
+    assert found.precision == "fp8"
+
+
 def test_without_products_nothing_is_said_of_tensor_cores() -> None:
     found = window(two_steps(lambda book, begin: book.kernel(ADD, begin, 5000)))
     assert found.tensor_core_share is None and found.flops is None
@@ -214,11 +261,37 @@ def test_flops_come_from_the_shapes_or_not_at_all() -> None:
 
     assert window(two_steps(bare)).flops is None
 
-    def tuned(book: TraceBook, begin: float) -> None:
-        plain(book, begin)
-        book.kernel("triton_tem_fused_addmm_relu_0", begin + 8000, 500)  # a product without an operator
 
-    assert window(two_steps(tuned)).flops is None
+@pytest.mark.parametrize(
+    ("kernel", "operator"),
+    [
+        ("triton_tem_fused_addmm_relu_0", ""),
+        ("triton_tem_fused_addmm_relu_0", "triton_tem_fused_addmm_relu_0"),
+        ("nvjet_qqtst_128x128_128x6_1x2_h_bz_TNT", ""),
+        ("void RNN_blockPersist_fp_LSTM<__half>", "aten::_cudnn_rnn"),
+        ("void flash_fwd_kernel<Flash_fwd_kernel_traits<64> >", "flash_attn::_flash_attn_forward"),
+    ],
+)
+def test_what_no_counted_operator_launched_leaves_no_sum(kernel: str, operator: str) -> None:
+    def beside(took: float):
+        def fill(book: TraceBook, begin: float) -> None:
+            plain(book, begin)  # 4 ms of a convolution
+            behind = book.host(operator, begin - 200, 20) if operator else 0
+            book.kernel(kernel, begin + 8000, took, operator=behind)
+
+        return fill
+
+    assert window(two_steps(beside(500))).flops is None
+    assert window(two_steps(beside(200))).flops == window(two_steps(plain)).flops, "less than its error"
+
+
+def test_what_a_counted_operator_calls_is_counted() -> None:
+    def fill(book: TraceBook, begin: float) -> None:
+        convolution(book, begin - 400, 50)
+        inner = book.host("aten::cudnn_convolution", begin - 390, 30)
+        book.kernel(CONV, begin, 4000, launched=begin - 380, operator=inner)
+
+    assert window(two_steps(fill)).flops == 2.0 * 32 * 64 * 56 * 56 * 64 * 9
 
 
 @pytest.mark.parametrize(
@@ -226,6 +299,8 @@ def test_flops_come_from_the_shapes_or_not_at_all() -> None:
     [
         ("aten::mm", [[8, 16], [16, 4]], None, 2 * 8 * 16 * 4),
         ("aten::addmm", [[4], [8, 16], [16, 4], [], []], None, 2 * 8 * 16 * 4),
+        ("aten::_scaled_mm", [[8, 16], [16, 4], [], []], None, 2 * 8 * 16 * 4),
+        ("aten::_addmm_activation", [[4], [8, 16], [16, 4], [], []], None, 2 * 8 * 16 * 4),
         ("aten::bmm", [[3, 8, 16], [3, 16, 4]], None, 2 * 3 * 8 * 16 * 4),
         (
             "aten::convolution",  # the first layer of ResNet50: 118,013,952 multiply-adds an image
@@ -291,6 +366,16 @@ def test_operations_by_shape(name, dims, concrete, expected) -> None:
         (ADD, "elementwise", False),
         ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MeanOps<float, float> > >", "elementwise", False),
         ("triton_poi_fused_add_relu_3", "elementwise", False),
+        ("triton_poi_fused_addmm_relu_0", "elementwise", False),
+        ("triton_poi_fused__scaled_dot_product_flash_attention_2", "elementwise", False),
+        ("triton_red_fused_native_layer_norm_backward_7", "norm", False),
+        ("triton_per_fused__native_batch_norm_legit_functional_convolution_4", "norm", False),
+        ("void at::native::(anonymous namespace)::GammaBetaBackwardCUDAKernel<c10::BFloat16, float>", "norm", False),
+        ("void at::native::(anonymous namespace)::RowwiseMomentsCUDAKernel<float>", "norm", False),
+        ("void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<2> > >", "matmul", True),
+        (ATTENTION_FP32, "matmul", True),
+        ("fmha_cutlassB_f32_aligned_64x64_k64_sm75(PyTorchMemEffAttention::AttentionBackwardKernel<float>::Params)", "matmul", False),
+        ("fmha_cutlassF_f16_aligned_64x64_rf_sm75(PyTorchMemEffAttention::AttentionKernel<cutlass::half_t>::Params)", "matmul", True),
         ("void at::native::(anonymous namespace)::max_pool_backward_nhwc<float, float>", "other", False),
     ],
 )  # fmt: skip

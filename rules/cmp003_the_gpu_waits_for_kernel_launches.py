@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix, NotMeasured
-from rules.computing import HELD_HOST, facts_of, on_gpu_of, part_of
+from rules.computing import HELD_HOST, facts_of, fused_form, on_gpu_of
 from rules.reading import COMPUTE, common, model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
@@ -108,8 +108,9 @@ def _fixes(a: Analysis, rank: int) -> tuple[Fix, ...]:
         fixes.append(Fix("compile the model: fewer kernels, replayed as a CUDA graph", compiled, None, "one line"))
     else:
         fixes.append(Fix("replay the step as a CUDA graph", 'mode="reduce-overhead"', None, "one line"))
-    if not part_of(told, "optimizer").get("fused"):
-        fixes.append(Fix("a fused optimizer: one kernel instead of many", "fused=True", None, "one line"))
+    if name := fused_form(a, rank):
+        change = f"{name}(..., fused=True)"
+        fixes.append(Fix("a fused optimizer: one kernel instead of many", change, None, "one line"))
     return tuple(fixes)
 
 

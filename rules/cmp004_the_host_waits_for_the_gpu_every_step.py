@@ -23,13 +23,12 @@ from __future__ import annotations
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Where
 from advisor.core.pace import Wait
-from rules.computing import hidden_s, if_not_held
+from rules.computing import AMPERE, SCALER, fused_form, hidden_s, if_not_held
 from rules.reading import model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _SHOWN = 3
 _LOOKS_MIN = 3  # steps looked at: fewer may have met the log line by chance, or missed what is in each other step
-_SCALER = "torch.amp.grad_scaler"
 _LEAST = 0.25  # of the expected gain, should the host be held by something else then
 
 
@@ -73,7 +72,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 f"the GPU had nothing to do between steps: {100 * hidden[rank] / step:.0f} % of a {1000 * step:.0f} ms step",
             ),
         ),
-        fixes=tuple(_fix(wait) for wait in waits[:_SHOWN]) or (Fix("read values back every 50 steps only"),),
+        fixes=tuple(_fix(a, wait) for wait in waits[:_SHOWN]) or (Fix("read values back every 50 steps only"),),
         saving=model.saving(
             after,
             step - _LEAST * (step - after),
@@ -97,15 +96,24 @@ def _told(waits: list[Wait]) -> str:
     return ", ".join(told[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def _fix(wait: Wait) -> Fix:
+def _fix(a: Analysis, wait: Wait) -> Fix:
     where = Where(wait.file, wait.line) if wait.file else None
-    if wait.through.startswith(_SCALER):
-        change = "optimizer with fused=True, which is told on the device; or bfloat16, which needs no scaler"
-        return Fix("spare the gradient scaler its question", change, where, "one line")
+    if wait.through.startswith(SCALER):
+        return Fix("spare the gradient scaler its question", _without_question(a, wait.rank), where, "one line")
     if wait.call == "synchronize":
         return Fix("no synchronize() in each step: events tell times without it", "", where, "one line")
     change = "keep loss.detach() in a sum on the device, and read that every 50 steps"
     return Fix(f"no {wait.words} in each step", change, where, "small change")
+
+
+def _without_question(a: Analysis, rank: int) -> str:
+    name, capability = fused_form(a, rank), a.get("precision.capability", rank)
+    ways = [f"{name}(..., fused=True), which is told on the device"] if name else []
+    if capability is None or capability >= AMPERE:
+        ways.append("bfloat16, which needs no scaler")
+    return (
+        "; or ".join(ways) or "none for this optimizer; Adam and AdamW have a fused form, which is told on the device"
+    )
 
 
 RULE = rule(

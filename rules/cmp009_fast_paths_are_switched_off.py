@@ -13,19 +13,17 @@ Fix: switch it on, one line each.
 Estimate: none. Measure it: a run with and a run without, and `rn50-advisor compare`.
 
 False alarms: pictures or batches of changing sizes make benchmark search anew each time: then it is rightly off. Nor is anything said of it
-where the job asks for deterministic algorithms.
+where the job asks for deterministic algorithms. Of a fused form nothing is said where the job's torch has none for that optimizer.
 """
 
 from __future__ import annotations
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Clear, Evidence, Finding, Fix, NotMeasured
-from rules.computing import ALLOW_TF32, AMPERE, computing_s, convolves, facts_of, part_of
+from rules.computing import ALLOW_TF32, AMPERE, computing_s, convolves, facts_of, fused_form, part_of
 from rules.devices import clear_if_seen
 from rules.reading import common, model_of
 from rules.rule import Threshold, Thresholds, confidence, rule
-
-_FUSED = ("SGD", "Adam", "AdamW", "Adagrad")  # those of torch.optim that have a fused form
 
 Switch = tuple[str, Evidence, Fix]
 Look = Switch | str | None  # what is off; what it would take to know, and nobody saw; nothing to say
@@ -89,9 +87,9 @@ def _optimizer(a: Analysis, rank: int, t: Thresholds) -> Look:
         return None
     if "class" not in optimizer:
         return "optimizer"
-    if optimizer.get("fused") or optimizer["class"] not in _FUSED:
+    name = fused_form(a, rank)
+    if not name:
         return None
-    name = str(optimizer["class"])
     return (
         "fused optimizer",
         Evidence(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -14,6 +15,9 @@ _LOADING = ("storage", "preprocessing", "loader")
 _FASTEST = (5.0, 16.0)
 AMPERE = 8.0  # the compute capability from which on GPUs have TF32 and bfloat16
 ALLOW_TF32 = 'torch.set_float32_matmul_precision("high"); torch.backends.cudnn.allow_tf32 = True'
+# Optimizers of torch.optim with a fused form on CUDA, and the first torch that has it; before 2.12 Adagrad's was for CPUs, and raises.
+_FUSED_SINCE = {"Adam": (2, 0), "AdamW": (2, 0), "SGD": (2, 3), "Adagrad": (2, 12)}
+SCALER = "torch.amp.grad_scaler"  # as the place of a wait
 # Rules whose findings slow launching down.
 HELD_HOST = ("CPU001", "CPU002", "CPU003", "CPU005", "DAT005")
 
@@ -33,6 +37,26 @@ def layers_of(told: Mapping[str, Any]) -> Mapping[str, int]:
     """How many layers of each kind the model has."""
     layers = part_of(told, "model").get("layers")
     return {str(kind): int(n) for kind, n in layers.items()} if isinstance(layers, Mapping) else {}
+
+
+def torch_version(told: Mapping[str, Any]) -> tuple[int, int]:
+    """Unknown: an old one."""
+    found = re.match(r"(\d+)\.(\d+)", str(told.get("torch") or ""))
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def fused_form(a: Analysis, rank: int) -> str:
+    """The class of this rank's optimizer, where its torch can step it fused on a GPU and does not; else empty.
+
+    Fused SGD whose first step a gradient scaler skips goes on from momentum that nobody wrote (torch 2.15): its parameters are lost.
+    """
+    told = facts_of(a, rank)
+    optimizer = part_of(told, "optimizer")
+    name = str(optimizer.get("class"))
+    if optimizer.get("fused") or torch_version(told) < _FUSED_SINCE.get(name, (999, 0)):
+        return ""
+    scaled = any(wait.rank == rank and wait.through.startswith(SCALER) for wait in a.habits.waits)
+    return "" if name == "SGD" and scaled and optimizer.get("momentum") != 0 else name
 
 
 def convolves(told: Mapping[str, Any]) -> bool | None:

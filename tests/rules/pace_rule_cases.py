@@ -16,6 +16,7 @@ from advisor.core.pace import Habits, HostCopy, Wait
 from advisor.core.report import Capacity
 
 LINK_MB_PER_S = 26_000.0  # sixteen lanes of the fourth generation
+TORCH = "2.8.0+cu128"
 LAYERS = {"Conv2d": 53, "BatchNorm2d": 53, "ReLU": 17, "Linear": 1}
 
 
@@ -120,7 +121,12 @@ def cmp003(
         "kernel.idle_launch_share": deep,
         "gpu.peak_share": 0.2,
     }
-    return paced(values, on_gpu={"gpu.util_share": resident}, told=told or {"optimizer": {"class": "SGD"}}, **more)
+    return paced(
+        values,
+        on_gpu={"gpu.util_share": resident},
+        told=told or {"torch": TORCH, "optimizer": {"class": "SGD"}},
+        **more,
+    )
 
 
 def cmp004(
@@ -209,6 +215,7 @@ def cmp009(
         "gpu.host_paced_s": paced_s,
     }
     facts = {
+        "torch": TORCH,
         "cuda": {"cudnn_benchmark": benchmark},
         "conv": {"shape": [128, 3, 224, 224]},
         "optimizer": {"class": "SGD", "fused": fused},

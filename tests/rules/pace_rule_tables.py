@@ -168,6 +168,12 @@ PACE_TABLES: dict[str, Table] = {
                 "optimizer": 0.3,
                 "told": {"optimizer": {"class": "LBFGS"}},
             },
+            "one whose fused form came later": {
+                "benchmark": True,
+                "fused": False,
+                "optimizer": 0.3,
+                "told": {"torch": "2.2.2+cu121"},
+            },
         },
         severities=(({}, "low"),),
         also_fires={"TF32": {"benchmark": True, "half": 0.0, "tf32": 0.0}},

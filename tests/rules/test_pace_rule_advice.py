@@ -114,9 +114,60 @@ def test_cmp004_judges_nothing_by_two_looks() -> None:
     assert isinstance(run_rule(RULES["CMP004"], jobs.cmp004(looks=3), Config()), Finding)
 
 
-def test_cmp004_knows_the_gradient_scalers_question() -> None:
-    seen = Habits(jobs.waits(through="torch.amp.grad_scaler", line=91, phase="optimizer"))
-    assert "fused=True" in told(found("CMP004", habits=seen))
+def stepped_by(name: str, torch: str = "2.8.0", **more: Any) -> dict[str, Any]:
+    return {"torch": f"{torch}+cu128", "optimizer": {"class": name, **more}}
+
+
+@pytest.mark.parametrize(
+    ("name", "torch", "offered"),
+    [
+        ("Adam", "2.0.1", True),
+        ("AdamW", "1.13.1", False),
+        ("SGD", "2.3.0", True),
+        ("SGD", "2.2.2", False),
+        ("Adagrad", "2.11.0", False),  # on CUDA it raises
+        ("Adagrad", "2.12.0", True),
+        ("RMSprop", "2.12.0", False),
+        ("AdamW", "", False),
+    ],
+)
+def test_a_fused_optimizer_is_offered_where_its_torch_has_it(name: str, torch: str, offered: bool) -> None:
+    given = stepped_by(name, torch)
+    launches = told(found("CMP003", told=given))
+    switches = told(found("CMP009", optimizer=0.1, told=given))
+    asked = Habits(jobs.waits(through="torch.amp.grad_scaler"))
+    scaler = told(found("CMP004", told=given, habits=asked))
+    fused = f"{name}(..., fused=True)"
+    assert [fused in words for words in (launches, switches, scaler)] == [offered, offered, offered and name != "SGD"]
+
+
+@pytest.mark.parametrize(("momentum", "offered"), [(None, False), (1, False), (0, True)])
+def test_momentum_beside_a_gradient_scaler_is_not_fused(momentum: int | None, offered: bool) -> None:
+    asked = Habits(jobs.waits(through="torch.amp.grad_scaler"))
+    given = stepped_by("SGD", momentum=momentum)
+    assert ("fused=True" in told(found("CMP009", optimizer=0.1, told=given, habits=asked))) is offered
+    assert ("fused=True" in told(found("CMP003", told=given, habits=asked))) is offered
+
+
+@pytest.mark.parametrize(
+    ("name", "capability", "words"),
+    [
+        ("AdamW", 7.5, ["AdamW(..., fused=True)"]),
+        ("AdamW", 8.0, ["AdamW(..., fused=True)", "bfloat16"]),
+        ("LBFGS", 8.0, ["bfloat16"]),
+        ("LBFGS", 7.5, ["none for this optimizer"]),
+    ],
+)
+def test_cmp004_spares_the_gradient_scalers_question_as_the_job_can(
+    name: str, capability: float, words: list[str]
+) -> None:
+    asked = Habits(jobs.waits(through="torch.amp.grad_scaler", line=91, phase="optimizer"))
+    made = jobs.cmp004(told=stepped_by(name), habits=asked)
+    seen = replace(made, values={**made.values, ("precision.capability", "rank:0"): capability})
+    change = found("CMP004", seen).fixes[0].change
+    assert [
+        word for word in ("AdamW(..., fused=True)", "bfloat16", "none for this optimizer") if word in change
+    ] == words
 
 
 @pytest.mark.parametrize(

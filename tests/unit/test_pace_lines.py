@@ -44,6 +44,7 @@ FACTS: dict[str, Any] = {
     "linear": {**LAYER, "weight_shape": [1000, 2048]},
     "autocast": {"enabled": True, "device": "cuda", "dtype": "bfloat16"},
     "model": MODEL,
+    "torch": "2.8.0+cu128",
     "optimizer": {"class": "SGD", "fused": True},
     "syncs": {"looks": 12, "device": "cuda", "sites": []},
     "copies": [{**COPY, "bytes": 12 * 20_000_000, "blocked_ns": 12 * MS}],

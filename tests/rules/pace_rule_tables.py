@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pace_rule_cases as jobs
-from rule_cases import SCRIPT
+from rule_cases import SCRIPT, rank
 from rule_table import Table
 
 from advisor.core.findings import Where
@@ -221,11 +221,17 @@ PACE_TABLES: dict[str, Table] = {
     "H2D001": Table(
         jobs.h2d001,
         lines={
-            "copy": ({"share": 0.02}, {"share": 0.0199}),
+            "cost": ({"share": 0.0445}, {"share": 0.0444}),
             "slower": ({"slower": 1.25}, {"slower": 1.2499}),
         },
         false_alarms={"as fast as from pinned memory": {"slower": 1.0}, "nothing to speak of": {"share": 0.001}},
-        severities=(({"share": 0.3}, "critical"), ({}, "high"), ({"share": 0.05}, "medium"), ({"share": 0.04}, "low")),
+        severities=(
+            ({"share": 0.8, "own": rank(forward=0.8)}, "critical"),
+            ({"share": 0.35}, "high"),
+            ({}, "medium"),
+            ({"share": 0.1}, "low"),
+            ({"slower": 1.3}, "low"),  # a fifth of the step, and the link takes most of it
+        ),
         where=Where(SCRIPT, 42),
         best=({"share": 0.25}, 1 / 0.85),
         also_fires={"a link that nobody saw": {"gen": None}, "as a deep window has it": {"deep": 0.3}},

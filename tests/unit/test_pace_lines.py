@@ -166,7 +166,7 @@ LINES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("CMP008", {"model": RESNET50, "samples": 98}, {"model": RESNET50, "samples": 106}),  # of 1450 images/s
     ("CMP009", {"cuda": {**CUDA, "cudnn_benchmark": False}}, {"cuda": {**CUDA, "cudnn_benchmark": False, "cudnn_deterministic": True}}),
     ("CMP009", optimizer(5.4), optimizer(4.6)),
-    ("H2D001", {"copies": copied(20.8, 2.4, pinned=False)}, {"copies": copied(20.8, 1.6, pinned=False)}),
+    ("H2D001", {"copies": copied(41.6, 4.4, pinned=False)}, {"copies": copied(41.6, 4.1, pinned=False)}),
     ("H2D001", {"copies": copied(78, 9, pinned=False)}, {"copies": copied(78, 9, pinned=False, aside=True)}),
     ("H2D002", {"copies": copied(62.4, 40, non_blocking=False)}, {"copies": copied(41.6, 40, non_blocking=False)}),
     ("COM005", parallel(22.4), parallel(21.6)),

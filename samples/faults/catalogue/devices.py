@@ -233,8 +233,8 @@ LINES: tuple[Line, ...] = (
         "H2D001",
         "pageable-copies",
         "pageable-copies",
-        copied(60, pinned=False, least_ns=2_400_000),
-        copied(60, pinned=False, least_ns=1_700_000),
+        copied(60, pinned=False, least_ns=4_200_000),
+        copied(60, pinned=False, least_ns=3_400_000),
         clear="pageable-copies",
     ),
     Line(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from advisor.analysis.host import process_by_rank
-from advisor.analysis.trained import gpus_of_job, model_of, picture_of
+from advisor.analysis.trained import gpus_of_job, model_of, partly_frozen, picture_of
 from advisor.core.analysis import JOB
 from advisor.core.recording import Recording
 from advisor.core.report import Budget
@@ -53,7 +53,12 @@ def reference_values(
 
 
 def known_model(told: Mapping[str, Any]) -> str | None:
-    """The name of a rank's model in the reference table, by what its layers come to; where it is compiled, by what its optimizer steps."""
+    """The name of a rank's model in the reference table, by what its layers come to; where it is compiled, by what its optimizer steps.
+
+    None where part of it is frozen: the references trained all of it.
+    """
+    if partly_frozen(told):
+        return None
     model, linear = told.get("model"), told.get("linear")
     if not isinstance(model, Mapping) or not isinstance(linear, Mapping):
         stepped = model_of(told)

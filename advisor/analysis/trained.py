@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from advisor.analysis.host import process_by_rank
+from advisor.analysis.work import learning
 from advisor.core.recording import Recording
 from advisor.peaks.models import KnownModel, known_model
 
@@ -13,11 +14,21 @@ Values = Mapping[tuple[str, str], float]
 
 
 def model_of(told: Mapping[str, Any]) -> KnownModel | None:
+    """None where part of it is frozen: what the tables say is of training all of it."""
     optimizer = told.get("optimizer")
     if not isinstance(optimizer, Mapping):
         return None
     tensors, elements = optimizer.get("parameters"), optimizer.get("elements")
-    return known_model(tensors, elements) if isinstance(tensors, int) and isinstance(elements, int) else None
+    if not isinstance(tensors, int) or not isinstance(elements, int) or partly_frozen(told):
+        return None
+    return known_model(tensors, elements)
+
+
+def partly_frozen(told: Mapping[str, Any]) -> bool:
+    """Its optimizer was given parameters that have no gradients."""
+    optimizer, trained = told.get("optimizer"), learning(told)
+    elements = optimizer.get("elements") if isinstance(optimizer, Mapping) else None
+    return isinstance(elements, int) and trained is not None and trained < elements
 
 
 def picture_of(told: Mapping[str, Any]) -> tuple[int, int] | None:

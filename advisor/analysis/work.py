@@ -25,6 +25,12 @@ def more_work(facts: Mapping[str, Any], step: int, levels_s: tuple[float, float]
     return next((words for words in told if words), "")
 
 
+def learning(facts: Mapping[str, Any]) -> int | None:
+    """How many parameters had gradients when the rank with these facts was last looked at."""
+    looks = _looks(facts)
+    return looks[-1]["trained"] if looks else None
+
+
 def _looks(facts: Mapping[str, Any]) -> list[Mapping[str, int]]:
     found: Sequence[Sequence[int]] = facts.get("work", ())
     return [dict(zip(FIELDS, look, strict=True)) for look in found if len(look) == len(FIELDS)]

@@ -75,6 +75,14 @@ def test_without_one_of_these_there_is_nothing_to_compare_with(change: dict[str,
     assert rates(found) == (None, None) and "was not seen" in found.missing["reference.images_per_s"]
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_frozen_backbone_is_not_compared_with_those_that_learned(compiled: bool) -> None:
+    layers = {"model": {"layers": {"Conv2d": 53}, "parameters": 25_557_032}, "linear": {"weight_shape": [1000, 2048]}}
+    whole = COMPILED if compiled else {**FACTS, **layers}
+    frozen = {**whole, "work": [[3, 2_049_000, 1, 1000]]}
+    assert rates(compared(whole))[0] == ONE_A100 and rates(compared(frozen)) == (None, None)
+
+
 def test_the_first_convolution_tells_the_size_before_the_loader_does() -> None:
     small = {**FACTS, "conv": {**CONV, "shape": [256, 3, 64, 64]}}
     assert rates(compared(small)) == (None, None)

@@ -54,6 +54,15 @@ def test_a_known_model_on_a_known_gpu() -> None:
     assert told["tuned"] == pytest.approx((83.7, 83.7), rel=0.01)
 
 
+@pytest.mark.parametrize(("learn", "known"), [(25_557_032, True), (2_049_000, False)])
+def test_a_frozen_backbone_is_not_charged_as_if_it_learned(learn: int, known: bool) -> None:
+    work = [[3, 7, 1, 1000], [40, learn, 1, 1000]]  # the last look counts
+    found = analysed({**FACTS, "work": work})
+    assert (found.get("roofline.mfu", 0) is not None) is known
+    counted = analysed({**FACTS, "work": work}, window=replace(looked_into(), flops=256 * 8e9))
+    assert counted.facts["roofline"]["source"] == ("table" if known else "window")
+
+
 def test_of_several_ranks_each_has_its_share() -> None:
     found = analysed(ranks=2)
     assert found.value("roofline.tflops", 0) == pytest.approx(62.8, rel=0.01)

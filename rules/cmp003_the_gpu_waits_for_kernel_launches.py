@@ -79,7 +79,9 @@ def _idle_s(a: Analysis, rank: int, paced_s: float) -> float | None:
     step = a.value("step.time_s")
     told = a.get("kernel.idle_launch_share", rank)
     if told is not None:
-        return min(paced_s, told * step)
+        # what the loop does between steps delays the next launch, too
+        between = (a.get("gpu.idle_gap_s", rank) or 0.0) - (a.get("kernel.idle_sync_share", rank) or 0.0) * step
+        return max(0.0, min(paced_s, told * step - max(0.0, between)))
     resident = on_gpu_of(a, rank, "gpu.util_share")
     if resident is None:
         return None

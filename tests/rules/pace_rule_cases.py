@@ -112,13 +112,21 @@ def cmp003(
     delay: float = 0.0,
     deep: float | None = None,
     told: Mapping[str, Any] | None = None,
+    *,
+    gap: float = 0.0,
+    waited: float | None = None,
     **more: Any,
 ) -> Analysis:
-    """The GPU keeps up with the host for `paced_s`; some kernel is resident for `resident` of the time."""
+    """The GPU keeps up with the host for `paced_s`; some kernel is resident for `resident` of the time. It idles for `gap` between steps.
+
+    A deep window saw it idle for launches (`deep`) and after waits (`waited`).
+    """
     values = {
         "gpu.host_paced_s": paced_s,
         "step.run_delay_s": delay,
         "kernel.idle_launch_share": deep,
+        "kernel.idle_sync_share": waited,
+        "gpu.idle_gap_s": gap,
         "gpu.peak_share": 0.2,
     }
     return paced(

@@ -55,11 +55,13 @@ PACE_TABLES: dict[str, Table] = {
             "kernels fill what launching takes": {"resident": 0.95},
             "the thread waits for a core": {"delay": 0.55},
             "a deep window saw no idle time": {"deep": 0.02},
+            "what it saw was between the steps": {"deep": 0.35, "gap": 0.3},
         },
         severities=(({}, "critical"), ({"paced_s": 0.2}, "high"), ({"paced_s": 0.1}, "medium")),
         best=({"paced_s": 0.2}, 1 / 0.8),
         also_fires={
             "as a deep window has it": {"deep": 0.3, "resident": 1.0},
+            "where waits explain what is between the steps": {"deep": 0.35, "gap": 0.3, "waited": 0.3},
             "compiled already": {"told": {"compiled_frames": 3, "optimizer": {"fused": True}}},
         },
     ),

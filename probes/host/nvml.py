@@ -49,6 +49,8 @@ LASTING = frozenset(
     {"NVML_ERROR_NOT_SUPPORTED", "NVML_ERROR_FUNCTION_NOT_FOUND", "NVML_ERROR_ARGUMENT_VERSION_MISMATCH"}
 )
 GPU_GONE = frozenset({"NVML_ERROR_GPU_IS_LOST", "NVML_ERROR_RESET_REQUIRED"})
+# Of a single field value: a driver answers so to a number that came after it (as DCGM reads it too).
+_UNKNOWN_FIELD = "NVML_ERROR_INVALID_ARGUMENT"
 ALL_LINKS = 0xFFFFFFFF  # as the scope of a field value: of all NVLinks together
 # Of what the bindings must know the newest. An old package `pynvml` hides those of nvidia-ml-py where both are installed.
 _NEWEST = ("nvmlMemory_v2", "nvmlGpmSampleAlloc", "nvmlEventSetWait_v2", "nvmlDeviceGetCurrentClocksEventReasons")
@@ -71,7 +73,8 @@ def ask_fields(nvml: Any, handle: Any, fields: Iterable[Field]) -> dict[Field, f
     found: dict[Field, float | str] = {}
     for field, answer in zip(asked, told, strict=True):
         if answer.nvmlReturn != 0 or answer.valueType >= len(_MEMBERS):
-            found[field] = code_name(nvml, answer.nvmlReturn or nvml.NVML_ERROR_UNKNOWN)
+            name = code_name(nvml, answer.nvmlReturn or nvml.NVML_ERROR_UNKNOWN)
+            found[field] = "NVML_ERROR_FUNCTION_NOT_FOUND" if name == _UNKNOWN_FIELD else name
         else:
             found[field] = float(getattr(answer.value, _MEMBERS[answer.valueType]))
     return found

@@ -1,7 +1,7 @@
 /* A stand-in for libnvidia-ml.so.1 that plays the script named by FAKE_NVML_SCRIPT, so that tests run the real Python bindings.
  *
- *   driver 550.54.15                       version strings of the whole driver
- *   cuda 12040
+ *   driver 575.57.08                       version strings of the whole driver; field values that came later it does not know
+ *   cuda 12090
  *   gpu 0 name NVIDIA H100 80GB HBM3       a value of GPU 0; what is not given is answered with NOT_SUPPORTED (3)
  *   gpu 0 energy_mj 1000000 +250000        a number that grows by that much at every reading
  *   gpu 0 field.269 0 +20000000            a field value by its number; field.165.3 of scope 3
@@ -17,7 +17,8 @@
  *   fail * 15 gpu 1 from 8 until 9         … for GPU 1 alone, from the 8th such call to the 9th
  *   fail * 15 gpu 1 after 20               … once nobody had anything to report twenty times, as for Xids
  *
- * Built with OLD_DRIVER it lacks what drivers before 520 lack: GPM, the clock event reasons by their new name, memory info v2.
+ * Built with OLD_DRIVER it lacks functions as drivers before 510 do: GPM, the clock event reasons by their new name, memory info v2,
+ * the list of processes v3.
  */
 #include "script.h"
 
@@ -158,6 +159,14 @@ typedef struct {
         unsigned long long u64;
     } value;
 } Field;
+/* One more than the largest number in the nvml.h of each driver. */
+static unsigned field_max(void) {
+    static const unsigned maxima[][2] = {{575, 274}, {570, 269}, {560, 230}, {555, 223}, {550, 200}, {535, 197},
+                                         {530, 173}, {525, 170}, {520, 167}, {470, 161}, {0, 148}};
+    int i = 0;
+    while ((unsigned)atoi(driver) < maxima[i][0]) i++;
+    return maxima[i][1];
+}
 static int is_small(unsigned id) { return id == 82 || id == 90 || id == 91 || (id >= 142 && id <= 145) || id == 230; }
 int nvmlDeviceGetFieldValues(Gpu *gpu, int count, Field *fields) {
     int code = failure(__func__, gpu->index);
@@ -166,7 +175,7 @@ int nvmlDeviceGetFieldValues(Gpu *gpu, int count, Field *fields) {
         unsigned long long value = 0;
         int scoped = fields[i].scope && fields[i].scope != UINT_MAX;
         snprintf(key, TEXT, scoped ? "field.%u.%u" : "field.%u", fields[i].id, fields[i].scope);
-        fields[i].code = (unsigned)value_of(gpu, key, &value);
+        fields[i].code = fields[i].id < field_max() ? (unsigned)value_of(gpu, key, &value) : INVALID_ARGUMENT;
         fields[i].type = is_small(fields[i].id) ? 1 : 3;
         fields[i].value.u64 = ~0ull; /* a reader that takes the wrong member of the union gets nonsense */
         if (fields[i].type == 1)
@@ -293,12 +302,6 @@ static unsigned list_processes(int gpu, unsigned room, Process *out, ProcessUse 
     if (file) fclose(file);
     return found;
 }
-int nvmlDeviceGetComputeRunningProcesses_v3(Gpu *gpu, unsigned *count, Process *out) {
-    int code = failure(__func__, gpu->index);
-    unsigned room = *count;
-    *count = list_processes(gpu->index, room, out, NULL);
-    return code ? code : *count > room ? INSUFFICIENT_SIZE : OK;
-}
 int nvmlDeviceGetProcessUtilization(Gpu *gpu, ProcessUse *out, unsigned *count, unsigned long long since) {
     int code = failure(__func__, gpu->index);
     unsigned room = *count;
@@ -336,6 +339,12 @@ U32(nvmlDeviceGetGpuMaxPcieLinkGeneration, "pcie_gen_gpu_max")
 
 #ifndef OLD_DRIVER
 int nvmlDeviceGetMemoryInfo_v2(Gpu *gpu, MemoryV2 *out) { return memory(__func__, gpu, out); }
+int nvmlDeviceGetComputeRunningProcesses_v3(Gpu *gpu, unsigned *count, Process *out) {
+    int code = failure(__func__, gpu->index);
+    unsigned room = *count;
+    *count = list_processes(gpu->index, room, out, NULL);
+    return code ? code : *count > room ? INSUFFICIENT_SIZE : OK;
+}
 U64(nvmlDeviceGetCurrentClocksEventReasons, "clock_reasons")
 
 typedef struct {

@@ -32,8 +32,8 @@ static int gpu_count, fail_count, xid_count;
 static Fail fails[MAX_FAILS];
 static Xid xids[MAX_XIDS];
 static int levels[MAX_GPUS][MAX_GPUS], peer[MAX_GPUS][MAX_GPUS];
-static char driver[TEXT] = "550.54.15", processes[512];
-static int cuda = 12040;
+static char driver[TEXT] = "575.57.08", processes[512];
+static int cuda = 12090;
 static long quiet; /* how often nobody had anything to report: once for each reading of the advisor */
 
 static Value *find(Gpu *gpu, const char *key) {

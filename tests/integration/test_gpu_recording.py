@@ -45,7 +45,7 @@ def test_the_run_knows_its_machine(hot: dict[str, Any]) -> None:
     environment = hot["environment"]
     assert [gpu["uuid"] for gpu in environment["gpus"]] == [uuid(0), uuid(1)]
     assert environment["gpu_paths"] == [{"a": 0, "b": 1, "path": "NV12", "p2p": "OK"}]
-    assert (environment["driver"], environment["driver_cuda"]) == ("550.54.15", "12.4")
+    assert (environment["driver"], environment["driver_cuda"]) == ("575.57.08", "12.9")
 
 
 def test_each_strip_names_the_rank_on_its_gpu(hot: dict[str, Any]) -> None:

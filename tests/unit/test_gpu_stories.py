@@ -62,7 +62,7 @@ def test_clocks_that_nobody_can_judge_leave_the_verdict_open_and_say_why(fake_dr
 def test_an_old_driver_tells_less_and_enough(fake_driver: Path, tmp_path: Path) -> None:
     report = told("old-driver", fake_driver, tmp_path)
     assert report.environment["driver"] == "470.82.01"
-    assert "too old" in next(gap.reason for gap in report.gaps if gap.metric == "gpu.*_active_pct")
+    assert {"gpu.*_active_pct", "gpu.power_brake_s"} <= {gap.metric for gap in report.gaps if "too old" in gap.reason}
     hot = told("old-driver", fake_driver, tmp_path / "hot", extra=("gpu 1 violation.1 0 +25000000",))
     assert "GPU001" in [finding.rule for finding in hot.findings]
 
@@ -85,7 +85,7 @@ def test_mig_gives_gaps_and_a_reason(fake_driver: Path, tmp_path: Path) -> None:
 
 def test_the_driver_is_named_in_the_environment(fake_driver: Path, tmp_path: Path) -> None:
     report = told("4xL40S", fake_driver, tmp_path)
-    assert report.environment["driver"] == "550.54.15"
+    assert report.environment["driver"] == "575.57.08"
     assert [gpu["name"] for gpu in report.environment["gpus"]] == ["NVIDIA L40S"] * 4
 
 

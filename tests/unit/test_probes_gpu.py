@@ -22,7 +22,7 @@ TWO = machine(H100, 2)
 
 
 def test_all_that_two_gpus_report(fake_driver: Path, tmp_path: Path) -> None:
-    said = play(fake_driver, ["driver 570.10", "cuda 12080", *gpu(0, H100, cpus="0-3", numa=0)], 2, tmp_path)
+    said = play(fake_driver, ["driver 575.51", "cuda 12090", *gpu(0, H100, cpus="0-3", numa=0)], 2, tmp_path)
     assert said["gaps"] == [[], []]
     first, second = (of_gpu(samples, 0) for samples in said["samples"])
     expected = {
@@ -47,7 +47,7 @@ def test_all_that_two_gpus_report(fake_driver: Path, tmp_path: Path) -> None:
     assert second["gpu.energy_j"] == 5581.0
     assert second["gpu.pcie_rx_bytes"] == 8.1e8
     assert second["gpu.nvlink_rx_bytes"] == 16.2e6 * 1024
-    assert (said["driver"], said["cuda"]) == ("570.10", "12.8")
+    assert (said["driver"], said["cuda"]) == ("575.51", "12.9")
 
 
 def test_the_parts_of_a_hopper_are_counted_between_two_readings(fake_driver: Path, tmp_path: Path) -> None:
@@ -75,13 +75,51 @@ def test_every_metric_is_in_the_catalogue() -> None:
 
 
 def test_an_old_driver_lacks_functions_and_tells_the_rest(fake_driver: Path, tmp_path: Path) -> None:
-    said = play(fake_driver / "old", TWO, 2, tmp_path)
+    said = play(
+        fake_driver / "old", [*TWO, "driver 470.82.01", *(f"gpu {n} violation.1 0" for n in (0, 1))], 2, tmp_path
+    )
     last = of_gpu(said["samples"][1], 0)
     assert last["gpu.mem_used_bytes"] == 51312485990.0 + 6e8  # v1 counts what the driver reserves
-    assert last["gpu.clock_reasons"] == 0.0
-    assert last["gpu.pcie_rx_bytes"] == 8.1e8
-    assert [gap[0] for gap in said["gaps"][0]] == ["gpu.*_active_pct"]
-    assert "too old" in said["gaps"][0][0][2]
+    assert last["gpu.clock_reasons"] == last["gpu.ecc_uncorrected"] == 0.0
+    functions = {"gpu.*_active_pct", "gpu.foreign_processes", "gpu.foreign_mem_bytes"}
+    assert functions <= {gap[0] for gap in said["gaps"][0]}
+    assert all("too old" in gap[2] for gaps in said["gaps"] for gap in gaps)
+
+
+@pytest.mark.parametrize(
+    ("version", "unknown"),
+    [
+        ("550.54.15", {"gpu.power_brake_s", "gpu.recovery_action"}),
+        ("570.10", {"gpu.power_brake_s"}),
+        ("575.51", set()),
+    ],
+)
+def test_field_values_that_came_after_the_driver_are_replaced_or_a_gap_once(
+    fake_driver: Path, tmp_path: Path, version: str, unknown: set[str]
+) -> None:
+    held = [f"gpu {n} violation.1 0 +20000000" for n in (0, 1)]
+    said = play(fake_driver, [*TWO, *held, f"driver {version}"], 3, tmp_path)
+    assert {(metric, scope) for metric, scope, _, _ in said["gaps"][0]} == {(metric, "gpu:0") for metric in unknown}
+    assert all("too old" in reason and "update" in hint for _, _, reason, hint in said["gaps"][0])
+    assert said["gaps"][1:] == [[], []]
+    last = of_gpu(said["samples"][2], 1)
+    times = {metric: last[metric] for metric in ("gpu.thermal_s", "gpu.hw_thermal_s") if metric in last}
+    assert times == ({"gpu.thermal_s": 0.04} if unknown else {"gpu.hw_thermal_s": 0.0})
+
+
+def test_traffic_that_a_driver_does_not_count_is_looked_at(fake_driver: Path, tmp_path: Path) -> None:
+    lines = [line for line in machine(A100, 1) if " pcie_rx_kb_s " not in line]
+    said = play(fake_driver, [*lines, "gpu 0 pcie_rx_kb_s 3000", "driver 535.54.03"], 2, tmp_path)
+    assert said["samples"][0]["gpu.pcie_rx_bytes_per_s gpu:0"] == 3e6
+    assert not [gap for gap in said["gaps"][0] if "pcie" in gap[0]]
+
+
+def test_a_field_that_the_driver_does_not_know_is_not_asked_again() -> None:
+    probe = GpuProbe()
+    probe._nvml = driver({271: CODES["NVML_ERROR_INVALID_ARGUMENT"]})
+    watched = Watched(probe._nvml, GpuDevice(0, "A100", "", "", None), object())
+    probe._field_samples(watched, slow=False)
+    assert {270, 271} & {field.field for field in watched.fields} == {270}
 
 
 def test_a_driver_from_before_the_field_values(fake_driver: Path, tmp_path: Path) -> None:
@@ -256,6 +294,7 @@ class Refused(Exception):
 
 
 CODES = {
+    "NVML_ERROR_INVALID_ARGUMENT": 2,
     "NVML_ERROR_UNKNOWN": 999,
     "NVML_ERROR_TIMEOUT": 10,
     "NVML_ERROR_NOT_SUPPORTED": 3,

@@ -65,8 +65,7 @@ class Watched:
         self.fields = [f for f in self.fields if f not in gone]
         if field.instead is None:
             return False
-        # GPM counts traffic better than a look of 20 ms
-        if field.instead not in self.calls and not (field.instead is THROUGHPUT and not self.gpm.off):
+        if field.instead not in self.calls:
             self.calls.append(field.instead)
         return True
 
@@ -192,20 +191,24 @@ class GpuProbe:
 
     def _sample_gpu(self, watched: Watched, now_ns: int, slow: bool) -> list[Sample]:
         samples = self._field_samples(watched, slow)
+        counted = self._asked(watched, (GPM,), lambda nvml, h: watched.gpm.read(now_ns))
+        watched.gpm.off = watched.gpm.off or counted is NEVER
+        watched.gpm.counts_traffic = watched.gpm.counts_traffic and isinstance(counted, list)
+        samples += _list(counted)
         for call in list(watched.calls):
-            if (call.slow and not slow) or (call is THROUGHPUT and not self._has_turn(watched)):
+            if (call.slow and not slow) or (call is THROUGHPUT and not self._looks_at_traffic(watched)):
                 continue
             values = self._asked(watched, call.metrics, call.read)
             if values is NEVER:
                 watched.calls.remove(call)
             elif values is not None:
                 samples += [Sample(m, watched.scope, v) for m, v in zip(call.metrics, values, strict=True)]
-        counted = self._asked(watched, (GPM,), lambda nvml, h: watched.gpm.read(now_ns))
-        watched.gpm.off = watched.gpm.off or counted is NEVER
-        return samples + _list(counted)
+        return samples
 
-    def _has_turn(self, watched: Watched) -> bool:
-        return self._turn % len(self._devices) == watched.device.index % len(self._devices)
+    def _looks_at_traffic(self, watched: Watched) -> bool:
+        """Each GPU in its turn; GPM counts it better than a look of 20 ms."""
+        turn = self._turn % len(self._devices) == watched.device.index % len(self._devices)
+        return turn and not watched.gpm.counts_traffic
 
     def _field_samples(self, watched: Watched, slow: bool) -> list[Sample]:
         asked = [field for field in watched.fields if slow or not field.slow]

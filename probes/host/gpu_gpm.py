@@ -6,8 +6,7 @@ from typing import Any
 
 from advisor.core.metrics import ProbeGap, Sample
 from probes.host.gpu_devices import GpuDevice
-from probes.host.gpu_readers import GPM_METRICS
-from probes.host.nvml import gap_of
+from probes.host.gpu_readers import GPM_METRICS, THROUGHPUT
 
 ALL = "gpu.*_active_pct"
 _LEAST_NS = 100_000_000  # nvml.h: samples must be at least so far apart
@@ -23,17 +22,15 @@ class Gpm:
         self._before: Any = None
         self._spare: Any = None
         self._before_ns = 0
-        self.off = not device.gpm
+        self.off = device.gpm is False  # where that was not told, the first sample tells why
+        self.counts_traffic = bool(device.gpm)  # of PCIe: else somebody else must
 
     def why_not(self) -> ProbeGap | None:
         """The gap of a GPU that does not offer it."""
         if not self.off:
             return None
-        scope = f"gpu:{self._device.index}"
-        if self._device.gpm is None:
-            return gap_of("NVML_ERROR_FUNCTION_NOT_FOUND", ALL, scope)
         reason = f"{self._device.name} keeps no such counters: GPUs before Hopper do not"
-        return ProbeGap(ALL, scope, reason, "power and clocks tell how hard it works")
+        return ProbeGap(ALL, f"gpu:{self._device.index}", reason, "power and clocks tell how hard it works")
 
     def read(self, now_ns: int) -> list[Sample]:
         """What happened since the last reading. Raises NVMLError."""
@@ -44,7 +41,11 @@ class Gpm:
         nvml.nvmlGpmSampleGet(self._handle, self._spare)
         before, self._before, self._spare = self._before, self._spare, self._before
         self._before_ns = now_ns
-        return [] if before is None else self._between(before, self._before)
+        if before is None:
+            return []
+        found = self._between(before, self._before)
+        self.counts_traffic = any(sample.metric in THROUGHPUT.metrics for sample in found)
+        return found
 
     def _between(self, before: Any, after: Any) -> list[Sample]:
         nvml = self._nvml

@@ -58,6 +58,16 @@ def test_the_parts_of_a_hopper_are_counted_between_two_readings(fake_driver: Pat
     assert second["gpu.nvlink_rx_bytes_per_s gpu:0"] == 16_200 * 2**20
 
 
+@pytest.mark.parametrize(("code", "words"), [(4, "not permitted"), (13, "too old"), (3, "does not report")])
+def test_parts_that_may_not_even_be_asked_for_are_a_gap_that_says_why(
+    fake_driver: Path, tmp_path: Path, code: int, words: str
+) -> None:
+    refused = [f"fail nvmlGpm{name} {code}" for name in ("QueryDeviceSupport", "SampleGet")]
+    said = play(fake_driver, [*TWO, *refused], 2, tmp_path)
+    assert {metric for metric, *_ in said["gaps"][0]} == {"gpu.*_active_pct"} and said["gaps"][1] == []
+    assert all(words in reason for _, _, reason, _ in said["gaps"][0])
+
+
 def test_what_hardly_moves_is_not_asked_each_second(fake_driver: Path, tmp_path: Path) -> None:
     said = play(fake_driver, TWO, 7, tmp_path, apart_s=1.0)
     asked = ["gpu.ecc_uncorrected gpu:0" in samples for samples in said["samples"]]
@@ -140,6 +150,31 @@ def test_traffic_is_looked_at_one_gpu_at_a_time(fake_driver: Path, tmp_path: Pat
     seen = [{n for n in (0, 1) if f"gpu.pcie_rx_bytes_per_s gpu:{n}" in samples} for samples in said["samples"]]
     assert sorted(map(sorted, seen[:2])) == [[0], [1]] and seen[2:] == seen[:2]
     assert said["samples"][0].get("gpu.pcie_rx_bytes_per_s gpu:1", 8.1e8) == 8.1e8
+
+
+@pytest.mark.parametrize(
+    ("parts", "seen"),
+    [
+        (["fail nvmlGpmSampleGet 4"], [True] * 4),
+        (["fail nvmlGpmSampleGet 3 from 3"], [False, False, True, True]),
+        (["fail nvmlGpmMetricsGet 999 from 2 until 2"], [False, False, True, False]),
+        (["fail nvmlGpmQueryDeviceSupport 13", "fail nvmlGpmSampleAlloc 13"], [True] * 4),
+        ([], [False] * 4),
+    ],
+)
+def test_traffic_is_looked_at_where_the_parts_do_not_tell_it(
+    fake_driver: Path, tmp_path: Path, parts: list[str], seen: list[bool]
+) -> None:
+    uncounted = [line for line in machine(H100, 1) if ".197 " not in line and ".198 " not in line]
+    looked = play(fake_driver, [*uncounted, "gpu 0 pcie_rx_kb_s 77", *parts], 4, tmp_path)["samples"]
+    assert [samples.get("gpu.pcie_rx_bytes_per_s gpu:0") == 77_000 for samples in looked] == seen
+
+
+def test_parts_that_tell_no_traffic_leave_it_to_a_look(fake_driver: Path, tmp_path: Path) -> None:
+    untold = [line for line in machine(H100, 1) if not any(f".{n} " in line for n in (20, 21, 197, 198))]
+    said = play(fake_driver, untold, 3, tmp_path)
+    assert ["gpu.pcie_rx_bytes_per_s gpu:0" in samples for samples in said["samples"]] == [False, True, True]
+    assert "gpu.tensor_active_pct gpu:0" in said["samples"][2]
 
 
 @pytest.mark.parametrize(

@@ -233,7 +233,7 @@ class GpuProbe:
         return [Sample(metric, watched.scope, value) for metric, value in sums.items() if metric in known]
 
     def _refused(self, watched: Watched, field: FieldMetric, name: str) -> None:
-        if name not in LASTING or not watched.replace(field):
+        if name not in LASTING or not (watched.replace(field) or field.silent):
             self._tell(watched, name, field.metric)
 
     def _slow_samples(self, watched: Watched, own: frozenset[int]) -> list[Sample]:

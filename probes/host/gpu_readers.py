@@ -6,7 +6,7 @@ Fast questions (microseconds each) are asked at every tick, the others every `SL
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from advisor.core.metrics import Sample
@@ -37,13 +37,17 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class FieldMetric:
-    """`instead`: what older drivers and lesser GPUs are asked when they do not know the field. A metric may be the sum of fields."""
+    """A metric may be the sum of fields.
+
+    `instead`: what older drivers and lesser GPUs are asked when they do not know the field; `silent`: then it is no gap.
+    """
 
     field: Field
     metric: str
     unit: float = 1.0
     slow: bool = False
     instead: Call | None = None
+    silent: bool = False
 
 
 def _memory(nvml: Any, handle: Any) -> Values:
@@ -121,6 +125,8 @@ _WITH_ECC = (
     FieldMetric(4, "gpu.ecc_uncorrected", slow=True),
     FieldMetric(5, "gpu.ecc_lifetime_corrected", slow=True),
     FieldMetric(6, "gpu.ecc_lifetime_uncorrected", slow=True),
+)
+_SOUNDNESS = (
     FieldMetric(142, "gpu.rows_remapped_corrected", slow=True),
     FieldMetric(143, "gpu.rows_remapped_uncorrected", slow=True),
     FieldMetric(144, "gpu.row_remap_pending", slow=True),
@@ -144,9 +150,10 @@ PROBE_COST = "gpu.probe_s"
 
 
 def fields_for(device: GpuDevice) -> tuple[FieldMetric, ...]:
-    """What a GPU without ECC or without NVLink has not is no gap: it is not asked."""
+    """What a GPU without ECC or without NVLink has not is no gap: it is not asked, or not missed where it may have it all the same."""
     return (
         *_EVERY_GPU,
+        *(replace(field, silent=device.ecc is False) for field in _SOUNDNESS),
         *(_WITH_ECC if device.ecc is not False else ()),
         *(_WITH_LINKS if device.nvlinks else ()),
     )
@@ -187,7 +194,7 @@ def mig_samples(nvml: Any, index: int, handle: Any) -> list[Sample]:
 
 def every_metric() -> frozenset[str]:
     """All that is ever told of a GPU."""
-    every: tuple[FieldMetric, ...] = (*_EVERY_GPU, *_WITH_ECC, *_WITH_LINKS)
+    every: tuple[FieldMetric, ...] = (*_EVERY_GPU, *_SOUNDNESS, *_WITH_ECC, *_WITH_LINKS)
     calls = [*CALLS, THERMAL, CAP, THROUGHPUT]
     names = {field.metric for field in every} | {metric for call in calls for metric in call.metrics}
     names |= {metric for metric, _ in GPM_METRICS.values()}

@@ -67,6 +67,13 @@ def test_an_old_driver_tells_less_and_enough(fake_driver: Path, tmp_path: Path) 
     assert "GPU001" in [finding.rule for finding in hot.findings]
 
 
+def test_a_gpu_without_ecc_that_must_be_reset_is_not_called_sound(fake_driver: Path, tmp_path: Path) -> None:
+    off = tuple(f"gpu {gpu} ecc 0" for gpu in range(4))
+    report = told("4xL40S", fake_driver, tmp_path, extra=(*off, "gpu 1 field.230 1"))
+    (finding,) = [finding for finding in report.findings if finding.rule == "GPU007"]
+    assert finding.scope.gpus == (1,)
+
+
 def test_what_could_not_be_asked_is_not_called_clear(fake_driver: Path, tmp_path: Path) -> None:
     """A container may see clocks, their reasons and power, and nothing else."""
     states = {row.rule: row.state for row in told("restricted", fake_driver, tmp_path).outcomes}

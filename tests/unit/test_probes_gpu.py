@@ -216,6 +216,16 @@ def test_a_gpu_without_ecc_is_not_asked_for_its_errors(fake_driver: Path, tmp_pa
     assert refused["devices"][0]["ecc"] is None and "gpu.ecc_uncorrected gpu:0" in refused["samples"][0]
 
 
+def test_a_gpu_whose_ecc_is_off_is_asked_whether_it_must_be_reset(fake_driver: Path, tmp_path: Path) -> None:
+    ill = ["gpu 0 ecc 0", "gpu 0 field.230 1", "gpu 0 field.145 1"]
+    said = play(fake_driver, [*machine(H100, 1), *ill], 1, tmp_path)
+    seen = of_gpu(said["samples"][0], 0)
+    assert (seen["gpu.recovery_action"], seen["gpu.row_remap_failed"]) == (1, 1)
+    assert "gpu.ecc_uncorrected" not in seen
+    old = play(fake_driver, [*machine(RTX3090, 1), "driver 470.82.01"], 1, tmp_path)
+    assert not [gap for gap in old["gaps"][0] if "recovery" in gap[0] or "row" in gap[0]]
+
+
 def test_a_field_that_one_gpu_does_not_know_is_a_gap_of_its_own(fake_driver: Path, tmp_path: Path) -> None:
     without = [line for line in TWO if "gpu 1 field.145 " not in line]
     said = play(fake_driver, without, 2, tmp_path)

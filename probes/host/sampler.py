@@ -19,7 +19,7 @@ from probes.host.memory import MemoryProbe
 from probes.host.network import NetworkProbe
 from probes.host.nfs import NfsProbe
 from probes.host.processes import ProcessesProbe, ProcessTree
-from probes.host.target import Probe, Target
+from probes.host.target import Probe, Seldom, Target
 
 FAILURES_MAX = 3  # in a row; a probe that fails once may have met a process in the act of dying
 # what explains least goes first
@@ -121,10 +121,16 @@ class Sampler:
         passed = (now_ns - self._deadline_ns) // self._period_ns
         self.missed += passed
         self._deadline_ns += (passed + 1) * self._period_ns
-        return self.sample_now(targets)
+        return self._sample(targets)
 
     def sample_now(self, targets: Sequence[Target]) -> Tick:
-        """One reading outside the schedule: the last one of a run."""
+        """One reading outside the schedule, of all there is: the last one of a run."""
+        for probe in self._probes:
+            if isinstance(probe, Seldom):
+                probe.read_all()
+        return self._sample(targets)
+
+    def _sample(self, targets: Sequence[Target]) -> Tick:
         now_ns = self._clock()
         self.ticks += 1
         samples: list[Sample] = []

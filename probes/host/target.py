@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from advisor.core.metrics import Reading
 
@@ -28,3 +28,11 @@ class Probe(Protocol):
     def name(self) -> str: ...
 
     def sample(self, now_ns: int, targets: Sequence[Target]) -> Reading: ...
+
+
+@runtime_checkable
+class Seldom(Protocol):
+    """A probe that does not read everything at every tick."""
+
+    def read_all(self) -> None:
+        """At the next tick it does."""

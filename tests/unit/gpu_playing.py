@@ -22,6 +22,8 @@ devices, paths = ([dataclasses.asdict(d) for d in found()] for found in (probe.d
 targets = [Target(pid, "rank", 0) for pid in own]
 readings = []
 for n in range(ticks):
+    if sys.argv[5] == "ends" and n == ticks - 1:
+        probe.read_all()
     readings.append(probe.sample(round(n * apart_s * 1e9), targets))
     if (root / "each_tick.py").exists():
         exec((root / "each_tick.py").read_text(), {"n": n, "root": root})
@@ -40,12 +42,20 @@ print(json.dumps({
 
 
 def play(
-    driver: Path, script: Sequence[str], ticks: int, folder: Path, *, apart_s: float = 5.0, own: Sequence[int] = ()
+    driver: Path,
+    script: Sequence[str],
+    ticks: int,
+    folder: Path,
+    *,
+    apart_s: float = 5.0,
+    own: Sequence[int] = (),
+    ends: bool = False,
 ) -> dict[str, Any]:
-    """What the probe says of the machine of `script`, with `folder` as the root of its file system."""
+    """What the probe says of the machine of `script`, with `folder` as the root of its file system; `ends`: at last it reads all."""
     (folder / "script").write_text("\n".join(script) + "\n")
     environment = os.environ | {"LD_LIBRARY_PATH": str(driver), "FAKE_NVML_SCRIPT": str(folder / "script")}
     command = [sys.executable, "-c", _PROGRAM, str(ticks), str(folder), str(apart_s), json.dumps(list(own))]
+    command.append("ends" if ends else "")
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)

@@ -75,6 +75,12 @@ def test_what_hardly_moves_is_not_asked_each_second(fake_driver: Path, tmp_path:
     assert all("gpu.util_pct gpu:0" in samples for samples in said["samples"])
 
 
+def test_at_the_end_what_hardly_moves_is_asked_once_more(fake_driver: Path, tmp_path: Path) -> None:
+    """A job dies of its memory errors at once, not at the next look for them."""
+    said = play(fake_driver, [*TWO, "gpu 1 field.4 0 +1"], 4, tmp_path, apart_s=1.0, ends=True)
+    assert [samples.get("gpu.ecc_uncorrected gpu:1") for samples in said["samples"]] == [0, None, None, 1]
+
+
 def test_the_probe_says_what_it_cost(fake_driver: Path, tmp_path: Path) -> None:
     costs = [seconds for (seconds,) in play(fake_driver, TWO, 3, tmp_path)["cost"]]
     assert 0 < costs[0] < costs[1] < costs[2]

@@ -66,6 +66,22 @@ def test_one_tick_carries_the_readings_of_all_probes() -> None:
     assert sampler.sample_now([]).gaps == ()
 
 
+def test_the_last_tick_reads_all_and_no_other() -> None:
+    class Slow(Scripted):
+        read_all_for = ()
+
+        def read_all(self) -> None:
+            self.read_all_for = (*self.read_all_for, self.calls + 1)
+
+    clock, probe = Clock(), Slow("a")
+    sampler = Sampler([probe, Scripted("b")], 1.0, clock)
+    for _ in range(3):
+        sampler.poll([])
+        clock.now_ns += S
+    assert sampler.sample_now([]).samples
+    assert probe.read_all_for == (4,)
+
+
 def test_a_probe_that_fails_now_and_then_stays() -> None:
     probe = Scripted("a", failing_ticks=(2, 3, 5))
     sampler = Sampler([probe, Scripted("b")], 1.0, Clock())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from probes.host.pci import kernel_bus_id
 METRICS = ("gpu.xids",)
 _LINE = re.compile(rb"NVRM: Xid \(PCI:([0-9a-fA-F:]+)(?:\.\d+)?\): (\d+)")
 _WHOSE = re.compile(r"pid=[^,]*, (name=[^,]*, )?")
+_KMSG = os.makedev(1, 11)
 _RECORD_BYTES = 8192
 _MOST = 256  # of one tick: a GPU that talks without end shall not hold the others up
 
@@ -123,9 +125,18 @@ def logged(root: Path = Path("/")) -> list[str]:
 
 
 def _open_log(root: Path, whence: int = os.SEEK_END) -> int | None:
+    path = root / "dev/kmsg"
     try:
-        log = os.open(root / "dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+        if not is_kernels_log(path.stat(), root):
+            return None
+        log = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        os.lseek(log, 0, whence)
     except OSError:
         return None
-    os.lseek(log, 0, whence)
     return log
+
+
+def is_kernels_log(told: os.stat_result, root: Path) -> bool:
+    """Containers have a console, a pipe or /dev/null in its place. A file holds it only in a copy of a file system."""
+    device = stat.S_ISCHR(told.st_mode) and told.st_rdev == _KMSG
+    return device or (stat.S_ISREG(told.st_mode) and root != Path("/"))

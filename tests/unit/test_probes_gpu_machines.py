@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import stat
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 from gpu_playing import of_gpu, play
@@ -12,6 +17,7 @@ from gpu_playing import of_gpu, play
 from advisor.core.metrics import ProbeGap
 from probes.host.gpu import GpuProbe
 from probes.host.gpu_devices import cpu_list
+from probes.host.gpu_xid import is_kernels_log
 from probes.host.nvml import open_driver
 from probes.host.pci import kernel_bus_id
 from probes.host.target import Target
@@ -181,6 +187,37 @@ def test_without_events_and_log_nobody_knows_of_xids(fake_driver: Path, tmp_path
     assert "gpu.xids gpu:0" in said["samples"][0] and "gpu.xids gpu:1" not in said["samples"][0]
     ((_metric, scope, reason, hint),) = [gap for gap in said["gaps"][0] if gap[0] == "gpu.xids"]
     assert scope == "gpu:1" and "not permitted" in reason and "dmesg" in hint
+
+
+def console(path: Path) -> None:
+    path.symlink_to(os.ttyname(pty.openpty()[1]))
+
+
+@pytest.mark.parametrize("other", [os.mkfifo, lambda path: path.symlink_to("/dev/null"), console])
+def test_what_stands_in_for_the_kernels_log_in_a_container_tells_of_no_xids(
+    fake_driver: Path, tmp_path: Path, other: Callable[[Path], None]
+) -> None:
+    (tmp_path / "dev").mkdir()
+    other(tmp_path / "dev/kmsg")
+    said = play(fake_driver, [*machine(L40S, 2), "fail nvmlDeviceRegisterEvents 3"], 2, tmp_path)
+    assert [scope for metric, scope, *_ in said["gaps"][0] if metric == "gpu.xids"] == ["gpu:0", "gpu:1"]
+    assert all("gpu.power_w gpu:1" in s and "gpu.xids gpu:1" not in s for s in said["samples"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "device", "root", "whether"),
+    [
+        (stat.S_IFCHR, (1, 11), "/", True),
+        (stat.S_IFCHR, (1, 3), "/", False),
+        (stat.S_IFREG, (0, 0), "/", False),
+        (stat.S_IFREG, (0, 0), "/copy", True),
+    ],
+)
+def test_the_kernels_log_is_known_by_its_device(
+    kind: int, device: tuple[int, int], root: str, *, whether: bool
+) -> None:
+    told: Any = SimpleNamespace(st_mode=kind | 0o644, st_rdev=os.makedev(*device))
+    assert is_kernels_log(told, Path(root)) is whether
 
 
 def processes(folder: Path, *rows: tuple[int, ...]) -> list[str]:

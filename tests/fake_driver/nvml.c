@@ -11,7 +11,7 @@
  *   gpu 0 mig MIG-1c5d...                  a MIG instance (may be repeated); then `gpu 0 mig 0 mem_total 1000` of the first of them
  *   pair 0 1 level 50 p2p 3                common ancestor of two GPUs, and why they cannot read each other (default 0: they can)
  *   xid 1 79 after 3                       GPU 1 reports Xid 79 once nobody had anything to report three times
- *   processes FILE                         read at each question: lines of GPU, PID, bytes, SM % and, with MIG, instance
+ *   processes FILE                         read at each question: lines of GPU, PID, bytes, SM % since the last and, with MIG, instance
  *   gpu 0 no_process_use 0                 none of them used the GPU, told by that code (0 or 6, as drivers differ)
  *   fail nvmlDeviceGetPowerUsage 999       that function answers with this error ("*": any function that takes a GPU)
  *   fail * 15 gpu 1 from 8 until 9         … for GPU 1 alone, from the 8th such call to the 9th
@@ -286,6 +286,9 @@ typedef struct {
     unsigned long long time;
     unsigned sm, memory, encoder, decoder;
 } ProcessUse;
+static ProcessUse uses[MAX_GPUS][MAX_USES]; /* kept as a driver keeps them: whoever does not say since when is told old ones again */
+static unsigned use_count[MAX_GPUS];
+static unsigned long long newest_us;
 static unsigned list_processes(int gpu, unsigned room, Process *out, ProcessUse *use) {
     FILE *file = *processes ? fopen(processes, "r") : NULL;
     unsigned found = 0, pid, sm;
@@ -296,7 +299,7 @@ static unsigned list_processes(int gpu, unsigned room, Process *out, ProcessUse 
         unsigned instance = UINT_MAX;
         if (sscanf(line, "%d %u %llu %u %u", &index, &pid, &bytes, &sm, &instance) < 4 || index != gpu) continue;
         if (out && found < room) out[found] = (Process){pid, bytes, instance, UINT_MAX};
-        if (use && found < room) use[found] = (ProcessUse){pid, 1, sm, 0, 0, 0};
+        if (use && found < room) use[found] = (ProcessUse){pid, newest_us, sm, 0, 0, 0};
         found++;
     }
     if (file) fclose(file);
@@ -304,10 +307,20 @@ static unsigned list_processes(int gpu, unsigned room, Process *out, ProcessUse 
 }
 int nvmlDeviceGetProcessUtilization(Gpu *gpu, ProcessUse *out, unsigned *count, unsigned long long since) {
     int code = failure(__func__, gpu->index);
-    unsigned room = *count;
+    unsigned room = *count, *all = &use_count[gpu->index];
     Value *none = find(gpu, "no_process_use");
-    (void)since;
-    *count = none ? 0 : list_processes(gpu->index, room, NULL, out);
+    if (!out) { /* the question for their number comes first */
+        newest_us++;
+        if (*all > MAX_USES / 2) *all = 0; /* a driver forgets, too */
+        *all += list_processes(gpu->index, MAX_USES - *all, NULL, uses[gpu->index] + *all);
+        if (*all > MAX_USES) abort();
+    }
+    *count = 0;
+    for (unsigned i = 0; i < *all && !none; i++) {
+        if (uses[gpu->index][i].time <= since) continue;
+        if (out && *count < room) out[*count] = uses[gpu->index][i];
+        ++*count;
+    }
     if (none && !code) return (int)none->number;
     return code ? code : *count == 0 ? NOT_FOUND : *count > room ? INSUFFICIENT_SIZE : OK;
 }

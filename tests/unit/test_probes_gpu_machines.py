@@ -243,6 +243,15 @@ def test_strangers_that_rest_are_there_all_the_same(fake_driver: Path, tmp_path:
     assert not [gap for gap in said["gaps"][0] if "foreign" in gap[0]]
 
 
+def test_what_strangers_used_is_told_of_the_time_since_the_last_look(fake_driver: Path, tmp_path: Path) -> None:
+    script = processes(tmp_path, (0, 501, 10**10, 20), (0, 77, 10**9, 60))
+    (tmp_path / "each_tick.py").write_text(
+        'file = root / "processes"\nfile.write_text(file.read_text().replace(" 60", " 10"))'
+    )
+    samples = play(fake_driver, script, 3, tmp_path, own=[501])["samples"]
+    assert [s["gpu.foreign_sm_pct gpu:0"] for s in samples] == [60, 10, 10]
+
+
 def test_who_is_alone_is_told_so(fake_driver: Path, tmp_path: Path) -> None:
     samples = play(fake_driver, processes(tmp_path, (0, 501, 10**10, 60)), 1, tmp_path, own=[501])["samples"][0]
     assert samples["gpu.own_processes gpu:0"] == 1 and samples["gpu.foreign_processes gpu:0"] == 0

@@ -10,7 +10,8 @@ takes for it at least, by its generation and lanes under load (where they are no
 
 Fix: send `uint8` and convert and normalise on the device.
 
-Estimate: three quarters of the copy at most; nothing where a stream of its own hides the copy behind the compute.
+Estimate: three quarters of the copy at most; nothing where a stream of its own hides the copy behind the compute. The severity is that of
+their mean.
 
 False alarms: pictures that were resized, blurred or mixed as floats are no bytes any more, and the rule is silent.
 """
@@ -32,8 +33,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     pictures, step, model = a.by_rank("copy.float_pictures_mb"), a.value("step.time_s"), model_of(a)
     copies = {rank: mb / link_of(a, rank)[0] for rank, mb in pictures.items()}
     copy = common(copies)
-    level = severity(copy / step)
-    if copy < t["copy"] * step or level is None:
+    if copy < t["copy"] * step:
         return Clear(RULE.id)
     loader = training_loader(a, pictures)
     best = step_without(a, "forward", {r: _GOES * s for r, s in copies.items()})
@@ -41,7 +41,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     return Finding(
         rule=RULE.id,
         title="Pictures travel to the GPU as float32, four times their size",
-        severity=level,
+        severity=severity((step - best) / 2 / step) or "low",
         confidence=confidence(a, cap=0.8),
         seconds_per_step=(step - best) / 2,
         evidence=(
@@ -82,5 +82,5 @@ RULE = rule(
     "images cross as float32",
     check,
     needs=("step.time_s", "copy.float_pictures_mb"),
-    thresholds={"copy": Threshold(0.02, "severity 'low' begins at 2 % of the step; below that nothing is said")},
+    thresholds={"copy": Threshold(0.02, "of the step: of less than that too little can be spared")},
 )

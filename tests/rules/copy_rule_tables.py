@@ -36,10 +36,9 @@ COPY_TABLES: dict[str, Table] = {
             "one rank alone": {"share": 0.0, "rank_1_mb": 2600.0},
         },
         severities=(
-            ({"share": 0.30}, "critical"),
-            ({"share": 0.15}, "high"),
-            ({"share": 0.05}, "medium"),
-            ({"share": 0.04}, "low"),
+            ({"share": 0.41}, "high"),
+            ({"share": 0.14}, "medium"),
+            ({"share": 0.13}, "low"),
         ),
         where=Where(SCRIPT, 42),
         best=({"share": 0.2}, 1 / 0.85),

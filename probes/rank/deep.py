@@ -1,9 +1,10 @@
 """A deep window: two steps under torch's own profiler, so that kernels and operators can be told. Only where it was asked for.
 
 What is wanted lies in a small file of the ring folder, read when the process becomes a rank. The window begins and ends at the begin of a
-step, in the training thread. It gives way to whatever would meet it: another profiler, a fork, the end of the job. Nothing of ours escapes
-from here: what goes wrong is stated in the facts. CUDA graphs are left alone: CUPTI crashes with them below CUDA 12.6 (pytorch#75504,
-pytorch#150957).
+step, in the training thread. It gives way to whatever would meet it: another profiler, a fork, the end of the job. So it does to what would
+make it long: an evaluation, a checkpoint, many batches. For whatever was recorded is read through when the profiler stops, wanted or not: a
+host that only launches pays some 6 s for each second of it. Nothing of ours escapes from here: what goes wrong is stated in the facts. CUDA
+graphs are left alone: CUPTI crashes with them below CUDA 12.6 (pytorch#75504, pytorch#150957).
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from .layout import FLAG_DEEP
+from .phases import CHECKPOINT, EVALUATION, INPUT
 from .standins import put
 from .wall import let_pass
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from .account import Account
     from .facts import Facts
@@ -34,7 +36,12 @@ _AGAIN_STEPS = 5
 _ATTEMPTS = 3
 _DISK_LEFT = 256 << 20  # bytes; a trace of two steps takes 1 to 30 MB
 _DEVICE_LEFT = 512 << 20  # bytes; CUPTI's buffers lie there too
+_BATCHES_MAX = 16  # fetches or backward passes: of ResNet-50 some 110,000 events, 45 MB of trace
+_TIMES_USUAL = 4  # where the host only launches, a step takes some 2.4 times as long under the profiler
+_BEYOND_NS = 1_000_000_000  # a batch that came late, or the profiler's first calls
+_EVALUATES = "an evaluation began"
 _LOG_LEVEL = "KINETO_LOG_LEVEL"
+_FROZEN = gc.get_freeze_count()  # objects made before torch was there: none of them is what is looked for
 # Under Nsight and its like CUPTI is taken.
 _TOOLS = ("NSYS_PROFILING_SESSION_ID", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "NVPROF_TMPDIR")
 
@@ -78,7 +85,8 @@ class Window:
         self._first = 0
         self._profile: Any = None
         self._account: Any = None
-        self._undo: Any = None
+        self._undo: list[Callable[[], None]] = []
+        self._until_ns = self._backwards = self._fetches = 0
         self._times: dict[str, float] = {}
 
     def at_step(self, account: Account) -> None:
@@ -111,7 +119,7 @@ class Window:
     def _begin(self, account: Account) -> None:
         began = perf_counter_ns()
         self._attempts += 1
-        self._why_not()
+        self._why_not(account)
         profiler = self._torch.profiler
         activities = [profiler.ProfilerActivity.CPU]
         if self._torch.cuda.is_initialized() and profiler.ProfilerActivity.CUDA in profiler.supported_activities():
@@ -120,17 +128,48 @@ class Window:
         with _silence():
             self._profile.start()
         self._account, self._first, self.on = account, account.step, True
-        self._undo = _step_aside_for_others(self._torch.autograd.profiler, self.give_way)
+        self._undo += _step_aside_for_others(self._torch.autograd.profiler, self.give_way)
+        self._undo.append(_tell_of_evaluation(self._torch, self.give_way))
+        self._undo.append(put(account, "enter", self._watched(account.enter)))
         self.next_step = account.step + 1
         self._mark()
-        self._times["start_s"] = (perf_counter_ns() - began) / 1e9
+        self._took("start_s", began)
+        self._backwards, self._fetches = account.backwards, 0
+        usual_ns = int(self._request.get("steps", 2)) * account.last_step_ns
+        self._until_ns = perf_counter_ns() + _TIMES_USUAL * usual_ns + _BEYOND_NS
 
-    def _why_not(self) -> None:
+    def _watched(self, enter: Callable[..., int]) -> Callable[..., int]:
+        """In the place of the account's own while the window is open: no mark of any other step has to ask for it."""
+
+        def enter_watched(phase: int, charge: int = -1) -> int:
+            reason = self._too_long(phase)
+            if reason:
+                self.give_way(reason)
+            return enter(phase, charge)
+
+        return enter_watched
+
+    def _too_long(self, phase: int) -> str:
+        """Why what comes now, or has come since the window was opened, is not to be recorded; empty: it is."""
+        if phase == EVALUATION:
+            return _EVALUATES
+        if phase == CHECKPOINT:
+            return "a checkpoint was written"
+        self._fetches += phase == INPUT
+        if max(self._fetches, self._account.backwards - self._backwards) > _BATCHES_MAX:
+            return "its steps have more than %d batches" % _BATCHES_MAX
+        return "its steps took several times as long as usual" if perf_counter_ns() > self._until_ns else ""
+
+    def _why_not(self, account: Account) -> None:
         torch = self._torch
+        if account.backwards * int(self._request.get("steps", 2)) > _BATCHES_MAX * max(account.step, 1):
+            raise Aside("each step has some %d backward passes" % (account.backwards // max(account.step, 1)))
         if any(os.environ.get(name) for name in _TOOLS):
             raise Aside("another tool profiles the GPU")
         if torch.autograd._profiler_enabled():
             raise Aside("another profiler is running")
+        if gc.get_freeze_count() > _FROZEN:
+            raise Aside("gc.freeze() hides whether the job has CUDA graphs or a profiler of its own")
         ours = (torch.profiler._KinetoProfile, torch.autograd.profiler.profile)
         graph = getattr(torch.cuda, "CUDAGraph", ())
         for found in gc.get_objects():  # some 50 ms in a large process, once
@@ -152,26 +191,32 @@ class Window:
         with self._torch.autograd.profiler.record_function(STEP_MARK):
             pass
 
+    def _took(self, what: str, since: int) -> None:
+        """All attempts together: the job paid for each."""
+        self._times[what] = self._times.get(what, 0.0) + (perf_counter_ns() - since) / 1e9
+
     def _stop(self) -> Any:
-        began = perf_counter_ns()
         profile, self._profile, self.on = self._profile, None, False
-        undo, self._undo = self._undo, None
-        if undo is not None:
-            undo()
+        while self._undo:
+            self._undo.pop()()
         if profile is not None:
             profile.stop()
-        self._times["stop_s"] = (perf_counter_ns() - began) / 1e9
         return profile
 
     def _finish(self, step: int) -> None:
-        profile = self._stop()
+        began = perf_counter_ns()
+        try:
+            profile = self._stop()
+        finally:
+            self._took("stop_s", began)
         began = perf_counter_ns()
         path = os.path.join(self._request["folder"], "deep-%d.json" % os.getpid())
         with open(path, "w"):
             pass  # Kineto complains on stderr where it cannot write
         profile.export_chrome_trace(path)
         size = os.path.getsize(path)
-        self._times["export_s"] = (perf_counter_ns() - began) / 1e9
+        del profile  # which takes half as long as to stop it
+        self._took("export_s", began)
         if not 0 < size <= int(self._request.get("bytes_max", NEVER)):
             os.unlink(path)
             raise Aside("its trace is %.0f MB large" % (size / 1e6) if size else "its trace could not be written")
@@ -182,13 +227,18 @@ class Window:
         """Something comes that must not meet the profiler: it ends here, in the thread that it was begun in."""
         if not self.on or self._account.thread != get_ident():
             return
-        step = self._account.step
+        self._account.flags |= FLAG_DEEP
+        again = self._attempts < _ATTEMPTS
+        began = perf_counter_ns()
         try:
-            self._account.flags |= FLAG_DEEP
-            self._stop()
+            self._stop()  # and let go of what it has seen
         except Exception as error:
-            reason = "%s (%s)" % (reason, type(error).__name__)
-        self._failed(step, reason, again=self._attempts < _ATTEMPTS)
+            self._took("stop_s", began)
+            self._failed(self._account.step, "%s (%s)" % (reason, type(error).__name__), again=again)
+            let_pass()
+        else:
+            self._took("stop_s", began)
+            self._failed(self._account.step, reason, again=again)
 
     def _failed(self, step: int, reason: str, *, again: bool) -> None:
         """Again a little later, or not at all."""
@@ -217,7 +267,7 @@ def _silence() -> Iterator[None]:
         os.environ.pop(_LOG_LEVEL, None)
 
 
-def _step_aside_for_others(module: Any, give_way: Any) -> Any:
+def _step_aside_for_others(module: Any, give_way: Any) -> list[Callable[[], None]]:
     """Another profiler of this process that is begun meanwhile finds the way free. Returns what puts the functions back."""
 
     def standing_in(original: Any) -> Any:
@@ -227,14 +277,21 @@ def _step_aside_for_others(module: Any, give_way: Any) -> Any:
 
         return begins
 
-    put_back = [
+    return [
         put(module, name, standing_in(getattr(module, name)))
         for name in ("_prepare_profiler", "_enable_profiler")
         if hasattr(module, name)
     ]
 
-    def undo() -> None:
-        for each in put_back:
-            each()
 
-    return undo
+def _tell_of_evaluation(torch: Any, give_way: Any) -> Callable[[], None]:
+    """One over tensors in memory has no mark but this: `eval()` is `train(False)`. Returns what puts the function back."""
+    original, is_compiling = torch.nn.Module.train, torch.compiler.is_dynamo_compiling
+
+    def train(*args: Any, **kwargs: Any) -> Any:
+        # to dynamo, which may be tracing it, the original
+        if not is_compiling() and (args[1] if len(args) > 1 else kwargs.get("mode")) is False:
+            give_way(_EVALUATES)
+        return original(*args, **kwargs)
+
+    return put(torch.nn.Module, "train", train)

@@ -62,6 +62,25 @@ def test_the_jobs_own_profiler_sees_what_it_would_have_seen(tmp_path: Path, styl
     assert ("start_s" in told) is opened  # and gave way
 
 
+@pytest.mark.parametrize("style", ["loader", "memory"])
+def test_an_evaluation_is_no_part_of_what_is_seen(tmp_path: Path, style: str) -> None:
+    """None of them forks: neither loader has workers."""
+    folder = tmp_path / "rings"
+    folder.mkdir()
+    ask(folder, tmp_path)
+    watched = run("evaluating.py", style, folder=folder)
+    assert (watched.returncode, watched.stdout) == (0, "13 False\n"), watched.stderr
+    assert not list(folder.glob("error-*"))
+    [facts] = folder.glob("facts-*.json")
+    told = json.loads(facts.read_text())["deep"]
+    assert (told["state"], told["first_step"], told["steps"]) == ("done", FROM_STEP + 6, STEPS)
+    trace = Path(told["path"]).read_text()
+    assert "aten::conv2d" in trace and "aten::celu" not in trace, "the model has that in its evaluation alone"
+    [ring] = rings(folder)
+    seen = [row["step"] for flags, row in steps(ring) if flags & FLAG_DEEP]
+    assert seen == [10, 11, 16, 17, 18], "the first window gave way in its second step"
+
+
 def windows(folder: Path) -> dict[int, DeepWindow]:
     """What was seen, by rank; every other rank says nothing of a window."""
     found = {}

@@ -15,6 +15,7 @@ from advisor.run.asking import REQUEST_NAME as WRITTEN_NAME
 from advisor.run.asking import ask
 from probes.rank import deep
 from probes.rank.layout import FLAG_DEEP, FLAG_EPOCH_START
+from probes.rank.phases import BACKWARD, CHECKPOINT, CLIP, EVALUATION, FORWARD, INPUT
 
 
 class Profile:
@@ -81,11 +82,30 @@ def torch(monkeypatch):
                 _enable_profiler=lambda: "enabled",
             ),
         ),
+        compiler=SimpleNamespace(is_dynamo_compiling=lambda: False),
+        nn=SimpleNamespace(Module=type("Module", (), {"train": lambda self, mode=True: (self, mode)})),
         cuda=SimpleNamespace(is_initialized=lambda: False, CUDAGraph=type("CUDAGraph", (), {"__module__": "x"})),
     )
     # the job has none before the window is opened; the doubles of earlier tests may linger
     monkeypatch.setattr(deep.gc, "get_objects", lambda: [])
     return made
+
+
+class Account:
+    """What the window asks of the account, on real steps."""
+
+    def __init__(self, step: int = 0) -> None:
+        self.step, self.flags, self.last_step_ns, self.thread, self.backwards = step, 0, 10_000_000, deep.get_ident(), 0
+        self.entered: list[int] = []
+
+    def enter(self, phase: int, charge: int = -1) -> int:
+        self.entered.append(phase)
+        return len(self.entered)
+
+    def batch(self) -> None:
+        for phase in (INPUT, FORWARD, BACKWARD, CLIP):
+            self.enter(phase)
+        self.backwards += 1
 
 
 @pytest.fixture
@@ -94,7 +114,7 @@ def rank(torch, tmp_path):
     ask(tmp_path, tmp_path)
     facts = Facts()
     window = deep.asked(torch, str(tmp_path), facts, 0, 0)
-    account = SimpleNamespace(step=0, flags=0, last_step_ns=10_000_000, thread=deep.get_ident())
+    account = Account()
     trace = tmp_path / f"deep-{os.getpid()}.json"
     return SimpleNamespace(window=window, account=account, facts=facts, torch=torch, folder=tmp_path, trace=trace)
 
@@ -145,7 +165,7 @@ def test_an_automatic_window_waits_until_this_very_process_is_asked(torch, tmp_p
     ask(tmp_path, tmp_path, auto=True)
     facts = Facts()
     window = deep.asked(torch, str(tmp_path), facts, 1, 1)
-    account = SimpleNamespace(step=5, flags=0, last_step_ns=10_000_000, thread=deep.get_ident())
+    account = Account(step=5)
     window.at_step(account)
     assert window.next_step == 105 and not window.on and account.flags == 0  # it looks once a second
     ask(tmp_path, tmp_path, pid=os.getpid() + 1)
@@ -181,6 +201,21 @@ def test_a_profiler_of_the_jobs_own_is_left_alone_before_it_begins(rank, monkeyp
 def test_cuda_graphs_are_left_alone(rank, monkeypatch) -> None:
     monkeypatch.setattr(deep.gc, "get_objects", lambda: [rank.torch.cuda.CUDAGraph()])
     assert refused(rank) == "the job replays CUDA graphs"
+
+
+def test_what_the_job_has_frozen_cannot_be_looked_into(rank) -> None:
+    deep.gc.freeze()
+    try:
+        assert "gc.freeze()" in refused(rank)
+    finally:
+        deep.gc.unfreeze()
+
+
+def test_what_was_frozen_before_torch_was_there_is_no_graph(rank, monkeypatch) -> None:
+    monkeypatch.setattr(deep, "_FROZEN", 1000)
+    monkeypatch.setattr(deep.gc, "get_freeze_count", lambda: 1000)
+    play(rank, 20)
+    assert rank.facts.told[-1]["state"] == "done"
 
 
 def test_a_tool_on_the_gpu_is_left_alone(rank, monkeypatch) -> None:
@@ -282,6 +317,95 @@ def test_what_the_job_puts_in_their_place_meanwhile_stays(rank) -> None:
     assert module._enable_profiler is own and module._prepare_profiler() == "prepared"
 
 
+@pytest.mark.parametrize(
+    ("phase", "reason"), [(EVALUATION, "an evaluation began"), (CHECKPOINT, "a checkpoint was written")]
+)
+def test_it_ends_where_an_evaluation_or_a_checkpoint_begins_and_comes_again(rank, phase: int, reason: str) -> None:
+    play(rank, 10)
+    rank.account.batch()
+    assert rank.window.on
+    rank.account.enter(phase)
+    assert not rank.window.on and Profile.made[0].calls == ["start", "stop"] and not rank.trace.exists()
+    assert rank.account.entered[-1] == phase and rank.account.flags & FLAG_DEEP
+    assert (rank.facts.told[-1]["state"], rank.facts.told[-1]["reason"]) == ("trying", reason)
+    play(rank, 30)
+    assert (rank.facts.told[-1]["state"], rank.facts.told[-1]["first_step"]) == ("done", 15)
+
+
+@pytest.mark.parametrize("arguments", [((False,), {}), ((), {"mode": False})])
+def test_it_ends_where_a_model_is_put_into_evaluation(rank, arguments: tuple[tuple, dict]) -> None:
+    model, original = rank.torch.nn.Module(), rank.torch.nn.Module.train
+    play(rank, 10)
+    assert model.train() == model.train(True) == (model, True) and rank.window.on
+    assert model.train(*arguments[0], **arguments[1]) == (model, False)
+    assert not rank.window.on and rank.facts.told[-1]["reason"] == "an evaluation began"
+    assert rank.torch.nn.Module.train is original
+
+
+def test_to_dynamo_it_is_no_evaluation(rank) -> None:
+    rank.torch.compiler.is_dynamo_compiling = lambda: True
+    play(rank, 10)
+    rank.torch.nn.Module().train(False)
+    assert rank.window.on
+    rank.window.give_way("the test is over")
+
+
+def test_steps_of_several_batches_are_seen_and_those_of_very_many_are_not(rank) -> None:
+    play(rank, 10)
+    for _ in range(deep._BATCHES_MAX):
+        rank.account.batch()
+    assert rank.window.on
+    rank.account.batch()
+    assert not rank.window.on and "more than 16 batches" in rank.facts.told[-1]["reason"]
+
+
+def test_backward_passes_without_a_fetch_count_too(rank) -> None:
+    play(rank, 10)
+    rank.account.backwards += deep._BATCHES_MAX + 1
+    rank.account.enter(CLIP)
+    assert not rank.window.on
+
+
+def test_a_loop_that_accumulates_much_is_left_alone_from_the_first(rank) -> None:
+    rank.account.backwards = 640
+    assert refused(rank) == "each step has some 64 backward passes"
+
+
+def test_what_takes_several_times_as_long_as_usual_is_not_waited_for(rank, monkeypatch) -> None:
+    now = [10**12]
+    monkeypatch.setattr(deep, "perf_counter_ns", lambda: now[0])
+    play(rank, 10)
+    now[0] += 1_000_000_000
+    rank.account.enter(FORWARD)
+    assert rank.window.on
+    now[0] += 81_000_000  # two steps of 10 ms, four times over
+    rank.account.enter(BACKWARD)
+    assert not rank.window.on and "as long as usual" in rank.facts.told[-1]["reason"]
+
+
+def test_the_account_is_its_own_again_when_the_window_has_closed(rank) -> None:
+    play(rank, 11)
+    assert "enter" in vars(rank.account)
+    play(rank, 20)
+    assert "enter" not in vars(rank.account) and rank.facts.told[-1]["state"] == "done"
+
+
+def test_what_every_attempt_took_is_told(rank, monkeypatch) -> None:
+    now = [10**12]
+    monkeypatch.setattr(deep, "perf_counter_ns", lambda: now[0])
+
+    def takes(self, *args: object) -> None:
+        now[0] += 2_000_000_000
+
+    monkeypatch.setattr(Profile, "stop", takes)
+    monkeypatch.setattr(Profile, "export_chrome_trace", lambda self, path: 1 / 0)
+    play(rank, 10)
+    rank.account.enter(EVALUATION)
+    assert rank.facts.told[-1]["stop_s"] == 2.0
+    play(rank, 30)
+    assert rank.facts.told[-1]["state"] == "refused" and rank.facts.told[-1]["stop_s"] == 4.0
+
+
 class Late(Exception):
     pass
 
@@ -299,3 +423,15 @@ def test_what_a_signal_handler_of_the_jobs_raises_meanwhile_is_the_jobs(rank, mo
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert not rank.window.on and rank.facts.told[-1]["state"] == "refused"
+
+
+def test_one_that_comes_while_it_gives_way_is_the_jobs_too(rank, monkeypatch) -> None:
+    monkeypatch.setattr(Profile, "stop", lambda self: signal.raise_signal(signal.SIGUSR1))
+    before = signal.signal(signal.SIGUSR1, late)
+    try:
+        play(rank, 10)
+        with pytest.raises(Late):
+            rank.account.enter(EVALUATION)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert not rank.window.on and "enter" not in vars(rank.account)

@@ -33,6 +33,8 @@ _SHARE = 0.0025
 _BLOCK = 12  # steps
 _FIRST = 5 * _BLOCK  # steps that all have them: a short run is to be understood, too
 _REST_MAX = 32 * _BLOCK
+_MARKS_MAX = 2_000  # of one step, 500 micro-batches: beyond it nothing may ever end the step
+_UNREAD_MAX = 20  # steps in a row whose events could not be read: then none can
 _OUTSTANDING_MAX = 64  # steps whose events are still in the queue; beyond it a step goes without
 _MEMORY_EVERY_NS = 1_000_000_000  # allocator statistics cost some 50 us: once a second
 _PHASES = ("input_wait", "forward", "backward", "optimizer", "gap")
@@ -54,7 +56,10 @@ class GpuTimes:
         self._block = (0, 0, 0)  # its first step, when that began, and what the recorder had taken by then
         self.on = True
         self.next_step = 0  # with events, where they are off
-        self.dropped = 0
+        self.dropped = (
+            0  # steps that are not told: they had too many marks, too many waited, or theirs could not be read
+        )
+        self._unread = 0  # of them, in a row, those whose events could not be read
 
     def turn(self, step: int, now: int, self_ns: int) -> bool:
         """A step begins `now`: does it have events? `self_ns`: what the recorder has taken in all."""
@@ -77,6 +82,11 @@ class GpuTimes:
             return
         if ended == "forward":  # the job may fetch on another stream; asking for it takes as long as recording
             self._stream = self._cuda.current_stream(self._device)
+        if len(self._marks) >= _MARKS_MAX:
+            self.dropped += self._last is not None
+            self._free += [event for event, _ in self._marks]
+            self._marks.clear()
+            self._last = None
         event = self._free.pop() if self._free else self._cuda.Event(enable_timing=True)
         event.record(self._stream)
         self._marks.append((event, ended))
@@ -94,15 +104,27 @@ class GpuTimes:
             else:
                 self.dropped += before is not None
         while self._waiting and self._waiting[0][2][-1][0].query():
-            self._read(ring, *self._waiting.popleft())
+            step, before, marks = self._waiting.popleft()
+            try:
+                spent = self._read(before, marks)
+            except Exception:  # the stream changed amid the step: what is before its last event need not have passed
+                let_pass()
+                self.dropped += 1
+                self._unread += 1
+                if self._unread >= _UNREAD_MAX:
+                    raise
+            else:
+                self._unread = 0
+                ring.write(KIND_GPU_STEP, 0, (step, *(spent[name] for name in _PHASES), *self._memory()))
 
-    def _read(self, ring: Ring, step: int, before: Event, marks: list[Mark]) -> None:
+    def _read(self, before: Event, marks: list[Mark]) -> dict[str, int]:
+        """ns by phase."""
         spent = dict.fromkeys(_PHASES, 0)
         for event, phase in marks:
             spent[phase] += int(before.elapsed_time(event) * 1e6)  # ms to ns
             self._free.append(before)
             before = event
-        ring.write(KIND_GPU_STEP, 0, (step, *(spent[name] for name in _PHASES), *self._memory()))
+        return spent
 
     def _memory(self) -> tuple[int, int, int, int]:
         """allocated, reserved, peak bytes and allocator retries, once a second; -1 between. The user's peak is read, never reset."""

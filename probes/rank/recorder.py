@@ -223,13 +223,19 @@ class Recorder:
     def _say_goodbye(self, account: Account) -> None:
         try:
             self._note_exception()
-            self.facts.values["loaders"] = self.loaders.facts(self.account)
-            self.facts.values["save_sites"] = self.saves.facts()
+            self._sum_up()
             self.facts.write()
         finally:
             account.leave()
         if owner_is_gone(self.folder):
             os.unlink(account.ring.path)  # nobody is left to read it, and memory holds it
+
+    def _sum_up(self) -> None:
+        values = self.facts.values
+        values["loaders"] = self.loaders.facts(self.account)
+        values["save_sites"] = self.saves.facts()
+        if self.gpu is not None and self.gpu.dropped:
+            values["gpu_steps_dropped"] = self.gpu.dropped
 
     # -- marks -----------------------------------------------------------------------------------------------------------------
 
@@ -318,8 +324,7 @@ class Recorder:
         # rarely, and ever more rarely
         self.refresh_at = step + 1 if step < 4 else 50 if 25 <= step < 50 else 2 * step
         values = self.facts.values
-        values["loaders"] = self.loaders.facts(self.account)
-        values["save_sites"] = self.saves.facts()
+        self._sum_up()
         values["visible_optimizer"] = self.account.optimizers > 0
         self.precision.refresh(step)
         debugging.look(self.torch, values, step, profiled_by_us=self.deep is not None and self.deep.on)
@@ -439,9 +444,9 @@ class Recorder:
 
     def backward_end(self, account: Account) -> None:
         began = perf_counter_ns()
-        account.backward_end()
-        if self.gpu is not None:
+        if self.gpu is not None:  # before the account, as with the optimizer
             self._gpu_mark("backward")
+        account.backward_end()
         account.self_ns += perf_counter_ns() - began
 
     def optimizer_begin(self, optimizer: Any) -> None:
@@ -473,7 +478,8 @@ class Recorder:
         account = self.own_account()
         if account is not None:
             # before the account: it may close the step, and this event is the step's last
-            if self.gpu is not None and account._optimizer_depth <= 1:
+            # inside the backward, one for each parameter, it is the backward's: events around it would be too many
+            if self.gpu is not None and account._optimizer_depth <= 1 and not account._updated_inside:
                 self._gpu_mark("optimizer")
             account.optimizer_end(id(optimizer), stepped)
             account.self_ns += perf_counter_ns() - began

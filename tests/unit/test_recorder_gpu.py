@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from probes.rank import gpu
 from probes.rank.facts import cuda_index
 from probes.rank.gpu import GpuTimes
 from probes.rank.layout import GPU_STEP_FIELDS, KIND_GPU_STEP
@@ -143,6 +144,45 @@ def test_a_stream_that_never_catches_up_costs_steps_not_memory(stream):
     assert times.dropped > 100 and paper.steps == []
 
 
+def test_a_step_that_never_ends_holds_a_limited_number_of_events(stream):
+    """Backward passes that no optimizer step follows: adversarial ones, saliency, updates by hand."""
+    times, paper = GpuTimes(stream, DEVICE), Paper()
+    for number in range(2):
+        step(stream, times, paper, number, input_ms=1)
+    for _ in range(20_000):
+        times.mark("forward")
+        times.mark("backward")
+    assert stream.made < gpu._MARKS_MAX + 20 and len(times._marks) <= gpu._MARKS_MAX
+    times.close(2, paper)
+    for number in range(3, 6):
+        step(stream, times, paper, number, input_ms=1)
+        stream.done_ms = stream.queued_ms
+    times.close(6, paper)
+    assert [row["step"] for row in paper.steps] == [1, 3, 4, 5] and times.dropped == 1
+
+
+def test_a_step_whose_events_cannot_be_read_is_left_out(stream, monkeypatch):
+    """The job computed a part of it on another stream, which has not come so far."""
+    times, paper = GpuTimes(stream, DEVICE), Paper()
+    read = Event.elapsed_time
+    for number in range(6):
+        step(stream, times, paper, number, input_ms=1)
+        stream.done_ms = stream.queued_ms
+        monkeypatch.setattr(Event, "elapsed_time", fails if number == 2 else read)
+    times.close(6, paper)
+    assert [row["step"] for row in paper.steps] == [1, 3, 4, 5] and times.dropped == 1
+
+
+def fails(self, later):
+    raise RuntimeError("Both events must be completed before calculating elapsed time")
+
+
+def test_events_that_can_never_be_read_are_given_up(stream, monkeypatch):
+    monkeypatch.setattr(Event, "elapsed_time", fails)
+    with pytest.raises(RuntimeError, match="Both events"):
+        run(stream, input_ms=1, steps=gpu._UNREAD_MAX + 2)
+
+
 def test_nothing_is_recorded_while_a_graph_is_captured(stream):
     stream.capturing = True
     times, paper = GpuTimes(stream, DEVICE), Paper()
@@ -272,3 +312,78 @@ def test_a_gpu_that_cannot_be_described_is_gone_without(stream, tmp_path):
 def test_tensors_that_are_made_one_by_one_are_left_to_the_job():
     made = (SimpleNamespace(device=SimpleNamespace(type="cuda", index=i)) for i in range(2))
     assert cuda_index(made) is None and len(list(made)) == 2
+
+
+class Ring(Paper):
+    words = [0] * 8
+
+    def write(self, kind, flags, values):
+        if kind == KIND_GPU_STEP:
+            super().write(kind, flags, values)
+
+    def phase(self, *values): ...
+    def cost(self, *values): ...
+
+
+@pytest.fixture
+def training(stream, tmp_path):
+    """A rank under way, seen by its recorder, on a stream that keeps up."""
+    recorder = rank_of(stream, tmp_path)
+    account = recorder.own_account()
+    account.ring, account.run_delay, recorder.gpu = Ring(), lambda: 0, GpuTimes(stream, DEVICE)
+    recorder.due_at = 1 << 62
+    recorder._describe_optimizer = lambda optimizer: None
+    recorder.work = SimpleNamespace(looks=lambda *where, **fed: False, batch=None, optimizer=None)
+    return recorder
+
+
+def backward_that_updates(recorder, stream, optimizers, ms):
+    """So long for each gradient, and its hook has its own optimizer step for 10 us."""
+    account = recorder.backward_begin()
+    for optimizer in optimizers:
+        stream.work(ms)
+        recorder.optimizer_begin(optimizer)
+        stream.work(0.01)
+        recorder.optimizer_end(optimizer)
+    recorder.backward_end(account)
+
+
+@pytest.mark.parametrize("loader", [True, False])
+def test_updates_inside_the_backward_leave_it_to_the_backward(training, stream, loader):
+    optimizers = [SimpleNamespace() for _ in range(20)]
+    for number in range(12):
+        if loader:
+            training.fetch_end(training.begin_fetch(training.account, 0, False, 0), [])
+        stream.work(10 + number)
+        backward_that_updates(training, stream, optimizers, 1 + number)
+        stream.done_ms = stream.queued_ms
+    told = training.account.ring.steps
+    assert len(told) >= 6 and {row["optimizer_ns"] for row in told} == {0}
+    for row in told[1:]:  # the first one of a loop without loader holds several
+        number = round(row["forward_ns"] / MS) - 10
+        assert row["backward_ns"] == pytest.approx((20 * (1 + number) + 0.2) * MS, abs=50), "in the step that it ends"
+    assert stream.made < 30, "events are not made for each parameter"
+
+
+def test_an_optimizer_after_the_backward_has_its_own_time(training, stream):
+    optimizer = SimpleNamespace()
+    for _ in range(12):
+        training.fetch_end(training.begin_fetch(training.account, 0, False, 0), [])
+        stream.work(10)
+        account = training.backward_begin()
+        stream.work(20)
+        training.backward_end(account)
+        training.optimizer_begin(optimizer)
+        stream.work(2)
+        training.optimizer_end(optimizer)
+        stream.done_ms = stream.queued_ms
+    told = training.account.ring.steps[-1]
+    assert (told["backward_ns"], told["optimizer_ns"]) == (20 * MS, 2 * MS)
+
+
+def test_how_many_steps_are_not_told_stands_in_the_facts(training):
+    training._sum_up()
+    assert "gpu_steps_dropped" not in training.facts.values
+    training.gpu.dropped = 3
+    training._sum_up()
+    assert training.facts.values["gpu_steps_dropped"] == 3

@@ -178,7 +178,7 @@ class DeepDesk:
             self.cpu_s += time.thread_time() - began_s
 
     def _gap(self, scope: str, reason: str) -> None:
-        hint = "deep windows leave other profilers, CUDA graphs and full memory alone"
+        hint = "deep windows leave other profilers, CUDA graphs, full memory, evaluations and long accumulation alone"
         self._news.append(ProbeGap("kernel.window", scope, reason, hint))
 
 

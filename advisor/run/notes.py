@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from advisor.core.format import counted
 from advisor.core.metrics import ProbeGap
 from advisor.run.sources import Sources
 from advisor.store.writer import RunWriter
@@ -113,6 +114,7 @@ class Notes:
             return
         self.facts[pid] = facts
         self._tell_unpatched(pid, facts.get("unpatched"))
+        self._tell_dropped(pid, facts.get("gpu_steps_dropped"))
         self.sources.named(facts)
         for place in _roots(facts).values():
             if place not in self._mounts:
@@ -125,6 +127,11 @@ class Notes:
             reason = f"the recorder in pid {pid} cannot see all it should: {'; '.join(map(str, told))}"
             hint = "this torch may be older or newer than those that the advisor was tried with"
             self._writer.put_gap(ProbeGap("recorder.unpatched", f"pid:{pid}", reason[:_REASON_CHARACTERS], hint))
+
+    def _tell_dropped(self, pid: int, steps: Any) -> None:
+        if isinstance(steps, int) and steps > 0:
+            reason = f"{counted(steps, 'step')} without GPU times: too many events, none ready in time, or none that could be read"
+            self._writer.put_gap(ProbeGap("gpu.steps", f"pid:{pid}", reason))
 
 
 def _roots(facts: Mapping[str, Any]) -> dict[str, str]:

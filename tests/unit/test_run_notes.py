@@ -88,3 +88,15 @@ def test_what_the_recorder_found_no_way_to_see_is_a_gap(tmp_path: Path) -> None:
     [gap] = read_recording(tmp_path / "run").gaps
     assert (gap.metric, gap.scope) == ("recorder.unpatched", "pid:7")
     assert "scaler: no such class; ddp: no stamps" in gap.reason
+
+
+def test_steps_whose_events_were_left_out_are_a_gap(tmp_path: Path) -> None:
+    rings = tmp_path / "rings"
+    rings.mkdir()
+    (rings / "facts-7.json").write_text(json.dumps({"gpu_steps_dropped": 3}))
+    (rings / "facts-8.json").write_text(json.dumps({"gpu_steps_dropped": 0}))
+    writer = RunWriter.create(tmp_path / "run", meta={})
+    Notes(writer, rings, want_mount=lambda root: None, want_source=lambda path, known_at: None).read()
+    writer.close()
+    [gap] = read_recording(tmp_path / "run").gaps
+    assert (gap.metric, gap.scope) == ("gpu.steps", "pid:7") and gap.reason.startswith("3 steps without GPU times")

@@ -17,7 +17,8 @@ memory in every step.
 Estimate: a quarter to all of the time in which some task waited: which of it kept the step up, the kernel does not say. From swap: a tenth
 of a millisecond for each page.
 
-False alarms: page cache, which fills every limit and is given back at once: it is taken off. Pressure that a neighbour on the host makes,
+False alarms: page cache, which fills every limit and is given back at once, and the kernel's names and inodes of files: both are taken off
+(cgroup v1 does not tell the second; millions of small files then seem to be held). Pressure that a neighbour on the host makes,
 or that the kernel makes by itself when it joins pages into huge ones: without a shortage of our own nothing is said. A job that fits into
 its limit and stays there: it costs nothing, so it is only noted.
 """

@@ -102,7 +102,7 @@ SAMPLES: dict[str, Metric] = dict(
             "bytes",
             "level",
             "pid",
-            "of those, page cache that can be dropped; absent: no limit",
+            "of those, page cache and caches of the kernel that can be dropped; absent: no limit",
         ),
         _m("cgroup.oom_kills", "kills", "counter", "pid", "processes of that cgroup the OOM killer took"),
         _m("mem.total_bytes", "bytes", "level", "host", "physical memory"),

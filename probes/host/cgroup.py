@@ -46,7 +46,7 @@ class MemoryLimit:
     holder: str
     used_bytes: int | None
     oom_kills: int | None
-    cache_bytes: int | None = None  # of the used: page cache that can be dropped; looked up only where there is a limit
+    cache_bytes: int | None = None  # of the used: what can be dropped; looked up only where there is a limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +85,15 @@ def parse_throttling(text: bytes) -> tuple[float, float, float]:
 
 
 def parse_droppable(text: bytes, version: int) -> int | None:
-    """Bytes of page cache in `memory.stat`; shared memory counts as cache there and cannot be dropped."""
+    """Bytes of page cache and of the kernel's own caches in `memory.stat`: names and inodes of millions of small files take gigabytes.
+
+    Shared memory counts as page cache there and cannot be dropped. Of its charge for the kernel v1 does not tell what is cache.
+    """
     values = parse_keyed(text)
     cache, shared = (b"file", b"shmem") if version == 2 else (b"total_cache", b"total_shmem")
-    return max(0, values[cache] - values.get(shared, 0)) if cache in values else None
+    if cache not in values:
+        return None
+    return max(0, values[cache] - values.get(shared, 0)) + values.get(b"slab_reclaimable", 0)
 
 
 class CgroupReader:

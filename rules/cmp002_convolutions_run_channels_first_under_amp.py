@@ -5,8 +5,8 @@ What it does: finds convolutional models in half precision whose pictures and we
 Why it is slow: cuDNN's tensor-core kernels want channels last. Before and after each convolution the tensors are reordered, or a slower
 kernel is taken.
 
-Evidence: layout of the first convolution's input and weights where the model ran; half precision there; the share of the step that the
-GPU computes at its own pace.
+Evidence: layout of the first convolution's input and weights where the model ran; half precision in convolutions, not in other layers
+alone; the share of the step that the GPU computes at its own pace.
 
 Fix: `model.to(memory_format=torch.channels_last)`, and the pictures on their way to the device.
 
@@ -26,13 +26,15 @@ from rules.reading import common, model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _GAIN = 1.47
+_HALF = ("bfloat16", "float16")
 _GROUP_NORM = "GroupNorm"
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    half, first = a.by_rank("precision.half"), a.by_rank("layout.channels_first")
-    capability = a.by_rank("precision.capability")
-    ranks = [rank for rank in first if first[rank] and half.get(rank) and capability.get(rank, 0.0) >= t["capability"]]
+    first, capability = a.by_rank("layout.channels_first"), a.by_rank("precision.capability")
+    ranks = [
+        rank for rank in first if first[rank] and _in_half(a, rank) and capability.get(rank, 0.0) >= t["capability"]
+    ]
     if not ranks or len(ranks) < len(first) or any(not _convolves(a, rank, t) for rank in ranks):
         return Clear(RULE.id)
     step = a.value("step.time_s")
@@ -81,6 +83,11 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     )
 
 
+def _in_half(a: Analysis, rank: int) -> bool:
+    conv = part_of(facts_of(a, rank), "conv")
+    return conv.get("autocast") in _HALF or conv.get("weight") in _HALF
+
+
 def _convolves(a: Analysis, rank: int, t: Thresholds) -> bool:
     """Mostly, and without GroupNorm; a model whose layers nobody counted has shown one convolution at least."""
     layers = layers_of(facts_of(a, rank))
@@ -103,7 +110,7 @@ RULE = rule(
     __name__,
     "convolutions run channels-first under AMP",
     check,
-    needs=("step.time_s", "precision.half", "precision.capability", "layout.channels_first"),
+    needs=("step.time_s", "precision.capability", "layout.channels_first"),
     explains=("CMP008",),
     thresholds={
         "capability": Threshold(7.0, "Volta was the first with tensor cores"),

@@ -159,13 +159,17 @@ def _computing(told: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _half(told: Mapping[str, Any]) -> bool | None:
-    """None: not seen. What autocast does to a compiled model is seen where it is entered, or that it never is; else its weights tell."""
+    """None: not seen. Whether autocast is around them the layers tell that ran after it was entered.
+
+    Of a compiled model there are none: what autocast does to it is seen where it is entered, or that it never is; else its weights tell.
+    """
     layers = [layer for name in ("conv", "linear") if isinstance(layer := told.get(name), Mapping)]
     for layer in layers:
         if layer.get("autocast") in _HALF or layer.get("weight") in _HALF:
             return True
     entered = told.get("autocast")
-    if isinstance(entered, Mapping) and entered.get("enabled"):
+    asked = any(layer.get("after_autocast") for layer in layers)
+    if isinstance(entered, Mapping) and entered.get("enabled") and not asked:
         return entered.get("dtype") in _HALF
     weights = convolutions_of(told)
     if any(dtype in _HALF for dtype in weights.get("dtypes") or ()):

@@ -1,9 +1,10 @@
 """With what precision and memory layout a rank computes: seen where its model runs, not asked of its arguments.
 
 The first convolution and the first linear layer of a step, and the first `autocast` that is entered, have a stand-in that notes what it
-sees, puts the original back and goes on. That happens in a handful of early steps, layers only where dynamo has compiled nothing: a plain
-step meets nothing of it. What is compiled enters autocast while it is traced and never again, so that one is watched from the first fetch
-on; of its layers the weights tell, as the optimizer has them.
+sees, puts the original back and goes on; where these layers run outside of that autocast, those after them are asked for once, too. That
+happens in a handful of early steps, layers only where dynamo has compiled nothing: a plain step meets nothing of it. What is compiled
+enters autocast while it is traced and never again, so that one is watched from the first fetch on; of its layers the weights tell, as the
+optimizer has them.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from .standins import put
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    Look = Callable[[Any, Any, Callable[[], None]], None]  # (layer, its input, what puts the original back)
 
 ARMINGS_MAX = 8
 _ARMED_STEPS = 2  # facts may be written after a step's last layer: a whole one must follow
@@ -130,34 +133,64 @@ class Precision:
 
     def _arm(self, *, compiled: bool, values: dict[str, Any]) -> None:
         nn = self._torch.nn
-        if not (values.get("autocast") or {}).get("enabled"):
+        entered = (values.get("autocast") or {}).get("enabled")
+        if not entered:
             self._entered = 0
             self._stand_in(self._torch.amp.autocast_mode.autocast, "__enter__", self._autocast)
         if compiled:
             return
-        if "conv" not in values or not values["conv"].get("again"):
-            self._stand_in(nn.Conv2d, "forward", self._first_layer("conv"))
-        if "linear" not in values:
-            self._stand_in(nn.Linear, "forward", self._first_layer("linear"))
+        armed = len(self._undo)
+        for kind, owner in (("conv", nn.Conv2d), ("linear", nn.Linear)):
+            known = values.get(kind)
+            if known is None or (kind == "conv" and not known["again"]):
+                self._stand_in(owner, "forward", self._layer(self._first(kind)))
+            elif entered and not known["autocast"] and not known.get("after_autocast"):
+                self._stand_in(owner, "forward", self._layer(self._within_autocast(known)))
+        self._leave_to_dynamo(self._undo[armed:])
 
-    def _stand_in(self, owner: Any, name: str, make: Callable[[Any, Callable[[], None]], Any]) -> None:
-        """`make(original, put_back)` gives what stands there until `put_back` is called."""
+    def _leave_to_dynamo(self, layers: list[Callable[[], None]]) -> None:
+        """What it compiles with a stand-in, though it traces past it, it would compile once more without."""
+        handler = getattr(sys.modules.get("torch._dynamo.callback"), "callback_handler", None)
+        called = getattr(handler, "start_callbacks", None)
+        if not layers or not isinstance(called, list):
+            return
+
+        def compiles(*about: Any) -> None:
+            try:
+                for put_back in layers:
+                    put_back()
+            except Exception:
+                self._failed()
+
+        def forget() -> None:  # not as it is called: dynamo walks its list then
+            if compiles in called:  # its reset clears it
+                called.remove(compiles)
+
+        called.append(compiles)
+        self._undo.append(forget)
+
+    def _stand_in(self, owner: Any, name: str, make: Callable[[Any, Callable[[], None], list[bool]], Any]) -> None:
+        """`make(original, put_back, done)` gives what stands there until `put_back` is called; who kept it then finds it `done`."""
         original = vars(owner)[name]
         back: list[Callable[[], None]] = []
+        done: list[bool] = []
 
         def put_back() -> None:
+            done.append(True)
             back[0]()
 
-        ours = functools.wraps(original)(make(original, put_back))
+        ours = functools.wraps(original)(make(original, put_back, done))
         ours.__annotations__ = {}
         back.append(put(owner, name, ours))
-        self._undo += back
+        self._undo.append(put_back)
 
-    def _autocast(self, original: Any, put_back: Callable[[], None]) -> Any:
+    def _autocast(self, original: Any, put_back: Callable[[], None], done: list[bool]) -> Any:
         grad_enabled = self._torch.is_grad_enabled
 
         def __enter__(mode: Any) -> Any:
             result = original(mode)
+            if done:
+                return result
             try:
                 if grad_enabled():
                     self._entered += 1
@@ -179,20 +212,39 @@ class Precision:
 
         return __enter__
 
-    def _first_layer(self, kind: str) -> Callable[[Any, Callable[[], None]], Any]:
+    def _first(self, kind: str) -> Look:
+        torch = self._torch
+
+        def look(layer: Any, given: Any, put_back: Callable[[], None]) -> None:
+            if self._holds_numbers(given):
+                put_back()
+                with torch._C.DisableTorchFunction():
+                    self._saw(kind, layer, given)
+
+        return look
+
+    def _within_autocast(self, known: dict[str, Any]) -> Look:
+        """The first layer of its kind, `known`, ran without the autocast that is entered somewhere: it may be around later ones."""
+
+        def look(layer: Any, given: Any, put_back: Callable[[], None]) -> None:
+            known["after_autocast"] = True
+            known["autocast"] = autocast_dtype(self._torch, known["device"])
+            if known["autocast"]:
+                put_back()
+
+        return look
+
+    def _layer(self, look: Look) -> Callable[..., Any]:
         torch = self._torch
         tracing = torch.compiler.is_compiling  # by dynamo, or by an export without it
 
-        def make(original: Any, put_back: Callable[[], None]) -> Any:
+        def make(original: Any, put_back: Callable[[], None], done: list[bool]) -> Any:
             def forward(self_: Any, *args: Any, **kwargs: Any) -> Any:
-                if tracing():
+                if tracing() or done:
                     return original(self_, *args, **kwargs)
                 try:
-                    given = args[0] if args else kwargs["input"]
-                    if torch.is_grad_enabled() and self._holds_numbers(given):
-                        put_back()
-                        with torch._C.DisableTorchFunction():
-                            self._saw(kind, self_, given)
+                    if torch.is_grad_enabled():
+                        look(self_, args[0] if args else kwargs["input"], put_back)
                 except Exception:
                     self._failed()
                 return original(self_, *args, **kwargs)

@@ -86,10 +86,11 @@ def cmp001(
 
 def cmp002(
     first: float = 1.0,
-    half: float = 1.0,
+    half: str | None = "bfloat16",
     capability: float = 8.0,
     paced_s: float = 0.0,
     *,
+    weight: str = "float32",
     convolutions: int = 53,
     norm: str = "BatchNorm2d",
     convolving: float | None = None,
@@ -97,12 +98,13 @@ def cmp002(
 ) -> Analysis:
     values = {
         "layout.channels_first": first,
-        "precision.half": half,
+        "precision.half": 1.0,
         "precision.capability": capability,
         "gpu.host_paced_s": paced_s,
         "kernel.conv_share": convolving,
     }
-    told = {"model": {"layers": {"Conv2d": convolutions, norm: 53}}, "conv": {"shape": [128, 3, 224, 224]}}
+    conv = {"shape": [128, 3, 224, 224], "autocast": half, "weight": weight}
+    told = {"model": {"layers": {"Conv2d": convolutions, norm: 53}}, "conv": conv}
     return paced(values, **{"told": told, "habits": Habits((), copies()), **more})
 
 

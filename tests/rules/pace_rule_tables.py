@@ -36,7 +36,7 @@ PACE_TABLES: dict[str, Table] = {
         },
         false_alarms={
             "one of the two is channels-last": {"first": 0.0},
-            "single precision": {"half": 0.0},
+            "convolutions in single precision, other layers in half": {"half": None},
             "a net with GroupNorm": {"norm": "GroupNorm"},
             "a transformer that cuts patches": {"convolutions": 1},
             "kernels that hardly convolve": {"convolving": 0.1},
@@ -44,7 +44,10 @@ PACE_TABLES: dict[str, Table] = {
         severities=(({}, "medium"), ({"paced_s": 0.65}, "low")),
         where=Where(SCRIPT, 61),
         best=({"loads": 1.25}, 1.25),
-        also_fires={"a model that nobody counted": {"told": {}}},
+        also_fires={
+            "weights in half precision": {"half": None, "weight": "float16"},
+            "a model that nobody counted": {"told": {"conv": {"autocast": "float16"}}},
+        },
     ),
     "CMP003": Table(
         jobs.cmp003,

@@ -115,6 +115,16 @@ def weights(**given: Any) -> dict[str, Any]:
         ({"conv": layer(weight="float16")}, 1.0),
         ({"linear": layer(autocast="float16")}, 1.0),
         ({"autocast": {"enabled": True, "dtype": "bfloat16"}, "compiled_frames": 3}, 1.0),
+        ({"conv": layer(), "autocast": {"enabled": True, "dtype": "bfloat16"}}, 1.0),  # seen before it was entered
+        ({"conv": layer(after_autocast=True), "autocast": {"enabled": True, "dtype": "bfloat16"}}, 0.0),
+        (
+            {
+                "conv": layer(after_autocast=True),
+                "linear": layer(after_autocast=True, autocast="bfloat16"),
+                "autocast": {"enabled": True, "dtype": "bfloat16"},
+            },
+            1.0,
+        ),
         ({"autocast": {"enabled": False}}, None),  # no layer was seen: it may compute in anything
         ({"compiled_frames": 3}, None),
         ({"compiled_frames": 3, "optimizer": weights(), "autocast": {"enabled": False}}, 0.0),

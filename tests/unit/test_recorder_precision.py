@@ -161,7 +161,7 @@ def test_the_first_convolution_tells_layouts_and_precision(seen: Seen) -> None:
     )
     assert seen.values["linear"]["autocast"] == "bfloat16"
     seen.refresh()
-    train(model, x.to(memory_format=torch.channels_last))
+    train(model, x.to(memory_format=torch.channels_last), torch.bfloat16)
     assert seen.values["conv"]["input_layout"] == "channels_last" and seen.values["conv"]["again"]
     seen.refresh()
     assert nn.Conv2d.forward is OWN[1], "twice is enough"
@@ -224,12 +224,67 @@ def test_outputs_and_errors_are_those_of_the_layer(seen: Seen) -> None:
         layer(torch.ones(1, 5, 2, 2))
 
 
-def test_dynamo_sees_a_plain_layer_even_where_one_is_armed(seen: Seen) -> None:
+def test_dynamo_sees_a_plain_layer_even_where_one_is_armed_and_compiles_it_once(seen: Seen) -> None:
+    dynamo.reset()
+    handler, started = dynamo.callback.callback_handler, []
+    theirs = [handler.register_start_callback(lambda *about: started.append("before ours"))]
     seen.refresh()
+    theirs.append(handler.register_start_callback(lambda *about: started.append("after ours")))
+    graphs: list[Any] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph
+
+    compiled = torch.compile(net(), backend=backend, fullgraph=True)
+    for _ in range(3):
+        compiled(torch.ones(2, 3, 8, 8)).sum().backward()
+        seen.precision.disarm()
+    assert len(graphs) == 1 and started == ["before ours", "after ours"]
+    assert handler.start_callbacks == theirs
     dynamo.reset()
-    compiled = torch.compile(net(), backend="eager", fullgraph=True)
-    compiled(torch.ones(2, 3, 8, 8)).sum().backward()
-    dynamo.reset()
+
+
+def test_a_stand_in_that_the_job_kept_notes_nothing_any_more(seen: Seen) -> None:
+    """As accelerate's hooks do, which wrap the `forward` that they find."""
+    seen.refresh()
+    kept, entered = nn.Conv2d.forward, AUTOCAST.__enter__
+    seen.precision.disarm()
+    mode = torch.autocast("cpu", torch.bfloat16)
+    kept(nn.Conv2d(3, 4, 3), torch.ones(2, 3, 8, 8))
+    entered(mode)
+    mode.__exit__(None, None, None)
+    assert seen.values == {}
+
+
+@pytest.mark.parametrize("around", ["the loss", "all but the first layers"])
+def test_layers_tell_whether_they_are_what_autocast_is_around(seen: Seen, around: str) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem, self.body, self.middle, self.head = (
+                nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), nn.Linear(8, 8), nn.Linear(8, 2),
+            )  # fmt: skip
+
+        def forward(self, x: Any) -> Any:
+            x = self.stem(x)
+            with torch.autocast("cpu", torch.bfloat16, enabled=around != "the loss"):
+                x = self.body(x)
+            x = self.middle(x.float().mean((2, 3)))
+            with torch.autocast("cpu", torch.bfloat16, enabled=around != "the loss"):
+                return self.head(x)
+
+    model = Net()
+    for _ in range(5):
+        seen.refresh()
+        out = model(torch.ones(2, 3, 8, 8))
+        with torch.autocast("cpu", torch.bfloat16):
+            out.sum().backward()
+    half = None if around == "the loss" else "bfloat16"
+    assert [seen.values[kind]["autocast"] for kind in ("conv", "linear")] == [half, half]
+    assert seen.values["conv"]["after_autocast"] and seen.values["linear"]["after_autocast"]
+    assert seen.values["conv"]["shape"] == [2, 3, 8, 8] and seen.values["linear"]["weight_shape"] == [8, 8]
+    assert (nn.Conv2d.forward, nn.Linear.forward) == OWN[1:], "asked once"
 
 
 def test_replicas_in_threads_are_seen_as_well(seen: Seen) -> None:

@@ -53,14 +53,15 @@ def reference_values(
 
 
 def known_model(told: Mapping[str, Any]) -> str | None:
-    """The name of a rank's model in the reference table, by what its layers come to; where it is compiled, by what its optimizer steps.
+    """The name of a rank's model in the reference table, by what its layers come to; where they do not tell, by what its optimizer steps.
 
-    None where part of it is frozen: the references trained all of it.
+    What is compiled has none. DataParallel's replicas have layers, and older recordings none of their parameters. None where part of
+    it is frozen: the references trained all of it.
     """
     if partly_frozen(told):
         return None
     model, linear = told.get("model"), told.get("linear")
-    if not isinstance(model, Mapping) or not isinstance(linear, Mapping):
+    if not isinstance(model, Mapping) or not isinstance(linear, Mapping) or not model.get("parameters"):
         stepped = model_of(told)
         return stepped.name if stepped is not None and stepped.name in _MODELS.values() else None
     shape = linear.get("weight_shape")

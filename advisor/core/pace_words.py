@@ -60,11 +60,14 @@ def _computes(facts: Mapping[str, Any]) -> str:
     entered = facts.get("autocast")
     layers = [told for name in ("conv", "linear") if isinstance(told := facts.get(name), Mapping)]
     layer: Mapping[str, Any] = layers[0] if layers else {}
-    if layer.get("autocast"):
-        return f"{layer['autocast']} by autocast"
-    if isinstance(entered, Mapping) and entered.get("enabled"):
-        return f"{entered.get('dtype')} by autocast"
-    return f"{layer['weight']}, no autocast" if layer.get("weight") else ""
+    half = next((told["autocast"] for told in layers if told.get("autocast")), None)
+    asked = any(told.get("after_autocast") for told in layers)
+    if half is None and isinstance(entered, Mapping) and entered.get("enabled") and not asked:
+        half = entered.get("dtype")
+    if half is not None:
+        return f"{half} by autocast"
+    without = "autocast around no layer" if asked else "no autocast"
+    return f"{layer['weight']}, {without}" if layer.get("weight") else ""
 
 
 def _convolution(told: Any) -> str:

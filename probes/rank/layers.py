@@ -53,7 +53,7 @@ def describe_model(torch: Any, model: Any) -> dict[str, Any]:
             break
         if not module._modules:
             kinds[type(module).__name__] = kinds.get(type(module).__name__, 0) + 1
-    parameters = list(inner.parameters())
+    parameters = list(inner.parameters()) or _of_replica(inner)
     layouts = [layout_of(torch, p) for p in parameters if p.dim() == 4]
     often = sorted(kinds.items(), key=lambda item: -item[1])[:_KINDS_MAX]
     return {
@@ -65,6 +65,12 @@ def describe_model(torch: Any, model: Any) -> dict[str, Any]:
         "channels_last_weights": layouts.count("channels_last"),
         "channels_first_weights": layouts.count("channels_first"),
     }
+
+
+def _of_replica(model: Any) -> list[Any]:
+    """DataParallel's copies, one a GPU, hold theirs as plain tensors."""
+    former = (own(module).get("_former_parameters") or {} for module in model.modules())
+    return list({id(p): p for held in former for p in held.values()}.values())
 
 
 def outermost(frame: FrameType | None) -> Any:

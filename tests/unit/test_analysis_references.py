@@ -61,6 +61,12 @@ def test_a_compiled_model_is_known_by_its_parameters_and_its_pictures() -> None:
     assert rates(found) == (ONE_A100, pytest.approx(MADE, rel=0.01))
 
 
+def test_replicas_without_parameters_are_known_by_what_the_optimizer_steps() -> None:
+    replica = {"layers": {"Conv2d": 53, "Linear": 1}, "parameters": 0}
+    made = {**FACTS, "model": replica, "linear": {"weight": "float32", "weight_shape": [1000, 2048]}}
+    assert rates(compared({**made, "data_parallel": [{"devices": 1}]})) == rates(compared(FACTS))
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -49,6 +49,16 @@ def test_each_fact_is_a_line() -> None:
     [
         ({"conv": {"weight": "float32", "autocast": None}}, "computes", "float32, no autocast"),
         ({"autocast": {"enabled": True, "dtype": "float16"}}, "computes", "float16 by autocast"),
+        (
+            {"autocast": {"enabled": True, "dtype": "float16"}, "conv": {"weight": "float32", "after_autocast": True}},
+            "computes",
+            "float32, autocast around no layer",
+        ),
+        (
+            {"conv": {"weight": "float32", "after_autocast": True}, "linear": {"autocast": "bfloat16"}},
+            "computes",
+            "bfloat16 by autocast",
+        ),
         ({"syncs": {"looks": 7, "sites": []}}, "waits_for_the_gpu", "none seen (in 7 steps looked at)"),
         ({"syncs": {"looks": 1, "sites": [SITE] * 6}}, "waits_for_the_gpu", "and 2 more"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import warnings
 from pathlib import Path
@@ -196,6 +197,25 @@ def test_a_wrapper_is_named_and_looked_through() -> None:
     inner = net()
     told = describe_model(torch, nn.DataParallel(inner))
     assert told["wrapped"] == "DataParallel" and told["class"].endswith("Sequential") and told["layers"]["Conv2d"] == 1
+
+
+def test_a_replica_has_the_parameters_of_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    module: Any = sys.modules["torch.nn.parallel.replicate"]
+    monkeypatch.setattr(module, "_get_device_index", lambda device, *given: device)
+    monkeypatch.setattr(
+        module, "_broadcast_coalesced_reshape", lambda tensors, *given, **named: [[t.clone() for t in tensors]]
+    )
+
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.other = nn.Linear(4, 4), nn.Linear(4, 4)
+            self.other.weight = self.one.weight
+
+    model = nn.Sequential(net(), Tied())
+    (replica,) = module.replicate(model, [0])
+    assert not list(replica.parameters())
+    assert describe_model(torch, replica) == describe_model(torch, model)
 
 
 def test_a_plain_step_meets_nothing_after_the_first_ones(seen: Seen) -> None:

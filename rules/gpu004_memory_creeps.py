@@ -13,7 +13,9 @@ of outputs or metrics on the GPU belong on the CPU.
 Estimate: it costs no time while it lasts; severity follows the time until the GPU is full: ten minutes critical, an hour high, twelve
 medium.
 
-False alarms: evaluation, compilation and caches take their memory once: the last third then rises less than the one before.
+False alarms: evaluation, compilation and caches take their memory once: the last third then rises less than the one before. Batches that
+grow by design (larger pictures, longer texts) take what is held with them: nothing is said where it grew no more than they did. Of
+batches that grow on the GPU itself the recorder sees nothing.
 """
 
 from __future__ import annotations
@@ -64,8 +66,10 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
 
 
 def _rises(trend: GpuMemoryTrend, t: Thresholds) -> bool:
-    """By enough, over enough steps, and no less in the last third than before it."""
-    return trend.steps >= t["steps"] and rises(trend.thirds_mb, trend.growth, t)
+    """By enough, over enough steps, no less in the last third than before it, and by more than the batches."""
+    first, _, third = trend.thirds_mb
+    with_batches = trend.batch_times >= t["batches"] and third <= t["batches"] * trend.batch_times * first
+    return trend.steps >= t["steps"] and rises(trend.thirds_mb, trend.growth, t) and not with_batches
 
 
 def _lasts_s(trend: GpuMemoryTrend) -> float:
@@ -100,6 +104,7 @@ RULE = rule(
     thresholds={
         "growth": Threshold(0.05, "of what the tensors held in the first third: less is an odd batch"),
         "steps": Threshold(50, "after the warm-up: a handful of steps shows no trend"),
+        "batches": Threshold(1.1, "times as large: by less the recorder does not tell them apart"),
         "lasting": Threshold(0.3, "of the growth in each half of it; what settles rises less in the second"),
     },
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from advisor.analysis.host import process_by_rank
 from advisor.analysis.memory import slope
 from advisor.analysis.steady import RankSteps
+from advisor.analysis.work import batch_bytes_at
 from advisor.core.gpus import Gpu, GpuMemoryTrend
 from advisor.core.recording import Recording, Series, Table
 
@@ -31,7 +33,9 @@ def gpu_memory(
         if looks is None:
             continue
         gpu = next((gpu for gpu in gpus if rank in gpu.ranks), None)
-        total = _total_bytes(recording, rank, gpu)
+        process = process_by_rank(recording.processes).get(rank)
+        told = recording.facts.get(process.pid, {}) if process else {}
+        total = _total_bytes(told, gpu)
         scope = f"rank:{rank}"
         values["gpu.memory_watched", scope] = float(looks.size)
         values["gpu.alloc_retries", scope] = float(looks["alloc_retries"].max() - looks["alloc_retries"].min())
@@ -40,7 +44,7 @@ def gpu_memory(
         if total:
             values["gpu.reserved_share", scope] = reserved / total
             values["gpu.peak_share", scope] = peak / total
-        trend = _trend(rank, gpu, looks, steps, total)
+        trend = _trend(rank, gpu, looks, steps, total, facts=told)
         if trend is not None:
             trends.append(trend)
     return values, tuple(trends)
@@ -54,15 +58,16 @@ def _looks(table: Table | None, steps: RankSteps) -> Table | None:
     return looked[np.argsort(looked["step"], kind="stable")] if looked.size else None
 
 
-def _total_bytes(recording: Recording, rank: int, gpu: Gpu | None) -> float | None:
+def _total_bytes(facts: Mapping[str, Any], gpu: Gpu | None) -> float | None:
     """What the rank may fill: of a MIG instance its own part, which CUDA tells."""
-    process = process_by_rank(recording.processes).get(rank)
-    cuda = recording.facts.get(process.pid, {}).get("cuda") if process else None
+    cuda = facts.get("cuda")
     told = cuda.get("memory_bytes") if isinstance(cuda, Mapping) else None
     return float(told) if told else gpu.mem_total_bytes if gpu is not None and not gpu.mig else None
 
 
-def _trend(rank: int, gpu: Gpu | None, looks: Table, steps: RankSteps, total: float | None) -> GpuMemoryTrend | None:
+def _trend(
+    rank: int, gpu: Gpu | None, looks: Table, steps: RankSteps, total: float | None, *, facts: Mapping[str, Any]
+) -> GpuMemoryTrend | None:
     first, last = int(looks["step"][0]), int(looks["step"][-1])
     late = looks[looks["step"] >= first + _WARM_UP_SHARE * (last - first)]
     if late.size < _READINGS or last <= int(late["step"][0]):
@@ -70,17 +75,25 @@ def _trend(rank: int, gpu: Gpu | None, looks: Table, steps: RankSteps, total: fl
     held = late["allocated_bytes"].astype(np.float64) / _MB
     # as if steps were nanoseconds: the slope is per step then
     per_step = slope(Series(late["step"].astype(np.int64) * 1_000_000_000, held))
-    thirds = tuple(float(np.median(part)) for part in np.array_split(held, 3))
+    thirds = _medians_of_thirds(held)
+    batches = batch_bytes_at(facts, late["step"].astype(np.int64))
+    smaller, _, larger = (1.0, 1.0, 1.0) if batches is None else _medians_of_thirds(batches)
     covered = float(last - int(late["step"][0]))
     return GpuMemoryTrend(
         rank=rank,
         gpu=gpu.index if gpu else None,
         steps=covered,
         seconds=covered * _mean_step_s(steps),
-        thirds_mb=(thirds[0], thirds[1], thirds[2]),
+        thirds_mb=thirds,
         mb_per_step=per_step,
         left_mb=None if total is None else max(0.0, total / _MB - float(held[-1])),
+        batch_times=larger / smaller,
     )
+
+
+def _medians_of_thirds(values: NDArray[np.float64]) -> tuple[float, float, float]:
+    first, second, third = (float(np.median(part)) for part in np.array_split(values, 3))
+    return first, second, third
 
 
 def _mean_step_s(steps: RankSteps) -> float:

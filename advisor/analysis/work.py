@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from advisor.core.format import quantity
 from probes.rank.work import FIELDS, SIZES_APART
 
@@ -29,6 +32,15 @@ def learning(facts: Mapping[str, Any]) -> int | None:
     """How many parameters had gradients when the rank with these facts was last looked at."""
     looks = _looks(facts)
     return looks[-1]["trained"] if looks else None
+
+
+def batch_bytes_at(facts: Mapping[str, Any], steps: NDArray[np.int64]) -> NDArray[np.float64] | None:
+    """What a batch of the rank with these facts holds at each of these steps; None where its batches were not seen."""
+    seen = [look for look in _looks(facts) if look["batch_bytes"] > 0]
+    if not seen:
+        return None
+    looked = np.searchsorted([look["step"] for look in seen], steps, side="right") - 1
+    return np.array([look["batch_bytes"] for look in seen], dtype=np.float64)[np.maximum(looked, 0)]
 
 
 def _looks(facts: Mapping[str, Any]) -> list[Mapping[str, int]]:

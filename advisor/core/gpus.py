@@ -109,6 +109,7 @@ class GpuMemoryTrend:
     thirds_mb: tuple[float, float, float]  # median of each third of the time
     mb_per_step: float
     left_mb: float | None  # until the GPU is full
+    batch_times: float = 1.0  # as large as in the first third are batches in the last one
 
     @property
     def growth(self) -> float:

@@ -123,15 +123,16 @@ def trend(
     first: float = 10_000.0,
     bend: float = 0.5,
     left: float | None = 20_000.0,
+    batches: float = 1.0,
 ) -> GpuMemoryTrend:
-    """`per_step` MB on top of `first`; `bend` of what it grows falls in the first half."""
+    """`per_step` MB on top of `first`; `bend` of what it grows falls in the first half, and batches grow to so many times their size."""
     grown = per_step * steps * 2 / 3
     thirds = (first, first + bend * grown, first + grown)
-    return GpuMemoryTrend(1, 1, steps, steps * 1.0, thirds, per_step, left)
+    return GpuMemoryTrend(1, 1, steps, steps * 1.0, thirds, per_step, left, batches)
 
 
 def gpu004(trends: tuple[GpuMemoryTrend, ...] | None = None, **more: Any) -> Analysis:
-    grown = {name: more.pop(name) for name in ("per_step", "steps", "first", "bend", "left") if name in more}
+    grown = {name: more.pop(name) for name in ("per_step", "steps", "first", "bend", "left", "batches") if name in more}
     ranks = {"gpu.memory_watched": {0: 60, 1: 60}}
     return on_gpus({}, ranks=ranks, trends=(trend(**grown),) if trends is None else trends, **more)
 

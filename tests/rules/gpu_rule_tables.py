@@ -103,10 +103,12 @@ GPU_TABLES: dict[str, Table] = {
                 {"per_step": 20.0, "steps": 50.0},
                 {"per_step": 20.0, "steps": 49.0},
             ),
+            "batches": ({"batches": 1.09}, {"batches": 1.11}),
             "lasting": ({"bend": 0.7}, {"bend": 0.701}),
         },
         false_alarms={
             "nothing moves": {"per_step": 0.0},
+            "pictures that become larger": {"per_step": 40.0, "batches": 2.0},
             "caches that settle": {"bend": 0.9},
             "one jump, at an evaluation": {"bend": 0.0},
             "memory that is given back": {"per_step": -2.0},
@@ -121,7 +123,10 @@ GPU_TABLES: dict[str, Table] = {
             ({"deaths": (death(1, exception="torch.OutOfMemoryError: CUDA out of memory. Tried …"),)}, "critical"),
         ),
         ranks=(1,),
-        also_fires={"two ranks": {"trends": (trend(), trend(per_step=5.0))}},
+        also_fires={
+            "two ranks": {"trends": (trend(), trend(per_step=5.0))},
+            "by more than the pictures": {"per_step": 70.0, "batches": 2.0},
+        },
         unseen={
             "the allocator of a rank": ({"trends": (), "blind": {"gpu.memory_watched": 0}}, ("gpu.memory_watched",)),
         },

@@ -373,6 +373,23 @@ def test_memory_that_creeps_by_so_much_a_step() -> None:
     assert trend.left_mb is None  # nobody said how large the GPU is
 
 
+@pytest.mark.parametrize(
+    ("work", "times"),
+    [
+        ([[3, 1000, 7, 50_000_000], [400, 1000, 7, 78_000_000], [600, 1000, 7, 154_000_000]], 154 / 50),
+        # its batch was not seen as other layers began to learn: it is as large as before
+        ([[3, 1000, 7, 50_000_000], [500, 2000, 7, 0]], 1.0),
+        ([[3, 1000, 7, 0]], 1.0),
+        ([], 1.0),
+    ],
+)
+def test_batches_that_grow_with_what_is_held(work: list[list[int]], times: float) -> None:
+    held = [10_000 + 20.0 * n for n in range(90)]
+    made = recording({1: plan(900)}, gpu_steps={1: looks(held)}, facts={101: {"work": work}})
+    (trend,) = analyse(made).gpu_view.memory
+    assert trend.batch_times == pytest.approx(times)
+
+
 def test_no_allocator_no_values() -> None:
     found = on_gpus(gpu_steps={1: gpu_steps([{"step": n, "forward": 30} for n in range(90)])})
     assert not found.has("gpu.memory_watched")

@@ -1,4 +1,7 @@
-"""Debugging aids that are switched on while a job trains: seen as they stand, in a handful of steps."""
+"""Debugging aids that are switched on while a job trains: seen as they stand when a handful of backward passes begin.
+
+Between steps is no place to ask: `with torch.autograd.detect_anomaly():` stands around the step, within the loop.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,8 @@ _VARIABLES = {
 _TOOLS = (0, 1, 2)  # of sys.monitoring (Python 3.12): a debugger, coverage, a profiler
 
 
-def look(torch: Any, values: dict[str, Any], step: int, *, profiled_by_us: bool) -> None:
+def look(torch: Any, values: dict[str, Any], *, profiled_by_us: bool) -> None:
     """Count what is on in the training thread, under `debugging` of these facts."""
-    if step < FROM_STEP:
-        return
     told = values.setdefault("debugging", {"looks": 0, "on": {}})
     told["looks"] += 1
     for name in _aids(torch, profiled_by_us=profiled_by_us):

@@ -91,6 +91,7 @@ class Recorder:
         self.garbage.events.clear()
         self.crowded = False  # several threads train: what is noted does not tell which one it was
         self.refresh_at = self.due_at = 1
+        self.asks_for_aids = False  # at the next backward
         self.deep: Window | None = None  # where one was asked for
         self._evaluating = not_in_training(self.torch)
 
@@ -282,7 +283,7 @@ class Recorder:
         timed = self.gpu is not None and self.gpu.turn(account.step, account.t_start, account.self_ns)
         if timed or account.clocked or self.crowded or not self.active:
             return
-        if self.syncs.open:  # one step, not those of a whole tape
+        if self.syncs.open or self.asks_for_aids:  # one step, not those of a whole tape
             return
         # neither of the marks at which a tape is found to be full
         if account.optimizers == 0 and account.last_loader < 0:
@@ -327,7 +328,7 @@ class Recorder:
         self._sum_up()
         values["visible_optimizer"] = self.account.optimizers > 0
         self.precision.refresh(step)
-        debugging.look(self.torch, values, step, profiled_by_us=self.deep is not None and self.deep.on)
+        self.asks_for_aids = step >= debugging.FROM_STEP
         self.due_at = min(self.due_at, self.precision.until)
         self.facts.write()
 
@@ -431,6 +432,9 @@ class Recorder:
         if self.stamps.any and account.backwards:
             since = account.wall[FORWARD] + account.wall[BACKWARD] + account.wall[OPTIMIZER]
             self._read_stamps(account, account.step if account.backward_seen else account.step - 1, since)
+        if self.asks_for_aids:
+            self.asks_for_aids = False
+            debugging.look(self.torch, self.facts.values, profiled_by_us=self.deep is not None and self.deep.on)
         account.self_ns += perf_counter_ns() - began
         return account
 

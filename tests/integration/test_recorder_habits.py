@@ -48,3 +48,13 @@ def test_of_a_compiled_model_autocast_and_weights_are_known(tmp_path: Path, wher
         "channels_last": 1,
         "channels_first": 0,
     }
+
+
+@pytest.mark.parametrize("detection", ["on", "off"])
+def test_anomaly_detection_within_the_loop_is_seen_whenever_it_is_asked_for(tmp_path: Path, detection: str) -> None:
+    watched = run("anomalous.py", detection, folder=tmp_path)
+    assert watched.returncode == 0, watched.stderr
+    rings(tmp_path)
+    told = json.loads(next(tmp_path.glob("facts-*.json")).read_text())["debugging"]
+    assert told["looks"] >= 2
+    assert told["on"].get("anomaly detection", 0) == (told["looks"] if detection == "on" else 0)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from test_recorder_threads import Training
 
 torch = pytest.importorskip("torch", reason="torch not installed: pip install '.[train]'")
 pytestmark = pytest.mark.torch
@@ -14,10 +16,10 @@ pytestmark = pytest.mark.torch
 from probes.rank import debugging  # noqa: E402
 
 
-def looked(*, step: int = debugging.FROM_STEP, by_us: bool = False) -> dict[str, int]:
+def looked(*, by_us: bool = False) -> dict[str, int]:
     values: dict[str, Any] = {}
-    debugging.look(torch, values, step, profiled_by_us=by_us)
-    return dict(values["debugging"]["on"]) if values else {}
+    debugging.look(torch, values, profiled_by_us=by_us)
+    return dict(values["debugging"]["on"])
 
 
 @pytest.fixture(autouse=True)
@@ -38,10 +40,9 @@ def test_a_plain_job_has_none() -> None:
     assert looked() == {}
 
 
-def test_anomaly_detection_is_seen_from_the_25th_step_on() -> None:
+def test_anomaly_detection_is_seen() -> None:
     with torch.autograd.set_detect_anomaly(True):
         assert looked() == {"anomaly detection": 1}
-        assert looked(step=24) == {}
 
 
 def test_a_profiler_is_seen_unless_it_is_ours() -> None:
@@ -73,11 +74,29 @@ def test_variables_that_slow_every_step(monkeypatch: pytest.MonkeyPatch, name: s
     assert looked() == ({name: 1} if on else {})
 
 
+def test_one_backward_is_asked_and_its_step_is_not_noted_on_a_tape(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training = Training(tmp_path)
+    recorder, account = training.recorder, training.account
+    recorder.torch = torch
+    monkeypatch.setattr(recorder.precision, "refresh", lambda step: None)
+    for account.step in (debugging.FROM_STEP - 1, debugging.FROM_STEP):
+        recorder._refresh_facts()
+        assert training.noted() == (account.step < debugging.FROM_STEP)
+    for _ in range(2):
+        with torch.autograd.set_detect_anomaly(True):
+            recorder.backward_begin()
+        account.backward_end()
+    assert recorder.facts.values["debugging"] == {"looks": 1, "on": {"anomaly detection": 1}}
+    assert training.noted()
+
+
 def test_looks_are_counted() -> None:
     values: dict[str, Any] = {}
-    for step in (25, 50, 100):
-        with torch.autograd.set_detect_anomaly(step > 25):
-            debugging.look(torch, values, step, profiled_by_us=False)
+    for on in (False, True, True):
+        with torch.autograd.set_detect_anomaly(on):
+            debugging.look(torch, values, profiled_by_us=False)
     assert values["debugging"] == {"looks": 3, "on": {"anomaly detection": 2}}
 
 

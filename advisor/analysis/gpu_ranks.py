@@ -24,17 +24,29 @@ def gpus_of(recording: Recording) -> tuple[Gpu, ...]:
     """The GPUs of this host with the ranks that run on them."""
     devices = _told(recording)
     on = rank_devices(recording, devices)
-    also = _of_one_rank(recording, on)
-    found = [
-        _gpu(recording, device, tuple(sorted({r for r, i in [*on.items(), *also] if i == device.index})))
-        for device in devices
-    ]
+    also, places = _of_one_rank(recording, on), gpu_places(recording)
+    found = []
+    for device in devices:
+        host, number = places.get(device.index, ("", device.index))
+        ranks = tuple(sorted({r for r, i in [*on.items(), *also] if i == device.index}))
+        first_of = tuple(sorted(r for r, i in on.items() if i == device.index))
+        gpu = _gpu(recording, device, ranks)
+        found.append(replace(gpu, first_of=first_of, host=host, index_on_host=number))
     return tuple(_as_its_kind(gpu, found) for gpu in found)
 
 
 def _told(recording: Recording) -> list[GpuDevice]:
     told = recording.meta.environment.get("gpus") or ()
     return [_device(entry) for entry in told if isinstance(entry, Mapping)]
+
+
+def gpu_places(recording: Recording) -> dict[int, tuple[str, int]]:
+    """By number in the job: the host of a GPU and its number there. Empty where the job ran on one."""
+    return {
+        int(gpu["index"]): (node.host, int(gpu.get("index_on_host", gpu["index"])))
+        for node in recording.nodes
+        for gpu in node.recording.meta.environment.get("gpus") or ()
+    }
 
 
 def paths_of(recording: Recording) -> tuple[GpuPath, ...]:
@@ -84,7 +96,11 @@ def _why_unseen(
 
 
 def rank_devices(recording: Recording, devices: Iterable[GpuDevice]) -> dict[int, int]:
-    """NVML's index of the GPU of each rank: by the UUID that CUDA told, else by CUDA_VISIBLE_DEVICES; ranks without GPU are absent."""
+    """NVML's index of the GPU of each rank: by the UUID that CUDA told, else by CUDA_VISIBLE_DEVICES; ranks without GPU are absent.
+
+    A name that none of these GPUs has is that of one which the driver did not give out, and so is a number that is missing among theirs:
+    whoever counts on lands on another rank's GPU.
+    """
     known, found = tuple(devices), {}
     if recording.nodes:  # what a variable counts are the GPUs of its own host
         on_hosts = [(node.recording, {d.index for d in _told(node.recording)}) for node in recording.nodes]
@@ -92,17 +108,25 @@ def rank_devices(recording: Recording, devices: Iterable[GpuDevice]) -> dict[int
             r: i for own, here in on_hosts for r, i in rank_devices(own, [d for d in known if d.index in here]).items()
         }
     variables = recording.meta.environment.get("variables") or {}
+    named, complete = any(d.uuid for d in known), _is_complete(recording)
     for rank, process in process_by_rank(recording.processes).items():
         cuda = recording.facts.get(process.pid, {}).get("cuda")
         if not isinstance(cuda, Mapping):
             continue
         uuid = str(cuda.get("uuid") or "")
         index = next((d.index for d in known if any(same_uuid(uuid, name) for name in (d.uuid, *d.mig_uuids))), None)
-        if index is None:
+        if index is None and complete and not (uuid and named):
             index = _by_environment(cuda, variables, known)
         if index is not None:
             found[rank] = index
     return found
+
+
+def _is_complete(recording: Recording) -> bool:
+    """Whether no number is missing among this host's GPUs: a variable counts those that the driver did not give out, too."""
+    told = [entry for entry in recording.meta.environment.get("gpus") or () if isinstance(entry, Mapping)]
+    numbers = {int(entry.get("index_on_host", entry["index"])) for entry in told}
+    return numbers == set(range(len(told)))
 
 
 def _of_one_rank(recording: Recording, on: Mapping[int, int]) -> list[tuple[int, int]]:
@@ -159,8 +183,8 @@ def _gpu(recording: Recording, device: GpuDevice, ranks: tuple[int, ...]) -> Gpu
 
 
 def _as_its_kind(gpu: Gpu, all_of_them: list[Gpu]) -> Gpu:
-    """A slot that is itself too slow hides behind its own maximum; another GPU of the same model on this host shows it."""
-    kind = [other for other in all_of_them if other.name == gpu.name]
+    """A slot that is itself too slow hides behind its own maximum; another GPU of the same model on its host shows it."""
+    kind = [other for other in all_of_them if other.is_like(gpu)]
     gens = [other.pcie_gen_max for other in kind if other.pcie_gen_max]
     widths = [other.pcie_width_max for other in kind if other.pcie_width_max]
     return replace(gpu, pcie_gen_max=max(gens, default=None), pcie_width_max=max(widths, default=None))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from advisor.analysis.gpu_ranks import gpu_places
 from advisor.analysis.host import host_strip
 from advisor.core.recording import Node, Recording
 from advisor.core.report import GpuStrip, HostStrip, NodeStrip
@@ -26,11 +27,7 @@ def host_by_rank(recording: Recording) -> Mapping[int, str]:
 
 def with_places(strips: tuple[GpuStrip, ...], recording: Recording) -> tuple[GpuStrip, ...]:
     """GPUs of several hosts are numbered through; each host has numbers of its own."""
-    places = {
-        int(gpu["index"]): f"{node.host}, {gpu.get('index_on_host', gpu['index'])}"
-        for node in recording.nodes
-        for gpu in node.recording.meta.environment.get("gpus") or ()
-    }
+    places = {index: f"{host}, {number}" for index, (host, number) in gpu_places(recording).items()}
     return tuple(replace(strip, place=places.get(strip.index, "")) for strip in strips)
 
 

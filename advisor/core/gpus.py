@@ -86,6 +86,17 @@ class Gpu:
     cpus: frozenset[int] = frozenset()
     xids: tuple[Xid, ...] = ()
     instances: tuple[str, ...] = ()  # profiles of its MIG instances, in the driver's order
+    first_of: tuple[int, ...] = ()  # of its ranks, those whose current device it is; one rank may drive several
+    host: str = ""  # which, where the job ran on several: their GPUs are numbered through
+    index_on_host: int | None = None  # the number that a command on that host needs
+
+    @property
+    def own_index(self) -> int:
+        return self.index if self.index_on_host is None else self.index_on_host
+
+    def is_like(self, other: Gpu) -> bool:
+        """Of the same model, in the same machine."""
+        return (self.name, self.host) == (other.name, other.host)
 
 
 @dataclass(frozen=True, slots=True)

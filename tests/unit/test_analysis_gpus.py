@@ -74,6 +74,27 @@ def test_older_torch_tells_no_name_and_the_environment_does(
     assert [gpu.ranks for gpu in on_gpus(devices=devices, facts=facts).gpu_view.devices] == ranks
 
 
+@pytest.mark.parametrize(
+    ("devices", "facts", "ranks"),
+    [
+        # the driver gave out GPUs 0 and 2 of three: rank 1 is on the one that is missing
+        ([device(0), device(2)], {100: cuda("00000000-aaaa"), 101: cuda("00000001-aaaa", device=1)}, [(0,), ()]),
+        ([device(0), device(2)], {100: cuda("00000000-aaaa"), 101: cuda(device=1)}, [(0,), ()]),
+        ([device(0), device(1)], {100: cuda("00000000-aaaa"), 101: cuda("00000002-aaaa", device=1)}, [(0,), ()]),
+        ([device(1), device(2)], {100: cuda(visible="0")}, [(), ()]),
+        # who has no names at all counts as CUDA does
+        ([device(0, uuid=""), device(1, uuid="")], {100: cuda("99"), 101: cuda("98", device=1)}, [(0,), (1,)]),
+    ],
+)
+def test_a_rank_on_a_gpu_that_the_driver_does_not_give_out_is_on_no_other(
+    devices: list[dict[str, Any]], facts: dict[int, dict[str, Any]], ranks: list[tuple[int, ...]]
+) -> None:
+    view = on_gpus(devices=devices, facts=facts).gpu_view
+    assert [gpu.ranks for gpu in view.devices] == ranks
+    if 101 in facts and not ranks[1]:
+        assert 1 in view.unseen and view.why_unseen
+
+
 def test_cuda_orders_unlike_gpus_by_speed_unless_told() -> None:
     devices = [device(0, name="small"), device(1, name="large")]
     facts = {100: cuda(), 101: cuda(device=1)}
@@ -140,7 +161,8 @@ def test_one_rank_may_compute_on_several_gpus() -> None:
     environment = {"gpus": [device(0), device(1), device(2)]}
     facts = {100: cuda("00000000-aaaa")}
     made = recording({0: plan(90)}, meta={"environment": environment}, facts=facts, samples=samples)
-    assert [gpu.ranks for gpu in analyse(made).gpu_view.devices] == [(0,), (0,), ()]
+    found = analyse(made).gpu_view.devices
+    assert [(gpu.ranks, gpu.first_of) for gpu in found] == [((0,), (0,)), ((0,), ()), ((), ())]
     # of several ranks one may hold a context on another's GPU without working there
     assert [gpu.ranks for gpu in on_gpus(samples, facts=facts).gpu_view.devices] == [(0,), ()]
 

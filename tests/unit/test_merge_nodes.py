@@ -112,6 +112,17 @@ def test_gpus_are_numbered_through_and_ranks_are_on_those_of_their_own_host() ->
         (2, "b, 0", "3", 80.0),
         (3, "b, 1", "2", 79.0),
     ]
+    assert [(gpu.host, gpu.own_index) for gpu in analysis.gpu_view.devices] == [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
+
+
+def test_a_slot_is_compared_with_those_of_its_own_host() -> None:
+    """A host of an older generation of PCIe is none whose slots are too slow."""
+    made = []
+    for own, gens in zip(two_nodes(four_ranks()), ((4, 4), (3, 2)), strict=True):
+        told = on_gpus(own, 0, 1)
+        gpus = [{**gpu, "pcie_gen_max": gen} for gpu, gen in zip(told.meta.environment["gpus"], gens, strict=True)]
+        made.append(replace(told, meta=replace(told.meta, environment={"gpus": gpus})))
+    assert [gpu.pcie_gen_max for gpu in analyse(merge(made)).gpu_view.devices] == [4, 4, 3, 3]
 
 
 def test_agents_that_see_the_same_gpus_are_told_to_be_of_one_host() -> None:

@@ -12,16 +12,19 @@ may do from then on (logs, checkpoints, evaluation) is for whoever knows the scr
 
 Estimate: the first GPU's load brought to the mean of all: 1 - balanced/actual. What the interpreter's lock costs comes on top, unknown.
 
-False alarms: DataParallel over one GPU does no harm. GPUs that are loaded alike are told as such by nothing here.
+False alarms: DataParallel over one GPU does no harm. GPUs that are loaded alike are told as such by nothing here. What others hold on
+these GPUs is no load of the job's: where it may hide who carries more, the rule has not looked.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Where
 from advisor.core.gpus import Gpu
 from rules.computing import facts_of
-from rules.devices import named, of_gpu
+from rules.devices import listed, of_gpu
 from rules.reading import COMPUTE, model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
@@ -38,22 +41,22 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     rank = max(devices, key=lambda r: devices[r])
     gpus = [gpu for gpu in a.gpu_view.used if rank in gpu.ranks]
     held = {gpu: mb for gpu in gpus if (mb := of_gpu(a, "gpu.mem_used_mb", gpu)) is not None}
+    first = next((gpu for gpu in held if rank in gpu.first_of), None)
     if devices[rank] < t["devices"]:
         return Clear(RULE.id)
-    if len(held) < 2:
+    if first is None or len(held) < 2:
         return NotMeasured(RULE.id, ("gpu.mem_used_mb",))
-    first = max(held, key=lambda gpu: held[gpu])
-    others = [mb for gpu, mb in held.items() if gpu is not first]
-    more = held[first] / max(sum(others) / len(others), 1e-9)
-    balanced, busy = _balance(a, gpus)
+    more, at_most = _excess(a, first, held)
+    balanced, busy = _balance(a, first, gpus)
     if more < 1.0 + t["excess"] and balanced > 1.0 - t["excess"]:
-        return Clear(RULE.id)
+        hidden = _strangers_compute(a, gpus) or at_most >= 1.0 + t["excess"]
+        return NotMeasured(RULE.id, ("gpu.foreign_processes",)) if hidden else Clear(RULE.id)
     step, model = a.value("step.time_s"), model_of(a)
     best = model.step_if({(rank, phase): model.own[rank][phase] * balanced for phase in COMPUTE})
     lost = (step - best) / 2
     return Finding(
         rule=RULE.id,
-        title=f"DataParallel loads {named(first).partition(' (')[0]} more than the others",
+        title=f"DataParallel loads {listed([first])} more than the others",
         severity=severity(lost / step) or "low",
         confidence=confidence(a, cap=0.85),
         seconds_per_step=lost,
@@ -67,7 +70,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 held[first],
                 "MB",
                 None,
-                f"in use on GPU {first.index}, {more:.2f} times the mean of the others",
+                f"in use on {listed([first])}, {more:.2f} times the mean of the others",
             ),
             *busy,
         ),
@@ -84,17 +87,39 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     )
 
 
-def _balance(a: Analysis, gpus: list[Gpu]) -> tuple[float, tuple[Evidence, ...]]:
-    """(mean over the most of how busy these GPUs are, what tells it); 1 where it is not known of all."""
+def _excess(a: Analysis, first: Gpu, held: Mapping[Gpu, float]) -> tuple[float, float]:
+    """How many times the mean of the others the first holds, at least and at most: nobody knows when strangers held what they did."""
+    others = [gpu for gpu in held if gpu is not first]
+    own = {gpu: max(0.0, mb - _of_strangers(a, gpu, mb)) for gpu, mb in held.items()}
+    all_of_them, own_alone = (max(sum(mb[gpu] for gpu in others) / len(others), 1e-9) for mb in (held, own))
+    return own[first] / all_of_them, held[first] / own_alone
+
+
+def _of_strangers(a: Analysis, gpu: Gpu, held_mb: float) -> float:
+    """All of it where strangers are on this GPU and nobody knows what they hold."""
+    if not of_gpu(a, "gpu.foreign_processes", gpu):
+        return 0.0
+    theirs = of_gpu(a, "gpu.foreign_mem_mb", gpu)
+    return held_mb if theirs is None else theirs
+
+
+def _strangers_compute(a: Analysis, gpus: list[Gpu]) -> bool:
+    """On one of these, or they may: then how busy it is says nothing of the job's load."""
+    there = [gpu for gpu in gpus if of_gpu(a, "gpu.foreign_processes", gpu)]
+    return any(of_gpu(a, "gpu.foreign_sm_share", gpu) != 0.0 for gpu in there)
+
+
+def _balance(a: Analysis, first: Gpu, gpus: list[Gpu]) -> tuple[float, tuple[Evidence, ...]]:
+    """(mean over the first's of how busy these GPUs are, what tells it); 1 where others are busier, or nobody knows."""
     for name, what in (
-        ("gpu.sm_active_share", "of its SMs had work"),
-        ("gpu.util_share", "of the time a kernel was resident on it"),
+        ("gpu.sm_active_share", "of the SMs had work on"),
+        ("gpu.util_share", "of the time a kernel was resident on"),
     ):
         shares = [share for gpu in gpus if (share := of_gpu(a, name, gpu)) is not None]
-        if len(shares) == len(gpus) and max(shares) > 0:
-            balanced = sum(shares) / len(shares) / max(shares)
-            note = f"{what}, the busiest; the mean of all is {100 * sum(shares) / len(shares):.0f} %"
-            return balanced, (Evidence(name, max(shares), "", None, note),)
+        if len(shares) == len(gpus) and max(shares) > 0 and not _strangers_compute(a, gpus):
+            own, mean = of_gpu(a, name, first) or 0.0, sum(shares) / len(shares)
+            note = f"{what} {listed([first])}; the mean of all is {100 * mean:.0f} %"
+            return min(1.0, mean / max(own, 1e-9)), (Evidence(name, own, "", None, note),)
     return 1.0, ()
 
 

@@ -259,10 +259,18 @@ def h2d002(share: float = 0.1, gap: float = 0.05, blocked: float = 0.4, **more: 
 
 
 def com005(
-    devices: int = 4, first: float = 12_000.0, busy: float | None = 0.9, others: float = 0.6, **more: Any
+    devices: int = 4,
+    first: float = 12_000.0,
+    busy: float | None = 0.9,
+    others: float = 0.6,
+    on_2: Mapping[str, float] | None = None,
+    **more: Any,
 ) -> Analysis:
-    """One process on so many GPUs; the first holds `first` MB and is busy so much, the others hold 10,000 and are busy less."""
-    gpus = tuple(gpu(n, ranks=(0,)) for n in range(max(devices, 2)))
+    """One process on so many GPUs; the first holds `first` MB and is busy so much, the others hold 10,000 and are busy less.
+
+    `on_2`: what else is told of GPU 2.
+    """
+    gpus = tuple(gpu(n, ranks=(0,), first_of=(0,) * (n == 0)) for n in range(max(devices, 2)))
     made = job(
         {0: rank()},
         values={"parallel.devices": {0: devices}},
@@ -275,6 +283,7 @@ def com005(
     found = {("gpu.mem_used_mb", f"gpu:{g.index}"): 10_000.0 if g.index else first for g in gpus}
     if busy is not None:
         found |= {("gpu.util_share", f"gpu:{g.index}"): others if g.index else busy for g in gpus}
+    found |= {(f"gpu.{name}", "gpu:2"): value for name, value in (on_2 or {}).items()}
     return replace(made, values={**made.values, **found})
 
 

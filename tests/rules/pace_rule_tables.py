@@ -9,6 +9,8 @@ from rule_table import Table
 from advisor.core.findings import Where
 from advisor.core.pace import Habits
 
+STRANGER = {"foreign_processes": 1.0, "foreign_mem_mb": 7_000.0, "foreign_sm_share": 0.0}
+
 PACE_TABLES: dict[str, Table] = {
     "CMP001": Table(
         jobs.cmp001,
@@ -261,10 +263,37 @@ PACE_TABLES: dict[str, Table] = {
             "devices": ({"devices": 2}, {"devices": 1}),
             "excess": ({"first": 11_000.0, "busy": None}, {"first": 10_999.0, "busy": None}),
         },
-        false_alarms={"over one GPU": {"devices": 1}, "all loaded alike": {"first": 10_000.0, "others": 0.9}},
+        false_alarms={
+            "over one GPU": {"devices": 1},
+            "all loaded alike": {"first": 10_000.0, "others": 0.9},
+            "another one is loaded more": {"first": 10_000.0, "others": 0.9, "on_2": {"mem_used_mb": 17_000.0}},
+            "another one is busier": {"first": 10_000.0, "busy": 0.6, "on_2": {"util_share": 0.95}},
+            "what somebody else holds on another": {
+                "first": 10_000.0,
+                "others": 0.9,
+                "on_2": {**STRANGER, "mem_used_mb": 17_000.0},
+            },
+        },
         severities=(({"others": 0.05}, "critical"), ({"others": 0.3}, "high"), ({}, "medium"), ({"busy": None}, "low")),
         where=Where(SCRIPT, 30),
         best=({"devices": 2, "others": 0.3}, 1.5),
-        also_fires={"by their work alone": {"first": 10_000.0}},
+        also_fires={
+            "by their work alone": {"first": 10_000.0},
+            "whatever somebody else holds on another": {"busy": None, "on_2": {**STRANGER, "foreign_mem_mb": 200.0}},
+        },
+        unseen={
+            "whose memory it is": (
+                {"busy": None, "on_2": {**STRANGER, "mem_used_mb": 17_000.0}},
+                ("gpu.foreign_processes",),
+            ),
+            "how much somebody else holds": (
+                {"first": 10_000.0, "busy": None, "on_2": {"foreign_processes": 1.0, "foreign_sm_share": 0.0}},
+                ("gpu.foreign_processes",),
+            ),
+            "whose work it is": (
+                {"first": 10_000.0, "on_2": {**STRANGER, "foreign_mem_mb": 0.0, "foreign_sm_share": 0.3}},
+                ("gpu.foreign_processes",),
+            ),
+        },
     ),
 }

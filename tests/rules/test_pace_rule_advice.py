@@ -260,6 +260,13 @@ def test_com005_compares_nothing_with_gpus_that_nobody_saw() -> None:
     assert run_rule(RULES["COM005"], blind, Config()) == NotMeasured("COM005", ("gpu.mem_used_mb",))
 
 
+def test_com005_takes_no_gpu_for_the_first_of_which_nobody_knows_it() -> None:
+    told = jobs.com005()
+    view = replace(told.gpu_view, devices=tuple(replace(gpu, first_of=()) for gpu in told.gpu_view.devices))
+    unknown = run_rule(RULES["COM005"], replace(told, gpu_view=view), Config())
+    assert unknown == NotMeasured("COM005", ("gpu.mem_used_mb",))
+
+
 def test_com005_gives_the_way_to_one_process_a_gpu() -> None:
     finding = found("COM005")
     assert "torchrun --nproc_per_node=4" in told(finding) and finding.scope.gpus == (0, 1, 2, 3)

@@ -161,12 +161,20 @@ def _seen_share(window: Window, scope: str, bits: int) -> float | None:
 
 
 def _link_values(window: Window, gpu: Gpu, values: Values) -> None:
-    """The link under load: while a GPU rests its link falls back to the first generation."""
+    """The link under load: while a GPU rests its link falls back to the first generation.
+
+    Where nobody knows when it rests, looks at less than the best it can be may all have met it at rest: only the best is told.
+    """
     scope = f"gpu:{gpu.index}"
-    for name in ("gpu.pcie_gen", "gpu.pcie_width"):
+    blind = _within(window, "gpu.util_pct", scope) is None
+    for name, best in (("gpu.pcie_gen", gpu.pcie_gen_max), ("gpu.pcie_width", gpu.pcie_width_max)):
         readings = _loaded(window, name, scope)
+        if readings is not None and blind:
+            readings = readings[readings >= (best or np.inf)]
         if readings is not None and readings.size >= _LOADED_READINGS:
             values[name, scope] = float(np.median(readings))
+    if blind and ("gpu.pcie_gen", scope) not in values:
+        values.pop(("gpu.pcie_width", scope), None)  # half of a link says nothing
     received = window.rate("gpu.pcie_rx_bytes", scope)
     if received is None:
         received = window.level("gpu.pcie_rx_bytes_per_s", scope)

@@ -209,6 +209,31 @@ def test_a_link_that_was_hardly_looked_at_under_load_is_not_judged() -> None:
     assert of(found, "gpu.pcie_width") is None and "under load" in found.missing["gpu.pcie_width"]
 
 
+@pytest.mark.parametrize(
+    ("gens", "width", "told"),
+    [
+        ((1,) * 10, 16, (None, None)),  # at rest, or really so slow: nobody knows
+        ((4,) * 10, 16, (4, 16)),
+        ((1,) * 6 + (4,) * 4, 16, (4, 16)),  # what it can do at times it can
+        ((1,) * 8 + (4,) * 2, 16, (None, None)),
+        ((4,) * 10, 8, (4, None)),
+    ],
+)
+def test_a_link_is_told_only_at_its_best_where_nobody_knows_the_load(
+    gens: tuple[int, ...], width: int, told: tuple[int | None, int | None]
+) -> None:
+    gap = ProbeGap("gpu.util_pct", "gpu:1", "not supported")
+    samples = {
+        ("gpu.pcie_gen", "gpu:1"): series(*enumerate(map(float, gens))),
+        ("gpu.pcie_width", "gpu:1"): levels(width),
+    }
+    found = on_gpus(samples, facts={101: cuda("00000001-aaaa")}, gaps=(gap,))
+    assert (of(found, "gpu.pcie_gen"), of(found, "gpu.pcie_width")) == told
+    assert found.missing.get("gpu.pcie_width") == ("GPU 1: not supported" if None in told else None)
+    known = {**samples, ("gpu.util_pct", "gpu:1"): levels(90)}
+    assert of(on_gpus(known), "gpu.pcie_width") == width
+
+
 def test_a_slow_slot_shows_by_its_neighbours() -> None:
     devices = [device(0), device(1, pcie_gen_max=3, pcie_width_max=8), device(2, name="another", pcie_gen_max=5)]
     bounds = [(gpu.pcie_gen_max, gpu.pcie_width_max) for gpu in on_gpus(devices=devices).gpu_view.devices]

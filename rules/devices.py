@@ -43,10 +43,36 @@ def named(gpu: Gpu) -> str:
 
 def listed(gpus: Iterable[Gpu]) -> str:
     """`GPU 3`, `GPUs 3 and 5`."""
-    numbers = [str(gpu.index) for gpu in gpus]
-    if len(numbers) == 1:
-        return f"GPU {numbers[0]}"
-    return f"GPUs {', '.join(numbers[:-1])} and {numbers[-1]}"
+    return _listed([gpu.index for gpu in gpus])
+
+
+def placed(gpus: Iterable[Gpu]) -> str:
+    """The same for whoever goes to the machine: of a job on several `GPU 1 of node-b`, by the numbers of each host."""
+    some = tuple(gpus)
+    hosts = dict.fromkeys(gpu.host for gpu in some)
+    return ", ".join(
+        _listed([gpu.own_index for gpu in some if gpu.host == host]) + (f" of {host}" if host else "") for host in hosts
+    )
+
+
+def on_each_host(gpus: Iterable[Gpu], command: str, note: str = "") -> str:
+    """What to type, with the numbers of these GPUs in place of `{}`: of a job on several hosts a line for each list, and on which."""
+    some = tuple(gpus)
+    numbers = {
+        host: ",".join(str(gpu.own_index) for gpu in some if gpu.host == host)
+        for host in dict.fromkeys(gpu.host for gpu in some)
+    }
+    lines = []
+    for chosen in dict.fromkeys(numbers.values()):
+        hosts = ", ".join(host for host, own in numbers.items() if own == chosen and host)
+        said = "; ".join(filter(None, (f"on {hosts}" if hosts else "", note)))
+        lines.append(command.format(chosen) + (f"  # {said}" if said else ""))
+    return "\n".join(lines)
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    *most, last = map(str, numbers)
+    return f"GPUs {', '.join(most)} and {last}" if most else f"GPU {last}"
 
 
 def ranks_on(a: Analysis, gpus: Iterable[Gpu]) -> tuple[int, ...]:

@@ -22,7 +22,17 @@ from __future__ import annotations
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured
 from advisor.core.gpus import Gpu
-from rules.devices import clear_if_seen, clock_ratio, listed, named, of_gpu, ranks_on, saving_at_peers_clock, unseen
+from rules.devices import (
+    clear_if_seen,
+    clock_ratio,
+    listed,
+    named,
+    of_gpu,
+    placed,
+    ranks_on,
+    saving_at_peers_clock,
+    unseen,
+)
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _KINDS = {
@@ -83,8 +93,8 @@ def _evidence(a: Analysis, gpu: Gpu, sound: list[Gpu], t: Thresholds) -> list[Ev
 def _fix(a: Analysis, worst: Gpu, held: list[Gpu]) -> Fix:
     brake = of_gpu(a, "gpu.power_brake_share", worst) or 0.0
     if brake > 0 and brake == of_gpu(a, "gpu.throttled_share", worst):
-        return Fix(f"check the power supply of {listed(held)}, or hand the machine back", "", None, "outside the code")
-    return Fix(f"cool {listed(held)} (airflow, fans), or hand the machine back", "", None, "outside the code")
+        return Fix(f"check the power supply of {placed(held)}, or hand the machine back", "", None, "outside the code")
+    return Fix(f"cool {placed(held)} (airflow, fans), or hand the machine back", "", None, "outside the code")
 
 
 RULE = rule(

@@ -21,7 +21,18 @@ from __future__ import annotations
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured
 from advisor.core.gpus import Gpu
-from rules.devices import clear_if_seen, clock_ratio, listed, named, of_gpu, ranks_on, saving_at_peers_clock, unseen
+from rules.devices import (
+    clear_if_seen,
+    clock_ratio,
+    listed,
+    named,
+    of_gpu,
+    on_each_host,
+    placed,
+    ranks_on,
+    saving_at_peers_clock,
+    unseen,
+)
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _LEAST = 0.25  # of the gain
@@ -42,13 +53,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     lost = sum(saving.seconds_per_step) / 2
     return Finding(
         rule=RULE.id,
-        title=f"The power limit slows {listed(held)} down" + (": it was lowered" if held[0] in lowered else ""),
+        title=f"The power limit slows {listed(held)} down" + _which_were_lowered(held, lowered),
         severity=severity(lost / a.value("step.time_s")) or "low",
         confidence=confidence(a, cap=0.9),
         seconds_per_step=lost,
         scope=Affected(ranks=ranks_on(a, held), gpus=tuple(gpu.index for gpu in held)),
         evidence=tuple(e for gpu in held[:3] for e in _evidence(a, gpu, used, t)),
-        fixes=(_fix(a, held, lowered),),
+        fixes=_fixes(held, lowered),
         saving=saving if lost > 0 else None,
     )
 
@@ -79,13 +90,24 @@ def _evidence(a: Analysis, gpu: Gpu, used: tuple[Gpu, ...], t: Thresholds) -> li
     return found
 
 
-def _fix(a: Analysis, held: list[Gpu], lowered: list[Gpu]) -> Fix:
-    if held[0] in lowered:
-        watts = held[0].power_limit_default_w or 0.0
-        numbers = ",".join(str(gpu.index) for gpu in held)
-        change = f"nvidia-smi -i {numbers} -pl {watts:.0f}"
-        return Fix(f"raise the power limit of {listed(held)} to {watts:.0f} W", change, None, "outside the code")
-    return Fix(f"look at the cooling of {listed(held)}, or ask for another instance", "", None, "outside the code")
+def _which_were_lowered(held: list[Gpu], lowered: list[Gpu]) -> str:
+    some = [gpu for gpu in held if gpu in lowered]
+    if len(some) == len(held):
+        return ": it was lowered"
+    return f": that of {listed(some)} was lowered" if some else ""
+
+
+def _fixes(held: list[Gpu], lowered: list[Gpu]) -> tuple[Fix, ...]:
+    """Of those that were lowered to the limit that each board has; the others meet the one that they should have."""
+    fixes = []
+    for watts in dict.fromkeys(gpu.power_limit_default_w or 0.0 for gpu in held if gpu in lowered):
+        some = [gpu for gpu in held if gpu in lowered and gpu.power_limit_default_w == watts]
+        change = on_each_host(some, f"nvidia-smi -i {{}} -pl {watts:.0f}")
+        fixes.append(Fix(f"raise the power limit of {placed(some)} to {watts:.0f} W", change, None, "outside the code"))
+    if rest := [gpu for gpu in held if gpu not in lowered]:
+        cool = f"look at the cooling of {placed(rest)}, or ask for another instance"
+        fixes.append(Fix(cool, "", None, "outside the code"))
+    return tuple(fixes)
 
 
 RULE = rule(

@@ -20,7 +20,7 @@ from __future__ import annotations
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Saving
 from advisor.core.gpus import Gpu
-from rules.devices import clear_if_seen, listed, named, of_gpu, ranks_on, step_if_faster, unseen
+from rules.devices import clear_if_seen, listed, named, of_gpu, on_each_host, placed, ranks_on, step_if_faster, unseen
 from rules.reading import model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
@@ -46,9 +46,12 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         evidence=tuple(e for gpu in shared[:3] for e in _evidence(a, gpu, t)),
         fixes=(
             Fix(
-                f"move the other processes off {listed(shared)}",
-                f"nvidia-smi -i {','.join(str(gpu.index) for gpu in shared)} --query-compute-apps=pid,name,used_memory "
-                "--format=csv  # shows who they are",
+                f"move the other processes off {placed(shared)}",
+                on_each_host(
+                    shared,
+                    "nvidia-smi -i {} --query-compute-apps=pid,name,used_memory --format=csv",
+                    "shows who they are",
+                ),
                 None,
                 "outside the code",
             ),

@@ -8,13 +8,15 @@ Why it is slow: images travel to the GPU over it, and gradients where there is n
 Evidence: generation and lanes under load, the best they could be, and what the link carried; what large copies from pinned memory reached
 in a deep window.
 
-Fix: reseat the card or the riser, look at the firmware's slot settings; on a rented machine: hand it back.
+Fix: reseat the card or the riser, look at the firmware's slot settings; on a rented machine: hand it back. Where all GPUs have the same
+link: the firmware's settings and the board's manual, which may say that its slots share their lanes.
 
 Estimate: from nothing, where all copies hide behind the compute, to the time that the link takes longer for what it carried, and to no
 less than the other ranks need. Where the link was busy all the time the latter is near.
 
-False alarms: an idle link falls back to the first generation; only readings under load count. Links that are slow for all GPUs of the
-host in the same way are how the machine was built. Copies of a rank none of whose CPUs is near its GPU cross the sockets: that is
+False alarms: an idle link falls back to the first generation; only readings under load count, and where nobody knows the load, full links
+alone. Links that are slow in the same way for all of the job's GPUs of a model on a host are how the machine was built: a note, without a
+promise and without the advice to hand it back. Copies of a rank none of whose CPUs is near its GPU cross the sockets: that is
 CPU004's. Where nobody knows how near it is they tell nothing either.
 """
 
@@ -25,12 +27,16 @@ from statistics import median
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Saving
 from advisor.core.gpus import Gpu
-from rules.devices import clear_if_seen, link_mb_per_s, listed, named, of_gpu, ranks_on
+from rules.devices import clear_if_seen, link_mb_per_s, listed, named, of_gpu, placed, ranks_on
 from rules.reading import COMPUTE, model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _ALIKE = 0.9  # of the fastest: copies of all GPUs at a time share what leads to them
 _SATURATED = 0.8  # of what the link can carry: then copies cannot hide
+_DEFECT = "reseat {} or its riser, or hand the machine back"
+_BUILT_SO = (
+    "look at the firmware's slot settings: all GPUs here have the same link, which may be how the machine was built"
+)
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
@@ -38,21 +44,36 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     if not slow:
         blind = any(_link(a, gpu) is None for gpu in a.gpu_view.used)
         return clear_if_seen(RULE.id, *(("gpu.pcie_width",) if blind else ()))
-    saving = _saving(a, slow)
+    slow = [gpu for gpu in slow if not built_so(a, gpu)] or slow
+    built = built_so(a, slow[0])
+    saving = None if built else _saving(a, slow)
     lost = 0.0 if saving is None else sum(saving.seconds_per_step) / 2
     seen = any(of_gpu(a, "gpu.pcie_rx_mb_per_s", gpu) is not None for gpu in slow)
     return Finding(
         rule=RULE.id,
         title=f"The PCIe link of {listed(slow)} is slower than it should be",
         # where nobody saw what crossed the link nobody can say that it does not matter
-        severity=severity(lost / a.value("step.time_s")) or ("low" if seen else "medium"),
+        severity=severity(lost / a.value("step.time_s")) or ("low" if seen or built else "medium"),
         confidence=confidence(a, cap=0.9),
         seconds_per_step=lost,
         scope=Affected(ranks=ranks_on(a, slow), gpus=tuple(gpu.index for gpu in slow)),
         evidence=tuple(e for gpu in slow[:3] for e in _evidence(a, gpu)),
-        fixes=(Fix(f"reseat {listed(slow)} or its riser, or hand the machine back", "", None, "outside the code"),),
+        fixes=(Fix(_BUILT_SO if built else _DEFECT.format(placed(slow)), "", None, "outside the code"),),
         saving=saving if lost > 0 else None,
     )
+
+
+def built_so(a: Analysis, gpu: Gpu) -> bool:
+    """Whether all of the job's GPUs of this model on its host, two at least, have the same link, and copies over its own are no slower."""
+    links = [
+        (of_gpu(a, "gpu.pcie_gen", other), of_gpu(a, "gpu.pcie_width", other))
+        for other in a.gpu_view.used
+        if other.is_like(gpu)
+    ]
+    link, (gen, width) = _link(a, gpu), links[0]
+    if link is None or gen is None or width is None:
+        return False
+    return len(links) > 1 and len(set(links)) == 1 and link[0] == link_mb_per_s(gen, width)
 
 
 def _link(a: Analysis, gpu: Gpu) -> tuple[float, float] | None:
@@ -66,7 +87,7 @@ def _link(a: Analysis, gpu: Gpu) -> tuple[float, float] | None:
 
 def _reached(a: Analysis, gpu: Gpu) -> float | None:
     """MB/s of large copies from pinned memory; None where nobody looked, and where it tells nothing of this link."""
-    rates = {other.index: _copied(a, other) for other in a.gpu_view.used}
+    rates = {other.index: _copied(a, other) for other in a.gpu_view.used if other.host == gpu.host}
     own = rates.pop(gpu.index)
     others = [rate for rate in rates.values() if rate is not None]
     near, copying = a.by_rank("gpu.near_cpu_share"), a.by_rank("kernel.pinned_mb_per_s")

@@ -6,15 +6,16 @@ replacement or could not get one, that the driver wants to be reset, or that it 
 Why it matters: results may be wrong, and the job may end at any moment or hang in a collective. A GPU with such errors slows down and
 stops again and again until it is reset or replaced.
 
-Evidence: the driver's own reports while the job ran.
+Evidence: the driver's own reports while the job ran: what it counted meanwhile, and in which state it found the GPU.
 
 Fix: drain the GPU and reset it (`nvidia-smi --gpu-reset -i N` with nothing running on it), reboot the machine, or hand it back; a row
 that could not be remapped and errors that come back mean another board.
 
 Estimate: none: it is no matter of speed.
 
-False alarms: Xids 13, 31, 43 and 45 come from programs that went wrong or were stopped; they are nobody's hardware. Errors from before
-the run are not counted. Where Xids, or memory errors of a board that counts them, could not be read, a GPU is not called sound.
+False alarms: Xids 13, 31, 43 and 45 come from programs that went wrong or were stopped; they are nobody's hardware. Memory errors and
+Xids from before the run are not counted; a row that waits or could not be replaced, and what the driver asks for, are told from whenever
+they are, because they still hold. Where Xids, or memory errors of a board that counts them, could not be read, a GPU is not called sound.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from __future__ import annotations
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Severity
 from advisor.core.gpus import PROGRAMS_XIDS, Gpu
-from rules.devices import clear_if_seen, listed, named, of_gpu, ranks_on, unseen
+from rules.devices import clear_if_seen, listed, named, of_gpu, on_each_host, placed, ranks_on, unseen
 from rules.rule import Thresholds, rule
 
 # From NVIDIA's catalogue of Xids, those most often met.
@@ -119,10 +120,9 @@ def _said(a: Analysis, gpu: Gpu) -> list[Evidence]:
 
 def _fix(gpus: list[Gpu], lost: list[Gpu]) -> Fix:
     if lost:
-        return Fix(f"reboot the machine or hand it back: {listed(lost)} cannot be used", "", None, "outside the code")
-    numbers = ",".join(str(gpu.index) for gpu in gpus)
-    change = f"nvidia-smi --gpu-reset -i {numbers}  # with nothing running on it"
-    return Fix(f"drain and reset {listed(gpus)}; hand it back if it happens again", change, None, "outside the code")
+        return Fix(f"reboot the machine or hand it back: {placed(lost)} cannot be used", "", None, "outside the code")
+    change = on_each_host(gpus, "nvidia-smi --gpu-reset -i {}", "with nothing running on it")
+    return Fix(f"drain and reset {placed(gpus)}; hand it back if it happens again", change, None, "outside the code")
 
 
 RULE = rule(

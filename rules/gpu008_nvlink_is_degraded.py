@@ -1,53 +1,51 @@
 """NVLink is degraded.
 
-What it does: finds GPUs of the job with NVLinks that are down while those of their peers are up, or with links that lose packets and
-recover again and again.
+What it does: finds GPUs of the job with NVLinks that are down while others of theirs and those of their peers are up, or that went down
+in the run, or with links that lose packets and recover again and again.
 
 Why it is slow: all-reduce goes around a ring or through a switch at the pace of the weakest GPU. Without any link the way leads over
 PCIe, ten times slower.
 
-Evidence: links up, against all that a board on an NVLink switch has, or else against the best of its peers, and where all are down
-against all that a board in SXM form has; replays, recoveries and damaged packets in the run; which GPUs it reaches over PCIe for it while
-its peers have NVLink between them; what the links that are left carry.
+Evidence: links up, against all that a board on an NVLink switch has, or else against the best of its peers on the host and its own best
+in the run, and where all are down against all that a board in SXM form has; replays, recoveries and damaged packets in the run; which GPUs
+it reaches over PCIe for it while its peers have NVLink between them; what the links that are left carry.
 
 Fix: reset the GPUs and the fabric manager; hand the machine back.
 
 Estimate: of the exposed time on the wire the share of links that are missing, between half of it and all.
 
-False alarms: boards without bridge have all their links down, and so have their peers; so has the only GPU of a virtual machine. Pairs that
-never had a link between them are how the machine was built, and COM008's where better ones stand idle. Damaged packets are repeated by the
-link; below a hundred a second they mean nothing (DCGM's own limit).
+False alarms: boards without bridge have all their links down; so has the only GPU of a virtual machine. Of a board that takes a bridge and
+has no link up beside others that have some nobody knows whether it has one: it is not judged. Pairs that never had a link between them
+are how the machine was built, and COM008's where better ones stand idle. Damaged packets are repeated by the link; below a hundred a second
+they mean nothing (DCGM's own limit).
 """
 
 from __future__ import annotations
 
-import re
-
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Saving
 from advisor.core.gpus import Gpu
-from rules.devices import clear_if_seen, listed, named, of_gpu, unseen
+from rules.devices import clear_if_seen, listed, named, of_gpu, placed, unseen
 from rules.reading import model_of
 from rules.rule import Threshold, Thresholds, confidence, rule, severity
 
-# Boards that exist with NVLink alone; the driver names the form of an A100 and older, and of newer ones the form that has none.
-_SXM = re.compile(r"SXM|H100 80GB HBM3|H200$|B[23]00$")
 _OFTEN, _OFTEN_PER_S = 3.0, 1 / 60  # recoveries: three, and once a minute, are more than a hiccup
 _OVER_PCIE = frozenset({"PSB", "PIX", "PXB", "PHB", "NODE", "SYS"})
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     used = a.gpu_view.used
-    down = [
-        gpu for gpu in used if links_due(a, gpu, used) - (of_gpu(a, "gpu.nvlinks_active", gpu) or 0.0) >= t["links"]
-    ]
+    down = [gpu for gpu in used if _missing(a, gpu) >= t["links"]]
     noisy = [gpu for gpu in used if gpu not in down and _noisy(a, gpu, t)]
     if not down and not noisy:
-        linked = [gpu for gpu in used if of_gpu(a, "gpu.nvlinks_active", gpu)]
+        seen = [gpu for gpu in used if of_gpu(a, "gpu.nvlinks_active", gpu) is not None]
+        linked = [gpu for gpu in seen if of_gpu(a, "gpu.nvlinks_active", gpu)]
         counted = unseen(a, linked, "gpu.nvlink_recoveries", "gpu.nvlink_crc_per_s")
-        return clear_if_seen(RULE.id, *unseen(a, used, "gpu.nvlinks_active"), *counted)
+        return clear_if_seen(
+            RULE.id, *unseen(a, used, "gpu.nvlinks_active"), *unseen(a, seen, "gpu.nvlinks_due"), *counted
+        )
     gpus = sorted([*down, *noisy], key=lambda gpu: gpu.index)
-    saving = _saving(a, down, used)
+    saving = _saving(a, down)
     lost = 0.0 if saving is None else sum(saving.seconds_per_step) / 2
     many = max(_OFTEN, _OFTEN_PER_S * a.duration_s)
     often = any((of_gpu(a, "gpu.nvlink_recoveries", gpu) or 0.0) >= many for gpu in noisy)
@@ -61,23 +59,16 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         scope=Affected(gpus=tuple(gpu.index for gpu in gpus)),
         evidence=tuple(e for gpu in gpus[:3] for e in _evidence(a, gpu, used, t)),
         fixes=(
-            Fix(f"reset {listed(gpus)} and the fabric manager, or hand the machine back", "", None, "outside the code"),
+            Fix(f"reset {placed(gpus)} and the fabric manager, or hand the machine back", "", None, "outside the code"),
         ),
         saving=saving if lost > 0 else None,
     )
 
 
-def links_due(a: Analysis, gpu: Gpu, used: tuple[Gpu, ...]) -> float:
-    """Links that should be up; as many as are where nobody knows."""
-    own = of_gpu(a, "gpu.nvlinks_active", gpu)
-    if own is None:
-        return 0.0
-    if gpu.nvlink_switched and gpu.nvlinks:
-        return float(gpu.nvlinks)
-    alike = [other for other in used if other.name == gpu.name]
-    best = max((of_gpu(a, "gpu.nvlinks_active", other) or 0.0 for other in alike), default=own)
-    # of an older board's links some lead to GPUs that this machine was not given: only where none is up it is known that some should be
-    return float(gpu.nvlinks or 0) if best == 0 and len(alike) > 1 and _SXM.search(gpu.name) else best
+def _missing(a: Analysis, gpu: Gpu) -> float:
+    """Links that should be up and are not; none of a GPU of which either is not known."""
+    active, due = of_gpu(a, "gpu.nvlinks_active", gpu), of_gpu(a, "gpu.nvlinks_due", gpu)
+    return 0.0 if active is None or due is None else due - active
 
 
 def _noisy(a: Analysis, gpu: Gpu, t: Thresholds) -> bool:
@@ -85,20 +76,20 @@ def _noisy(a: Analysis, gpu: Gpu, t: Thresholds) -> bool:
     return (recovered or 0.0) >= t["recoveries"] or (damaged or 0.0) >= t["damaged"]
 
 
-def _saving(a: Analysis, down: list[Gpu], used: tuple[Gpu, ...]) -> Saving | None:
+def _saving(a: Analysis, down: list[Gpu]) -> Saving | None:
     wire, step = a.get("comm.wire_s"), a.value("step.time_s")
     if not down or not wire:
         return None
-    share = max(1.0 - (of_gpu(a, "gpu.nvlinks_active", g) or 0.0) / max(links_due(a, g, used), 1.0) for g in down)
+    share = max(_missing(a, gpu) / max(of_gpu(a, "gpu.nvlinks_due", gpu) or 0.0, 1.0) for gpu in down)
     model = model_of(a)
     best, worst = (model.step_if({}, wire_s=wire * (1.0 - part * share)) for part in (1.0, 0.5))
     return model.saving(best, worst, f"all links of {listed(down)} up") if best < step else None
 
 
 def _evidence(a: Analysis, gpu: Gpu, used: tuple[Gpu, ...], t: Thresholds) -> list[Evidence]:
-    active, should = of_gpu(a, "gpu.nvlinks_active", gpu) or 0.0, links_due(a, gpu, used)
+    active, should = of_gpu(a, "gpu.nvlinks_active", gpu) or 0.0, of_gpu(a, "gpu.nvlinks_due", gpu) or 0.0
     found = []
-    if should - active >= t["links"]:
+    if _missing(a, gpu) >= t["links"]:
         note = f"{named(gpu)}: {active:.0f} of {should:.0f} links up"
         found.append(Evidence("gpu.nvlinks_active", active, "links", should, note))
         found += _around(a, gpu, used)
@@ -117,7 +108,7 @@ def _evidence(a: Analysis, gpu: Gpu, used: tuple[Gpu, ...], t: Thresholds) -> li
 
 def _around(a: Analysis, gpu: Gpu, used: tuple[Gpu, ...]) -> tuple[Evidence, ...]:
     """The GPUs that it reaches over PCIe though others of its kind have NVLink between them."""
-    kind = [other for other in used if other.name == gpu.name]
+    kind = [other for other in used if other.is_like(gpu)]
     pairs = [
         path
         for n, one in enumerate(kind)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from advisor.analysis.gpu_gaps import tell_missing
 from advisor.analysis.host import Window
+from advisor.analysis.nvlinks import links_due
 from advisor.core.gpus import PROGRAMS_XIDS, Gpu
 from advisor.core.recording import Recording
 
@@ -34,6 +35,7 @@ def error_values(recording: Recording, gpus: tuple[Gpu, ...], missing: dict[str,
             values["gpu.errors_watched", scope] = float(len(watched))
         if gpu.nvlinks is not None:
             _nvlink_errors(whole, gpu, values)
+    _links_due(recording, used, values, missing)
     linked = tuple(gpu for gpu in used if values.get(("gpu.nvlinks_active", f"gpu:{gpu.index}")))
     asked = {
         "gpu.hardware_xids": used,
@@ -64,6 +66,18 @@ def _nvlink_errors(whole: Window, gpu: Gpu, values: Values) -> None:
         "gpu.nvlink_recoveries": whole.growth("gpu.nvlink_recoveries", scope),
     }
     values.update({(name, scope): value for name, value in found.items() if value is not None})
+
+
+def _links_due(recording: Recording, used: tuple[Gpu, ...], values: Values, missing: dict[str, str]) -> None:
+    active = {g.index: n for g in used if (n := values.get(("gpu.nvlinks_active", f"gpu:{g.index}"))) is not None}
+    most = {index: n for index in active if (n := _most(recording, "gpu.nvlinks_active", f"gpu:{index}")) is not None}
+    due = links_due(used, active, most)
+    values.update({("gpu.nvlinks_due", f"gpu:{index}"): number for index, number in due.items()})
+    unknown = [str(index) for index in active if index not in due]
+    if unknown:
+        missing["gpu.nvlinks_due"] = (
+            f"GPU {', '.join(unknown)}: no NVLink is up, others of the model have some, and whether a bridge is there is not told"
+        )
 
 
 def _most(recording: Recording, metric: str, scope: str) -> float | None:

@@ -27,6 +27,7 @@ GPU_VALUES: dict[str, tuple[str, str]] = {
     "gpu.pcie_rx_mb_per_s": ("MB/s", "received over PCIe"),
     "gpu.nvlink_mb_per_s": ("MB/s", "received over all NVLinks"),
     "gpu.nvlinks_active": ("links", "NVLinks that were up, the fewest over the whole run"),
+    "gpu.nvlinks_due": ("links", "NVLinks that should be up"),
     "gpu.nvlink_crc_per_s": ("errors/s", "damaged packets on its NVLinks, over the whole run"),
     "gpu.nvlink_recoveries": ("events", "replays and recoveries of its NVLinks, over the whole run"),
     "gpu.errors_watched": ("kinds", "kinds of errors that could be looked for, of six"),

@@ -134,8 +134,9 @@ def _checked(a: Analysis, gpu: Gpu, asked: Asked, outcome: Outcome) -> Found:
 def _words(gpu: Gpu, finding: Finding) -> str:
     mine = [_RANKS.sub("", e.note) for e in finding.evidence if e.note.startswith(f"GPU {gpu.index} ")]
     told = "; ".join(mine) or finding.title
-    change = f" ({finding.fixes[0].change})" if finding.fixes and finding.fixes[0].change else ""
-    return f"{told}: {finding.fixes[0].title}{change}" if finding.fixes else told
+    its_own = re.compile(rf"GPUs? (\d+(, | and ))*{gpu.index}\b")
+    fix = next((fix for fix in finding.fixes if its_own.search(fix.title)), next(iter(finding.fixes), None))
+    return f"{told}: {fix.title}" + (f" ({fix.change})" if fix.change else "") if fix else told
 
 
 def _why_unseen(a: Analysis, asked: Asked, lacks: Sequence[str]) -> str:
@@ -164,7 +165,11 @@ def _link_band(a: Analysis, gpu: Gpu) -> Band:
 
 def _links_band(a: Analysis, gpu: Gpu) -> Band:
     source = f"rule GPU008: {gpu008.RULE.thresholds['links'].why}"
-    return Band(gpu008.links_due(a, gpu, a.gpu_view.devices), None, source)
+    return Band(of_gpu(a, "gpu.nvlinks_due", gpu), None, source)
+
+
+def _link_remedy(a: Analysis, gpu: Gpu) -> Remedy:
+    return "note" if gpu006.built_so(a, gpu) else "hand-back"
 
 
 def _errors(a: Analysis, gpu: Gpu) -> float | None:
@@ -279,7 +284,7 @@ _ASKED = (
         _fixed(Band(None, _SHARED["processes"] - 1, f"rule GPU005: {gpu005.RULE.thresholds['processes'].why}")),
         _always("fix"),
     ),
-    Asked("pcie_link_gb_per_s", gpu006.RULE, _link_gb_per_s, "GB/s", _link_band, _always("hand-back")),
+    Asked("pcie_link_gb_per_s", gpu006.RULE, _link_gb_per_s, "GB/s", _link_band, _link_remedy),
     Asked(
         "errors",
         gpu007.RULE,

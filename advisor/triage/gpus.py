@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from advisor.core.triage import TriageGap
 from advisor.instances import Link, exactly
+from advisor.reference.gpus import USABLE
 from advisor.triage.deadline import within
 from advisor.triage.found import Found, Item, Setting, fact, unproved
 from advisor.triage.gpu_bands import host_generation
@@ -57,7 +58,7 @@ def gpus(setting: Setting, watch: Watch) -> Iterator[Item]:
     yield from states
     yield from missing(devices, recording.gaps, setting.root)
     yield from usable(done, devices, _visible(devices), longest_s=sustained_s(setting))
-    yield from beside_strangers(measured, states)
+    yield from over_links_as_built(beside_strangers(measured, states), states)
 
 
 def _measured(reader: DriverReader, setting: Setting) -> tuple[Measured, bool]:
@@ -108,6 +109,21 @@ def beside_strangers(measured: Iterable[Item], states: Iterable[Item]) -> Iterat
             yield unproved(item, "another process computed on it meanwhile: measure again when it has gone")
         else:
             yield item
+
+
+def over_links_as_built(measured: Iterable[Item], states: Iterable[Item]) -> Iterator[Item]:
+    """Where a short link is a note, because all GPUs here have the same, copies that are as fast as it allows are none but a note, too."""
+    least = {
+        one.check.name.replace("pcie_link_", "h2d_pinned_"): USABLE * one.check.value
+        for one in states
+        if isinstance(one, Found) and (one.check.state, one.remedy) == ("bad", "note")
+        if one.check.name.endswith(".pcie_link_gb_per_s") and isinstance(one.check.value, float)
+    }
+    for item in measured:
+        if not isinstance(item, Found) or not isinstance(item.check.value, float) or item.check.name not in least:
+            yield item
+        else:
+            yield replace(item, remedy="note") if item.check.value >= least[item.check.name] else item
 
 
 def link_of(paths: Iterable[GpuPath]) -> Link | None:

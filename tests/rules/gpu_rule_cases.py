@@ -7,6 +7,7 @@ from typing import Any
 
 from rule_cases import META, job, rank
 
+from advisor.analysis.nvlinks import links_due
 from advisor.core.analysis import Analysis
 from advisor.core.gpus import PROGRAMS_XIDS, Gpu, GpuMemoryTrend, GpuPath, GpuView, Xid
 
@@ -47,7 +48,11 @@ def on_gpus(
     found = {(name, f"gpu:{n}"): float(v) for name, by_gpu in values.items() for n, v in by_gpu.items()}
     unread = {(name, f"{kind}:{n}") for name, n in blind.items() for kind in ("gpu", "rank")}
     known = {key: value for key, value in {**made.values, **found}.items() if key not in unread}
-    return replace(made, values=known)
+    active = {
+        gpu.index: n for gpu in view.used if (n := known.get(("gpu.nvlinks_active", f"gpu:{gpu.index}"))) is not None
+    }
+    due = {("gpu.nvlinks_due", f"gpu:{n}"): links for n, links in links_due(view.used, active).items()}
+    return replace(made, values={**known, **due})
 
 
 SOUND = {
@@ -62,6 +67,7 @@ SOUND = {
     "gpu.hardware_xids": 0.0,
     "gpu.uncorrected_errors": 0.0,
     "gpu.nvlinks_active": 12.0,
+    "gpu.nvlinks_due": 12.0,
     "gpu.nvlink_recoveries": 0.0,
     "gpu.nvlink_crc_per_s": 0.0,
 }
@@ -152,10 +158,14 @@ def gpu006(
     *,
     copied: tuple[float, float] | None = None,
     near: float | None = 1.0,
+    other: tuple[float, float] = (16, 4),
     **more: Any,
 ) -> Analysis:
-    """GPU 1's link; sixteen lanes of the fourth generation carry 26 GB/s. `copied`: MB/s of both GPUs in a deep window."""
-    values = {"gpu.pcie_width": {0: 16, 1: width}, "gpu.pcie_gen": {0: 4, 1: gen}}
+    """GPU 1's link; sixteen lanes of the fourth generation carry 26 GB/s. `copied`: MB/s of both GPUs in a deep window.
+
+    `other`: lanes and generation of GPU 0's.
+    """
+    values = {"gpu.pcie_width": {0: other[0], 1: width}, "gpu.pcie_gen": {0: other[1], 1: gen}}
     if carried is not None:
         values["gpu.pcie_rx_mb_per_s"] = {0: 900.0, 1: carried}
     ranks = {"gpu.near_cpu_share": {0: 1.0} if near is None else {0: 1.0, 1: near}}
@@ -199,7 +209,10 @@ def com008(
     devices: int = 2,
     **more: Any,
 ) -> Analysis:
-    """Two ranks on GPUs 0 and 1 of so many, with NCCL_P2P_DISABLE unless told otherwise; `wire` seconds of the step on the wire."""
+    """Two ranks on GPUs 0 and 1 of so many, with NCCL_P2P_DISABLE unless told otherwise; `wire` seconds of the step on the wire.
+
+    `idle`: whether the other GPUs are.
+    """
     told = {"NCCL_P2P_DISABLE": "1"} if variables is None else variables
     meta = replace(META, environment={"variables": told})
     gpus = (gpu(0), gpu(1), *(gpu(n, ranks=()) for n in range(2, devices)))

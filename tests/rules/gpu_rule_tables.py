@@ -178,6 +178,8 @@ GPU_TABLES: dict[str, Table] = {
             ({"carried": 1000.0}, "medium"),
             ({"carried": 10.0}, "low"),
             ({"carried": None}, "medium"),
+            ({"carried": None, "other": (4, 4)}, "low"),  # all alike
+            ({"carried": 6500.0, "other": (4, 4)}, "low"),
         ),
         ranks=(1,),
         best=({"carried": 3250.0}, 1 / (1 - 0.5 * 0.75)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import gpu_rule_cases as jobs
@@ -12,7 +13,7 @@ from gpu_rule_tables import GPU_TABLES
 from advisor.core.analysis import Analysis
 from advisor.core.config import Config
 from advisor.core.findings import Clear, Finding
-from advisor.core.gpus import GpuPath
+from advisor.core.gpus import Gpu, GpuPath, Xid
 from advisor.engine import run_rule
 from rules.registry import all_rules
 
@@ -62,6 +63,94 @@ def test_gpu002_gives_the_command_where_the_limit_was_lowered() -> None:
     assert "cooling" in found("GPU002").fixes[0].title
 
 
+def test_gpu002_mends_those_that_were_lowered_and_cools_the_others() -> None:
+    values = {
+        "gpu.power_capped_share": {0: 0.3, 1: 0.9, 2: 0.0},
+        "gpu.clock_mhz": {0: 1250.0, 1: 1000.0, 2: 1400.0},
+        "gpu.power_limit_w": {0: 400.0, 1: 250.0, 2: 400.0},
+    }
+    finding = found("GPU002", jobs.on_gpus(values, gpus=tuple(map(gpu, range(3)))))
+    assert finding.title.endswith("slows GPUs 0 and 1 down: that of GPU 1 was lowered")
+    assert [(fix.title, fix.change) for fix in finding.fixes] == [
+        ("raise the power limit of GPU 1 to 400 W", "nvidia-smi -i 1 -pl 400"),
+        ("look at the cooling of GPU 0, or ask for another instance", ""),
+    ]
+
+
+def test_gpu002_gives_each_board_its_own_limit() -> None:
+    values = {
+        "gpu.power_capped_share": {0: 0.9, 1: 0.9},
+        "gpu.clock_mhz": {0: 1000.0, 1: 1000.0},
+        "gpu.power_limit_w": {0: 250.0, 1: 250.0},
+    }
+    boards = (gpu(0), gpu(1, name="NVIDIA L40S", power_limit_default_w=350.0))
+    changes = [fix.change for fix in found("GPU002", jobs.on_gpus(values, gpus=boards)).fixes]
+    assert changes == ["nvidia-smi -i 0 -pl 400", "nvidia-smi -i 1 -pl 350"]
+
+
+def on_two_hosts(per_host: int = 2) -> tuple[Gpu, ...]:
+    """Numbered through; each host counts its own from 0."""
+    return tuple(
+        gpu(place * per_host + number, host=host, index_on_host=number)
+        for place, host in enumerate(("node-a", "node-b"))
+        for number in range(per_host)
+    )
+
+
+@pytest.mark.parametrize(
+    ("rule", "values", "xids", "fix", "change"),
+    [
+        (
+            "GPU002",
+            {
+                "gpu.power_capped_share": {1: 0.9, 3: 0.9},
+                "gpu.clock_mhz": {0: 1400.0, 1: 1000.0, 2: 1400.0, 3: 1000.0},
+                "gpu.power_limit_w": {1: 250.0, 3: 250.0},
+            },
+            (),
+            "raise the power limit of GPU 1 of node-a, GPU 1 of node-b to 400 W",
+            "nvidia-smi -i 1 -pl 400  # on node-a, node-b",
+        ),
+        (
+            "GPU005",
+            {"gpu.foreign_processes": {0: 1, 2: 1, 3: 1}},
+            (),
+            "move the other processes off GPU 0 of node-a, GPUs 0 and 1 of node-b",
+            "nvidia-smi -i 0 --query-compute-apps=pid,name,used_memory --format=csv  # on node-a; shows who they are\n"
+            "nvidia-smi -i 0,1 --query-compute-apps=pid,name,used_memory --format=csv  # on node-b; shows who they are",
+        ),
+        (
+            "GPU006",
+            {"gpu.pcie_width": {0: 16, 1: 16, 2: 16, 3: 4}, "gpu.pcie_gen": dict.fromkeys(range(4), 4)},
+            (),
+            "reseat GPU 1 of node-b or its riser, or hand the machine back",
+            "",
+        ),
+        (
+            "GPU007",
+            {"gpu.errors_watched": dict.fromkeys(range(4), 5)},
+            (48,),
+            "drain and reset GPU 1 of node-b; hand it back if it happens again",
+            "nvidia-smi --gpu-reset -i 1  # on node-b; with nothing running on it",
+        ),
+        (
+            "GPU008",
+            {"gpu.nvlinks_active": {0: 12, 1: 12, 2: 12, 3: 9}},
+            (),
+            "reset GPU 1 of node-b and the fabric manager, or hand the machine back",
+            "",
+        ),
+    ],
+)
+def test_fixes_count_gpus_as_their_own_host_does(
+    rule: str, values: dict[str, dict[int, float]], xids: tuple[int, ...], fix: str, change: str
+) -> None:
+    *sound, last = on_two_hosts()
+    gpus = (*sound, replace(last, xids=tuple(Xid(40.0, code) for code in xids)))
+    finding = found(rule, jobs.on_gpus(values, gpus=gpus))
+    assert (finding.fixes[0].title, finding.fixes[0].change) == (fix, change)
+
+
 def test_gpu002_with_all_limits_lowered_alike_knows_only_the_most() -> None:
     values = {
         "gpu.power_capped_share": {0: 0.9, 1: 0.9},
@@ -109,6 +198,29 @@ def test_gpu006_says_what_copies_reached_on_a_link_that_calls_itself_full() -> N
     assert more.evidence[0].value == 9_000.0 and "16 lanes of generation 4 carry 26000" in more.evidence[0].note
     narrow = found("GPU006", copied=(25_500.0, 6_400.0))
     assert [e.metric for e in narrow.evidence[:2]] == ["kernel.pinned_mb_per_s", "gpu.pcie_width"]
+
+
+def test_gpu006_notes_links_that_all_gpus_of_a_host_have_alike() -> None:
+    note = found("GPU006", width=8, other=(8, 4), carried=13_000.0)
+    assert note.scope.gpus == (0, 1) and note.saving is None
+    assert "hand" not in note.fixes[0].title and "how the machine was built" in note.fixes[0].title
+    for defect in (found("GPU006", width=4, other=(8, 4)), found("GPU006", width=8, gen=3, other=(8, 4))):
+        assert defect.scope.gpus == (0, 1) and "hand the machine back" in defect.fixes[0].title
+    slow = found("GPU006", width=8, other=(8, 4), copied=(12_800.0, 6_000.0))
+    assert slow.scope.gpus == (1,) and "hand the machine back" in slow.fixes[0].title, "it carries less than its like"
+
+
+def test_gpu006_compares_links_and_copies_within_a_host() -> None:
+    """All links of the second host are built so; those of the first tell nothing about them, and its own short one is none."""
+    widths = {"gpu.pcie_width": {0: 16, 1: 4, 2: 8, 3: 8}, "gpu.pcie_gen": dict.fromkeys(range(4), 4)}
+    finding = found("GPU006", jobs.on_gpus(widths, gpus=on_two_hosts()))
+    assert finding.scope.gpus == (1,) and "GPU 1 of node-a" in finding.fixes[0].title
+    full = {"gpu.pcie_width": dict.fromkeys(range(4), 16), "gpu.pcie_gen": dict.fromkeys(range(4), 4)}
+    ranks = {
+        "gpu.near_cpu_share": dict.fromkeys(range(4), 1.0),
+        "kernel.pinned_mb_per_s": {0: 25_500.0, 1: 25_000.0, 2: 13_000.0, 3: 12_500.0},
+    }
+    assert run_rule(RULES["GPU006"], jobs.on_gpus(full, gpus=on_two_hosts(), ranks=ranks), Config()) == Clear("GPU006")
 
 
 @pytest.mark.parametrize(
@@ -192,6 +304,15 @@ def test_gpu008_tells_whom_it_reaches_over_pcie_while_the_others_have_nvlink() -
         "GPU 1 (rank 1): 0 of 12 links up",
         "GPU 1 (rank 1) reaches GPUs 0 and 2 over PCIe, its peers have NV12",
     ]
+
+
+def test_gpu008_compares_links_within_a_host() -> None:
+    gpus = tuple(replace(one, nvlink_switched=False) for one in on_two_hosts())
+    paths = (GpuPath(0, 1, "SYS", "OK"), GpuPath(2, 3, "NV12", "OK"))
+    fewer = jobs.on_gpus({"gpu.nvlinks_active": {0: 4, 1: 4, 2: 12, 3: 12}}, gpus=gpus, paths=paths)
+    assert not isinstance(run_rule(RULES["GPU008"], fewer, Config()), Finding)
+    finding = found("GPU008", jobs.on_gpus({"gpu.nvlinks_active": {0: 12, 1: 0, 2: 12, 3: 12}}, gpus=gpus, paths=paths))
+    assert [e.note for e in finding.evidence] == ["GPU 1 (rank 1): 0 of 12 links up"]
 
 
 def test_gpu008_tells_what_the_links_that_are_left_carry() -> None:

@@ -333,6 +333,32 @@ def test_nvlinks_up_and_their_errors() -> None:
     assert of(on_gpus(devices=[device(0), device(1, nvlinks=None)]), "gpu.nvlinks_active") is None
 
 
+L40S = "NVIDIA L40S"  # any board that takes a bridge
+
+
+@pytest.mark.parametrize(
+    ("name", "up", "due"),
+    [
+        (L40S, ((4, 4), (4, 4), (0, 0)), (4, 4, None)),  # whether the third has a bridge nobody knows
+        (L40S, ((4, 4), (3, 3), (0, 0)), (4, 4, None)),  # of a bridge that is there a link is down
+        (L40S, ((4, 4), (4, 0), (0, 0)), (4, 4, None)),  # it went down in the run
+        (L40S, ((4, 0), (4, 0), (0, 0)), (4, 4, 0)),
+        (L40S, ((0, 0), (0, 0), (0, 0)), (0, 0, 0)),  # no bridge
+        (A100, ((12, 12), (12, 12), (0, 0)), (12, 12, 12)),  # there is no such board without links
+        (A100, ((0, 0), (0, 0), (0, 0)), (12, 12, 12)),
+    ],
+)
+def test_which_nvlinks_should_be_up(name: str, up: tuple[tuple[int, int], ...], due: tuple[float | None, ...]) -> None:
+    devices = [device(n, name=name, nvlinks=12 if name == A100 else 4, nvlink_switched=False) for n in range(3)]
+    samples = {("gpu.nvlinks_active", f"gpu:{n}"): series((0, a), (5, b)) for n, (a, b) in enumerate(up)}
+    facts = {100 + n: cuda(f"0000000{n}-aaaa") for n in range(3)}
+    environment = {"gpus": devices}
+    made = recording({n: plan(90) for n in range(3)}, meta={"environment": environment}, facts=facts, samples=samples)
+    found = analyse(made)
+    assert tuple(of(found, "gpu.nvlinks_due", n) for n in range(3)) == due
+    assert ("GPU 2: no NVLink is up" in found.missing.get("gpu.nvlinks_due", "")) == (None in due)
+
+
 def test_strangers_who_stay_and_strangers_who_pass() -> None:
     samples = {
         ("gpu.foreign_processes", "gpu:0"): series((0, 0), (5, 1), (6, 0)),

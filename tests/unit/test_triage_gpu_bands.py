@@ -10,10 +10,10 @@ from probe_trees import write_tree
 
 from advisor.core.triage import Band
 from advisor.triage import gpu_speed
-from advisor.triage.found import Found, judged
+from advisor.triage.found import Found, Remedy, judged
 from advisor.triage.gpu_bands import expected, host_generation
 from advisor.triage.gpu_speed import Measured
-from advisor.triage.gpus import beside_strangers, carrying
+from advisor.triage.gpus import beside_strangers, carrying, over_links_as_built
 from advisor.triage.runner import conclude
 from probes.host.gpu_devices import GpuDevice
 
@@ -178,6 +178,20 @@ def test_what_a_stranger_on_the_gpu_slows_proves_nothing() -> None:
     assert [one.check.state for one in told if isinstance(one, Found)] == ["unknown", "bad"]
     alone = list(beside_strangers(gpu_speed.speeds(Measured([devices, *slow]), ()), []))
     assert [one.check.state for one in alone if isinstance(one, Found)] == ["bad", "bad"]
+
+
+@pytest.mark.parametrize(
+    ("rate", "remedy", "copies"),
+    [(12.0, "note", "note"), (5.0, "note", "hand-back"), (12.0, "hand-back", "hand-back")],
+)
+def test_copies_over_a_link_that_all_gpus_have_alike_are_a_note_where_they_fill_it(
+    rate: float, remedy: Remedy, copies: Remedy
+) -> None:
+    devices = {"name": "devices", "value": [H100]}
+    link = judged("gpu.0.pcie_link_gb_per_s", 13.0, "GB/s", Band(19.5, None), remedy=remedy, strict=True)
+    measured = gpu_speed.speeds(Measured([devices, result("h2d_pinned_gb_per_s", rate)]), ())
+    (told,) = [one for one in over_links_as_built(measured, [link]) if isinstance(one, Found)]
+    assert told.check.state == "bad" and told.remedy == copies
 
 
 def test_a_link_of_two_generations_less_gives_the_machine_back_though_it_calls_itself_sound() -> None:

@@ -120,6 +120,21 @@ BELOW: list[tuple[str, Script]] = [
     ("4xL40S", ("gpu 2 power_limit_mw 333000",)),  # 0.951 of 350 W
     ("1xH200", ("gpu 0 pcie_gen_max 4", "gpu 0 pcie_gen 4")),  # one generation less is how machines are built
 ]
+HALF_LINKS = ("gpu 0 pcie_width 8", "gpu 1 pcie_width 8")
+# Two of four boards have a bridge between them.
+BRIDGED = tuple(
+    line
+    for n in range(4)
+    for line in (
+        *(f"gpu {n} field.{field} 0" for field in (38, 45, 52, 59, 138, 139)),
+        f"gpu {n} field.91 4",
+        *(f"gpu {n} nvlink.{link} {int(n < 2)} {1 - n if n < 2 else 0}" for link in range(4)),
+    )
+)
+ONE_LOWERED = (
+    *(f"gpu 0 {line}" for line in ("field.74 0 +300000000", "sm_clock 1250")),
+    *(f"gpu 1 {line}" for line in ("field.74 0 +900000000", "sm_clock 1000", "power_limit_mw 250000")),
+)
 STRANGER = ("processes {folder}/listed",)
 # No fabric manager runs: no link is up, and none tells what is at its other end.
 NO_FABRIC = tuple(f"gpu {n} nvlink.{link} 0 unknown" for n in range(8) for link in range(12))
@@ -135,6 +150,9 @@ PLAYED: list[tuple[str, Script]] = [
     ("8xA100", NO_FABRIC),
     ("4xL40S", IDLE),
     ("8xH100", ONE_MUTE),
+    ("2xRTX3090", HALF_LINKS),
+    ("4xL40S", BRIDGED),
+    ("8xA100", ONE_LOWERED),
     ("restricted", ()),
 ]
 
@@ -183,6 +201,28 @@ def test_boards_that_exist_with_nvlink_alone_have_some_of_it_up(machine: Callabl
     answer = machine("8xA100", *NO_FABRIC)
     assert set(bad(answer)) == {f"gpu.{n}.nvlinks_active" for n in range(8)}
     assert answer["triage"]["verdict"]["state"] == "hand-back"
+
+
+def test_links_that_all_gpus_have_alike_are_no_reason_to_give_the_machine_back(machine: Callable[..., Answer]) -> None:
+    answer = machine("2xRTX3090", *HALF_LINKS)
+    links = {f"gpu.{n}.pcie_link_gb_per_s" for n in range(2)}
+    assert set(bad(answer)) == links and {answer["remedies"][name] for name in links} == {"note"}
+    verdict = answer["triage"]["verdict"]
+    assert verdict["state"] == "keep" and "how the machine was built" in str(verdict["reasons"])
+
+
+def test_a_board_without_a_bridge_is_not_one_whose_links_are_down(machine: Callable[..., Answer]) -> None:
+    answer = machine("4xL40S", *BRIDGED)
+    checks = {check["name"]: check for check in answer["triage"]["checks"]}
+    assert [checks[f"gpu.{n}.nvlinks_active"]["state"] for n in range(4)] == ["ok", "ok", "unknown", "unknown"]
+    assert "whether a bridge is there is not told" in checks["gpu.2.nvlinks_active"]["hint"]
+    assert answer["triage"]["verdict"]["state"] == "keep"
+
+
+def test_each_gpu_at_its_power_limit_gets_its_own_advice(machine: Callable[..., Answer]) -> None:
+    hints = {name: check["hint"] for name, check in bad(machine("8xA100", *ONE_LOWERED)).items()}
+    assert "look at the cooling of GPU 0" in hints["gpu.0.power_capped_share"]
+    assert hints["gpu.1.power_capped_share"].endswith("(nvidia-smi -i 1 -pl 400)")
 
 
 @pytest.mark.parametrize(("worked", "share"), [(10, 0.3), (5, 0.6), (3, 1.0), (2, None)])

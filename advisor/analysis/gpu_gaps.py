@@ -21,6 +21,7 @@ _MADE_OF = {
 }
 _FEW = "too few readings in the run"
 _UNSEEN = {
+    "gpu.idle": _FEW,
     "gpu.foreign_processes": "the driver lists no process of this job: another PID namespace, or none is shown",
     "gpu.uncorrected_errors": _FEW,
     "gpu.nvlink_recoveries": _FEW,

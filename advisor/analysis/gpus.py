@@ -63,13 +63,14 @@ def gpu_values(
     *,
     of_load: bool = False,
 ) -> Values:
-    """What the job's GPUs did in the steady steps; those of nobody are left out, and readings that stopped before half of them.
+    """What the job's GPUs did in the steady steps; of the others only whether they idled. Readings that stopped before half of them are
+    left out.
 
     `of_load`: clocks that were held down are a share of the time in which there was work, where each GPU has it for a while only.
     """
     values: Values = {}
     window = Covered(window.recording, window.start_ns, window.end_ns)
-    used = tuple(gpu for gpu in gpus if gpu.ranks)
+    used, others = (tuple(gpu for gpu in gpus if bool(gpu.ranks) == some) for some in (True, False))
     for gpu in used:
         _time_values(window, gpu, values, of_load=of_load)
         _link_values(window, gpu, values)
@@ -77,20 +78,22 @@ def gpu_values(
     for gpu in used:
         _peers_clock(gpu, used, values)
         _near_cpus(window.recording, gpu, values)
+    for gpu in others:
+        if (idle := _idles(window, f"gpu:{gpu.index}")) is not None:
+            values["gpu.idle", f"gpu:{gpu.index}"] = float(idle)
     # of what others draw as well no sample of this job costs anything
     shared = any(values.get(("gpu.foreign_processes", f"gpu:{gpu.index}")) for gpu in used)
     values.update(energy_values(window, gpus, None if shared else samples_per_s))
-    tell_missing(window.recording, gpus, dict.fromkeys(_TOLD, used), values, missing)
+    tell_missing(window.recording, gpus, {**dict.fromkeys(_TOLD, used), "gpu.idle": others}, values, missing)
     return values
 
 
-def idle_beside(window: Window, gpus: tuple[Gpu, ...]) -> Values:
+def idle_beside(recording: Recording, gpus: tuple[Gpu, ...], values: Values) -> Values:
     """GPUs with nothing to do beside ranks of which none trains on one; those whose memory is in use are somebody's."""
-    if trains_on_gpu(window.recording) or any(gpu.ranks for gpu in gpus):
+    if trains_on_gpu(recording) or any(gpu.ranks for gpu in gpus):
         return {}
-    looked = Covered(window.recording, window.start_ns, window.end_ns)
-    seen = [idle for gpu in gpus if (idle := _idles(looked, f"gpu:{gpu.index}")) is not None]
-    return {("gpu.idle_beside", JOB): float(sum(seen))} if seen else {}
+    seen = [idle for gpu in gpus if (idle := values.get(("gpu.idle", f"gpu:{gpu.index}"))) is not None]
+    return {("gpu.idle_beside", JOB): sum(seen)} if seen else {}
 
 
 def _idles(window: Window, scope: str) -> bool | None:

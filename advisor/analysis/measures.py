@@ -111,7 +111,8 @@ def measure(around: Around, values: Values, missing: dict[str, str]) -> Measured
     values.update(own_values(recording, steady, values))
     values.update(reference_values(recording, accounts.budget, values, missing))
     made = throughput(accounts, steady, values.get(("step.samples", JOB))).samples_per_s
-    values.update(gpu_values(window, around.devices, missing, made) | idle_beside(window, around.devices))
+    values.update(gpu_values(window, around.devices, missing, made))
+    values.update(idle_beside(recording, around.devices, values))
     values.update(gaps_as_seen(values, around.devices))
     held, creeps = gpu_memory(recording, steady, around.devices)
     values.update(held)

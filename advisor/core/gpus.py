@@ -7,6 +7,7 @@ from dataclasses import dataclass
 # As advisor.core.values.VALUES. Of one GPU (scope "gpu:N") over the steady steps unless they say otherwise; N is NVML's index.
 GPU_VALUES: dict[str, tuple[str, str]] = {
     "gpu.idle_beside": ("GPUs", "that had nothing to do while ranks trained, none of them on a GPU"),
+    "gpu.idle": ("", "1: none of the job's, and it had nothing to do; 0: somebody else's work was on it"),
     "gpu.throttled_share": ("", "share of the time in which heat or a power brake held its clocks down"),
     "gpu.sw_thermal_share": ("", "of it, lowered by the driver for the temperature"),
     "gpu.hw_thermal_share": ("", "of it, at least halved by the board for the temperature"),

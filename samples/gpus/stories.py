@@ -129,7 +129,15 @@ STORIES: dict[str, Story] = {
         wire_ms=60,
         variables={"NCCL_P2P_DISABLE": "1"},
     ),
-    "far-pair": Story("GPUs 0 and 2 where 0 and 1 are near", machines.l40sx4, 2, "COM008", on=(0, 2), wire_ms=60),
+    "far-pair": Story(
+        "GPUs 0 and 2 where 0 and 1 are near, and 1 idles",
+        machines.l40sx4,
+        2,
+        "COM008",
+        on=(0, 2),
+        wire_ms=60,
+        extra=tuple(f"gpu {n} {line}" for n in (1, 3) for line in ("util 0", "mem_used 300000000", "power_mw 25000")),
+    ),
     "far-cpus": Story(
         "ranks bound to the wrong socket",
         machines.l40sx4,

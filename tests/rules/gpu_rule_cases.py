@@ -207,6 +207,7 @@ def com008(
     paths: tuple[GpuPath, ...] = (GpuPath(0, 1, "NV12", "OK"),),
     variables: dict[str, str] | None = None,
     devices: int = 2,
+    idle: float | None = 1.0,
     **more: Any,
 ) -> Analysis:
     """Two ranks on GPUs 0 and 1 of so many, with NCCL_P2P_DISABLE unless told otherwise; `wire` seconds of the step on the wire.
@@ -216,7 +217,10 @@ def com008(
     told = {"NCCL_P2P_DISABLE": "1"} if variables is None else variables
     meta = replace(META, environment={"variables": told})
     gpus = (gpu(0), gpu(1), *(gpu(n, ranks=()) for n in range(2, devices)))
-    made = on_gpus({}, gpus=gpus, paths=paths, ranks={"gpu.pairs": 1}, slow=0.2, wire_s=wire or 0.0, meta=meta, **more)
+    idles = {} if idle is None else {"gpu.idle": dict.fromkeys(range(2, devices), idle)}
+    made = on_gpus(
+        idles, gpus=gpus, paths=paths, ranks={"gpu.pairs": 1}, slow=0.2, wire_s=wire or 0.0, meta=meta, **more
+    )
     if wire is not None:
         return made
     return replace(made, values={key: value for key, value in made.values.items() if key[0] != "comm.wire_s"})

@@ -312,6 +312,13 @@ GPU_TABLES: dict[str, Table] = {
                 "devices": 3,
                 "paths": (GpuPath(0, 1, "PIX", "OK"), *FAR[1:]),
             },
+            "somebody else works on the near ones": {
+                "variables": NOTHING,
+                "devices": 3,
+                "paths": FAR,
+                "idle": 0.0,
+            },
+            "a way by the system, by number": {"variables": {"NCCL_P2P_LEVEL": "5"}},
         },
         severities=(
             ({"wire": 0.5}, "critical"),
@@ -325,7 +332,14 @@ GPU_TABLES: dict[str, Table] = {
             "far GPUs while near ones stand idle": {"variables": NOTHING, "devices": 3, "paths": FAR},
             "switched off in the driver": {"variables": NOTHING, "paths": (GpuPath(0, 1, "PHB", "DR"),)},
             "a virtual machine that hides": {"variables": NOTHING, "paths": (GpuPath(0, 1, "PHB", "NS"),)},
-            "held to one socket's worth": {"variables": {"NCCL_P2P_LEVEL": "LOC"}},
+            "held to one board": {"variables": {"NCCL_P2P_LEVEL": "LOC"}},
+            "the same by its old number": {"variables": {"NCCL_P2P_LEVEL": "0"}},
+        },
+        unseen={
+            "whether the near ones idle": (
+                {"variables": NOTHING, "devices": 3, "paths": FAR, "idle": None},
+                ("gpu.idle",),
+            ),
         },
     ),
     "CPU004": Table(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import gpu_rule_cases as jobs
@@ -267,6 +268,53 @@ def test_com008_gives_the_line_that_mends_it() -> None:
     far = found("COM008", variables={}, devices=3, paths=FAR)
     assert far.fixes[0].change == "CUDA_VISIBLE_DEVICES=0,2"
     assert "meet at SYS" in far.evidence[0].note
+
+
+def far_apart(hosts: int, *, idle: bool = True, gpus: int = 4, wire_s: float = 0.3) -> Analysis:
+    """On each host ranks on the even GPUs, of which two neighbours are near each other; the odd ones are nobody's."""
+    names = [f"node-{n}" for n in range(hosts)] if hosts > 1 else [""]
+    devices, paths = [], []
+    for place, host in enumerate(names):
+        first = place * gpus
+        devices += [
+            gpu(first + n, ranks=() if n % 2 else (place * gpus // 2 + n // 2,), host=host, index_on_host=n)
+            for n in range(gpus)
+        ]
+        paths += [
+            GpuPath(first + a, first + b, "PIX" if 2 * a // gpus == 2 * b // gpus else "SYS", "OK")
+            for a, b in combinations(range(gpus), 2)
+        ]
+    idles = {"gpu.idle": {one.index: float(idle) for one in devices if not one.ranks}}
+    about = {"ranks": {"gpu.pairs": 1}, "facts": {}, "wire_s": wire_s, "slow": 0.2}
+    return jobs.on_gpus(idles, gpus=tuple(devices), paths=tuple(paths), **about)
+
+
+def test_com008_judges_each_host_by_itself() -> None:
+    """Among the GPUs of six hosts there are more sets of twelve than anybody can go through."""
+    finding = found("COM008", far_apart(6))
+    hosts = [f"node-{n}" for n in range(6)]
+    assert finding.fixes[0].change == f"CUDA_VISIBLE_DEVICES=0,1  # on {', '.join(hosts)}"
+    assert finding.scope.hosts == tuple(hosts)
+    assert finding.evidence[1].note == (
+        "GPUs 0 and 2 of node-1 meet at SYS; GPUs 0 and 1 of node-1 are nearer to each other, and GPU 1 of node-1 idles"
+    )
+    large = found("COM008", far_apart(1, gpus=64))
+    assert large.fixes[0].change == f"CUDA_VISIBLE_DEVICES={','.join(map(str, range(32)))}"
+
+
+def test_com008_names_the_host_alone_whose_gpus_are_far() -> None:
+    both = far_apart(2)
+    near = [replace(path, path="PIX") if path.a < 4 else path for path in both.gpu_view.paths]
+    finding = found("COM008", replace(both, gpu_view=replace(both.gpu_view, paths=tuple(near))))
+    assert finding.scope.gpus == (4, 6) and finding.scope.hosts == ("node-1",)
+    assert finding.fixes[0].change == "CUDA_VISIBLE_DEVICES=0,1  # on node-1"
+
+
+def test_com008_promises_nothing_for_sure_between_hosts() -> None:
+    one, several = far_apart(1), far_apart(2)
+    told = {"environment_rank": {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}}
+    savings = [found("COM008", analysis).saving for analysis in (one, replace(several, facts={"0": told}))]
+    assert [saving is not None and saving.speedup[0] > 1.0 for saving in savings] == [True, False]
 
 
 def test_com008_knows_a_bridge_that_stands_idle() -> None:

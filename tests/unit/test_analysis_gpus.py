@@ -240,6 +240,19 @@ def test_a_slow_slot_shows_by_its_neighbours() -> None:
     assert bounds == [(4, 16), (4, 16), (5, 16)]
 
 
+def test_a_gpu_of_nobody_idles_where_it_is_seen_to() -> None:
+    facts = {100: cuda("00000000-aaaa")}
+    read = {("gpu.util_pct", "gpu:1"): levels(0), ("gpu.mem_used_bytes", "gpu:1"): levels(1e9)}
+    whole = {("gpu.mem_total_bytes", "gpu:1"): levels(40e9)}
+    assert of(on_gpus({**read, **whole}, facts=facts), "gpu.idle") == 1
+    busy = {**read, **whole, ("gpu.util_pct", "gpu:1"): levels(60)}
+    held = {**read, **whole, ("gpu.mem_used_bytes", "gpu:1"): levels(9e9)}
+    assert [of(on_gpus(samples, facts=facts), "gpu.idle") for samples in (busy, held)] == [0, 0]
+    blind = on_gpus(read, facts=facts)
+    assert of(blind, "gpu.idle") is None and blind.missing["gpu.idle"] == "too few readings in the run"
+    assert of(on_gpus({**read, **whole}), "gpu.idle") is None, "a rank is on it"
+
+
 def test_traffic_by_counters_or_else_by_looks() -> None:
     samples = {
         ("gpu.pcie_rx_bytes", "gpu:1"): steady_counter(2e9),

@@ -51,6 +51,36 @@ def test_gpus_of_somebody_elses_do_not_idle(fake_driver: Path, tmp_path: Path, l
     assert {row.rule: row.state for row in report.outcomes}["CMP011"] == "clear"
 
 
+@pytest.mark.parametrize(
+    ("lines", "state"),
+    [(("gpu 1 util 90",), "clear"), (("fail nvmlDeviceGetUtilizationRates 4 gpu 1",), "not_measured")],
+)
+def test_near_gpus_are_advised_only_where_they_are_seen_to_idle(
+    fake_driver: Path, tmp_path: Path, lines: tuple[str, ...], state: str
+) -> None:
+    report = told("far-pair", fake_driver, tmp_path, extra=("gpu 1 mem_used 300000000", "gpu 1 util 0", *lines))
+    assert {row.rule: row.state for row in report.outcomes}["COM008"] == state
+
+
+def test_a_rank_whose_gpu_the_driver_does_not_give_out_is_taken_for_no_other(fake_driver: Path, tmp_path: Path) -> None:
+    lost = "fail nvmlDeviceGetHandleByIndex_v2 999 gpu 1"
+    report = told("4xL40S", fake_driver, tmp_path, extra=(lost,))
+    assert [(gpu.index, gpu.ranks) for gpu in report.gpus] == [(0, "0"), (2, "2"), (3, "3")]
+    assert report.verdict.state == "inconclusive" and "rank 1" in report.verdict.summary
+
+
+def test_a_link_at_rest_is_none_that_is_slow_where_nobody_knows_the_load(fake_driver: Path, tmp_path: Path) -> None:
+    lines = ("fail nvmlDeviceGetUtilizationRates 4", "gpu 2 pcie_gen 1")
+    report = told("4xL40S", fake_driver, tmp_path, extra=lines)
+    assert {row.rule: row.state for row in report.outcomes}["GPU006"] == "not_measured"
+
+
+def test_what_a_stranger_holds_is_not_laid_to_data_parallel(fake_driver: Path, tmp_path: Path) -> None:
+    lines = ("gpu 0 mem_used 29000000000", "gpu 2 mem_used 46000000000")
+    report = told("data-parallel", fake_driver, tmp_path, extra=lines, strangers=("2 9100 17000000000 0",))
+    assert [finding.rule for finding in report.findings] == ["GPU005"]
+
+
 def test_clocks_that_nobody_can_judge_leave_the_verdict_open_and_say_why(fake_driver: Path, tmp_path: Path) -> None:
     report = told("mute", fake_driver, tmp_path)
     states = {row.rule: row.state for row in report.outcomes}

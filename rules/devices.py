@@ -9,6 +9,7 @@ from advisor.core.findings import Clear, NotMeasured, Saving
 from advisor.core.gpus import Gpu
 from rules.reading import COMPUTE, model_of
 
+_HOSTS_NAMED = 8  # in a fix
 # What x16 links of each generation were seen to carry, in MB/s; other widths in proportion.
 _X16_MB_PER_S = {1: 3000.0, 2: 6000.0, 3: 12000.0, 4: 26000.0, 5: 52000.0, 6: 104000.0}
 
@@ -48,26 +49,33 @@ def listed(gpus: Iterable[Gpu]) -> str:
 
 def placed(gpus: Iterable[Gpu]) -> str:
     """The same for whoever goes to the machine: of a job on several `GPU 1 of node-b`, by the numbers of each host."""
-    some = tuple(gpus)
-    hosts = dict.fromkeys(gpu.host for gpu in some)
-    return ", ".join(
-        _listed([gpu.own_index for gpu in some if gpu.host == host]) + (f" of {host}" if host else "") for host in hosts
-    )
+    return "; ".join(_listed(own) + (f" of {hosts}" if hosts else "") for own, hosts in _by_host(gpus))
 
 
 def on_each_host(gpus: Iterable[Gpu], command: str, note: str = "") -> str:
     """What to type, with the numbers of these GPUs in place of `{}`: of a job on several hosts a line for each list, and on which."""
-    some = tuple(gpus)
-    numbers = {
-        host: ",".join(str(gpu.own_index) for gpu in some if gpu.host == host)
-        for host in dict.fromkeys(gpu.host for gpu in some)
-    }
     lines = []
-    for chosen in dict.fromkeys(numbers.values()):
-        hosts = ", ".join(host for host, own in numbers.items() if own == chosen and host)
+    for own, hosts in _by_host(gpus):
         said = "; ".join(filter(None, (f"on {hosts}" if hosts else "", note)))
-        lines.append(command.format(chosen) + (f"  # {said}" if said else ""))
+        lines.append(command.format(",".join(map(str, own))) + (f"  # {said}" if said else ""))
     return "\n".join(lines)
+
+
+def _by_host(gpus: Iterable[Gpu]) -> list[tuple[tuple[int, ...], str]]:
+    """The numbers that hosts have for these GPUs, and the hosts that have the same; no host's name where the job ran on one."""
+    numbers: dict[str, tuple[int, ...]] = {}
+    for gpu in gpus:
+        numbers[gpu.host] = (*numbers.get(gpu.host, ()), gpu.own_index)
+    return [
+        (own, _some([host for host, others in numbers.items() if others == own and host]))
+        for own in dict.fromkeys(numbers.values())
+    ]
+
+
+def _some(hosts: Sequence[str]) -> str:
+    """The scope of the finding has all of the GPUs."""
+    more = len(hosts) - _HOSTS_NAMED
+    return ", ".join(hosts) if more <= 0 else f"{', '.join(hosts[:_HOSTS_NAMED])} and {more} more"
 
 
 def _listed(numbers: Sequence[int]) -> str:

@@ -109,14 +109,14 @@ def on_two_hosts(per_host: int = 2) -> tuple[Gpu, ...]:
                 "gpu.power_limit_w": {1: 250.0, 3: 250.0},
             },
             (),
-            "raise the power limit of GPU 1 of node-a, GPU 1 of node-b to 400 W",
+            "raise the power limit of GPU 1 of node-a, node-b to 400 W",
             "nvidia-smi -i 1 -pl 400  # on node-a, node-b",
         ),
         (
             "GPU005",
             {"gpu.foreign_processes": {0: 1, 2: 1, 3: 1}},
             (),
-            "move the other processes off GPU 0 of node-a, GPUs 0 and 1 of node-b",
+            "move the other processes off GPU 0 of node-a; GPUs 0 and 1 of node-b",
             "nvidia-smi -i 0 --query-compute-apps=pid,name,used_memory --format=csv  # on node-a; shows who they are\n"
             "nvidia-smi -i 0,1 --query-compute-apps=pid,name,used_memory --format=csv  # on node-b; shows who they are",
         ),
@@ -297,6 +297,11 @@ def test_com008_judges_each_host_by_itself() -> None:
     assert finding.scope.hosts == tuple(hosts)
     assert finding.evidence[1].note == (
         "GPUs 0 and 2 of node-1 meet at SYS; GPUs 0 and 1 of node-1 are nearer to each other, and GPU 1 of node-1 idles"
+    )
+    assert (
+        found("COM008", far_apart(10))
+        .fixes[0]
+        .title.endswith("of node-0, node-1, node-2, node-3, node-4, node-5, node-6, node-7 and 2 more")
     )
     large = found("COM008", far_apart(1, gpus=64))
     assert large.fixes[0].change == f"CUDA_VISIBLE_DEVICES={','.join(map(str, range(32)))}"

@@ -58,10 +58,28 @@ def sizes(text: str) -> dict[str, float]:
             found[name] = float(value) * _UNITS[unit]
     if "reserved" in found and "allocated" in found:
         found.setdefault("unallocated", max(0.0, found["reserved"] - found["allocated"]))
-    others = sum(float(value) * _UNITS[unit] for value, unit in _OTHER.findall(text))
+    others = _others([float(value) * _UNITS[unit] for value, unit in _OTHER.findall(text)], found)
     if others:
         found["others"] = others
     return found
+
+
+def _others(listed: list[float], told: Mapping[str, float]) -> float:
+    """What the processes that torch lists hold beside this one; 0 where that cannot be told.
+
+    In a container torch does not find itself among them, for their ids are the host's: then the smallest that holds as much as torch has
+    reserved is this one.
+    """
+    total, own = told.get("total", 0.0), told.get("own")
+    listed = sorted(size for size in listed if size <= total)  # beyond it: the driver did not tell
+    if own is None and "allocated" not in told:
+        return 0.0
+    if own is None:
+        torchs = told["allocated"] + told.get("unallocated", 0.0)
+        own = next((size for size in listed if size >= torchs), torchs)
+        if own in listed:
+            listed.remove(own)
+    return min(sum(listed), max(0.0, total - told.get("free", 0.0) - own))
 
 
 def out_of_memory(recording: Recording, deaths: tuple[Death, ...], failure: Failure | None) -> OutOfMemory | None:

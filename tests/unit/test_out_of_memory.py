@@ -34,6 +34,11 @@ OLDEST = (
 MISSPELT = (
     "CUDA out of memory. Tried to allocate 55.57 GiB. GPU 0 has a total capacty of 12.00 GiB of which 0 bytes is free."
 )
+CONTAINED = (
+    "CUDA out of memory. Tried to allocate 160.00 MiB. GPU 0 has a total capacity of 14.75 GiB of which 57.06 MiB is free. "
+    "Process 5138 has 14.68 GiB memory in use. Of the allocated memory 14.32 GiB is allocated by PyTorch, and 228.27 MiB is "
+    "reserved by PyTorch but unallocated."
+)
 ALONE = NEW.replace("Process 4711 has 10.00 GiB memory in use. ", "").replace(
     "1.50 GiB is reserved", "512.00 MiB is reserved"
 )
@@ -157,6 +162,44 @@ def test_another_process_on_the_gpu_comes_first() -> None:
     assert full.crowded and full.advice == "another process holds 10.0 GiB of this GPU: end it, or use another GPU"
     little = NEW.replace("Process 4711 has 10.00 GiB", "Process 4711 has 3.00 GiB")
     assert not analyse(died(little)).out_of_memory.crowded
+
+
+def listed(*gibs: float) -> str:
+    """An 80-GiB GPU in a container: torch holds 30 GiB and lists processes of which none is known to be this one."""
+    processes = "".join(f"Process {4711 + n} has {gib:.2f} GiB memory in use. " for n, gib in enumerate(gibs))
+    return CONTAINED.replace("Process 5138 has 14.68 GiB memory in use. ", processes).replace(
+        "total capacity of 14.75 GiB", "total capacity of 80.00 GiB"
+    ).replace("14.32 GiB is", "30.00 GiB is")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("gibs", "others"),
+    [
+        ((30.6,), None),
+        ((30.6, 40.0), 40.0),
+        ((48.0, 30.6), 48.0),
+        ((10.0,), 10.0),
+        ((20.0, 30.6, 17179869184.0), 20.0),
+        ((45.0, 30.6, 45.0), 80 - 57.06 / 1024 - 30.6),
+    ],
+    ids=["itself", "another", "in any order", "not itself", "one untold", "no more than there is"],
+)
+def test_in_a_container_the_job_is_not_taken_for_another_process(gibs: tuple[float, ...], others: float | None) -> None:
+    found = sizes(listed(*gibs)).get("others")
+    assert found == (others and pytest.approx(others * GIB))
+
+
+def test_whose_a_process_is_stays_open_where_torch_does_not_say_what_it_holds() -> None:
+    assert "others" not in sizes(CONTAINED.partition("Of the allocated")[0])
+    assert "others" not in sizes(
+        "CUDA out of memory. Process 1 has 2.00 GiB memory in use. this process has 1.00 GiB memory in use."
+    )
+
+
+def test_a_job_alone_in_its_container_is_not_told_to_end_itself() -> None:
+    full = analyse(died(CONTAINED)).out_of_memory
+    assert not full.crowded and "another process" not in full.advice
+    assert "other processes" not in [what for what, *_ in full.rows]
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,8 @@ def deaths(recording: Recording) -> tuple[Death, ...]:
         phase, step, _ = recording.positions.get(process.rank if process.rank is not None else -1, ("", 0, 0))
         error = recording.facts.get(process.pid, {}).get("exception") or {}
         text = f"{error.get('type')}: {error.get('message')}" if error else ""
-        found.append((process, phase, step, text))
+        # who ends by itself has marked its end
+        found.append((process, str(error.get("phase") or phase), step, text))
     found.sort(key=lambda item: item[0].ended_ns or 0)
     ranks = [item for item in found if item[0].role == "rank"]
     first = ranks[0][0].pid if ranks else None

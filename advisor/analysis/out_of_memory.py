@@ -99,6 +99,7 @@ def out_of_memory(recording: Recording, deaths: tuple[Death, ...], failure: Fail
     process = process_by_rank(recording.processes).get(rank) if rank is not None else None
     facts = facts or (recording.facts.get(process.pid, {}) if process is not None else {})
     death = next((d for d in deaths if d.rank == rank and d.role == "rank"), None)
+    steps = death.step if death is not None else 0
     grew = _grew(recording, rank, told.get("total"))
     return OutOfMemory(
         rank=rank,
@@ -108,10 +109,10 @@ def out_of_memory(recording: Recording, deaths: tuple[Death, ...], failure: Fail
         allocated=told.get("allocated"),
         unallocated=told.get("unallocated"),
         others=told.get("others"),
-        **_parts(facts),
-        phase=death.phase if death is not None else "forward",  # it had not come to its first backward pass
+        **_parts(facts, steps=steps),
+        phase=_phase(facts, death),
         batch=_batch(recording, rank, facts),
-        steps=death.step if death is not None else 0,
+        steps=steps,
         grew_from=grew[0] if grew else None,
         grew_to=grew[1] if grew else None,
     )
@@ -133,24 +134,41 @@ def _texts(
             yield from ((failure.rank, str(line), {}) for line in event.data.get("lines") or ())
 
 
-def _parts(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """What does not depend on the batch, by what the optimizer steps; where it was never seen, by what DDP wraps."""
-    for name in ("held_at_end", "optimizer"):
-        held = facts.get(name)
-        if isinstance(held, Mapping) and isinstance(held.get("parameter_bytes"), int):
-            parameters = float(held["parameter_bytes"])
-            state = float(held.get("state_bytes") or 0)
-            kind = str(held.get("class"))
-            expected = parameters * (1.0 if held.get("momentum") else _STATE_COPIES.get(kind, 0.0))
-            return {
-                "parameters": parameters,
-                "gradients": float(held.get("gradient_bytes") or 0) or parameters,
-                "state": state or expected or None,
-                "state_made": bool(state) or not expected,
-            }
-    wrapped = [made.get("total_parameter_size_bytes") for made in facts.get("ddp") or () if isinstance(made, Mapping)]
-    known = [float(size) for size in wrapped if isinstance(size, int) and size > 0]
-    return {"parameters": max(known), "gradients": max(known)} if known else {}
+def _phase(facts: Mapping[str, Any], death: Death | None) -> str:
+    """Empty where it is not known: who has left stands in none."""
+    if death is None:
+        told = (facts.get("exception") or {}).get("phase")
+        return str(told) if told not in (None, "", "start") else "forward"  # it had not come to its first backward pass
+    return "" if death.phase == "ended" else death.phase
+
+
+def _parts(facts: Mapping[str, Any], *, steps: int) -> dict[str, Any]:
+    """What does not depend on the batch, by what the optimizer steps; where it was never seen, by the model or by what DDP wraps.
+
+    The frames that failed know best what there was at that moment, but not all know the optimizer.
+    """
+    end, seen = _holdings(facts.get("held_at_end")), _holdings(facts.get("optimizer"))
+    known = end if "class" in end else seen or end
+    if not known:
+        wrapped = [m.get("total_parameter_size_bytes") for m in facts.get("ddp") or () if isinstance(m, Mapping)]
+        sizes = [float(size) for size in wrapped if isinstance(size, int) and size > 0]
+        return {"parameters": max(sizes), "gradients": max(sizes)} if sizes else {}
+    parameters, state = float(known["parameter_bytes"]), float(known.get("state_bytes") or 0)
+    gradients = float(seen.get("gradient_bytes") or 0)  # before a step all are there, at the end not all need be
+    copies = 1.0 if known.get("momentum") else _STATE_COPIES.get(str(known.get("class")), 0.0)
+    whole = state if state and steps else max(state, copies * parameters)
+    made_since = known is seen and steps > 0  # it was looked at before its first step
+    return {
+        "parameters": parameters,
+        "gradients": gradients or parameters,
+        "gradients_held": float(end.get("gradient_bytes") or 0) if end else None,
+        "state": whole or None,
+        "state_held": whole if made_since else state,
+    }
+
+
+def _holdings(told: object) -> Mapping[str, Any]:
+    return told if isinstance(told, Mapping) and isinstance(told.get("parameter_bytes"), int) else {}
 
 
 def _batch(recording: Recording, rank: int | None, facts: Mapping[str, Any]) -> float | None:

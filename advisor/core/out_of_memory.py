@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from advisor.core.format import bytes_, share
@@ -9,6 +10,7 @@ from advisor.core.format import bytes_, share
 # torch keeps what it reserved but does not use for later; beyond this share of the GPU it is in pieces that fit nothing.
 _FRAGMENTED_SHARE = 0.05
 _OTHERS_SHARE = 0.05
+_UPDATING = ("clip", "optimizer")  # after the backward pass: activations are gone
 _SAFE = 0.9  # of what the arithmetic allows: libraries' workspaces and the allocator's rounding come on top
 
 
@@ -24,9 +26,10 @@ class OutOfMemory:
     unallocated: float | None = None  # reserved by torch, held by no tensor
     others: float | None = None  # held by other processes, CUDA's own context left out
     parameters: float | None = None
-    gradients: float | None = None
-    state: float | None = None  # of the optimizer
-    state_made: bool = True  # False: it had not been made yet when memory ran out
+    gradients: float | None = None  # that a backward pass makes
+    gradients_held: float | None = None  # of them, when memory ran out; None: the phase tells
+    state: float | None = None  # of the optimizer, once it is made
+    state_held: float | None = None  # of it, when memory ran out; None: all
     phase: str = ""
     batch: float | None = None  # samples of one micro-batch
     steps: int = 0  # made before
@@ -43,10 +46,26 @@ class OutOfMemory:
         return max(0.0, self.allocated - self._held)
 
     @property
+    def _gradients_held(self) -> float:
+        """They are freed between steps."""
+        if self.gradients_held is not None:
+            return self.gradients_held
+        return (self.gradients or 0.0) if self.phase in _UPDATING else 0.0
+
+    @property
+    def _state_held(self) -> float:
+        return (self.state or 0.0) if self.state_held is None else self.state_held
+
+    @property
     def _held(self) -> float:
-        """Of the parts that do not grow with the batch, those that existed: gradients are freed between steps."""
-        gradients = self.gradients if self.phase in ("clip", "optimizer") else 0.0
-        return (self.parameters or 0.0) + (gradients or 0.0) + ((self.state or 0.0) if self.state_made else 0.0)
+        """Of the parts that do not grow with the batch, those that existed."""
+        return (self.parameters or 0.0) + self._gradients_held + self._state_held
+
+    @property
+    def fixed(self) -> float:
+        """Those parts, once all of them exist."""
+        gradients = max(self.gradients or 0.0, self._gradients_held)
+        return (self.parameters or 0.0) + gradients + max(self.state or 0.0, self._state_held)
 
     @property
     def grew(self) -> bool:
@@ -65,39 +84,44 @@ class OutOfMemory:
 
     @property
     def fits(self) -> int | None:
-        """Samples of a micro-batch that would have had room, at most: what a sample took so far, and all that does not depend on it."""
+        """Samples of a micro-batch that would have had room, at most: what a sample took so far, and all that does not depend on it.
+
+        None: that cannot be told, no batch would have helped, or all that were in it fit by this arithmetic.
+        """
         known = (self.allocated, self.asked, self.free, self.unallocated)
-        if any(value is None for value in known) or not self.batch or self.grew:
+        if any(value is None for value in known) or not self.batch or self.grew or self.phase in _UPDATING:
             return None
-        allocated, asked, free, unallocated = (float(value or 0.0) for value in known)
-        a_sample = (allocated + asked - self._held) / self.batch
-        fixed = sum(part or 0.0 for part in (self.parameters, self.gradients, self.state))
-        room = allocated + free + unallocated - fixed
-        if a_sample <= 0 or room <= 0:
+        allocated, _, free, unallocated = (float(value or 0.0) for value in known)
+        room = allocated + free + unallocated - self.fixed
+        if self._a_sample <= 0 or room <= 0:
             return None
-        return min(int(room / a_sample), int(self.batch))
+        fitting = int(room / self._a_sample)
+        return fitting if fitting < self.batch else None
+
+    @property
+    def _a_sample(self) -> float:
+        return ((self.allocated or 0.0) + (self.asked or 0.0) - self._held) / (self.batch or 1.0)
 
     @property
     def advised_batch(self) -> int | None:
         """A power of two with some room to spare, below the batch that failed."""
-        if self.fits is None or self.batch is None:
+        if self.fits is None:
             return None
         most = _SAFE * self.fits
         if most < 1:
             return None
         size = 1 << (int(most).bit_length() - 1)
-        return size if size < self.batch else None
+        return size
 
     @property
     def rows(self) -> tuple[tuple[str, float, str], ...]:
         """(what, bytes, note), the largest of the parts first."""
         whole = self.total or 0.0
-        state = "" if self.state_made else "to be made in the first step"
         parts = [
             ("activations", self.activations, "and whatever else the job keeps on the GPU"),
             ("parameters", self.parameters, ""),
-            ("gradients", self.gradients, ""),
-            ("optimizer state", self.state, state),
+            ("gradients", *_made(self._gradients_held, self.gradients, "the backward pass")),
+            ("optimizer state", *_made(self._state_held, self.state, "the first step")),
             ("reserved by torch, not used", self.unallocated, "in pieces" if self.fragmented else ""),
             ("other processes", self.others, "on the same GPU" if self.crowded else ""),
         ]
@@ -113,39 +137,53 @@ class OutOfMemory:
     @property
     def arithmetic(self) -> str:
         """How the batch was come by; empty where nothing can be said."""
-        if self.fits is None or self.batch is None or self.allocated is None or self.asked is None:
+        if self.fits is None:
             return ""
-        a_sample = (self.allocated + self.asked - self._held) / self.batch
-        fixed = sum(part or 0.0 for part in (self.parameters, self.gradients, self.state))
-        unfinished = " so far, so at most" if self.phase not in ("backward", "clip", "optimizer") else ":"
+        unfinished = " so far, so at most" if self.phase != "backward" else ":"
         return (
-            f"{bytes_(fixed)} whatever the batch, {bytes_(a_sample)} a sample{unfinished} "
+            f"{bytes_(self.fixed)} whatever the batch, {bytes_(self._a_sample)} a sample{unfinished} "
             f"{self.fits} samples fit beside them, {self.batch:.0f} were in it"
         )
 
     @property
     def advice(self) -> str:
         """What to change first."""
+        return next(self._advices())
+
+    def _advices(self) -> Iterator[str]:
+        """Those that hold, the most certain one first."""
         if self.grew:
-            return (
+            yield (
                 f"find what keeps tensors: they grew from {bytes_(self.grew_from)} to {bytes_(self.grew_to)} at the end of steps "
                 "(a loss summed with its graph, lists of outputs: .item() or .detach()); a smaller batch only delays the end"
             )
         if self.crowded:
-            return f"another process holds {bytes_(self.others)} of this GPU: end it, or use another GPU"
+            yield f"another process holds {bytes_(self.others)} of this GPU: end it, or use another GPU"
         if self.fragmented:
-            return (
+            yield (
                 f"torch held {bytes_(self.unallocated)} in pieces, more than was asked for: "
                 "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
             )
+        if self.total and self.fixed >= self.total:
+            yield f"parameters, gradients and the optimizer's state alone come to {bytes_(self.fixed)}: no batch fits beside them; {_LESS}"
         if self.steps >= _FITTED_STEPS:
-            return (
+            yield (
                 f"it had fitted for {self.steps} steps: look for what was larger this time (a longer sample, evaluation with "
                 "gradients on, a last layer's workspace), or leave more room"
             )
+        if self.phase in _UPDATING:
+            yield f"memory ran out after the backward pass, whatever the batch: fused=True or foreach=False for fewer copies; {_LESS}"
         if self.advised_batch is not None:
-            return f"a micro-batch of {self.advised_batch} with accumulation; AMP or activation checkpointing for a larger one"
-        return "a smaller batch with accumulation, AMP, activation checkpointing"
+            yield f"a micro-batch of {self.advised_batch} with accumulation; AMP or activation checkpointing for a larger one"
+        yield "a smaller batch with accumulation, AMP, activation checkpointing"
 
 
+def _made(held: float, whole: float | None, where: str) -> tuple[float | None, str]:
+    """Of a part what there was of it; of one that did not exist what it comes to."""
+    if not whole or held >= whole:
+        return held or whole, ""
+    return (held, f"of {bytes_(whole)} that {where} makes") if held else (whole, f"to be made in {where}")
+
+
+_LESS = "an optimizer that keeps less, or shards of them on several GPUs (ZeRO, FSDP)"
 _FITTED_STEPS = 10

@@ -24,11 +24,12 @@ from .garbage import Garbage
 from .gpu import GpuTimes
 from .holdings import describe_convolutions, describe_holdings, describe_optimizer, held_at_end
 from .known_loaders import KnownLoaders
-from .layout import ERRORS_MAX, RANK_SLOTS, ROLE_RANK
+from .layout import ERRORS_MAX, PHASES, RANK_SLOTS, ROLE_RANK
 from .phases import BACKWARD, FORWARD, GAP, INPUT, OPTIMIZER
 from .pictures import LOOK_AT, describe_pictures
 from .pinning import Pinning
 from .precision import Precision, fast_paths
+from .raised import raised_in
 from .ring import Ring
 from .samples import count_samples
 from .saves import Saves
@@ -217,7 +218,9 @@ class Recorder:
     def _note_exception(self) -> None:
         error = getattr(sys, "last_value", None)
         if error is not None:
-            self.facts.values["exception"] = {"type": type(error).__name__, "message": shortened(str(error))}
+            told = {"type": type(error).__name__, "message": shortened(str(error))}
+            marked = PHASES[self.account.phase] if self.account is not None else ""
+            self.facts.values["exception"] = {**told, "phase": raised_in(self.torch, error, marked)}
             if _NO_MEMORY in str(error):
                 self.facts.values["held_at_end"] = held_at_end(self.torch, error)
 

@@ -32,6 +32,12 @@ def test_deaths_come_in_their_order_and_the_first_is_marked() -> None:
     assert found[0].exception == "ValueError: no such class" and found[1].exception == ""
 
 
+def test_of_a_rank_that_has_marked_its_end_the_exception_tells_the_phase() -> None:
+    facts = {101: {"exception": {"type": "ValueError", "message": "no such class", "phase": "backward"}}}
+    found = died(ended(1, 0.5, exit_code=1), facts=facts, positions={1: ("ended", 17, T_DEATH)})
+    assert (found[0].phase, found[0].step) == ("backward", 17)
+
+
 @pytest.mark.parametrize(
     ("how", "is_death"),
     [

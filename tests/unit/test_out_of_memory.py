@@ -115,16 +115,78 @@ def test_in_a_forward_pass_the_batch_is_an_upper_bound() -> None:
 def test_state_that_was_not_made_yet_is_counted_as_it_will_be() -> None:
     adam = {**HELD, "class": "AdamW", "state_bytes": 0}
     full = analyse(died(ALONE, facts={"optimizer": adam})).out_of_memory
-    assert full.state == 2 * GIB and not full.state_made and full.activations == 65 * GIB
+    assert full.state == 2 * GIB and full.state_held == 0 and full.activations == 65 * GIB
     # 67.5 - 4 that will stay, over 67/256 a sample
     assert full.fits == 242
     momentum = {**HELD, "momentum": 1, "state_bytes": 0}
     assert analyse(died(ALONE, facts={"optimizer": momentum})).out_of_memory.state == GIB
 
 
+# AdamW in its first step: of 8 GiB of state 5.5 have been made.
+UPDATE = {
+    "class": "AdamW",
+    "parameter_bytes": int(4 * GIB),
+    "gradient_bytes": int(4 * GIB),
+    "state_bytes": int(5.5 * GIB),
+}
+
+
+def test_no_batch_helps_where_the_optimizer_has_no_room() -> None:
+    text = ALONE.replace("66.00 GiB is allocated", "14.00 GiB is allocated")
+    facts = {"held_at_end": UPDATE, "optimizer": None}
+    full = analyse(died(text, phase="optimizer", facts=facts)).out_of_memory
+    assert (full.state, full.state_held, full.fixed) == (8 * GIB, 5.5 * GIB, 16 * GIB)
+    rows = {what: (value / GIB, note) for what, value, note in full.rows}
+    assert rows["activations"][0] == 0.5 and rows["optimizer state"][0] == 5.5
+    assert "of 8.00 GiB that the first step makes" in rows["optimizer state"][1]
+    assert full.fits is None and full.advised_batch is None and not full.arithmetic
+    assert full.advice.startswith("memory ran out after the backward pass, whatever the batch")
+    small = text.replace("80.00 GiB", "14.75 GiB")
+    for phase in ("optimizer", "ended"):  # by its sizes alone
+        advice = analyse(died(small, phase=phase, facts=facts)).out_of_memory.advice
+        assert advice.startswith("parameters, gradients and the optimizer's state alone come to 16.0 GiB")
+
+
+def test_the_phase_is_that_of_the_exception_where_the_rank_has_marked_its_end() -> None:
+    error = {"type": "OutOfMemoryError", "message": ALONE, "phase": "optimizer"}
+    assert analyse(died(ALONE, phase="ended", facts={"exception": error})).out_of_memory.phase == "optimizer"
+    untold = analyse(died(ALONE, phase="ended")).out_of_memory
+    assert untold.phase == "" and "so far, so at most" in untold.arithmetic
+
+
+@pytest.mark.parametrize(("phase", "held"), [("forward", 0.0), ("backward", 0.25), ("optimizer", 1.0)])
+def test_gradients_count_as_far_as_they_existed(phase: str, held: float) -> None:
+    """By the phase, or as the last frames saw them."""
+    end = {**HELD, "gradient_bytes": int(held * GIB)}
+    full = analyse(died(ALONE, phase=phase, facts={"held_at_end": end})).out_of_memory
+    assert full.activations == (64 - held) * GIB
+    (row,) = [(value, note) for what, value, note in full.rows if what == "gradients"]
+    assert row[0] == (held or 1) * GIB and ("to be made in the backward pass" in row[1]) is (not held)
+    unseen = analyse(died(ALONE, phase=phase)).out_of_memory
+    assert unseen.activations == (63 if phase == "optimizer" else 64) * GIB
+
+
+def test_a_batch_that_fits_by_the_arithmetic_is_not_advised() -> None:
+    full = analyse(died(ALONE.replace("1.00 GiB is free", "9.00 GiB is free"))).out_of_memory
+    assert full.fits is None and not full.arithmetic
+
+
 def test_what_the_last_frames_knew_counts_before_the_first_steps() -> None:
     facts = {"optimizer": None, "held_at_end": {**HELD, "parameter_bytes": int(2 * GIB)}}
     assert analyse(died(ALONE, facts=facts)).out_of_memory.parameters == 2 * GIB
+
+
+def test_frames_that_know_only_the_model_leave_the_state_to_an_earlier_look() -> None:
+    adam = {**HELD, "class": "Adam", "state_bytes": int(2 * GIB)}
+    module = {"parameter_bytes": int(GIB), "gradient_bytes": int(GIB // 2), "state_bytes": 0}
+    full = analyse(died(ALONE, steps=4, facts={"optimizer": adam, "held_at_end": module})).out_of_memory
+    assert (full.parameters, full.gradients, full.state) == (GIB, GIB, 2 * GIB)
+    assert full.activations == (66 - 1 - 0.5 - 2) * GIB
+    # looked at before its first step, which was made since
+    early = analyse(died(ALONE, steps=4, facts={"optimizer": {**adam, "state_bytes": 0}, "held_at_end": module}))
+    assert early.out_of_memory.state_held == 2 * GIB
+    alone = analyse(died(ALONE, facts={"optimizer": None, "held_at_end": module})).out_of_memory
+    assert (alone.parameters, alone.gradients, alone.gradients_held, alone.state) == (GIB, GIB, GIB / 2, None)
 
 
 def test_without_a_look_at_the_optimizer_ddp_tells_the_parameters() -> None:
@@ -217,7 +279,7 @@ def test_memory_in_pieces_that_would_have_been_enough(unallocated: str, asked: s
 def test_nothing_fits_beside_what_does_not_depend_on_the_batch() -> None:
     facts = {"optimizer": {**HELD, "state_bytes": int(80 * GIB)}}
     full = analyse(died(ALONE, facts=facts)).out_of_memory
-    assert full.fits is None and full.advice == "a smaller batch with accumulation, AMP, activation checkpointing"
+    assert full.fits is None and "82.0 GiB: no batch fits beside them" in full.advice
 
 
 def test_one_sample_too_many_is_no_batch_of_zero() -> None:

@@ -1,0 +1,23 @@
+"""In which phase an uncaught exception was raised: its traceback tells, where the marks have gone on since."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# Phases in which a forward pass may run that no mark has told of: one on tensors of the loop's own, or a second loss.
+_UNMARKED = ("", "start", "clip", "gap", "optimizer")
+
+
+def raised_in(torch: Any, error: BaseException, marked: str) -> str:
+    """`marked`: the phase by the last mark. What stands around a backward pass, or a scaler's step, has marked its end on the way out."""
+    found, traceback = "", error.__traceback__
+    while traceback is not None:
+        frame, traceback = traceback.tb_frame, traceback.tb_next
+        name, file = frame.f_code.co_name, frame.f_code.co_filename
+        if name == "backward" and file == torch.autograd.__file__:
+            found = "backward"
+        elif name == "step" and isinstance(frame.f_locals.get("self"), torch.optim.Optimizer):
+            found = "optimizer"
+        elif name == "_call_impl" and file == torch.nn.modules.module.__file__ and found != "backward":
+            found = "forward"  # also within a step: of its closure
+    return marked if found == "forward" and marked not in _UNMARKED else found or marked

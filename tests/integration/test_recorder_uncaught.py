@@ -1,0 +1,26 @@
+"""What is kept of an exception that ends a training process: its phase, and what the GPU's memory held then."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_recorder_jobs import run
+
+pytestmark = pytest.mark.torch
+
+
+def ended(folder: Path, *arguments: str) -> list[dict[str, Any]]:
+    """The facts of all processes that tell of an exception."""
+    assert run("uncaught.py", *arguments, folder=folder).returncode == 1
+    assert not list(folder.glob("error-*")), [path.read_text() for path in folder.glob("error-*")]
+    told = [json.loads(path.read_text()) for path in folder.glob("facts-*.json")]
+    return [facts for facts in told if "exception" in facts]
+
+
+@pytest.mark.parametrize("phase", ["forward", "backward", "optimizer"])
+def test_the_phase_is_kept_in_which_it_was_raised(tmp_path: Path, phase: str) -> None:
+    [facts] = ended(tmp_path, phase)
+    assert facts["exception"]["phase"] == phase

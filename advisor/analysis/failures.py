@@ -23,7 +23,7 @@ _ROOT = re.compile(r"Root Cause \(first observed failure\)")
 _ROOT_RANK = re.compile(r"^\s*rank\s*: (\d+) \(")
 _ROOT_WITHIN = 6  # lines
 # multiprocessing.spawn raises it in the parent
-_SPAWNED = re.compile(r"-- Process (\d+) terminated with the following error")
+SPAWNED = re.compile(r"-- Process (\d+) terminated with the following error")
 _ENQUEUED = re.compile(r"\bRank (\d+)\].*last enqueued (?:NCCL )?work: (-?\d+)")
 
 
@@ -103,7 +103,7 @@ def _before_training(recording: Recording) -> Failure | None:
         error = facts.get("exception")
         if pid not in trained and isinstance(error, dict):
             text = f"{error.get('type')}: {error.get('message')}"
-            spawned = _SPAWNED.search(text)
+            spawned = SPAWNED.search(text)
             rank = int(spawned[1]) if spawned else facts.get("rank")
             if spawned:  # what the child raised stands at the end of its traceback
                 text = text.rstrip().rpartition("\n")[2]

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from advisor.analysis.failures import SPAWNED
 from advisor.analysis.host import process_by_rank
 from advisor.core.analysis import Death, Failure
 from advisor.core.out_of_memory import OutOfMemory
@@ -29,6 +30,7 @@ _TELLS = {
 }
 _PATTERNS = {name: re.compile(pattern) for name, pattern in _TELLS.items()}
 _OTHER = re.compile(rf"Process \d+ has {_SIZE} memory in use")
+_DEVICE = re.compile(r"\bGPU (\d+)\b|Allocation on device (\d+)")
 # Tensors at the end of steps: more than so much beyond the first look, and so much of the GPU, is no warm-up.
 _GREW_TIMES = 1.2
 _GREW_SHARE = 0.10
@@ -86,16 +88,11 @@ def out_of_memory(recording: Recording, deaths: tuple[Death, ...], failure: Fail
     """None where the job did not fail so, or nobody told its numbers."""
     if failure is None or failure.kind != KIND:
         return None
-    rank, told, facts = next(
-        (
-            (who, found, facts)
-            for who, text, facts in _texts(recording, deaths, failure)
-            if len(found := sizes(text)) > 1
-        ),
-        (failure.rank, {}, {}),
-    )
-    if not told:
+    said = next((each for each in _texts(recording, deaths, failure) if len(sizes(each[1])) > 1), None)
+    if said is None:
         return None
+    rank, text, facts = said
+    told = sizes(text)
     process = process_by_rank(recording.processes).get(rank) if rank is not None else None
     facts = facts or (recording.facts.get(process.pid, {}) if process is not None else {})
     death = next((d for d in deaths if d.rank == rank and d.role == "rank"), None)
@@ -109,7 +106,7 @@ def out_of_memory(recording: Recording, deaths: tuple[Death, ...], failure: Fail
         allocated=told.get("allocated"),
         unallocated=told.get("unallocated"),
         others=told.get("others"),
-        **_parts(facts, steps=steps),
+        **_parts(facts, steps=steps, device=_device(text)),
         phase=_phase(facts, death),
         batch=_batch(recording, rank, facts),
         steps=steps,
@@ -127,8 +124,10 @@ def _texts(
             yield death.rank, death.exception, recording.facts.get(death.pid, {})
     for facts in recording.facts.values():
         error = facts.get("exception")
-        if isinstance(error, Mapping) and failure.rank in (None, facts.get("rank")):
-            yield failure.rank, str(error.get("message")), facts
+        text = str(error.get("message")) if isinstance(error, Mapping) else ""
+        spawned = SPAWNED.search(text)  # then these are the facts of its parent
+        if text and failure.rank in (None, int(spawned[1]) if spawned else facts.get("rank")):
+            yield failure.rank, text, {} if spawned else facts
     for event in recording.events:
         if event.kind == "output":
             yield from ((failure.rank, str(line), {}) for line in event.data.get("lines") or ())
@@ -142,33 +141,52 @@ def _phase(facts: Mapping[str, Any], death: Death | None) -> str:
     return "" if death.phase == "ended" else death.phase
 
 
-def _parts(facts: Mapping[str, Any], *, steps: int) -> dict[str, Any]:
+def _device(text: str) -> str:
+    """As tensors name it; empty where the message does not tell."""
+    named = _DEVICE.search(text)
+    return f"cuda:{named[1] or named[2]}" if named else ""
+
+
+def _parts(facts: Mapping[str, Any], *, steps: int, device: str) -> dict[str, Any]:
     """What does not depend on the batch, by what the optimizer steps; where it was never seen, by the model or by what DDP wraps.
 
     The frames that failed know best what there was at that moment, but not all know the optimizer.
     """
-    end, seen = _holdings(facts.get("held_at_end")), _holdings(facts.get("optimizer"))
+    end, seen = (_holdings(facts.get(name), device) for name in ("held_at_end", "optimizer"))
+    model = max(float(end.get("model_bytes") or 0), _model_bytes(facts.get("model"), device))
     known = end if "class" in end else seen or end
     if not known:
         wrapped = [m.get("total_parameter_size_bytes") for m in facts.get("ddp") or () if isinstance(m, Mapping)]
-        sizes = [float(size) for size in wrapped if isinstance(size, int) and size > 0]
-        return {"parameters": max(sizes), "gradients": max(sizes)} if sizes else {}
+        learns = max((float(size) for size in wrapped if isinstance(size, int)), default=0.0)
+        return {"parameters": learns, "frozen": max(0.0, model - learns), "gradients": learns} if learns else {}
     parameters, state = float(known["parameter_bytes"]), float(known.get("state_bytes") or 0)
-    gradients = float(seen.get("gradient_bytes") or 0)  # before a step all are there, at the end not all need be
+    # before a step all gradients are there, at the end not all need be
+    gradients = float(seen.get("gradient_bytes") or known.get("learning_bytes") or parameters)
     copies = 1.0 if known.get("momentum") else _STATE_COPIES.get(str(known.get("class")), 0.0)
-    whole = state if state and steps else max(state, copies * parameters)
+    whole = state if state and steps else max(state, copies * gradients)
     made_since = known is seen and steps > 0  # it was looked at before its first step
     return {
         "parameters": parameters,
-        "gradients": gradients or parameters,
+        "frozen": max(0.0, model - parameters),
+        "gradients": gradients,
         "gradients_held": float(end.get("gradient_bytes") or 0) if end else None,
         "state": whole or None,
         "state_held": whole if made_since else state,
     }
 
 
-def _holdings(told: object) -> Mapping[str, Any]:
-    return told if isinstance(told, Mapping) and isinstance(told.get("parameter_bytes"), int) else {}
+def _holdings(told: object, device: str) -> Mapping[str, Any]:
+    """Empty where it is of another device, or nothing of it lies on this one."""
+    if not isinstance(told, Mapping) or not isinstance(told.get("parameter_bytes"), int):
+        return {}
+    elsewhere = device and told.get("device", device) != device
+    return {} if elsewhere or not (told["parameter_bytes"] or told.get("model_bytes")) else told
+
+
+def _model_bytes(told: object, device: str) -> float:
+    held = told.get("bytes") if isinstance(told, Mapping) else None
+    found = held.get(device, 0) if isinstance(held, Mapping) else 0
+    return float(found)
 
 
 def _batch(recording: Recording, rank: int | None, facts: Mapping[str, Any]) -> float | None:

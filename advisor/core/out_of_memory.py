@@ -26,6 +26,7 @@ class OutOfMemory:
     unallocated: float | None = None  # reserved by torch, held by no tensor
     others: float | None = None  # held by other processes, CUDA's own context left out
     parameters: float | None = None
+    frozen: float | None = None  # weights and buffers of the model that no optimizer steps
     gradients: float | None = None  # that a backward pass makes
     gradients_held: float | None = None  # of them, when memory ran out; None: the phase tells
     state: float | None = None  # of the optimizer, once it is made
@@ -59,13 +60,13 @@ class OutOfMemory:
     @property
     def _held(self) -> float:
         """Of the parts that do not grow with the batch, those that existed."""
-        return (self.parameters or 0.0) + self._gradients_held + self._state_held
+        return (self.parameters or 0.0) + (self.frozen or 0.0) + self._gradients_held + self._state_held
 
     @property
     def fixed(self) -> float:
         """Those parts, once all of them exist."""
         gradients = max(self.gradients or 0.0, self._gradients_held)
-        return (self.parameters or 0.0) + gradients + max(self.state or 0.0, self._state_held)
+        return (self.parameters or 0.0) + (self.frozen or 0.0) + gradients + max(self.state or 0.0, self._state_held)
 
     @property
     def grew(self) -> bool:
@@ -120,6 +121,7 @@ class OutOfMemory:
         parts = [
             ("activations", self.activations, "and whatever else the job keeps on the GPU"),
             ("parameters", self.parameters, ""),
+            ("frozen weights", self.frozen, ""),
             ("gradients", *_made(self._gradients_held, self.gradients, "the backward pass")),
             ("optimizer state", *_made(self._state_held, self.state, "the first step")),
             ("reserved by torch, not used", self.unallocated, "in pieces" if self.fragmented else ""),
@@ -165,7 +167,7 @@ class OutOfMemory:
                 "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
             )
         if self.total and self.fixed >= self.total:
-            yield f"parameters, gradients and the optimizer's state alone come to {bytes_(self.fixed)}: no batch fits beside them; {_LESS}"
+            yield f"weights, gradients and the optimizer's state alone come to {bytes_(self.fixed)}: no batch fits beside them; {_LESS}"
         if self.steps >= _FITTED_STEPS:
             yield (
                 f"it had fitted for {self.steps} steps: look for what was larger this time (a longer sample, evaluation with "

@@ -1,17 +1,21 @@
-"""What an optimizer steps and keeps, in bytes: parameters, their gradients, its own state.
+"""What an optimizer steps and keeps on one device, in bytes: parameters, their gradients, its own state.
 
 Looked at in the first steps, and once more when the process ends for want of the GPU's memory. Objects of the job are only read.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from .layers import layout_of, plain
+from .parts import own
 
 _TENSORS_MAX = 20_000  # 3 us each
 _FRAMES_MAX = 50
 _NAMES_MAX = 1000  # of one frame
+_SUMS = ("elements", "parameter_bytes", "learning_bytes", "gradient_bytes", "state_bytes")
+_DEVICE = re.compile(r"\bGPU (\d+)\b|Allocation on device (\d+)")
 
 
 def describe_optimizer(optimizer: Any) -> dict[str, Any]:
@@ -45,53 +49,81 @@ def describe_convolutions(torch: Any, optimizer: Any) -> dict[str, Any]:
     return {"convolutions": found}
 
 
-def describe_holdings(optimizer: Any) -> dict[str, int]:
-    """Empty where parameters are shards of something larger, or too many: then their sizes are not this rank's memory."""
+def describe_holdings(optimizer: Any, device: str = "") -> dict[str, Any]:
+    """What lies on this device, else on the one with most of it.
+
+    Empty where parameters are shards of something larger, or too many: then their sizes are not this rank's memory.
+    """
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    found = _held(parameters)
+    found = _held(parameters, device)
     if found:
         state = optimizer.state
         for parameter in parameters:
-            own = state.get(parameter)
-            for kept in own.values() if isinstance(own, dict) else ():
+            keeps = state.get(parameter) if str(parameter.device) == found["device"] else None
+            for kept in keeps.values() if isinstance(keeps, dict) else ():
                 if hasattr(kept, "element_size") and kept.device == parameter.device:
                     found["state_bytes"] += _bytes(kept)
         found["momentum"] = int(bool(optimizer.param_groups[0].get("momentum")))
     return found
 
 
-def held_at_end(torch: Any, error: BaseException) -> dict[str, Any]:
-    """Of the optimizers that the frames of an uncaught exception know, else of their largest model. Empty: they know neither."""
+def held_at_end(torch: Any, error: BaseException, device: str = "") -> dict[str, Any]:
+    """Of the optimizers that the frames of an uncaught exception know, and of their largest model. Empty: they know neither.
+
+    `device`: the one watched, where the exception names none.
+    """
+    named = _DEVICE.search(str(error))
+    device = "cuda:%s" % (named[1] or named[2]) if named else device
+    optimizers, models = _known(torch, error)
+    found: dict[str, Any] = {}
+    each = [describe_holdings(optimizer, device) for optimizer in optimizers]
+    if each and all(each):
+        found = {**each[0], **{name: sum(told[name] for told in each) for name in (*_SUMS, "momentum")}}
+        found["class"] = type(optimizers[0]).__qualname__
+    weights = [list(model.parameters()) for model in models]
+    whole = [held for held in (_held(each, device) for each in weights) if held]
+    if whole:
+        largest = max(whole, key=lambda told: int(told["parameter_bytes"]))
+        found = found or {**largest, "parameter_bytes": largest["learning_bytes"]}
+        found["model_bytes"] = largest["parameter_bytes"]
+    return found
+
+
+def _known(torch: Any, error: BaseException) -> tuple[list[Any], list[Any]]:
+    """Optimizers and models among the variables of these frames, and what an object keeps whose method one of them is."""
     optimizers: dict[int, Any] = {}
     models: dict[int, Any] = {}
     traceback, frames = error.__traceback__, 0
     while traceback is not None and frames < _FRAMES_MAX:
-        for value in list(traceback.tb_frame.f_locals.values())[:_NAMES_MAX]:
+        known = traceback.tb_frame.f_locals
+        for value in [*list(known.values())[:_NAMES_MAX], *list(own(known.get("self")).values())[:_NAMES_MAX]]:
             if isinstance(value, torch.optim.Optimizer):
-                optimizers[id(value)] = value
+                optimizers[id(value.param_groups)] = value  # once, also where another one stands around it
             elif isinstance(value, torch.nn.Module):
                 models[id(value)] = value
         traceback, frames = traceback.tb_next, frames + 1
-    each = [describe_holdings(optimizer) for optimizer in optimizers.values()]
-    if each and all(each):
-        found: dict[str, Any] = {name: sum(told[name] for told in each) for name in each[0]}
-        found["class"] = type(next(iter(optimizers.values()))).__qualname__
-        return found
-    held = [_held(list(model.parameters())) for model in models.values()]
-    return max((told for told in held if told), key=lambda told: told["parameter_bytes"], default={})
+    return list(optimizers.values()), list(models.values())
 
 
-def _held(parameters: list[Any]) -> dict[str, int]:
+def _held(parameters: list[Any], device: str) -> dict[str, Any]:
     if len(parameters) > _TENSORS_MAX or any(hasattr(p, "to_local") for p in parameters):
         return {}
-    found = {"elements": 0, "parameter_bytes": 0, "gradient_bytes": 0, "state_bytes": 0}
+    by_device: dict[str, dict[str, Any]] = {}
     for parameter in parameters:
+        place = str(parameter.device)
+        found = by_device.get(place)
+        if found is None:
+            found = by_device[place] = {"device": place, **dict.fromkeys(_SUMS, 0)}
         found["elements"] += parameter.numel()
         found["parameter_bytes"] += _bytes(parameter)
+        if parameter.requires_grad:
+            found["learning_bytes"] += _bytes(parameter)
         gradient = parameter.grad
         if gradient is not None and not gradient.is_sparse:
             found["gradient_bytes"] += _bytes(gradient)
-    return found
+    if device:
+        return by_device.get(device) or {"device": device, **dict.fromkeys(_SUMS, 0)}
+    return max(by_device.values(), key=lambda told: int(told["parameter_bytes"]), default={})
 
 
 def _bytes(tensor: Any) -> int:

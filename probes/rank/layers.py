@@ -60,6 +60,7 @@ def describe_model(torch: Any, model: Any) -> dict[str, Any]:
         "class": ("%s.%s" % (type(inner).__module__, type(inner).__qualname__))[:200],
         "wrapped": type(model).__name__ if inner is not model else None,
         "parameters": sum(p.numel() for p in parameters),
+        "bytes": _bytes_by_device([*parameters, *inner.buffers()]),
         "dtypes": sorted({plain(p.dtype) for p in parameters}),
         "layers": dict(often),
         "channels_last_weights": layouts.count("channels_last"),
@@ -71,6 +72,17 @@ def _of_replica(model: Any) -> list[Any]:
     """DataParallel's copies, one a GPU, hold theirs as plain tensors."""
     former = (own(module).get("_former_parameters") or {} for module in model.modules())
     return list({id(p): p for held in former for p in held.values()}.values())
+
+
+def _bytes_by_device(tensors: list[Any]) -> dict[str, int]:
+    """Empty where they are shards of something larger: then their sizes are not this rank's memory."""
+    if any(hasattr(tensor, "to_local") for tensor in tensors):
+        return {}
+    found: dict[str, int] = {}
+    for tensor in tensors:
+        place = str(tensor.device)
+        found[place] = found.get(place, 0) + int(tensor.numel() * tensor.element_size())
+    return found
 
 
 def outermost(frame: FrameType | None) -> Any:

@@ -1,11 +1,27 @@
-"""In which phase an uncaught exception was raised: its traceback tells, where the marks have gone on since."""
+"""The exception that ends a process, and the phase in which it was raised: its traceback tells, where the marks have gone on since."""
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 # Phases in which a forward pass may run that no mark has told of: one on tensors of the loop's own, or a second loss.
 _UNMARKED = ("", "start", "clip", "gap", "optimizer")
+
+
+def uncaught() -> BaseException | None:
+    """Called while the process ends. A child of multiprocessing is still on its way out of what it raised.
+
+    mp.spawn catches that, hands its text to the parent and exits; what another handler exits for may have been no error.
+    """
+    error = getattr(sys, "last_value", None) or sys.exc_info()[1]
+    if not isinstance(error, SystemExit):
+        return error
+    innermost = error.__traceback__
+    while innermost is not None and innermost.tb_next is not None:
+        innermost = innermost.tb_next
+    spawned = innermost is not None and innermost.tb_frame.f_code.co_name == "_wrap"
+    return error.__context__ if spawned and error.code else None
 
 
 def raised_in(torch: Any, error: BaseException, marked: str) -> str:

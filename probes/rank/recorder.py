@@ -29,7 +29,7 @@ from .phases import BACKWARD, FORWARD, GAP, INPUT, OPTIMIZER
 from .pictures import LOOK_AT, describe_pictures
 from .pinning import Pinning
 from .precision import Precision, fast_paths
-from .raised import raised_in
+from .raised import raised_in, uncaught
 from .ring import Ring
 from .samples import count_samples
 from .saves import Saves
@@ -216,13 +216,18 @@ class Recorder:
         self.facts.write()
 
     def _note_exception(self) -> None:
-        error = getattr(sys, "last_value", None)
+        error = uncaught()
         if error is not None:
             told = {"type": type(error).__name__, "message": shortened(str(error))}
             marked = PHASES[self.account.phase] if self.account is not None else ""
             self.facts.values["exception"] = {**told, "phase": raised_in(self.torch, error, marked)}
             if _NO_MEMORY in str(error):
-                self.facts.values["held_at_end"] = held_at_end(self.torch, error)
+                self.facts.values["held_at_end"] = held_at_end(self.torch, error, self._device())
+
+    def _device(self) -> str:
+        """The one watched, as tensors name theirs; empty without a GPU."""
+        cuda = self.facts.values.get("cuda")
+        return "cuda:%d" % cuda["device"] if cuda else ""
 
     def _say_goodbye(self, account: Account) -> None:
         try:
@@ -477,7 +482,7 @@ class Recorder:
         found = describe_optimizer(optimizer)
         known = self.facts.values.get("optimizer")
         if known is None or all(known[name] == value for name, value in found.items()):
-            held = {**describe_holdings(optimizer), **describe_convolutions(self.torch, optimizer)}
+            held = {**describe_holdings(optimizer, self._device()), **describe_convolutions(self.torch, optimizer)}
             self.facts.values["optimizer"] = {**found, **held}
 
     def optimizer_end(self, optimizer: Any, stepped: bool = True) -> None:

@@ -24,3 +24,12 @@ def ended(folder: Path, *arguments: str) -> list[dict[str, Any]]:
 def test_the_phase_is_kept_in_which_it_was_raised(tmp_path: Path, phase: str) -> None:
     [facts] = ended(tmp_path, phase)
     assert facts["exception"]["phase"] == phase
+
+
+def test_a_spawned_rank_keeps_what_its_parent_alone_prints(tmp_path: Path) -> None:
+    [rank] = [
+        facts for facts in ended(tmp_path, "backward", "spawned") if facts["exception"]["type"] == "OutOfMemoryError"
+    ]
+    assert rank["exception"]["phase"] == "backward" and rank["optimizer"]["class"] == "Adam"
+    held = rank["held_at_end"]
+    assert (held["class"], held["device"], held["parameter_bytes"]) == ("Adam", "cuda:0", 0), "it trained on the CPU"

@@ -144,7 +144,7 @@ def test_no_batch_helps_where_the_optimizer_has_no_room() -> None:
     small = text.replace("80.00 GiB", "14.75 GiB")
     for phase in ("optimizer", "ended"):  # by its sizes alone
         advice = analyse(died(small, phase=phase, facts=facts)).out_of_memory.advice
-        assert advice.startswith("parameters, gradients and the optimizer's state alone come to 16.0 GiB")
+        assert advice.startswith("weights, gradients and the optimizer's state alone come to 16.0 GiB")
 
 
 def test_the_phase_is_that_of_the_exception_where_the_rank_has_marked_its_end() -> None:
@@ -187,6 +187,30 @@ def test_frames_that_know_only_the_model_leave_the_state_to_an_earlier_look() ->
     assert early.out_of_memory.state_held == 2 * GIB
     alone = analyse(died(ALONE, facts={"optimizer": None, "held_at_end": module})).out_of_memory
     assert (alone.parameters, alone.gradients, alone.gradients_held, alone.state) == (GIB, GIB, GIB / 2, None)
+
+
+@pytest.mark.parametrize("known", ["at the end", "from a step"])
+def test_frozen_weights_are_fixed_and_no_activations(known: str) -> None:
+    lora = {**HELD, "parameter_bytes": int(GIB // 8), "gradient_bytes": int(GIB // 8), "state_bytes": int(GIB // 4)}
+    if known == "at the end":
+        facts = {"held_at_end": {**lora, "model_bytes": int(12 * GIB), "device": "cuda:0"}, "optimizer": None}
+    else:
+        facts = {"optimizer": lora, "model": {"bytes": {"cuda:0": int(12 * GIB), "cpu": 7}}}
+    full = analyse(died(ALONE, phase="forward", facts=facts)).out_of_memory
+    assert full.frozen == 11.875 * GIB and full.fixed == 12.375 * GIB
+    assert full.activations == (66 - 12 - 0.25 - (0.125 if known == "at the end" else 0)) * GIB
+    assert ("frozen weights", 11.875 * GIB) in [row[:2] for row in full.rows]
+
+
+def test_what_lies_on_another_device_does_not_count() -> None:
+    """A pipeline over two GPUs: the second one is full, and what was seen of the optimizer is of the first."""
+    text = ALONE.replace("GPU 0", "GPU 1")
+    seen = {"optimizer": {**HELD, "device": "cuda:0"}, "model": {"bytes": {"cuda:0": int(GIB)}}}
+    assert analyse(died(text, facts=seen)).out_of_memory.parameters is None
+    end = {**HELD, "device": "cuda:1", "parameter_bytes": int(3 * GIB)}
+    assert analyse(died(text, facts={**seen, "held_at_end": end})).out_of_memory.parameters == 3 * GIB
+    none_there = {**end, "parameter_bytes": 0, "model_bytes": 0}
+    assert analyse(died(text, facts={**seen, "held_at_end": none_there})).out_of_memory.parameters is None
 
 
 def test_without_a_look_at_the_optimizer_ddp_tells_the_parameters() -> None:
@@ -308,6 +332,18 @@ def test_a_process_that_never_came_to_a_backward_pass_is_told_of_too() -> None:
     other = replace(made.processes[0], role="other", rank=None)
     full = analyse(replace(made, processes=(other,), positions={}, steps={})).out_of_memory
     assert full is not None and full.phase == "forward" and full.batch == 256 and full.parameters == GIB
+
+
+@pytest.mark.parametrize(("number", "rank"), [(0, 0), (1, 1)])
+def test_what_a_spawned_rank_raised_is_explained_by_that_ranks_own_facts(number: int, rank: int) -> None:
+    made = died(ALONE, facts={"exception": None})
+    text = (
+        f"\n\n-- Process {number} terminated with the following error:\nTraceback …\ntorch.OutOfMemoryError: {ALONE}\n"
+    )
+    parent = {"rank": -1, "exception": {"type": "ProcessRaisedException", "message": text}}
+    full = analyse(replace(made, facts={**made.facts, 200: parent})).out_of_memory
+    assert (full.rank, full.asked) == (rank, 2 * GIB)
+    assert full.parameters == (GIB if rank == 0 else None), "the other one's facts say nothing of it"
 
 
 def test_other_failures_have_no_such_numbers() -> None:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import pytest
+
 from probes.rank.holdings import describe_convolutions, describe_holdings, held_at_end
 
 
 class Tensor:
-    def __init__(self, count: int, size: int, device: str = "cuda:0", grad: Tensor | None = None) -> None:
+    def __init__(
+        self, count: int, size: int, device: str = "cuda:0", grad: Tensor | None = None, *, learns: bool = True
+    ) -> None:
         self.count, self.size, self.device, self.grad, self.is_sparse = count, size, device, grad, False
+        self.requires_grad = learns
 
     def numel(self) -> int:
         return self.count
@@ -20,12 +25,14 @@ class Tensor:
 
 def test_parameters_gradients_and_state_are_counted_apart() -> None:
     half = Tensor(1000, 2, grad=Tensor(1000, 2))
-    frozen = Tensor(10, 4)
+    frozen = Tensor(10, 4, learns=False)
     state = {half: {"exp_avg": Tensor(1000, 4), "exp_avg_sq": Tensor(1000, 4), "step": Tensor(1, 4, "cpu"), "n": 3}}
     optimizer = SimpleNamespace(param_groups=[{"params": [half]}, {"params": [frozen]}], state=state)
     assert describe_holdings(optimizer) == {
+        "device": "cuda:0",
         "elements": 1010,
         "parameter_bytes": 2040,
+        "learning_bytes": 2000,
         "gradient_bytes": 2000,
         "state_bytes": 8000,
         "momentum": 0,
@@ -54,18 +61,22 @@ class Module:
 TORCH = SimpleNamespace(optim=SimpleNamespace(Optimizer=Optimizer), nn=SimpleNamespace(Module=Module))
 
 
-def failing(optimizer: Optimizer | None) -> BaseException:
-    """An exception whose outer frame knows the optimizer and two models, the larger one inside."""
+class Trainer:
+    def __init__(self, **kept: object) -> None:
+        vars(self).update(kept)
 
-    def forward(model: Module) -> None:
-        raise RuntimeError("CUDA out of memory.")
-
-    def train(optimizer: Optimizer | None) -> None:
+    def train(self, message: str, optimizer: object = None) -> None:
         head = Module(Tensor(10, 4))
-        forward(Module(Tensor(1000, 4), *head.parameters()))
+        self.forward(message, Module(Tensor(1000, 4, learns=False), *head.parameters()))
 
+    def forward(self, message: str, model: Module) -> None:
+        raise RuntimeError(message)
+
+
+def failing(optimizer: Optimizer | None, message: str = "CUDA out of memory.", **kept: object) -> BaseException:
+    """An exception whose outer frame knows the optimizer and two models, the larger one inside; `kept` by the trainer."""
     try:
-        train(optimizer)
+        Trainer(**kept).train(message, optimizer)
     except RuntimeError as error:
         return error
     raise AssertionError
@@ -80,8 +91,37 @@ def test_the_frames_of_the_last_exception_know_optimizer_or_model() -> None:
         4000,
         1,
     )
-    assert held_at_end(TORCH, failing(None))["parameter_bytes"] == 4040
+    assert held["model_bytes"] == 4040
+    model = held_at_end(TORCH, failing(None))
+    assert "class" not in model and (model["parameter_bytes"], model["model_bytes"]) == (40, 4040), "what learns of it"
     assert held_at_end(TORCH, RuntimeError("raised nowhere")) == {}
+
+
+def test_a_trainer_that_keeps_its_optimizer_is_asked_for_it_once() -> None:
+    inner = Optimizer([Tensor(1000, 4)])
+    around = Optimizer([])
+    around.param_groups = inner.param_groups
+    held = held_at_end(TORCH, failing(inner, own=inner, wrapped=around))
+    assert held["class"] == "Optimizer" and held["parameter_bytes"] == 4000
+
+
+@pytest.mark.parametrize(
+    ("message", "watched", "held"),
+    [
+        ("CUDA out of memory.", "cuda:0", ("cuda:0", 4000, 8000, 4040)),
+        ("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has a total …", "cuda:0", ("cuda:1", 40, 80, 0)),
+        ("Allocation on device 1 would exceed allowed memory. (out of memory)", "", ("cuda:1", 40, 80, 0)),
+        ("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 2 has a total …", "cuda:0", ("cuda:2", 0, 0, 0)),
+        ("no device named", "", ("cpu", 40000, 0, 4040)),
+    ],
+)
+def test_only_what_lies_on_the_device_that_is_full_counts(message: str, watched: str, held: tuple[object, ...]) -> None:
+    first, second, host = Tensor(1000, 4), Tensor(10, 4, "cuda:1"), Tensor(10_000, 4, "cpu")
+    optimizer = Optimizer([first, second, host])
+    optimizer.state = {first: {"m": Tensor(2000, 4)}, second: {"m": Tensor(20, 4, "cuda:1"), "v": Tensor(9, 4, "cpu")}}
+    found = held_at_end(TORCH, failing(optimizer, message), watched)
+    names = ("device", "parameter_bytes", "state_bytes", "model_bytes")
+    assert tuple(found[name] for name in names) == held
 
 
 class Weight:

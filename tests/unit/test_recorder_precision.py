@@ -218,6 +218,14 @@ def test_a_replica_has_the_parameters_of_its_model(monkeypatch: pytest.MonkeyPat
     assert describe_model(torch, replica) == describe_model(torch, model)
 
 
+def test_the_bytes_of_a_model_are_told_by_device_frozen_ones_and_buffers_too() -> None:
+    model = nn.Sequential(nn.Linear(3, 5, bias=False), nn.BatchNorm1d(5), nn.Linear(2, 2, device="meta"))
+    model[0].requires_grad_(requires_grad=False)
+    assert describe_model(torch, model)["bytes"] == {"cpu": 4 * (15 + 10 + 10) + 8, "meta": 24}
+    model[0].weight.to_local = lambda: None  # type: ignore[operator]
+    assert describe_model(torch, model)["bytes"] == {}, "shards"
+
+
 def test_a_plain_step_meets_nothing_after_the_first_ones(seen: Seen) -> None:
     for _ in range(ARMINGS_MAX + 1):
         seen.refresh()

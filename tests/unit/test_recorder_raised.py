@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from probes.rank.raised import raised_in  # noqa: E402
+from probes.rank.raised import raised_in, uncaught  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -88,3 +90,44 @@ def test_the_traceback_tells_where_the_marks_have_gone_on(job: Callable[[], None
     with pytest.raises(RuntimeError) as raised:
         job()
     assert raised_in(torch, raised.value, marked) == phase
+
+
+def leaving(raises: Callable[[], Any]) -> BaseException | None:
+    """As multiprocessing calls finalizers: with what a child has raised on its way out."""
+    found = []
+    with contextlib.suppress(BaseException):
+        try:
+            raises()
+        finally:
+            found.append(uncaught())
+    return found[0]
+
+
+def handled(code: int) -> None:
+    try:
+        fail()
+    except RuntimeError:
+        sys.exit(code)
+
+
+def _wrap(code: int) -> None:
+    """As torch.multiprocessing.spawn does."""
+    try:
+        fail()
+    except RuntimeError:
+        sys.exit(code)
+
+
+@pytest.mark.parametrize(
+    ("raises", "kind"),
+    [
+        pytest.param(fail, RuntimeError, id="a child's own exception"),
+        pytest.param(lambda: _wrap(1), RuntimeError, id="caught by mp.spawn"),
+        pytest.param(lambda: _wrap(0), None, id="no error"),
+        pytest.param(lambda: handled(3), None, id="caught by the job, which knows why it exits"),
+        pytest.param(lambda: None, None, id="nothing raised"),
+    ],
+)
+def test_of_a_child_that_leaves_its_own_exception_counts(raises: Callable[[], Any], kind: type | None) -> None:
+    found = leaving(raises)
+    assert found is None if kind is None else isinstance(found, kind)

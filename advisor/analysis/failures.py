@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from advisor.analysis.flight import stuck_by_flight
-from advisor.analysis.known_failures import KNOWN, LINE_MAX, failure, is_consequence, recognised
+from advisor.analysis.known_failures import GPU_MEMORY, KNOWN, LINE_MAX, failure, is_consequence, recognised
 from advisor.core.analysis import Death, Failure
 from advisor.core.recording import Recording
 
@@ -24,6 +24,7 @@ _ROOT_RANK = re.compile(r"^\s*rank\s*: (\d+) \(")
 _ROOT_WITHIN = 6  # lines
 # multiprocessing.spawn raises it in the parent
 SPAWNED = re.compile(r"-- Process (\d+) terminated with the following error")
+_LAST_LINES = 20  # of what was printed, where a message may stand that was caught and printed before the end
 _ENQUEUED = re.compile(r"\bRank (\d+)\].*last enqueued (?:NCCL )?work: (-?\d+)")
 
 
@@ -63,7 +64,7 @@ def failure_of(recording: Recording, deaths: Sequence[Death]) -> Failure | None:
         return Failure(
             "exception", first.exception.partition("\n")[0][:LINE_MAX], "", first.rank, first.exception[:LINE_MAX]
         )
-    found = _before_training(recording) or _in_output(_output(recording))
+    found = _before_training(recording) or _in_output(_output(recording), ranks)
     aborted = any(death.role == "rank" and death.signal == signal.SIGABRT for death in deaths)
     return _behind_in_flight(recording, found, aborted=aborted)
 
@@ -125,18 +126,37 @@ def _output(recording: Recording) -> list[str]:
     return [str(line) for event in recording.events if event.kind == "output" for line in event.data.get("lines") or ()]
 
 
-def _in_output(lines: Sequence[str]) -> Failure | None:
-    """The first known failure among these lines; else the first exception that follows from no other."""
+def _in_output(lines: Sequence[str], deaths: Sequence[Death]) -> Failure | None:
+    """The first known failure among these lines; else the first exception that follows from no other. `deaths`: of ranks, by themselves."""
     for number, line in enumerate(lines):
         known = recognised(line)
         if known is not None:
-            return replace(known, rank=_first_rank(lines, number, known.kind))
+            found = replace(known, rank=_first_rank(lines, number, known.kind))
+            if known.kind != GPU_MEMORY or _ended_by_it(lines, number, found.rank, deaths):
+                return found
     for number, line in enumerate(lines):
         raised = _EXCEPTION.match(line)
-        if raised and not is_consequence(line):
+        if raised and not is_consequence(line) and recognised(line) is None:
             title = f"{raised[1]}: {raised[2]}" if raised[2] else raised[1]
             return Failure("exception", title[:LINE_MAX], "", _first_rank(lines, number, ""), line[:LINE_MAX])
     return None
+
+
+def _ended_by_it(lines: Sequence[str], number: int, rank: int | None, deaths: Sequence[Death]) -> bool:
+    """A GPU without memory raises an exception, which many jobs catch to go on with a smaller batch: that is no end.
+
+    Nobody dies of it by a signal, but for an abort. It ended the job where it is among its last lines, or was raised (`Name: text`) and
+    what was raised after it only follows.
+    """
+    told = [death for death in deaths if rank in (None, death.rank)]
+    if told and all(death.signal and death.signal != signal.SIGABRT for death in told):
+        return False
+    if number >= len(lines) - _LAST_LINES:
+        return True
+    later = (line for line in lines[number + 1 :] if _EXCEPTION.match(line))
+    return bool(_EXCEPTION.match(lines[number])) and all(
+        is_consequence(line) or ((again := recognised(line)) is not None and again.kind == GPU_MEMORY) for line in later
+    )
 
 
 def _first_rank(lines: Sequence[str], number: int, kind: str) -> int | None:

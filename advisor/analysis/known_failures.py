@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from advisor.core.analysis import Failure
 
 LINE_MAX = 400
+GPU_MEMORY = "GPU memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ KNOWN = (
         "torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before the first collective, and as many GPUs as local ranks",
     ),
     _known(
-        "GPU memory",
+        GPU_MEMORY,
         r"(?:CUDA|HIP) out of memory\. ?(?:Tried to allocate ([\d.]+ \w+))?",
         "the GPU's memory ran out (asked for {0})",
         "a smaller batch with accumulation, AMP, activation checkpointing; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True if "

@@ -12,11 +12,11 @@ from typing import Any
 
 from advisor.analysis.failures import SPAWNED
 from advisor.analysis.host import process_by_rank
+from advisor.analysis.known_failures import GPU_MEMORY
 from advisor.core.analysis import Death, Failure
 from advisor.core.out_of_memory import OutOfMemory
 from advisor.core.recording import Recording
 
-KIND = "GPU memory"
 _SIZE = r"([\d.]+) (bytes|KiB|MiB|GiB|TiB)"
 _UNITS = {"bytes": 1.0, "KiB": 1024.0, "MiB": 1024.0**2, "GiB": 1024.0**3, "TiB": 1024.0**4}
 _TELLS = {
@@ -86,7 +86,7 @@ def _others(listed: list[float], told: Mapping[str, float]) -> float:
 
 def out_of_memory(recording: Recording, deaths: tuple[Death, ...], failure: Failure | None) -> OutOfMemory | None:
     """None where the job did not fail so, or nobody told its numbers."""
-    if failure is None or failure.kind != KIND:
+    if failure is None or failure.kind != GPU_MEMORY:
         return None
     said = next((each for each in _texts(recording, deaths, failure) if len(sizes(each[1])) > 1), None)
     if said is None:

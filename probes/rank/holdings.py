@@ -11,7 +11,7 @@ from typing import Any
 from .layers import layout_of, plain
 from .parts import own
 
-_TENSORS_MAX = 20_000  # 3 us each
+_TENSORS_MAX = 20_000  # 5 us each
 _FRAMES_MAX = 50
 _NAMES_MAX = 1000  # of one frame
 _SUMS = ("elements", "parameter_bytes", "learning_bytes", "gradient_bytes", "state_bytes")

@@ -196,6 +196,31 @@ def test_kept_output_tells_what_and_who_was_first(lines: tuple[str, ...], kind: 
     assert (found.kind, found.rank) == (kind, rank) if found else (kind, rank) == (None, None)
 
 
+FULL = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+GOES_ON = [f"epoch {n} failed batches: 0" for n in range(30)]
+
+
+@pytest.mark.parametrize(
+    ("lines", "by", "kind"),
+    [
+        pytest.param((FULL,), 0, "GPU memory", id="uncaught"),
+        pytest.param((FULL,), 6, "GPU memory", id="uncaught, and aborted at the end"),
+        pytest.param((FULL,), 11, None, id="nobody crashes of it"),
+        pytest.param((f"{FULL[7:]}; retrying with batch 128", *GOES_ON), 11, None, id="caught, and crashed later"),
+        pytest.param((f"{FULL[23:]}; retrying with batch 128", *GOES_ON), 0, None, id="caught, and failed later"),
+        pytest.param((FULL, *GOES_ON, "ValueError: no such class"), 0, "exception", id="logged, and another raised"),
+        pytest.param((FULL, *GOES_ON, *FOLLOWING), 0, "GPU memory", id="raised, and others follow"),
+        pytest.param(
+            (*GOES_ON, f"giving up: {FULL[23:]}", *GOES_ON[:5]), 0, "GPU memory", id="the job's own last words"
+        ),
+        pytest.param((FULL, "device-side assert triggered"), 11, "device assertion", id="another cause"),
+    ],
+)
+def test_a_full_gpu_that_the_job_survived_is_no_reason_of_its_end(lines: tuple[str, ...], by: int, kind: str) -> None:
+    found = analyse(failed(lines=lines, signals={1: by})).failure
+    assert (found.kind if found else None) == kind
+
+
 def watchdogs(*enqueued: int) -> tuple[str, ...]:
     """Each rank gives up on collective 1580 at about the same time, and says what it has called since."""
     gave_up = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1580, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600060 ms"

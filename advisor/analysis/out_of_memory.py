@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from advisor.analysis.failures import SPAWNED
 from advisor.analysis.host import process_by_rank
 from advisor.analysis.known_failures import GPU_MEMORY
@@ -31,10 +33,13 @@ _TELLS = {
 _PATTERNS = {name: re.compile(pattern) for name, pattern in _TELLS.items()}
 _OTHER = re.compile(rf"Process \d+ has {_SIZE} memory in use")
 _DEVICE = re.compile(r"\bGPU (\d+)\b|Allocation on device (\d+)")
-# Tensors at the end of steps: more than so much beyond the first look, and so much of the GPU, is no warm-up.
+# Tensors at the end of steps: so much more in the last third than in the first, and so much of the GPU, is no odd batch; and what settles
+# rises less in the second half (as in GPU004).
 _GREW_TIMES = 1.2
 _GREW_SHARE = 0.10
-_LOOKS = 3
+_LASTING = 0.3
+_WARM_UP = 4  # the first of so many parts: gradients, state and caches are made
+_LOOKS = 6  # two for each third
 # What an optimizer will keep for each parameter, where it had not made it yet: by its name alone, in copies of the parameters.
 _STATE_COPIES = {
     "Adam": 2.0,
@@ -206,13 +211,15 @@ def _batch(recording: Recording, rank: int | None, facts: Mapping[str, Any]) -> 
 
 
 def _grew(recording: Recording, rank: int | None, total: float | None) -> tuple[float, float] | None:
-    """Tensors at the end of the first and of the last step looked at, where they never stopped growing between."""
+    """Tensors at the end of the steps looked at, in the first and in the last third after a warm-up, where they never stopped growing."""
     table = recording.gpu_steps.get(rank) if rank is not None else None
     if table is None:
         return None
     held = table["allocated_bytes"][table["allocated_bytes"] >= 0]
+    held = held[held.size // _WARM_UP :]
     if held.size < _LOOKS:
         return None
-    first, middle, last = (float(held[at]) for at in (0, held.size // 2, -1))
-    much = last >= _GREW_TIMES * first and (not total or last - first >= _GREW_SHARE * total)
-    return (first, last) if much and first < middle < last else None
+    first, second, third = (float(np.median(part)) for part in np.array_split(held, 3))
+    much = third >= _GREW_TIMES * first and (not total or third - first >= _GREW_SHARE * total)
+    lasting = min(second - first, third - second) >= _LASTING * (third - first)
+    return (first, third) if much and lasting else None

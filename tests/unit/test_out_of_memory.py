@@ -227,12 +227,23 @@ def test_without_any_the_tensors_are_one_part() -> None:
 
 
 def test_tensors_that_grew_are_no_matter_of_the_batch() -> None:
-    full = analyse(died(ALONE, steps=40, held=[10, 20, 30, 40, 50, 60])).out_of_memory
+    full = analyse(died(ALONE, steps=40, held=[4, 5, 10, 20, 30, 40, 50, 60])).out_of_memory
     assert full.grew and full.fits is None and not full.arithmetic
-    assert "they grew from 10.0 GiB to 60.0 GiB" in full.advice
+    assert "they grew from 15.0 GiB to 55.0 GiB" in full.advice
 
 
-@pytest.mark.parametrize("held", [[10, 10.1, 10.2, 10.3], [50, 60], [10, 40, 30, 60, 11]])
+@pytest.mark.parametrize(
+    "held",
+    [
+        pytest.param([10 + n / 10 for n in range(12)], id="a little"),
+        pytest.param([10, 20, 30, 40, 50], id="too few looks"),
+        pytest.param([4, 8, 8.001], id="warm-up"),
+        pytest.param([4, 8, 7.9, 8.1, 7.9, 8.2, 7.8, 8.05], id="warm-up, then odd batches"),
+        pytest.param([3, 9, 5, 8, 4, 9.5, 3, 10, 4, 8, 9.9], id="larger and smaller batches"),
+        pytest.param([10, 20, 30, 40, 50, 60, 60, 60, 60, 60, 60, 60], id="what settles"),
+        pytest.param([10, 10, 10, 10, 10, 10, 10, 10, 30, 30, 30, 30], id="one jump"),
+    ],
+)
 def test_what_comes_and_goes_did_not_grow(held: list[float]) -> None:
     assert not analyse(died(ALONE, steps=40, held=held)).out_of_memory.grew
 

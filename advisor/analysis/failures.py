@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from advisor.analysis.flight import stuck_by_flight
-from advisor.analysis.known_failures import GPU_MEMORY, KNOWN, LINE_MAX, failure, is_consequence, recognised
+from advisor.analysis.known_failures import GPU_MEMORY, KNOWN, LINE_MAX, PINNING, failure, is_consequence, recognised
 from advisor.core.analysis import Death, Failure
 from advisor.core.recording import Recording
 
@@ -24,6 +24,8 @@ _ROOT_RANK = re.compile(r"^\s*rank\s*: (\d+) \(")
 _ROOT_WITHIN = 6  # lines
 # multiprocessing.spawn raises it in the parent
 SPAWNED = re.compile(r"-- Process (\d+) terminated with the following error")
+_REASON_WITHIN = 5  # lines: NCCL names the call first, and CUDA's error below
+_TRACEBACK = 30  # lines, of a thread of the loader
 _LAST_LINES = 20  # of what was printed, where a message may stand that was caught and printed before the end
 _ENQUEUED = re.compile(r"\bRank (\d+)\].*last enqueued (?:NCCL )?work: (-?\d+)")
 
@@ -128,8 +130,8 @@ def _output(recording: Recording) -> list[str]:
 
 def _in_output(lines: Sequence[str], deaths: Sequence[Death]) -> Failure | None:
     """The first known failure among these lines; else the first exception that follows from no other. `deaths`: of ranks, by themselves."""
-    for number, line in enumerate(lines):
-        known = recognised(line)
+    for number in range(len(lines)):
+        known = _with_reason(lines, number)
         if known is not None:
             found = replace(known, rank=_first_rank(lines, number, known.kind))
             if known.kind != GPU_MEMORY or _ended_by_it(lines, number, found.rank, deaths):
@@ -140,6 +142,19 @@ def _in_output(lines: Sequence[str], deaths: Sequence[Death]) -> Failure | None:
             title = f"{raised[1]}: {raised[2]}" if raised[2] else raised[1]
             return Failure("exception", title[:LINE_MAX], "", _first_rank(lines, number, ""), line[:LINE_MAX])
     return None
+
+
+def _with_reason(lines: Sequence[str], number: int) -> Failure | None:
+    """What a line tells of, read with those lines of the same traceback that say what was behind it."""
+    known = recognised(lines[number])
+    if known is not None and known.kind == "NCCL":
+        near = (recognised(line) for line in lines[number + 1 : number + _REASON_WITHIN])
+        return next((reason for reason in near if reason is not None and reason.kind == GPU_MEMORY), known)
+    if known is not None and known.kind == GPU_MEMORY:
+        before = lines[max(0, number - _TRACEBACK) : number]
+        pinning = next((line for line in before if PINNING in line), "")
+        return (recognised(f"{pinning}\n{lines[number]}") if pinning else None) or known
+    return known
 
 
 def _ended_by_it(lines: Sequence[str], number: int, rank: int | None, deaths: Sequence[Death]) -> bool:

@@ -9,6 +9,8 @@ from advisor.core.analysis import Failure
 
 LINE_MAX = 400
 GPU_MEMORY = "GPU memory"
+HOST_MEMORY = "host memory"
+PINNING = "in pin memory thread"  # a worker thread of the loader, whose want of host memory CUDA words as its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +68,18 @@ KNOWN = (
         "torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before the first collective, and as many GPUs as local ranks",
     ),
     _known(
+        HOST_MEMORY,
+        rf"{PINNING}(?:.|\n)*out of memory",
+        "no more pinned memory of the host could be had",
+        "fewer or smaller batches pinned ahead (prefetch_factor), a higher limit, or pin_memory=False",
+    ),
+    _known(
         GPU_MEMORY,
-        r"(?:CUDA|HIP) out of memory\. ?(?:Tried to allocate ([\d.]+ \w+))?",
+        r"(?:CUDA|HIP|XPU) out of memory\.(?: ?(?:Tried to allocate|Allocation was preemptively rejected[^:]*:) ([\d.]+ \w+))?"
+        r"|(?:CUDA|HIP|CUDA driver) error: out of memory|would exceed allowed memory\. \(out of memory\)|MPS backend out of memory"
+        r"|\bC[Uu]da failure (?:\d+ )?'out of memory'|\b(?:CU|HIP)[A-Z]+_STATUS_ALLOC_FAILED",
         "the GPU's memory ran out (asked for {0})",
-        "a smaller batch with accumulation, AMP, activation checkpointing; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True if "
-        "much is reserved but not allocated",
+        "a smaller batch with accumulation, AMP, activation checkpointing",
     ),
     _known(
         "shared memory",
@@ -124,8 +133,9 @@ KNOWN = (
         "look at dmesg for Xid errors, drain the machine and hand it back if there are some",
     ),
     _known(
-        "host memory",
-        r"DefaultCPUAllocator: .*(?:can't|not enough) |Cannot allocate memory|^(?:\[\w+\]:\s*)?MemoryError",
+        HOST_MEMORY,
+        r"DefaultCPUAllocator: .*(?:can't|not enough) |Cannot allocate memory|^(?:\[\w+\]:\s*)?MemoryError"
+        r"|Unable to allocate [\d.]+ \w+ for an array",
         "the host's memory ran out",
         "fewer workers or prefetched batches, a smaller cache, a higher limit",
     ),

@@ -1,11 +1,12 @@
 """Reads what torch says when a GPU's memory runs out, and puts beside it what the recorder knew of the rank.
 
 The texts are those of c10's CUDACachingAllocator: one sentence up to torch 2.0 ("15.78 GiB total capacity; 14.35 GiB already allocated"),
-several from 2.1 on ("has a total capacity of 23.65 GiB of which …", spelt "capacty" in 2.1).
+several from 2.1 on ("has a total capacity of 23.65 GiB of which …", spelt "capacty" in 2.1), a table under cudaMallocAsync.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -22,10 +23,11 @@ from advisor.core.recording import Recording
 _SIZE = r"([\d.]+) (bytes|KiB|MiB|GiB|TiB)"
 _UNITS = {"bytes": 1.0, "KiB": 1024.0, "MiB": 1024.0**2, "GiB": 1024.0**3, "TiB": 1024.0**4}
 _TELLS = {
-    "asked": rf"Tried to allocate {_SIZE}",
-    "total": rf"total capac(?:i)?ty of {_SIZE}|{_SIZE} total capacity",
-    "free": rf"of which {_SIZE} is free|{_SIZE} free",
-    "allocated": rf"{_SIZE} is allocated by PyTorch|{_SIZE} already allocated",
+    "asked": rf"Tried to allocate {_SIZE}|Requested(?: size)?\s*: {_SIZE}",
+    "total": rf"total capac(?:i)?ty of {_SIZE}|{_SIZE} total capacity|Device limit\s*: {_SIZE}",
+    "free": rf"of which {_SIZE} is free|{_SIZE} free|Free \(according to CUDA\): {_SIZE}",
+    "allowed": rf"{_SIZE} allowed;|memory fraction\)\s*: {_SIZE}",
+    "allocated": rf"{_SIZE} is allocated by PyTorch|{_SIZE} already allocated|Currently allocated\s*: {_SIZE}",
     "unallocated": rf"{_SIZE} is reserved by PyTorch but unallocated",
     "reserved": rf"{_SIZE} reserved in total by PyTorch|{_SIZE} cached",
     "own": rf"this process has {_SIZE} memory in use",
@@ -63,6 +65,8 @@ def sizes(text: str) -> dict[str, float]:
         if told:
             value, unit = [group for group in told.groups() if group is not None][:2]
             found[name] = float(value) * _UNITS[unit]
+    if found.get("allowed", 0.0) > found.get("total", math.inf):
+        del found["allowed"]  # no limit, as cudaMallocAsync words it
     if "reserved" in found and "allocated" in found:
         found.setdefault("unallocated", max(0.0, found["reserved"] - found["allocated"]))
     others = _others([float(value) * _UNITS[unit] for value, unit in _OTHER.findall(text)], found)
@@ -108,6 +112,7 @@ def out_of_memory(recording: Recording, deaths: tuple[Death, ...], failure: Fail
         asked=told.get("asked"),
         total=told.get("total"),
         free=told.get("free"),
+        allowed=told.get("allowed"),
         allocated=told.get("allocated"),
         unallocated=told.get("unallocated"),
         others=told.get("others"),

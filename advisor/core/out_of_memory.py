@@ -22,6 +22,7 @@ class OutOfMemory:
     asked: float | None = None
     total: float | None = None
     free: float | None = None
+    allowed: float | None = None  # to this process, where the job has set a limit
     allocated: float | None = None  # by tensors
     unallocated: float | None = None  # reserved by torch, held by no tensor
     others: float | None = None  # held by other processes, CUDA's own context left out
@@ -84,6 +85,17 @@ class OutOfMemory:
         return bool(self.others and self.total and self.others >= _OTHERS_SHARE * self.total)
 
     @property
+    def limited(self) -> bool:
+        """The GPU had room for what was asked; the job's own limit had not."""
+        return self.allowed is not None and self.free is not None and self.free >= (self.asked or 0.0)
+
+    @property
+    def _room(self) -> float:
+        """What torch may fill in all."""
+        most = (self.allocated or 0.0) + (self.free or 0.0) + (self.unallocated or 0.0)
+        return most if self.allowed is None else min(most, self.allowed)
+
+    @property
     def fits(self) -> int | None:
         """Samples of a micro-batch that would have had room, at most: what a sample took so far, and all that does not depend on it.
 
@@ -92,8 +104,7 @@ class OutOfMemory:
         known = (self.allocated, self.asked, self.free, self.unallocated)
         if any(value is None for value in known) or not self.batch or self.grew or self.phase in _UPDATING:
             return None
-        allocated, _, free, unallocated = (float(value or 0.0) for value in known)
-        room = allocated + free + unallocated - self.fixed
+        room = self._room - self.fixed
         if self._a_sample <= 0 or room <= 0:
             return None
         fitting = int(room / self._a_sample)
@@ -159,6 +170,8 @@ class OutOfMemory:
                 f"find what keeps tensors: they grew from {bytes_(self.grew_from)} to {bytes_(self.grew_to)} at the end of steps "
                 "(a loss summed with its graph, lists of outputs: .item() or .detach()); a smaller batch only delays the end"
             )
+        if self.limited:
+            yield f"the job allows itself {bytes_(self.allowed)} of this GPU, which had more: a larger set_per_process_memory_fraction"
         if self.crowded:
             yield f"another process holds {bytes_(self.others)} of this GPU: end it, or use another GPU"
         if self.fragmented:

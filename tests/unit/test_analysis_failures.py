@@ -75,6 +75,11 @@ def test_other_lines_are_neither(text: str) -> None:
         (KNOWN[19][1], "the ranks did not find each other (1/3 came)"),
         (KNOWN[20][1], "the ranks did not find each other"),
         ("CUDA out of memory.", "the GPU's memory ran out"),
+        (
+            "CUDA out of memory. Allocation was preemptively rejected because it would exceed per_process_memory_fraction limit. "
+            "Requested size: 2.00 GiB",
+            "asked for 2.00 GiB",
+        ),
     ],
 )
 def test_numbers_in_the_text_are_kept(text: str, said: str) -> None:
@@ -219,6 +224,31 @@ GOES_ON = [f"epoch {n} failed batches: 0" for n in range(30)]
 def test_a_full_gpu_that_the_job_survived_is_no_reason_of_its_end(lines: tuple[str, ...], by: int, kind: str) -> None:
     found = analyse(failed(lines=lines, signals={1: by})).failure
     assert (found.kind if found else None) == kind
+
+
+PINNING = (
+    "torch.AcceleratorError: Caught AcceleratorError in pin memory thread for device 0.",
+    "Original Traceback (most recent call last):",
+    '  File "torch/utils/data/_utils/pin_memory.py", line 41, in do_one_step',
+    "torch.AcceleratorError: CUDA error: out of memory",
+)
+NCCL = (
+    "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:275, unhandled cuda error, NCCL version 2.21.5",
+    "ncclUnhandledCudaError: Call to CUDA function failed.",
+    "Last error:",
+    "Cuda failure 2 'out of memory'",
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [(PINNING, "host memory"), (NCCL, "GPU memory"), (NCCL[:3], "NCCL")],
+    ids=["pinned", "NCCL", "NCCL alone"],
+)
+def test_whose_memory_ran_out_is_told_in_an_exception_and_in_the_output(said: tuple[str, ...], kind: str) -> None:
+    name, _, message = "\n".join(said).partition(": ")
+    assert failure(failed((1, name, message))).kind == kind
+    assert failure(failed(lines=said, signals={1: 0})).kind == kind
 
 
 def watchdogs(*enqueued: int) -> tuple[str, ...]:

@@ -39,6 +39,17 @@ CONTAINED = (
     "Process 5138 has 14.68 GiB memory in use. Of the allocated memory 14.32 GiB is allocated by PyTorch, and 228.27 MiB is "
     "reserved by PyTorch but unallocated."
 )
+PREEMPTED = (
+    "CUDA out of memory. Allocation was preemptively rejected because it would exceed per_process_memory_fraction limit. "
+    "Requested size: 2.00 GiB"
+)
+ASYNC = """Allocation on device 0 would exceed allowed memory. (out of memory)
+Currently allocated     : 14.00 GiB
+Requested               : 2.00 GiB
+Device limit            : 15.00 GiB
+Free (according to CUDA): 20.00 MiB
+PyTorch limit (set by user-supplied memory fraction)
+                        : 17179869184.00 GiB"""
 ALONE = NEW.replace("Process 4711 has 10.00 GiB memory in use. ", "").replace(
     "1.50 GiB is reserved", "512.00 MiB is reserved"
 )
@@ -65,6 +76,10 @@ HELD = {
              "unallocated": 0.07 * GIB},
         ),
         (MISSPELT, {"asked": 55.57 * GIB, "total": 12 * GIB, "free": 0.0}),
+        (ASYNC, {"asked": 2 * GIB, "total": 15 * GIB, "free": 20 * MIB, "allocated": 14 * GIB}),
+        (ASYNC.replace("17179869184.00", "14.50"), {"asked": 2 * GIB, "total": 15 * GIB, "free": 20 * MIB, "allocated": 14 * GIB,
+          "allowed": 14.5 * GIB}),
+        (PREEMPTED, {"asked": 2 * GIB}),
         ("CUDA out of memory.", {}),
         ("loss 2.00 GiB free", {}),
     ],
@@ -169,6 +184,17 @@ def test_gradients_count_as_far_as_they_existed(phase: str, held: float) -> None
 def test_a_batch_that_fits_by_the_arithmetic_is_not_advised() -> None:
     full = analyse(died(ALONE.replace("1.00 GiB is free", "9.00 GiB is free"))).out_of_memory
     assert full.fits is None and not full.arithmetic
+
+
+def test_the_jobs_own_limit_is_what_torch_may_fill() -> None:
+    text = ALONE.replace("Of the allocated", "67.50 GiB allowed; Of the allocated").replace(
+        "1.00 GiB is free", "11.00 GiB is free"
+    )
+    full = analyse(died(text)).out_of_memory
+    assert full.allowed == 67.5 * GIB and full.fits == 250, "as if no more were free"
+    assert full.advice.startswith("the job allows itself 67.5 GiB of this GPU, which had more")
+    filled = analyse(died(text.replace("11.00 GiB is free", "1.00 GiB is free"))).out_of_memory
+    assert not filled.limited and "micro-batch" in filled.advice
 
 
 def test_what_the_last_frames_knew_counts_before_the_first_steps() -> None:

@@ -10,8 +10,8 @@ Evidence: torch's own count of retries in the steady steps; what its allocator r
 memory (of a MIG instance: of its part). Fragmentation is what of the reserved memory tensors never took at once, 1 - peak / reserved: where
 allocations fail beside it, they failed for want of a piece that is large enough.
 
-Fix: where the memory is in pieces `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`; else AMP, a smaller batch with accumulation,
-activation checkpointing.
+Fix: where the memory is in pieces `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`, unless that is set or CUDA's own allocator is; else
+AMP, a smaller batch with accumulation, activation checkpointing.
 
 Estimate: none: what a retry takes is not measured.
 
@@ -20,6 +20,7 @@ False alarms: the allocator keeps what it once got. A full reserve with tensors 
 
 from __future__ import annotations
 
+from advisor.core.allocator import growing_segments
 from advisor.core.analysis import Analysis
 from advisor.core.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured
 from rules.devices import clear_if_seen, unseen_of_ranks
@@ -59,15 +60,15 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         seconds_per_step=0.0,
         scope=Affected(ranks=() if len(ranks) == a.world_size > 1 else tuple(ranks)),
         evidence=tuple(evidence),
-        fixes=_fixes(in_pieces=max(pieces.values(), default=1.0) >= _IN_PIECES),
+        fixes=_fixes(a, in_pieces=max(pieces.values(), default=1.0) >= _IN_PIECES),
     )
 
 
-def _fixes(*, in_pieces: bool) -> tuple[Fix, ...]:
+def _fixes(a: Analysis, *, in_pieces: bool) -> tuple[Fix, ...]:
     less = Fix("AMP, a smaller batch with accumulation, or activation checkpointing", "", None, "small change")
-    setting = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+    setting = growing_segments(a.meta.environment)
     whole = Fix("let the allocator grow its segments in place", setting, None, "one line")
-    return (whole, less) if in_pieces else (less,)
+    return (whole, less) if in_pieces and setting else (less,)
 
 
 RULE = rule(

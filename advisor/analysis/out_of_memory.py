@@ -16,6 +16,7 @@ import numpy as np
 from advisor.analysis.failures import SPAWNED
 from advisor.analysis.host import process_by_rank
 from advisor.analysis.known_failures import GPU_MEMORY
+from advisor.core.allocator import growing_segments
 from advisor.core.analysis import Death, Failure
 from advisor.core.out_of_memory import OutOfMemory
 from advisor.core.recording import Recording
@@ -105,6 +106,7 @@ def out_of_memory(recording: Recording, deaths: tuple[Death, ...], failure: Fail
     process = process_by_rank(recording.processes).get(rank) if rank is not None else None
     facts = facts or (recording.facts.get(process.pid, {}) if process is not None else {})
     death = next((d for d in deaths if d.rank == rank and d.role == "rank"), None)
+    own = next((node.recording for node in recording.nodes if rank in node.ranks), recording)
     steps = death.step if death is not None else 0
     grew = _grew(recording, rank, told.get("total"))
     return OutOfMemory(
@@ -116,6 +118,7 @@ def out_of_memory(recording: Recording, deaths: tuple[Death, ...], failure: Fail
         allocated=told.get("allocated"),
         unallocated=told.get("unallocated"),
         others=told.get("others"),
+        segments=growing_segments(own.meta.environment),
         **_parts(facts, steps=steps, device=_device(text)),
         phase=_phase(facts, death),
         batch=_batch(recording, rank, facts),

@@ -26,6 +26,7 @@ class OutOfMemory:
     allocated: float | None = None  # by tensors
     unallocated: float | None = None  # reserved by torch, held by no tensor
     others: float | None = None  # held by other processes, CUDA's own context left out
+    segments: str = ""  # the setting that would let them grow in place; empty: it is on
     parameters: float | None = None
     frozen: float | None = None  # weights and buffers of the model that no optimizer steps
     gradients: float | None = None  # that a backward pass makes
@@ -174,11 +175,8 @@ class OutOfMemory:
             yield f"the job allows itself {bytes_(self.allowed)} of this GPU, which had more: a larger set_per_process_memory_fraction"
         if self.crowded:
             yield f"another process holds {bytes_(self.others)} of this GPU: end it, or use another GPU"
-        if self.fragmented:
-            yield (
-                f"torch held {bytes_(self.unallocated)} in pieces, more than was asked for: "
-                "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
-            )
+        if self.fragmented and self.segments:
+            yield (f"torch held {bytes_(self.unallocated)} in pieces, more than was asked for: {self.segments}")
         if self.total and self.fixed >= self.total:
             yield f"weights, gradients and the optimizer's state alone come to {bytes_(self.fixed)}: no batch fits beside them; {_LESS}"
         if self.steps >= _FITTED_STEPS:

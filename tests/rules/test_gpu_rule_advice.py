@@ -170,6 +170,13 @@ def test_gpu003_advises_to_join_pieces_where_there_are_any(retries: float, piece
     assert {e.metric: e.value for e in told.evidence}["gpu.fragmented_share"] == pieces
 
 
+def test_gpu003_does_not_advise_what_the_environment_has() -> None:
+    job = GPU_TABLES["GPU003"].job(retries=4, pieces=0.2)
+    environment = {"variables": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}}
+    told = found("GPU003", replace(job, meta=replace(job.meta, environment=environment)))
+    assert [fix.change for fix in told.fixes] == [""]
+
+
 def test_gpu004_tells_how_long_memory_lasts() -> None:
     finding = found("GPU004", left=600.0)
     assert "used up in 5m 00s" in finding.title and finding.urgent and finding.scope.gpus == (1,)

@@ -337,6 +337,13 @@ def test_memory_in_pieces_that_would_have_been_enough(unallocated: str, asked: s
     assert full.fragmented is fragmented and ("expandable_segments" in full.advice) is fragmented
 
 
+def test_segments_that_grow_are_not_advised_where_they_do() -> None:
+    made = died(ALONE.replace("512.00 MiB is reserved", "4.00 GiB is reserved"))
+    on = {"variables": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}}
+    full = analyse(replace(made, meta=replace(made.meta, environment=on))).out_of_memory
+    assert full.fragmented and "expandable_segments" not in full.advice
+
+
 def test_nothing_fits_beside_what_does_not_depend_on_the_batch() -> None:
     facts = {"optimizer": {**HELD, "state_bytes": int(80 * GIB)}}
     full = analyse(died(ALONE, facts=facts)).out_of_memory

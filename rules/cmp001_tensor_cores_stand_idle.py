@@ -58,7 +58,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         confidence=confidence(a, cap=0.95 if tensor else 0.85),
         seconds_per_step=step - least,
         evidence=(
-            Evidence("precision.half", 0.0, "", None, "no autocast around the layers, weights and inputs in float32, TF32 off"),
+            Evidence(
+                "precision.half",
+                0.0,
+                "",
+                None,
+                "no autocast around the layers, weights and inputs in float32, TF32 off",
+            ),
             Evidence(
                 "eligible compute",
                 common(eligible),

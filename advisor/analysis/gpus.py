@@ -178,9 +178,9 @@ def _link_values(window: Window, gpu: Gpu, values: Values) -> None:
             values[name, scope] = float(np.median(readings))
     if blind and ("gpu.pcie_gen", scope) not in values:
         values.pop(("gpu.pcie_width", scope), None)  # half of a link says nothing
-    received = window.rate("gpu.pcie_rx_bytes", scope)
+    received = window.level("gpu.pcie_rx_bytes_per_s", scope)  # GPM's, where it tells: by nvml.h the counter may wrap
     if received is None:
-        received = window.level("gpu.pcie_rx_bytes_per_s", scope)
+        received = window.rate("gpu.pcie_rx_bytes", scope)
     over_links = window.rate("gpu.nvlink_rx_bytes", scope)
     if over_links is None:
         over_links = window.level("gpu.nvlink_rx_bytes_per_s", scope)

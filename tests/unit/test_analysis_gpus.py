@@ -263,6 +263,8 @@ def test_traffic_by_counters_or_else_by_looks() -> None:
     found = on_gpus(samples)
     assert of(found, "gpu.pcie_rx_mb_per_s") == pytest.approx(2000)
     assert of(found, "gpu.pcie_rx_mb_per_s", 0) == pytest.approx(500)
+    both = on_gpus({**samples, ("gpu.pcie_rx_bytes_per_s", "gpu:1"): levels(3e9)})
+    assert of(both, "gpu.pcie_rx_mb_per_s") == pytest.approx(3000), "a counter that wraps tells less than GPM"
     assert of(found, "gpu.nvlink_mb_per_s") == pytest.approx(10_000)
     assert of(found, "gpu.nvlink_mb_per_s", 0) == pytest.approx(4000), "by GPM, where the counters are refused"
 

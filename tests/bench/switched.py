@@ -139,24 +139,26 @@ class Block:
     median_us: float
 
 
-def run_block(step: Callable[[], None], size: str) -> Block:
-    for _ in range(SETTLING_STEPS[size]):
+def run_block(step: Callable[[], None], settling: int, steps: int) -> Block:
+    for _ in range(settling):
         step()
     took = []
-    for _ in range(BLOCK_STEPS[size]):
+    for _ in range(steps):
         began = time.perf_counter_ns()
         step()
         took.append(time.perf_counter_ns() - began)
     return Block(level(took) / 1e3, statistics.median(took) / 1e3)
 
 
-def compare(switch: Switch, step: Callable[[], None], pairs: int, size: str) -> tuple[list[Block], list[Block]]:
+def compare(
+    switch: Switch, step: Callable[[], None], pairs: int, settling: int, steps: int
+) -> tuple[list[Block], list[Block]]:
     """Blocks with the recorder off and on, in pairs whose order alternates."""
     seen: dict[bool, list[Block]] = {False: [], True: []}
     for pair in range(pairs):
         for on in (False, True) if pair % 2 else (True, False):
             switch.turn(on)
-            seen[on].append(run_block(step, size))
+            seen[on].append(run_block(step, settling, steps))
     switch.turn(True)
     return seen[False], seen[True]
 
@@ -178,13 +180,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", choices=SIZES, default="1ms")
     parser.add_argument("--pairs", type=int, default=40, help="blocks with and blocks without the recorder")
+    parser.add_argument(
+        "--block", type=int, metavar="STEPS", help="of each; shorter ones see less of the machine's drift"
+    )
     parser.add_argument("--events", choices=("thinned", "each"))
     parser.add_argument("--took", type=Path, required=True, metavar="FILE")
     asked = parser.parse_args()
     if RECORDER not in sys.modules:
         raise SystemExit("no recorder in this process: rn50-advisor run -- python tests/bench/switched.py ...")
-    block = SETTLING_STEPS[asked.size] + BLOCK_STEPS[asked.size]
-    training = prepare(asked.size, WARM_UP_STEPS + CHECK_STEPS + 2 * asked.pairs * block)
+    settling, steps = SETTLING_STEPS[asked.size], asked.block or BLOCK_STEPS[asked.size]
+    training = prepare(asked.size, WARM_UP_STEPS + CHECK_STEPS + 2 * asked.pairs * (settling + steps))
     step = stepper(training)
     recorder = find_recorder() if asked.events else None
     for number in range(WARM_UP_STEPS):
@@ -193,10 +198,10 @@ def main() -> None:
             take_events(recorder, each=asked.events == "each")
     switch = Switch(Path(sys.modules[RECORDER].__path__[0]))
     switch.check(step)
-    blocks = cost(*compare(switch, step, asked.pairs, asked.size))
+    blocks = cost(*compare(switch, step, asked.pairs, settling, steps))
     if recorder is not None and (recorder.gpu is None or not Cuda.Event.made):
         raise SystemExit("no event was taken, or not to the end")
-    write_took(asked.took, {**blocks, "pairs": asked.pairs, "block_steps": BLOCK_STEPS[asked.size]})
+    write_took(asked.took, {**blocks, "pairs": asked.pairs, "block_steps": steps})
 
 
 if __name__ == "__main__":

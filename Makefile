@@ -24,13 +24,14 @@ demo: $(TRAIN) ## set up, train ResNet50 with a real bottleneck, read the verdic
 test: $(DEV) ## set up, then all checks
 	@$(MAKE) --no-print-directory check
 
-# First what runs training jobs, one after the other; then the rest, on all cores.
+# First what judges the times of real jobs, one after the other; then the rest, on all cores.
 check: ## formatting, lints, types, layers and tests, in an environment that is ready
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -q tests/integration tests/bench
+	$(BIN)/python -m pytest -q -m "not beside" tests/integration tests/bench
+	$(BIN)/python -m pytest -q -n auto --dist loadfile -m beside tests/integration tests/bench
 	$(BIN)/python -m pytest -q -n auto --dist loadfile tests --ignore=tests/integration --ignore=tests/bench
 
 bench: $(DEV) ## what the advisor costs a training job

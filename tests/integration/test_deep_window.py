@@ -18,7 +18,7 @@ from advisor.run.asking import FROM_STEP, STEPS, ask
 from advisor.store.reader import read_recording
 from probes.rank.layout import FLAG_DEEP
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.beside]
 
 SEEDED = Path(__file__).resolve().parents[1] / "jobs" / "seeded.py"
 # a 3x3 convolution of 4 channels over 6x6 outputs, weight gradient only beside it, and a linear layer of 144x4 with both gradients

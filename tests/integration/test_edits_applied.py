@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from cli_process import TIMEOUT_S, advisor, environment
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.beside]
 
 TRAIN = """\
 import argparse

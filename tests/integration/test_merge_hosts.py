@@ -106,6 +106,7 @@ def cut_wire(hosts: Hosts, started: list[subprocess.Popen[bytes]]) -> None:
     hosts.cut_the_merge()
 
 
+@pytest.mark.beside
 @pytest.mark.parametrize(
     ("break_it", "ended"),
     [pytest.param(kill_agent, False, id="its agent is killed"), pytest.param(cut_wire, True, id="the wire is cut")],

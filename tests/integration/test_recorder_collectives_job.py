@@ -14,7 +14,7 @@ from test_recorder_jobs import rings, run
 
 from probes.rank.layout import COLLECTIVES_FIELDS, FLAG_TAIL, KIND_COLLECTIVES, KIND_STEP
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.beside]
 
 PARAMETERS = 64 * 64 + 64
 

@@ -14,7 +14,7 @@ from advisor.analysis.analyse import analyse
 from advisor.store.reader import read_recording
 from probes.rank.layout import BATCH_FIELDS, KIND_BATCH, KIND_SPAN, SPAN_FIELDS, SPAN_LABELS
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.beside]
 
 WAYS = ["gathered", "gathered by workers that live on"]
 

@@ -28,7 +28,7 @@ from probes.rank.layout import (
 )
 from probes.rank.tape import NOTED_NS
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.beside]
 
 ROOT = Path(__file__).resolve().parents[2]
 INJECT = ROOT / "probes" / "rank" / "inject"

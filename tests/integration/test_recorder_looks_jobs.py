@@ -13,7 +13,7 @@ import pytest
 from advisor.run.rings import RingReader
 from probes.rank.layout import KIND_LOOK, KIND_PART, LOOK_FIELDS, PART_FIELDS
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.beside]
 
 ROOT = Path(__file__).resolve().parents[2]
 

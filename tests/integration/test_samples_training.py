@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.beside]
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 TRAIN = str(SAMPLES / "train.py")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from cli_process import advisor
-from test_recorder_jobs import rings, run, steps
+from test_recorder_jobs import rings, run, run_sound, steps
 
 from advisor.analysis.kernels import window_of
 from advisor.core.kernels import DeepWindow
@@ -107,7 +107,7 @@ def test_of_two_ranks_one_is_seen_with_what_they_exchange(tmp_path: Path) -> Non
     folder = tmp_path / "rings"
     folder.mkdir()
     ask(folder, tmp_path)
-    watched = run("spawned.py", tmp_path / "store", folder=folder)
+    watched = run_sound("spawned.py", tmp_path, folder)
     assert watched.returncode == 0 and watched.stdout == "", watched.stderr
     looked_into = {}
     for reader in rings(folder):

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-from test_recorder_jobs import rings, run
+from test_recorder_jobs import rings, run_sound
 
 from probes.rank.layout import COLLECTIVES_FIELDS, FLAG_TAIL, KIND_COLLECTIVES, KIND_STEP
 
@@ -19,25 +16,13 @@ pytestmark = [pytest.mark.torch, pytest.mark.beside]
 PARAMETERS = 64 * 64 + 64
 
 
-def run_sound(scratch: Path, **more: Any) -> subprocess.CompletedProcess[str]:
-    """Again where gloo aborts a rank at its very end, as it does now and then with nobody watching."""
-    for _ in range(3):
-        (scratch / "store").unlink(missing_ok=True)
-        for path in more.values():
-            shutil.rmtree(path)
-            path.mkdir()
-        done = run("collectives.py", scratch, **more)
-        if "SIGABRT" not in done.stderr:
-            break
-    return done
-
-
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="before Python 3.11 a frame cannot leave its traceback")
 def test_collectives_give_what_they_give_alone_and_are_told_step_by_step(tmp_path: Path) -> None:
     folders = [tmp_path / name for name in ("alone", "watched", "rings")]
     for folder in folders:
         folder.mkdir()
-    alone, watched = run_sound(folders[0]), run_sound(folders[1], folder=folders[2])
+    alone = run_sound("collectives.py", folders[0])
+    watched = run_sound("collectives.py", folders[1], folder=folders[2])
     assert watched.returncode == alone.returncode == 0, watched.stderr
     assert len(alone.stdout.splitlines()) >= 6
     assert watched.stdout == alone.stdout

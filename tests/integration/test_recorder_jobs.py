@@ -44,6 +44,18 @@ def run(job: str, *arguments: object, folder: Path | None = None) -> subprocess.
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
 
+def run_sound(job: str, scratch: Path, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Again where gloo aborts a rank at its very end, as it does now and then with nobody watching: pytorch/pytorch#190489."""
+    for _ in range(3):
+        (scratch / "store").unlink(missing_ok=True)
+        for path in folder.glob("*-[0-9]*") if folder else ():  # what the ranks before have left
+            path.unlink()
+        done = run(job, scratch, folder=folder)
+        if "SIGABRT" not in done.stderr:
+            break
+    return done
+
+
 def rings(folder: Path, role: str = "rank") -> list[RingReader]:
     assert not list(folder.glob("error-*")), [path.read_text() for path in folder.glob("error-*")]
     return [RingReader(path) for path in sorted(folder.glob(f"{role}-*.ring"))]
@@ -77,7 +89,7 @@ def test_dynamo_makes_the_same_graphs_and_no_more_breaks(tmp_path: Path) -> None
 def test_ranks_started_by_spawn_are_found_by_their_deeds(tmp_path: Path) -> None:
     folder = tmp_path / "rings"
     folder.mkdir()
-    done = run("spawned.py", tmp_path / "store", folder=folder)
+    done = run_sound("spawned.py", tmp_path, folder)
     assert done.returncode == 0, done.stderr
     found = rings(folder)
     assert [reader.identity.rank for reader in found] in ([0, 1], [1, 0])

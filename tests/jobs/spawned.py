@@ -16,9 +16,9 @@ class Stream(IterableDataset):
             yield torch.full((6,), float(index % 5)), torch.tensor([1.0])
 
 
-def train(rank: int, world: int, store: str) -> None:
+def train(rank: int, world: int, folder: str) -> None:
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world)
     model = DistributedDataParallel(nn.Linear(6, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for x, y in DataLoader(Stream(), batch_size=4):

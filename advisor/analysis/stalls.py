@@ -34,9 +34,8 @@ _MOVED_S = 15.0
 _LOOKS_APART_NS = 2_000_000_000
 _STOPPED = "T"  # by a signal, as the kernel says of its training thread; a debugger's stop is another
 _BUSY_SHARE = 0.05  # of a core, over all threads of a process that does nothing but wait
-_WORKING_SHARE = (
-    0.5  # of a core: far more than threads that look around take, and what is left of one where four share two
-)
+# Of a core: far more than threads that look around take, and what is left of one where four share two.
+_WORKING_SHARE = 0.5
 _FRAMES_SHOWN = 8  # of a stack: from a library's depths up to the line that called it
 _GPU_RESTS_PCT = 10.0  # a kernel that waits for another rank shows as 100 %, and its own rank may spin until it is over
 # What a thread sleeps in that waits for time, a signal or a lock: not for a disk, a socket, a pipe or a process that works for it.

@@ -37,9 +37,8 @@ class Feed:
     libraries: tuple[str, ...] = ()  # loaded by the ranks, and able to make batches
     another_thread: bool = False  # one that does not train fetches from a DataLoader
     chunk_s: float = 0.0  # per step, of the rank with the longest one
-    blocked_s: float | None = (
-        None  # of the chunk: neither computing nor waiting for a core; None where a GPU may be waited for
-    )
+    # of the chunk: neither computing nor waiting for a core; None where a GPU may be waited for
+    blocked_s: float | None = None
     looks: Looks | None = None
 
     @property

@@ -36,9 +36,8 @@ class OutOfMemory:
     phase: str = ""
     batch: float | None = None  # samples of one micro-batch
     steps: int = 0  # made before
-    grew_from: float | None = (
-        None  # tensors at the end of the first step seen, and of the last, where they grew steadily
-    )
+    # tensors at the end of the first step seen, and of the last, where they grew steadily
+    grew_from: float | None = None
     grew_to: float | None = None
 
     @property

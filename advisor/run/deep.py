@@ -25,9 +25,8 @@ from advisor.run.asking import FROM_STEP, STEPS, TRACE_BYTES_MAX, ask
 # Automatic windows: what CUPTI's start, two slow steps and the export were guessed to take at most, until hardware has been seen.
 ASSUMED_COST_S = 5.0
 AUTO_STEPS = 50
-AUTO_OUTSIDE_SHARE = (
-    0.10  # of the step, for input or between steps: more, and compute is not the first thing to look at
-)
+# Of the step, for input or between steps: more, and compute is not the first thing to look at.
+AUTO_OUTSIDE_SHARE = 0.10
 # Below it training stayed 10-20 % slower after a window, for CUPTI was not let go of (pytorch#146604), and Kineto wrote to stderr.
 AUTO_TORCH = (2, 7)
 _EVENT = "deep"

@@ -19,9 +19,8 @@ LOCK_NAME = "run.lock"
 # Room that the lock file holds and gives back when the disk is full: for the WAL frames of the last note (a page or
 # two, 4 KB each) and the 32 KB -shm of whoever reads the run afterwards.
 SPARE_BYTES = 128 * 1024
-CHECKPOINT_PAGES = (
-    500  # keeps the WAL near 2 MB; the spare and short runs on small disks are why it is not SQLite's 1000
-)
+# Keeps the WAL near 2 MB; the spare and short runs on small disks are why it is not SQLite's 1000.
+CHECKPOINT_PAGES = 500
 
 SET_META = "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 

@@ -14,9 +14,8 @@ _AT = {name: position for position, name in enumerate(COLUMNS)}
 _FIRST = [_AT[name] for name in ("step", "t_start_ns")]
 _SUMMED = [_AT[name] for name in COLUMNS if name not in ("step", "t_start_ns", "t_end_ns", "loader", "flags")]
 UNKNOWN_LOADER = -1
-OUTLIER_FACTOR = (
-    1.5  # times the median; the share of rows kept for it is capped besides, so that a jittery job still folds
-)
+# Times the median; the share of rows kept for it is capped besides, so that a jittery job still folds.
+OUTLIER_FACTOR = 1.5
 
 
 def fold(rows: Rows, width_ns: int, outlier_share: float, *, bridge: bool) -> tuple[NDArray[np.intp], Rows]:

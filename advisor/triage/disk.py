@@ -64,9 +64,8 @@ QUICK = Amounts(256 << 20, 400, 3.0, 512 << 20)
 FULL = Amounts(512 << 20, 1000, 10.0, 512 << 20)
 LARGE = Amounts(4 << 30, 4000, 30.0, 4 << 30)  # beyond what a volume does in a burst; asked for first
 LARGE_WORDS = "writes 4.7 GB to its scratch folder and reads 6 GB"
-_PICTURES_BYTES = (
-    340_000_000  # read three times, beside all else below 2 GB; of pictures larger than ImageNet's fewer are read
-)
+# Read three times, beside all else below 2 GB; of pictures larger than ImageNet's fewer are read.
+_PICTURES_BYTES = 340_000_000
 
 
 def amounts(setting: Setting) -> Amounts:

@@ -49,9 +49,8 @@ class Asked:
     unit: str
     band: Callable[[Analysis, Gpu], Band]
     remedy: Callable[[Analysis, Gpu], Remedy]
-    held: bool = (
-        False  # asked of the stretch in which all GPUs have the same work: in the rest each has another at a time
-    )
+    # asked of the stretch in which all GPUs have the same work: in the rest each has another at a time
+    held: bool = False
 
 
 def analysis_of(recording: Recording, within_ns: tuple[int, int] | None = None) -> Analysis:

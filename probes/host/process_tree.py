@@ -10,9 +10,8 @@ from pathlib import Path
 from probes.host.deaths import ExitStatus, exit_status
 from probes.host.procfs import CLOCK_TICKS, RECORD_BYTES, KeptFiles, Stat, parse_stat
 
-RESCAN_PERIOD_NS = (
-    30_000_000_000  # look again at processes taken for foreign: a pid may have been used again between two ticks
-)
+# Look again at processes taken for foreign: a pid may have been used again between two ticks.
+RESCAN_PERIOD_NS = 30_000_000_000
 SETTLING_NS = 3_000_000_000  # a young process may still exec and get another command line
 
 

@@ -54,9 +54,8 @@ class Account(Steps):
         self._doubtful = -1  # loader taken for an evaluating one by its last fetch, which may yet meet a backward
         self._in_no_grad = False  # that fetch
         self._ungraded: dict[int, int] = {}  # loader -> how often a single batch fetched under no_grad met a backward
-        self._opened: tuple[int, int, int] | None = (
-            None  # (loader, wall, cpu of input_wait before) of an iterator just made by a loader of unknown purpose
-        )
+        # (loader, wall, cpu of input_wait before) of an iterator just made by a loader of unknown purpose
+        self._opened: tuple[int, int, int] | None = None
         super().__init__(thread=thread, garbage=garbage, **clocks)
 
     def fetch_begin(self, loader: int, evaluating: bool, first: bool) -> bool:

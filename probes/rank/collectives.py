@@ -214,9 +214,8 @@ class Collectives:
         self._groups: dict[int, Group] = {}
         self._sites: dict[Any, dict[str, Any]] = {}
         self._described: list[dict[str, Any]] = []
-        self._on_device = (
-            False  # the last asynchronous call was about tensors of a GPU: nobody is held while waiting for it
-        )
+        # the last asynchronous call was about tensors of a GPU: nobody is held while waiting for it
+        self._on_device = False
         self._clear()
 
     def _clear(self) -> None:

@@ -56,9 +56,8 @@ class GpuTimes:
         self._block = (0, 0, 0)  # its first step, when that began, and what the recorder had taken by then
         self.on = True
         self.next_step = 0  # with events, where they are off
-        self.dropped = (
-            0  # steps that are not told: they had too many marks, too many waited, or theirs could not be read
-        )
+        # steps that are not told: they had too many marks, too many waited, or theirs could not be read
+        self.dropped = 0
         self._unread = 0  # of them, in a row, those whose events could not be read
 
     def turn(self, step: int, now: int, self_ns: int) -> bool:

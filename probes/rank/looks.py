@@ -96,9 +96,8 @@ class Look:
         self._undo: list[Callable[[], None]] = []
         self._last_wall = self._last_cpu = self._charged = 0
         self._collating: tuple[int, int] | None = None
-        self.covers = (
-            0  # samples: one, or all of the batch where they cannot be told apart; 0: as many as it turns out to hold
-        )
+        # samples: one, or all of the batch where they cannot be told apart; 0: as many as it turns out to hold
+        self.covers = 0
         self.index = index
         self._over = False
         if batched and type(index) is list and index and walks_one_by_one(dataset):

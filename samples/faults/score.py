@@ -117,12 +117,10 @@ class Result:
     steps: int = 0
     step_s: float | None = None
     wall_s: float = 0.0
-    took_s: float = (
-        0.0  # all of it: set-up, attempts, the run with the fix; of those that ran side by side each its part
-    )
-    shared: str = (
-        ""  # the scenario whose run with the fix is this one's too: same job, same circumstances, minutes apart
-    )
+    # all of it: set-up, attempts, the run with the fix; of those that ran side by side each its part
+    took_s: float = 0.0
+    # the scenario whose run with the fix is this one's too: same job, same circumstances, minutes apart
+    shared: str = ""
     recorded: bool = False  # made-up steps and the fake driver's answers, no job
     advisor: str = ""  # which state of the advisor judged
     machine: str = ""  # on what

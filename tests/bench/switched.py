@@ -37,12 +37,8 @@ from cuda_double import Cuda, find_recorder, gpu_times_of
 RECORDER = "_rn50_advisor_rank"  # the package's name inside a job
 # Short, as the machine's speed drifts; but whole turns of the recorder: it reads CPU clocks once in 512 steps or in 0.5 s.
 BLOCK_STEPS = {"1ms": 512, "5ms": 128, "50ms": 12, "250ms": 4}
-SETTLING_STEPS = {
-    "1ms": 12,
-    "5ms": 5,
-    "50ms": 3,
-    "250ms": 3,
-}  # what was switched is not yet in the caches, nor the step's length known
+# What was switched is not yet in the caches, nor the step's length known.
+SETTLING_STEPS = {"1ms": 12, "5ms": 5, "50ms": 3, "250ms": 3}
 WARM_UP_STEPS = 50
 CHECK_STEPS = 2
 

@@ -20,6 +20,7 @@ from advisor.core.allocator import growing_segments
 from advisor.core.analysis import Death, Failure
 from advisor.core.out_of_memory import OutOfMemory
 from advisor.core.recording import Recording
+from probes.rank.holdings import device_named
 
 _SIZE = r"([\d.]+) (bytes|KiB|MiB|GiB|TiB)"
 _UNITS = {"bytes": 1.0, "KiB": 1024.0, "MiB": 1024.0**2, "GiB": 1024.0**3, "TiB": 1024.0**4}
@@ -35,7 +36,6 @@ _TELLS = {
 }
 _PATTERNS = {name: re.compile(pattern) for name, pattern in _TELLS.items()}
 _OTHER = re.compile(rf"Process \d+ has {_SIZE} memory in use")
-_DEVICE = re.compile(r"\bGPU (\d+)\b|Allocation on device (\d+)")
 # Tensors at the end of steps: so much more in the last third than in the first, and so much of the GPU, is no odd batch; and what settles
 # rises less in the second half (as in GPU004).
 _GREW_TIMES = 1.2
@@ -119,7 +119,7 @@ def out_of_memory(recording: Recording, deaths: tuple[Death, ...], failure: Fail
         unallocated=told.get("unallocated"),
         others=told.get("others"),
         segments=growing_segments(own.meta.environment),
-        **_parts(facts, steps=steps, device=_device(text)),
+        **_parts(facts, steps=steps, device=device_named(text)),
         phase=_phase(facts, death),
         batch=_batch(recording, rank, facts),
         steps=steps,
@@ -152,12 +152,6 @@ def _phase(facts: Mapping[str, Any], death: Death | None) -> str:
         told = (facts.get("exception") or {}).get("phase")
         return str(told) if told not in (None, "", "start") else "forward"  # it had not come to its first backward pass
     return "" if death.phase == "ended" else death.phase
-
-
-def _device(text: str) -> str:
-    """As tensors name it; empty where the message does not tell."""
-    named = _DEVICE.search(text)
-    return f"cuda:{named[1] or named[2]}" if named else ""
 
 
 def _parts(facts: Mapping[str, Any], *, steps: int, device: str) -> dict[str, Any]:

@@ -18,8 +18,9 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from .layout import FLAG_DEEP
+from .patches import _wraps as wraps
 from .phases import CHECKPOINT, EVALUATION, INPUT
-from .standins import put
+from .standins import hide_frame, put
 from .wall import let_pass
 
 if TYPE_CHECKING:
@@ -270,28 +271,37 @@ def _silence() -> Iterator[None]:
 def _step_aside_for_others(module: Any, give_way: Any) -> list[Callable[[], None]]:
     """Another profiler of this process that is begun meanwhile finds the way free. Returns what puts the functions back."""
 
-    def standing_in(original: Any) -> Any:
-        def begins(*args: Any, **kwargs: Any) -> Any:
-            give_way("the job began a profiler of its own")
-            return original(*args, **kwargs)
-
-        return begins
+    def begins(*args: Any, **kwargs: Any) -> None:
+        give_way("the job began a profiler of its own")
 
     return [
-        put(module, name, standing_in(getattr(module, name)))
-        for name in ("_prepare_profiler", "_enable_profiler")
-        if hasattr(module, name)
+        _call_first(module, name, begins) for name in ("_prepare_profiler", "_enable_profiler") if hasattr(module, name)
     ]
 
 
 def _tell_of_evaluation(torch: Any, give_way: Any) -> Callable[[], None]:
     """One over tensors in memory has no mark but this: `eval()` is `train(False)`. Returns what puts the function back."""
-    original, is_compiling = torch.nn.Module.train, torch.compiler.is_dynamo_compiling
+    is_compiling = torch.compiler.is_dynamo_compiling
 
-    def train(*args: Any, **kwargs: Any) -> Any:
-        # to dynamo, which may be tracing it, the original
+    def trains(*args: Any, **kwargs: Any) -> None:
+        # to dynamo, which may be tracing it, nothing
         if not is_compiling() and (args[1] if len(args) > 1 else kwargs.get("mode")) is False:
             give_way(_EVALUATES)
-        return original(*args, **kwargs)
 
-    return put(torch.nn.Module, "train", train)
+    return _call_first(torch.nn.Module, "train", trains)
+
+
+def _call_first(owner: Any, name: str, call: Callable[..., None]) -> Callable[[], None]:
+    """`call`, which raises nothing, is given the arguments first; whoever calls gets what the original returns or raises."""
+    original = getattr(owner, name)
+
+    @wraps(original)
+    def stands_in(*args: Any, **kwargs: Any) -> Any:
+        call(*args, **kwargs)
+        try:
+            return original(*args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
+
+    return put(owner, name, stands_in)

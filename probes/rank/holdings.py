@@ -72,8 +72,7 @@ def held_at_end(torch: Any, error: BaseException, device: str = "") -> dict[str,
 
     `device`: the one watched, where the exception names none.
     """
-    named = _DEVICE.search(str(error))
-    device = "cuda:%s" % (named[1] or named[2]) if named else device
+    device = device_named(str(error)) or device
     optimizers, models = _known(torch, error)
     found: dict[str, Any] = {}
     each = [describe_holdings(optimizer, device) for optimizer in optimizers]
@@ -87,6 +86,12 @@ def held_at_end(torch: Any, error: BaseException, device: str = "") -> dict[str,
         found = found or {**largest, "parameter_bytes": largest["learning_bytes"]}
         found["model_bytes"] = largest["parameter_bytes"]
     return found
+
+
+def device_named(text: str) -> str:
+    """By torch's message that its memory has run out, as tensors name it; empty where the message does not tell."""
+    named = _DEVICE.search(text)
+    return "cuda:%s" % (named[1] or named[2]) if named else ""
 
 
 def _known(torch: Any, error: BaseException) -> tuple[list[Any], list[Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -340,6 +341,17 @@ def test_it_ends_where_a_model_is_put_into_evaluation(rank, arguments: tuple[tup
     assert model.train(*arguments[0], **arguments[1]) == (model, False)
     assert not rank.window.on and rank.facts.told[-1]["reason"] == "an evaluation began"
     assert rank.torch.nn.Module.train is original
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="before Python 3.11 a frame cannot leave its traceback")
+def test_what_stands_in_is_seen_neither_by_name_nor_in_a_traceback(rank) -> None:
+    module = rank.torch.nn.Module
+    original = module.train
+    play(rank, 10)
+    assert module.train is not original and module.train.__name__ == original.__name__
+    with pytest.raises(TypeError) as caught:
+        module.train()
+    assert [entry.name for entry in caught.traceback] == [sys._getframe().f_code.co_name]
 
 
 def test_to_dynamo_it_is_no_evaluation(rank) -> None:

@@ -44,7 +44,7 @@ class Account(Steps):
         self.backwards = 0
         self.optimizers = 0  # optimizer steps seen in all
         self._first_optimizer: int | None = None
-        self._last_optimizer: int | None = None
+        self.last_optimizer: int | None = None  # the id of what stepped last
         self._cycle_end: int | None = None  # the optimizer that steps last in one turn of a loop without loader
         self._turns = 0  # turns of the first optimizer since the last training fetch
         self._without_first = 0  # steps of other optimizers since its last one
@@ -220,7 +220,7 @@ class Account(Steps):
             self._without_first = 0
             if self.stepped:
                 self._turns += 1
-                self._cycle_end = self._last_optimizer
+                self._cycle_end = self.last_optimizer
 
     def _end_turn(self, optimizer: int, now: int) -> None:
         if self._turns >= TURNS_WITHOUT_LOADER and optimizer == self._cycle_end:
@@ -237,7 +237,8 @@ class Account(Steps):
         if stepped:
             self.stepped = True
             self.optimizers += 1
-            self._last_optimizer = INSIDE_BACKWARD if self._updated_inside else optimizer
+            self.updates += 1
+            self.last_optimizer = INSIDE_BACKWARD if self._updated_inside else optimizer
         if self._optimizer_depth:
             return
         if self._updated_inside:
@@ -261,36 +262,38 @@ class Account(Steps):
         now = self.enter(phase)
         self.span("checkpoint", began, now, 0, 1, site)
 
-    def take_usual_steps(self, times: list[int], arguments: list[int]) -> bool:
+    def take_usual_steps(self, times: list[int], samples: list[int], collections: list[tuple[int, int]]) -> int:
         """Whole steps of a plain loop, each from its first fetch to the next step's: what their marks one by one would come to.
 
-        `times` and `arguments` are of each step's marks: its batch, backward, its end, optimizer, its end, next fetch. False: these may
-        be no such steps, and none was taken.
+        `times` are those of each step's marks: its batch, backward, its end, optimizer, its end, next fetch; `samples` those of each batch;
+        of the garbage `collections`, begin and end, those within these steps are taken out. Returns how many steps were taken: all or,
+        where these may be no such steps, none.
         """
-        loader, optimizer, began = self.last_loader, self._first_optimizer, self.since
-        steps = len(times) // USUAL_MARKS
+        loader, began, steps = self.last_loader, self.since, len(times) // USUAL_MARKS
         if (
-            self.phase != INPUT
+            not steps
+            or self.phase != INPUT
             or began != self.t_start
             or self.fetched != {loader: 1}
             or self.loaders.get(loader) != TRAINING
-            or optimizer is None
-            or self._last_optimizer != optimizer
-            or arguments[4::USUAL_MARKS].count(optimizer) != steps
+            or self._first_optimizer is None
+            or self.last_optimizer != self._first_optimizer
             or self._optimizer_depth
             or self.fetching.batches
         ):
-            return False
-        step, write, delays = self.step, self.ring.write, self._delays
+            return 0
+        write, delays = self.ring.write, self._delays
         last = began
         for i in range(0, len(times), USUAL_MARKS):
             batch, backward, backward_end, update, update_end, fetch = times[i : i + USUAL_MARKS]
+            while collections and collections[0][1] <= fetch:
+                self.collected(*collections.pop(0))
             # as `_write` would: in a step that is not clocked and had no other mark, all the rest is zero
             write(
                 KIND_STEP,
                 self.flags,
                 (
-                    step,
+                    self.step,
                     began,
                     fetch,
                     batch - began,
@@ -303,7 +306,7 @@ class Account(Steps):
                     self._take_delay(fetch) if delays else 0,
                     self.gc_ns,
                     *BEFORE_SAMPLES,
-                    arguments[i],
+                    samples[i // USUAL_MARKS],
                     1,
                     loader,
                     self.self_ns - self._self_at_step,
@@ -312,14 +315,13 @@ class Account(Steps):
             )
             self._self_at_step = self.self_ns
             self.gc_ns = self.flags = 0
-            step += 1
+            self.step += 1
             last, began = began, fetch
         self.backwards += steps
         self.optimizers += steps
-        self.step = step
         self.last_step_ns = began - last
         self.t_start = self.since = began
-        return True
+        return steps
 
     def _optimizer_invisible(self) -> bool:
         if self.optimizers == 0 and self.backward_seen and self.backwards > INVISIBLE_OPTIMIZER_AFTER:

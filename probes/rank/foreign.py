@@ -21,7 +21,6 @@ from .patches import _wraps as wraps
 from .patches import iterator_init, loader_init, worker_loop
 from .phases import FORWARD, INPUT
 from .ring import PHASE
-from .samples import count_samples
 from .standins import hide_frame
 from .tape import BATCH
 
@@ -173,7 +172,9 @@ class Foreign:
         if batch is None:  # how a thread says that there is no more
             self.failed(source, token, over=True)
         elif tape.on:
-            tape.marks.extend((BATCH, perf_counter_ns(), count_samples(batch, tape.batch_size)))
+            now = perf_counter_ns()
+            tape.count(now, batch)
+            tape.marks[BATCH].append(now)
             tape.words[PHASE] = FORWARD
         else:
             recorder.fetch_end(token, batch)

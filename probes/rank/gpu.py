@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 
     Mark = tuple[Event, str]
 
-# A step with events costs some 50 us more than one whose marks are noted on the tape. Where the recorder takes more than this share of the
-# time for them, a block of steps has them now and then: of its first step the begin is not known, and of its last what follows.
-_SHARE = 0.0025
+# The marks of a step with events cannot be noted on the tape: it costs some 150 us more than one without. Where the recorder takes more
+# than this share of the time for them, a block of steps has them now and then: of its first step the begin is not known, and of its last
+# what follows.
+_SHARE = 0.001
 _BLOCK = 12  # steps
 _FIRST = 5 * _BLOCK  # steps that all have them: a short run is to be understood, too
 _REST_MAX = 32 * _BLOCK

@@ -41,12 +41,8 @@ ROLES = {ROLE_RANK: "rank", ROLE_WORKER: "worker"}
 PHASES = ("start", "input_wait", "forward", "backward", "clip", "optimizer", "gap", "evaluation", "checkpoint", "ended")
 PHASE_CODE = {name: code for code, name in enumerate(PHASES)}
 
-# Slot: sequence, kind, flags, payload, sequence again.
-SLOT_HEAD = struct.Struct("<QHHI")
-SLOT_TAIL = struct.Struct("<Q")
-PAYLOAD_OFFSET = SLOT_HEAD.size
-TAIL_OFFSET = SLOT_BYTES - SLOT_TAIL.size
-PAYLOAD_FIELDS_MAX = (TAIL_OFFSET - PAYLOAD_OFFSET) // 8
+# Slot: sequence, kind, flags, 0, payload, sequence again at its end.
+PAYLOAD_FIELDS_MAX = (SLOT_BYTES - struct.calcsize("<QHHIQ")) // 8
 
 KIND_STEP = 1
 KIND_GPU_STEP = 2
@@ -202,4 +198,7 @@ FIELDS = {
     KIND_LOOK: LOOK_FIELDS,
     KIND_PART: PART_FIELDS,
 }
-PAYLOAD = {kind: struct.Struct("<%dq" % len(fields)) for kind, fields in FIELDS.items()}
+SLOT = {
+    kind: struct.Struct("<QHHI%dq%dxQ" % (len(fields), 8 * (PAYLOAD_FIELDS_MAX - len(fields))))
+    for kind, fields in FIELDS.items()
+}

@@ -18,7 +18,6 @@ from .phases import CLIP, FORWARD, GAP, INPUT
 from .phases import OPTIMIZER as IN_OPTIMIZER
 from .pinning import timed_loop
 from .ring import PHASE, SINCE, STEP
-from .samples import count_samples
 from .standins import hide_frame
 from .tape import BACKWARD, BACKWARD_END, BATCH, FETCH, OPTIMIZER, OPTIMIZER_END
 from .wall import let_pass
@@ -100,7 +99,7 @@ def _loader(torch: Any, recorder: Recorder) -> list[Any]:
     base._rn50_loader = -1
     original_next = base.__next__
     tape, grad_enabled, tensor = recorder.tape, torch.is_grad_enabled, torch.Tensor
-    marks, note = tape.marks, tape.marks.extend
+    fetches, came = tape.marks[FETCH], tape.marks[BATCH].append
 
     @_wraps(original_next)
     def __next__(self: Any) -> Any:
@@ -109,12 +108,12 @@ def _loader(torch: Any, recorder: Recorder) -> list[Any]:
             if tape.on and id(self) == tape.iterator and grad_enabled() and get_ident() == tape.thread:
                 token = tape.fetch
                 now = perf_counter_ns()
-                note((FETCH, now, 0))
+                fetches.append(now)
                 words = tape.words
                 words[PHASE] = INPUT
                 words[SINCE] = now
                 words[STEP] = tape.step = tape.step + 1
-                if len(marks) > tape.limit:
+                if len(fetches) >= tape.fetches:
                     recorder.read_tape(self)
             elif recorder.active:
                 token = recorder.fetch_begin(self)
@@ -132,12 +131,14 @@ def _loader(torch: Any, recorder: Recorder) -> list[Any]:
             if tape.on:
                 now = perf_counter_ns()
                 # asking a tensor for its size takes 5 us after compute, for its number of elements 1 us
-                if type(batch) is list and batch and type(batch[0]) is tensor and batch[0].numel() == tape.elements:
-                    samples = tape.samples
-                else:
-                    samples = tape.samples = count_samples(batch, tape.batch_size)
-                    tape.elements = count_elements(batch, tensor)
-                note((BATCH, now, samples))
+                if (
+                    type(batch) is not list
+                    or not batch
+                    or type(batch[0]) is not tensor
+                    or batch[0].numel() != tape.elements
+                ):
+                    tape.count(now, batch, count_elements(batch, tensor))
+                came(now)
                 words = tape.words
                 words[PHASE] = FORWARD
                 words[SINCE] = now
@@ -255,7 +256,8 @@ def _pin_loop(torch: Any, recorder: Recorder) -> list[Any]:
 
 def _backward(torch: Any, recorder: Recorder) -> list[Any]:
     original = torch.autograd.backward
-    tape, note = recorder.tape, recorder.tape.marks.extend
+    tape = recorder.tape
+    begun, ended = tape.marks[BACKWARD].append, tape.marks[BACKWARD_END].append
 
     @_wraps(original)
     def backward(*args: Any, **kwargs: Any) -> Any:
@@ -263,9 +265,9 @@ def _backward(torch: Any, recorder: Recorder) -> list[Any]:
         try:
             if tape.on:
                 if not tape.inside_backward:
-                    account = recorder.account
+                    account = tape.account
                     now = perf_counter_ns()
-                    note((BACKWARD, now, 0))
+                    begun(now)
                     words = tape.words
                     words[PHASE] = IN_BACKWARD
                     words[SINCE] = now
@@ -281,7 +283,7 @@ def _backward(torch: Any, recorder: Recorder) -> list[Any]:
                 try:
                     if tape.on:
                         now = perf_counter_ns()
-                        note((BACKWARD_END, now, 0))
+                        ended(now)
                         words = tape.words
                         words[PHASE] = CLIP
                         words[SINCE] = now
@@ -312,7 +314,7 @@ def _optimizer(torch: Any, recorder: Recorder) -> list[Any]:
     # true to dynamo, and the cheapest of its kind to everybody else
     is_compiling = torch.compiler.is_dynamo_compiling
     tape = recorder.tape
-    marks, note = tape.marks, tape.marks.extend
+    begun, ends = tape.marks[OPTIMIZER].append, tape.marks[OPTIMIZER_END]
 
     def before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
         if is_compiling():
@@ -320,7 +322,9 @@ def _optimizer(torch: Any, recorder: Recorder) -> list[Any]:
         try:
             if tape.on:
                 now = perf_counter_ns()
-                note((OPTIMIZER, now, id(optimizer)))
+                if id(optimizer) != tape.optimizer:
+                    tape.others[now] = id(optimizer)
+                begun(now)
                 words = tape.words
                 words[PHASE] = IN_OPTIMIZER
                 words[SINCE] = now
@@ -333,9 +337,9 @@ def _optimizer(torch: Any, recorder: Recorder) -> list[Any]:
         if is_compiling():
             return
         try:
-            if tape.on and len(marks) < tape.limit:
+            if tape.on and len(ends) < tape.updates:
                 now = perf_counter_ns()
-                note((OPTIMIZER_END, now, id(optimizer)))
+                ends.append(now)
                 words = tape.words
                 words[PHASE] = IN_BACKWARD if tape.inside_backward else GAP
                 words[SINCE] = now

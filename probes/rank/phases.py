@@ -97,6 +97,7 @@ class Steps:
         self.replaying = False
         self.last_step_ns = 0
         self.fewest_marks = 0  # of a step since the first; 0 unknown
+        self.fewest_rounds = 0  # likewise, its batches, or where no loader feeds it its updates
         self.last_loader = -1
         self.phase = START
         self.since = clock()
@@ -115,6 +116,7 @@ class Steps:
         self.loader_start_ns = 0
         self.samples = 0
         self.micro_batches = 0
+        self.updates = 0  # steps of optimizers
         self.loader = -1
         self.flags = FLAG_CLOCKED if self.clocked else 0
         self.stepped = False  # an optimizer has stepped since the step began
@@ -204,6 +206,8 @@ class Steps:
         self.last_step_ns, self.last_loader = now - self.t_start, self.loader
         if self.step:
             self.fewest_marks = min(self.fewest_marks or self.marks, self.marks)
+            rounds = self.micro_batches or self.updates or 1
+            self.fewest_rounds = min(self.fewest_rounds or rounds, rounds)
         self.step += 1
         if not self.replaying:
             self._choose_clock()

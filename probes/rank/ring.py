@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from . import layout
-from .layout import HEADER_BYTES, LIVE_OFFSET, PAYLOAD, PAYLOAD_OFFSET, SLOT_BYTES, SLOT_HEAD, SLOT_TAIL, TAIL_OFFSET
+from .layout import HEADER_BYTES, LIVE_OFFSET, SLOT, SLOT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,11 +58,8 @@ class Ring:
         """Append one record; `values` are the integers of the kind's fields."""
         sequence = self._next
         base = HEADER_BYTES + (sequence % self._slots) * SLOT_BYTES
-        buffer = self._map
-        # tail last: between the two sequence numbers the slot is seen as torn
-        SLOT_HEAD.pack_into(buffer, base, sequence, kind, flags, 0)
-        PAYLOAD[kind].pack_into(buffer, base + PAYLOAD_OFFSET, *values)
-        SLOT_TAIL.pack_into(buffer, base + TAIL_OFFSET, sequence)
+        # the slot is cleared, then written from its first byte to its last: until the two sequence numbers agree it is seen as torn
+        SLOT[kind].pack_into(self._map, base, sequence, kind, flags, 0, *values, sequence)
         self._next = sequence + 1
         self.words[_HEAD] = self._next
 

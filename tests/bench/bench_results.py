@@ -62,6 +62,7 @@ class SwitchedCost:
     median_step_error_us: float
     pairs: int
     block_steps: int
+    marks_us: dict[str, float] = field(default_factory=dict)  # `more_us` by mark, where it was timed so
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,8 @@ class Results:
     quick: bool
     traceml: str = ""  # its version, how to get it, or nothing where it was not asked for
     steps: list[StepCost] = field(default_factory=list)
-    switched: list[SwitchedCost] = field(default_factory=list)
+    switched: list[SwitchedCost] = field(default_factory=list)  # whole steps
+    marks: list[SwitchedCost] = field(default_factory=list)  # around their marks
     start_up: list[StartUp] = field(default_factory=list)
     footprints: list[Footprint] = field(default_factory=list)
 

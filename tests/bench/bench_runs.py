@@ -112,12 +112,13 @@ def run_under_traceml(job: BenchJob, steps: int, traceml: Path) -> Seen:
         return _seen(*_timed([*tool, *script], folder))
 
 
-def run_switched(job: BenchJob, pairs: int, events: str = "") -> dict[str, Any]:
+def run_inside(script: str, job: BenchJob, pairs: int, events: str = "") -> dict[str, Any]:
+    """`switched.py` or `marks.py`, which compare steps of one process."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        script = [str(HERE / "switched.py"), f"--size={job.size}", f"--pairs={pairs}", f"--took={folder / 'took'}"]
-        script += [f"--events={events}"] if events else []
-        took, _, _ = _timed(under_advisor([*_launcher(job.ranks), *script], folder), folder)
+        command = [*_launcher(job.ranks), str(HERE / script), f"--size={job.size}", f"--pairs={pairs}"]
+        command += [f"--took={folder / 'took'}", *([f"--events={events}"] if events else [])]
+        took, _, _ = _timed(under_advisor(command, folder), folder)
         return took
 
 

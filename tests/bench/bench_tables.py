@@ -25,8 +25,8 @@ class Sheet:
 
 def sheets(results: Results) -> list[Sheet]:
     """Those that have rows."""
-    made = (step_sheet(results), switched_sheet(results), start_sheet(results), footprint_sheet(results))
-    return [sheet for sheet in made if sheet.rows]
+    makers = (step_sheet, switched_sheet, marks_sheet, start_sheet, footprint_sheet)
+    return [sheet for make in makers if (sheet := make(results)).rows]
 
 
 def step_sheet(results: Results) -> Sheet:
@@ -81,6 +81,27 @@ def _switched_row(cost: SwitchedCost) -> tuple[str, ...]:
         f"{cost.more_us / cost.off_us:+.2%}".replace("%", " %"),
         f"{cost.median_step_more_us:+.1f} ± {cost.median_step_error_us:.1f} µs",
         f"{cost.pairs} × 2 of {cost.block_steps} steps",
+    )
+
+
+def marks_sheet(results: Results) -> Sheet:
+    return Sheet(
+        "Each step, mark by mark",
+        "The same jobs, timed only from where they call into torch to where torch's own code begins, and on the way back: all that the "
+        "recorder does in the thread that trains lies there, and little that varies. What it displaces in the caches of the job does not.",
+        (
+            "job",
+            "step without",
+            "more in the mean",
+            "share",
+            "more in the median step",
+            "blocks",
+            "of the mean, by mark",
+        ),
+        [
+            (*_switched_row(cost), ", ".join(f"{name} {us:.1f}" for name, us in cost.marks_us.items()))
+            for cost in results.marks
+        ],
     )
 
 

@@ -29,8 +29,8 @@ from bench_runs import (
     Seen,
     cores,
     find_traceml,
+    run_inside,
     run_plainly,
-    run_switched,
     run_under_traceml,
     run_watched,
     traceml_version,
@@ -43,6 +43,7 @@ INJECT = Path(__file__).resolve().parents[2] / "probes" / "rank" / "inject"
 LOG_WIDTH = 160  # of the tables where no terminal limits it
 QUICK = 0.2  # of the steps
 SWITCHED = {"1ms-1r-0w": 60, "5ms-1r-0w": 50, "50ms-1r-0w": 25}  # blocks with and without
+MARKED = 10  # blocks of `marks.py`, which are longer
 # Also with events, as on a GPU, over a double of `torch.cuda`: these jobs, in these ways.
 EVENTS = {"5ms-1r-0w": ("thinned", "each")}
 IN_WORDS = {"": "", "thinned": ", GPU events as the recorder thins them", "each": ", GPU events in each step"}
@@ -79,8 +80,8 @@ def measure_steps(job: BenchJob, pairs: int, seconds: float, traceml: Path | Non
     return step_cost(job, *seen)
 
 
-def measure_switched(job: BenchJob, pairs: int, events: str = "") -> SwitchedCost:
-    took = run_switched(job, pairs, events)
+def measure_inside(script: str, job: BenchJob, pairs: int, events: str = "") -> SwitchedCost:
+    took = run_inside(script, job, pairs, events)
     title = job.title + IN_WORDS[events]
     return SwitchedCost(job.name, title, **{name: took[name] for name in took if name != "torch"})
 
@@ -134,7 +135,9 @@ def measure(names: Sequence[str], results: Results, traceml: Path | None, json_f
     for job in chosen:
         if job.name in SWITCHED:
             for events in ("", *EVENTS.get(job.name, ())):
-                results.switched.append(measure_switched(job, max(4, int(scale * SWITCHED[job.name])), events))
+                pairs = max(4, int(scale * SWITCHED[job.name]))
+                results.switched.append(measure_inside("switched.py", job, pairs, events))
+                results.marks.append(measure_inside("marks.py", job, max(4, int(scale * MARKED)), events))
             done(f"{job.name}: switched")
     for job in chosen:
         if job.name in FOOTPRINTS:

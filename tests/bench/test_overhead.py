@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from bench_results import Footprint, Results, StartUp, StepCost, SwitchedCost, footprint, machine, paired, step_cost
-from bench_runs import JOBS, BenchJob, Own, Seen, run_switched
+from bench_runs import JOBS, BenchJob, Own, Seen, run_inside
 from bench_tables import markdown, sheets
 from sampling import interval_95, level, standard_error
 
@@ -67,6 +67,7 @@ def results(traceml: str = "") -> Results:
         traceml=traceml,
         steps=[ran, left_out],
         switched=[SwitchedCost(JOB.name, JOB.title, 980.0, 20.5, 1.25, 11.0, 0.5, 40, 64)],
+        marks=[SwitchedCost(JOB.name, JOB.title, 980.0, 14.7, 0.5, 9.0, 0.5, 10, 512, {"fetch": 9.5, "batch": 5.2})],
         start_up=[StartUp("python -c pass", "the recorder alone", 0.02, 0.003)],
         footprints=[Footprint(JOB.name, JOB.title, 46.0, 0.0123, 56_000.0, 100_000, 0, ("stacks",))],
     )
@@ -89,6 +90,7 @@ def test_the_kept_result_shows_each_cost(traceml: str, shown: list[str]) -> None
         *shown,
         "+20.5 ± 1.2 µs",
         "+2.09 %",
+        "fetch 9.5, batch 5.2",
         "1.23 %",
         "56 kB",
         "stacks",
@@ -122,9 +124,10 @@ def test_a_pattern_that_fits_no_job_is_refused() -> None:
 
 
 @pytest.mark.torch
-def test_the_recorder_can_be_switched_only_where_there_is_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("script", ["switched.py", "marks.py"])
+def test_the_recorder_can_be_switched_only_where_there_is_one(tmp_path: Path, script: str) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "RN50_ADVISOR_DIR"}
-    command = [sys.executable, str(BENCH / "switched.py"), f"--took={tmp_path / 'took'}"]
+    command = [sys.executable, str(BENCH / script), f"--took={tmp_path / 'took'}"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
     assert done.returncode == 1
     assert "rn50-advisor run" in done.stderr
@@ -145,14 +148,17 @@ def test_the_bench_runs_on_its_smallest_job(tmp_path: Path) -> None:
     assert cost["recorder_us"] > 0 and cost["traceml"] is None
     (switched,) = document["switched"]
     assert switched["off_us"] > 0 and switched["error_us"] > 0
+    (marks,) = document["marks"]
+    assert sum(marks["marks_us"].values()) > 0 and marks["error_us"] > 0
     (beside,) = document["footprints"]
     assert beside["bytes_per_1000_steps"] > 0 and beside["lost_records"] == 0
     assert "pip install traceml-ai" in kept.read_text()
 
 
 @pytest.mark.torch
+@pytest.mark.parametrize("script", ["switched.py", "marks.py"])
 @pytest.mark.parametrize("events", ["thinned", "each"])
-def test_a_job_can_be_timed_as_if_on_a_gpu(events: str) -> None:
+def test_a_job_can_be_timed_as_if_on_a_gpu(script: str, events: str) -> None:
     """It fails by itself where no event was taken."""
-    took = run_switched(JOB, 2, events)
+    took = run_inside(script, JOB, 2, events)
     assert took["off_us"] > 0 and took["pairs"] == 2

@@ -242,17 +242,17 @@ def turns(step_us, with_events_us, *, steps=3000, noted_us=12):
 
 
 def test_long_steps_all_have_events():
-    timed, share = turns(50_000, 100)
-    assert len(timed) == 2999 and share < 0.003
+    timed, share = turns(100_000, 100)
+    assert len(timed) == 2999 and share < 0.002
 
 
 @pytest.mark.parametrize("with_events_us", [60, 100, 250])
 def test_short_steps_have_events_as_often_as_they_cost_little(with_events_us):
     timed, share = turns(5_000, with_events_us)
-    assert share < 0.006, "what a step with events costs and what one without does, together"
+    assert share < 0.0055, "what a step with events costs and what one without does, together"
     assert timed[:59] == list(range(1, 60)), "a short run is to be understood, too"
     later = [number for number in timed if number >= 1500]
-    assert len(later) >= 60, "and a long one all along"
+    assert len(later) >= 36, "and a long one all along"
     begins = [number for number in later[1:] if number - 1 not in later]
     assert all({number + n for n in range(12)} <= set(timed) for number in begins[:-1]), "in blocks"
 
@@ -260,11 +260,11 @@ def test_short_steps_have_events_as_often_as_they_cost_little(with_events_us):
 def test_a_stream_is_not_timed_across_steps_without_events(stream):
     """The step before the first of a block has no end on the stream, so neither is it known how long that first one took."""
     times, paper = GpuTimes(stream, DEVICE), Paper()
-    for number in range(300):
+    for number in range(600):
         times.turn(number, number * MS, number * MS // 20)
         step(stream, times, paper, number, input_ms=1)
         stream.done_ms = stream.queued_ms
-    times.close(300, paper)
+    times.close(600, paper)
     told = [row["step"] for row in paper.steps]
     assert told[:59] == list(range(1, 60)) and told[59] > 70
     assert max(row["gap_ns"] for row in paper.steps) <= MS, "none of the steps in between is in a gap"

@@ -12,7 +12,7 @@ from test_recorder_phases import Loop
 
 from probes.rank import patches
 from probes.rank.recorder import Recorder
-from probes.rank.tape import BATCH, FETCH, USUAL, WIDTH
+from probes.rank.tape import BATCH, FETCH, KINDS
 
 torch = types.SimpleNamespace(is_grad_enabled=lambda: True)
 
@@ -118,13 +118,13 @@ def test_only_the_training_thread_notes_fetches_and_those_of_its_own_iterator(
     patches._loader(types.SimpleNamespace(is_grad_enabled=lambda: True, Tensor=object), training.recorder)
     tape = training.recorder.tape
     own, other = (dataloader._BaseDataLoaderIter(None) for _ in range(2))
-    training.account.fewest_marks = len(USUAL)
+    training.account.fewest_rounds = 1
     tape.start(training.account, 3, None, iterator=id(own))
     in_another_thread(next, own)
     in_another_thread(next, other)
-    assert not tape.marks and tape.on
+    assert not any(tape.marks) and tape.on
     next(own)
-    assert tape.marks[::WIDTH] == [FETCH, BATCH]
+    assert [kind for kind in range(KINDS) if tape.marks[kind]] == [BATCH, FETCH]
     next(other)
     assert not tape.on, "its fetch is told at once, and what was noted before"
     assert training.recorder.errors == 0

@@ -173,8 +173,8 @@ class Foreign:
             self.failed(source, token, over=True)
         elif tape.on:
             now = perf_counter_ns()
-            tape.count(now, batch)
             tape.marks[BATCH].append(now)
+            tape.count(now, batch)
             tape.words[PHASE] = FORWARD
         else:
             recorder.fetch_end(token, batch)

@@ -130,6 +130,7 @@ def _loader(torch: Any, recorder: Recorder) -> list[Any]:
         try:
             if tape.on:
                 now = perf_counter_ns()
+                came(now)
                 # asking a tensor for its size takes 5 us after compute, for its number of elements 1 us
                 if (
                     type(batch) is not list
@@ -138,7 +139,6 @@ def _loader(torch: Any, recorder: Recorder) -> list[Any]:
                     or batch[0].numel() != tape.elements
                 ):
                     tape.count(now, batch, count_elements(batch, tensor))
-                came(now)
                 words = tape.words
                 words[PHASE] = FORWARD
                 words[SINCE] = now

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import debugging
 from . import facts as about
-from .account import Account
+from .account import USUAL_MARKS, Account
 from .comm import DdpStamps
 from .cost import RunDelay
 from .deep import asked
@@ -34,7 +34,7 @@ from .ring import Ring
 from .samples import count_samples
 from .saves import Saves
 from .syncs import Syncs
-from .tape import KINDS, NOTED_NS, Tape
+from .tape import NOTED_NS, Tape
 from .wall import let_pass
 from .work import Work
 from .workers import InProcess, WorkerLog, own_loader
@@ -299,7 +299,7 @@ class Recorder:
         if self.deep is not None and self.deep.on:  # its steps begin and end on time
             return
         # a step of several backward passes may be stamped in each: they are looked at one by one
-        stamped = self.stamps.steps_to_read(account.step) - (account.fewest_marks != KINDS)
+        stamped = self.stamps.steps_to_read(account.step) - (account.fewest_marks != USUAL_MARKS)
         steps = min(account.steps_to_clock(), max(1, NOTED_NS // max(account.last_step_ns, 1)), stamped)
         if self.deep is not None:
             steps = min(steps, self.deep.next_step - account.step)  # it begins at a step's begin, not at a tape's
@@ -370,7 +370,7 @@ class Recorder:
             self.in_process.watch(fetcher)
             if getattr(iterator, "_pin_memory", False):
                 self.pinning.watch(getattr(iterator, "_rn50_loader", -1))
-        elif account.fewest_marks > KINDS:  # the step's sums do not tell its fetches apart
+        elif account.fewest_marks > USUAL_MARKS:  # the step's sums do not tell its fetches apart
             place = iterator._num_yielded
             self.place = -1 if place % max(1, account.fewest_marks // _MARKS_TOLD) else place
 

@@ -12,6 +12,7 @@ from itertools import repeat
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from .account import USUAL_MARKS
 from .samples import count_samples
 
 if TYPE_CHECKING:
@@ -19,12 +20,11 @@ if TYPE_CHECKING:
 
 # Those of a plain loop's step, in their order: it ends with the next one's fetch. A collection is no mark, but is read among them.
 BATCH, BACKWARD, BACKWARD_END, OPTIMIZER, OPTIMIZER_END, FETCH, COLLECTED = range(7)
-KINDS = 6
 NOTED_NS = 200_000_000
 # In steps from this length on the run-queue delay is read with the notes: so much waiting at once is told from what else delays a step.
 DELAY_FROM_NS = 20_000_000
-# What noting one mark takes after steps of 1 ms, and by their root more up to 50 ms: 1.8, 4.5 and 10 us at 1, 5 and 50 ms
-# (`tests/bench/marks.py`). Timing each one would cost as much again.
+# What noting one mark takes in steps of 1 ms; in longer ones, up to 50 ms, more as the root of their length: `tests/bench/marks.py` found
+# some 1.8, 4.5 and 10 us at 1, 5 and 50 ms. Timing each one would cost as much again.
 MARK_NS = 1_800
 _MARK_GROWS_UNTIL_NS = 50_000_000
 _NEVER = 1 << 62
@@ -57,7 +57,7 @@ class Tape:
     )
 
     def __init__(self) -> None:
-        self.marks: tuple[list[int], ...] = tuple([] for _ in range(KINDS))
+        self.marks: tuple[list[int], ...] = tuple([] for _ in range(USUAL_MARKS))
         self.sizes: dict[int, int] = {}  # batches of other sizes than the one before: when they came, and their samples
         self.others: dict[int, int] = {}  # updates by other optimizers than the usual one: when they began, and its id
         self.on = False
@@ -130,8 +130,9 @@ class Tape:
         account.replaying = True
         try:
             taken = account.take_usual_steps([] if others else _usual_times(noted), samples, collections)
-            optimizers = [others.get(at, self.optimizer) for at in noted[OPTIMIZER]]
-            self._give_each(account, taken, noted, {BATCH: samples, OPTIMIZER: optimizers}, collections)
+            optimizers = [others.get(at, self.optimizer) for at in noted[OPTIMIZER][taken:]]
+            arguments: dict[int, list[Any]] = {BATCH: samples[taken:], OPTIMIZER: optimizers}
+            self._give_each(account, [times[taken:] for times in noted], arguments, collections)
         finally:
             account.clock = clock
             account.replaying = False
@@ -149,16 +150,13 @@ class Tape:
     def _give_each(
         self,
         account: Account,
-        taken: int,
         noted: list[list[int]],
         arguments: dict[int, list[Any]],
         collections: list[tuple[int, int]],
     ) -> None:
-        """What is no usual step, in the order in which it came. `taken`: the first so many of each kind were."""
+        """What is no usual step, in the order in which it came. `arguments`: of these kinds, parallel to their times."""
         marks = [
-            mark
-            for kind, times in enumerate(noted)
-            for mark in zip(times[taken:], repeat(kind), arguments.get(kind, times)[taken:])
+            mark for kind, times in enumerate(noted) for mark in zip(times, repeat(kind), arguments.get(kind, times))
         ]
         marks += [(ended, COLLECTED, began) for began, ended in collections]
         begun: list[int] = []  # optimizers, the innermost last; one that raised has told of no end

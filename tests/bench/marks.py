@@ -22,12 +22,9 @@ import torch
 from sampling import standard_error
 from sizes import SIZES
 from steps import prepare, write_took
-from switched import RECORDER, WARM_UP_STEPS, stepper, take_events
+from switched import RECORDER, check_events, stepper, warm_up
 from torch.optim import optimizer as optimizers
 from torch.utils.data import dataloader
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "jobs"))
-from cuda_double import Cuda, find_recorder
 
 MARKS = ("fetch", "batch", "backward", "backward's end", "optimizer", "optimizer's end")
 BLOCK_STEPS = {"1ms": 2048, "5ms": 512, "50ms": 64, "250ms": 16}
@@ -54,27 +51,23 @@ class Places:
 
     def _inside(self, wrapper: Any, name: str, before: int, after: int) -> Callable[..., Any]:
         """Clocks where the recorder's wrapper calls what it is around. Returns that, with these clocks."""
-        original, began, ended = wrapper.__wrapped__, self.began, self.ended
-
-        def timed(*args: Any, **kwargs: Any) -> Any:
-            ended[before] = perf_counter_ns()
-            try:
-                return original(*args, **kwargs)
-            finally:
-                began[after] = perf_counter_ns()
-
+        timed = self._timed(wrapper.__wrapped__, self.ended, before, self.began, after)
         wrapper.__closure__[wrapper.__code__.co_freevars.index(name)].cell_contents = timed
         return timed
 
     def _outside(self, call: Callable[..., Any], before: int, after: int) -> Callable[..., Any]:
-        began, ended = self.began, self.ended
+        return self._timed(call, self.began, before, self.ended, after)
 
+    @staticmethod
+    def _timed(
+        call: Callable[..., Any], first: list[int], before: int, last: list[int], after: int
+    ) -> Callable[..., Any]:
         def timed(*args: Any, **kwargs: Any) -> Any:
-            began[before] = perf_counter_ns()
+            first[before] = perf_counter_ns()
             try:
                 return call(*args, **kwargs)
             finally:
-                ended[after] = perf_counter_ns()
+                last[after] = perf_counter_ns()
 
         return timed
 
@@ -146,14 +139,9 @@ def main() -> None:
     if RECORDER not in sys.modules:
         raise SystemExit("no recorder in this process: rn50-advisor run -- python tests/bench/marks.py ...")
     step = stepper(prepare(asked.size, ENDLESS))
-    recorder = find_recorder() if asked.events else None
-    for number in range(WARM_UP_STEPS):
-        step()
-        if recorder is not None and number == 0:  # the first backward has made this process a rank
-            take_events(recorder, each=asked.events == "each")
+    recorder = warm_up(step, asked.events)
     found = compare(step, Places(), asked.pairs, asked.block or BLOCK_STEPS[asked.size])
-    if recorder is not None and (recorder.gpu is None or not Cuda.Event.made):
-        raise SystemExit("no event was taken, or not to the end")
+    check_events(recorder)
     write_took(asked.took, found)
 
 

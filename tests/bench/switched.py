@@ -114,6 +114,22 @@ def take_events(recorder: Any, *, each: bool) -> None:
     recorder.gpu = (EachStep if each else times)(Cuda, 0)
 
 
+def warm_up(step: Callable[[], None], events: str | None) -> Any:
+    """`events`: thinned, each, or none. Returns the recorder where it takes them, else None."""
+    recorder = find_recorder() if events else None
+    for number in range(WARM_UP_STEPS):
+        step()
+        if recorder is not None and number == 0:  # the first backward has made this process a rank
+            take_events(recorder, each=events == "each")
+    return recorder
+
+
+def check_events(recorder: Any) -> None:
+    """Raises SystemExit where this recorder was to take events and did not, or not to the end."""
+    if recorder is not None and (recorder.gpu is None or not Cuda.Event.made):
+        raise SystemExit("no event was taken, or not to the end")
+
+
 def stepper(training: Training) -> Callable[[], None]:
     model, optimizer = training.model, training.optimizer
     batches: Iterator[Any] = iter(training.data)
@@ -187,16 +203,11 @@ def main() -> None:
     settling, steps = SETTLING_STEPS[asked.size], asked.block or BLOCK_STEPS[asked.size]
     training = prepare(asked.size, WARM_UP_STEPS + CHECK_STEPS + 2 * asked.pairs * (settling + steps))
     step = stepper(training)
-    recorder = find_recorder() if asked.events else None
-    for number in range(WARM_UP_STEPS):
-        step()
-        if recorder is not None and number == 0:  # the first backward has made this process a rank
-            take_events(recorder, each=asked.events == "each")
+    recorder = warm_up(step, asked.events)
     switch = Switch(Path(sys.modules[RECORDER].__path__[0]))
     switch.check(step)
     blocks = cost(*compare(switch, step, asked.pairs, settling, steps))
-    if recorder is not None and (recorder.gpu is None or not Cuda.Event.made):
-        raise SystemExit("no event was taken, or not to the end")
+    check_events(recorder)
     write_took(asked.took, {**blocks, "pairs": asked.pairs, "block_steps": steps})
 
 

@@ -12,7 +12,7 @@ from test_recorder_phases import Loop
 
 from probes.rank import patches
 from probes.rank.recorder import Recorder
-from probes.rank.tape import BATCH, FETCH, KINDS
+from probes.rank.tape import BATCH, FETCH
 
 torch = types.SimpleNamespace(is_grad_enabled=lambda: True)
 
@@ -124,7 +124,7 @@ def test_only_the_training_thread_notes_fetches_and_those_of_its_own_iterator(
     in_another_thread(next, other)
     assert not any(tape.marks) and tape.on
     next(own)
-    assert [kind for kind in range(KINDS) if tape.marks[kind]] == [BATCH, FETCH]
+    assert [kind for kind, times in enumerate(tape.marks) if times] == [BATCH, FETCH]
     next(other)
     assert not tape.on, "its fetch is told at once, and what was noted before"
     assert training.recorder.errors == 0

@@ -44,7 +44,7 @@ def make_bundle(run: Path, output: Path | None = None, *, force: bool = False, w
     folder = database.parent.resolve()
     output = output or Path(f"{folder.name}{SUFFIX}")
     try:
-        with tempfile.TemporaryDirectory(prefix="rn50-advisor-") as temporary:
+        with tempfile.TemporaryDirectory(prefix="rn50-unpacked-") as temporary:
             copy = Path(temporary) / FILE_NAME
             with open_database(database) as db:
                 _copy_database(db, copy, with_code=with_code)

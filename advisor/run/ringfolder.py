@@ -16,12 +16,12 @@ from pathlib import Path
 from advisor.run import ownfolder
 from advisor.run.ownfolder import OwnFolder, remove_files
 from probes.host.mounts import parse_mountinfo
-from probes.rank.layout import OWN_FILES, ROOM_LEFT_BYTES
+from probes.rank.layout import OWN_FILES
 
 SHARED_MEMORY = Path("/dev/shm")
 PREFIX = "rn50-advisor-"
-# One rank (0.25 MiB), some workers (0.03 each) and what they tell of themselves. Each ring asks again for what it needs.
-ROOM_BYTES = ROOM_LEFT_BYTES + (1 << 20)
+# So much must be free for a rank's smallest ring and a worker's (36 KiB), of which each may take a small share only (layout.RING_SHARE).
+ROOM_BYTES = 5 << 20
 _IN_MEMORY = frozenset(("tmpfs", "ramfs"))
 _MOUNTS = Path("/proc/self/mountinfo")
 _remove = functools.partial(remove_files, re.compile(OWN_FILES))

@@ -13,9 +13,10 @@ HEADER_BYTES = 4096
 SLOT_BYTES = 256
 RANK_SLOTS = 1024  # a quarter of a MiB; one second of 1 ms steps, four polls of the agent
 WORKER_SLOTS = 128
-# Of the memory that a ring lies in so much stays free: loader workers hand their batches over in it. A job whose /dev/shm is smaller
-# than that can come to need all of it. (Rings of fewer slots for such jobs were thought of: they would save 0.2 MiB.)
-ROOM_LEFT_BYTES = 16 << 20
+# Of the memory that is free a ring takes so much at most, and has fewer slots for it: loader workers hand their batches over in the same
+# memory, of which a container may have 64 MiB (Docker's default) or eight.
+RING_SHARE = 1 / 128
+SLOTS_LEAST = 128
 
 # All that is ever made in a ring folder, by whichever side: nothing else is removed from one. Files get their names when they are whole.
 OWN_FILES = r"(?:(?:rank|worker)-\d+\.ring|(?:facts|times|flight|part)-\d+\.json|error-\d+\.txt|deep\.json|budget)(?:\.[0-9a-f]{16}\.new)?"

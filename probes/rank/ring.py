@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from . import layout, ringfolder
-from .layout import HEADER_BYTES, LIVE_OFFSET, SLOT, SLOT_BYTES
+from .layout import HEADER_BYTES, LIVE_OFFSET, RING_SHARE, SLOT, SLOT_BYTES, SLOTS_LEAST
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,7 +19,7 @@ PHASE, STEP, SINCE, _SELF, _ERRORS, _ENDED = range(_HEAD + 1, _HEAD + 7)
 
 
 class Ring:
-    """Raises OSError when the file cannot be made with all its pages allocated: a mapping must never meet a full disk (SIGBUS)."""
+    """Of fewer slots where memory is short. Raises OSError where it cannot have all its pages: a mapping must never meet a full disk."""
 
     def __init__(
         self,
@@ -32,11 +32,14 @@ class Ring:
         world_size: int = -1,
         worker: int = -1,
     ) -> None:
-        size = HEADER_BYTES + slots * SLOT_BYTES
         where, name = os.path.split(path)
         with ringfolder.writable(where) as at:
+            room = ringfolder.room(at, RING_SHARE)
+            while slots > SLOTS_LEAST and HEADER_BYTES + slots * SLOT_BYTES > room:
+                slots //= 2
+            size = HEADER_BYTES + slots * SLOT_BYTES
             # a file of this ring's own: none that another thread has mapped is ever opened again, let alone cut short (SIGBUS)
-            partial, descriptor = ringfolder.create(at, name, size)
+            partial, descriptor = ringfolder.create(at, name, size, RING_SHARE)
             try:
                 os.posix_fallocate(descriptor, 0, size)
                 self._map = mmap.mmap(descriptor, size)

@@ -13,14 +13,14 @@ import fcntl
 import os
 import resource
 import stat
+import sys
 from typing import TYPE_CHECKING
-
-from .layout import ROOM_LEFT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 OWNER = "owner.lock"
+_SHARE = 1 / 16  # of the memory that is free, for a small file
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -76,17 +76,20 @@ def writable(path: str) -> Iterator[int]:
         yield folder
 
 
-def create(folder: int, name: str, size: int) -> tuple[str, int]:
-    """A new file under a name of its own, with room for `size` bytes: its name and a descriptor; `keep` gives it the name it is read by."""
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
-    if size > limit >= 0:
-        raise OSError(errno.EFBIG, "the job may not write files so large")  # SIGXFSZ would end it
-    space = os.fstatvfs(folder)
+def room(folder: int, share: float) -> int:
+    """Bytes that one file may have: more than the job may write would end it (SIGXFSZ), and the memory is the job's."""
+    space, limit = os.fstatvfs(folder), resource.getrlimit(resource.RLIMIT_FSIZE)[0]
     # without a limit of their own, file systems in memory say that they have no blocks at all
-    if space.f_blocks and space.f_bavail * space.f_frsize < size + ROOM_LEFT_BYTES:
+    free = space.f_bavail * space.f_frsize if space.f_blocks else sys.maxsize
+    return min(int(share * free), limit if limit >= 0 else sys.maxsize)
+
+
+def create(folder: int, name: str, size: int, share: float = _SHARE) -> tuple[str, int]:
+    """A new file under a name of its own, with room for `size` bytes: its name and a descriptor; `keep` gives it the name it is read by."""
+    if size > room(folder, share):
         with contextlib.suppress(OSError):  # a name takes no room
             os.close(os.open("error-%d.txt" % os.getpid(), _APPEND, 0o600, dir_fd=folder))
-        raise OSError(errno.ENOSPC, "no room in memory")
+        raise OSError(errno.ENOSPC, "no room for %s" % name)
     partial = "%s.%s.new" % (name, os.urandom(8).hex())
     return partial, os.open(partial, _NEW, 0o600, dir_fd=folder)
 

@@ -84,6 +84,17 @@ def test_the_advisor_is_let_look_where_only_relatives_may(
     assert asked == ([(SET_PTRACER, 700, 0, 0, 0)] if let else [])
 
 
+def test_the_user_can_have_it_left_as_it_is(
+    tmp_path: Path, asked: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_tree(tmp_path, {"proc/sys/kernel/yama/ptrace_scope": "1\n", "proc/700/stat": STAT})
+    for value, times in (("", 1), ("1", 0)):
+        monkeypatch.setenv("RN50_ADVISOR_NO_PTRACE", value)
+        asked.clear()
+        ptrace.let_owner_look(FOLDER, str(tmp_path))
+        assert len(asked) == times
+
+
 def test_a_ring_folder_says_who_its_owner_is(tmp_path: Path, asked: list[tuple[Any, ...]]) -> None:
     rings = RingFolder()
     own = f"proc/{os.getpid()}/stat"

@@ -18,7 +18,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from probes.host.mounts import parse_mountinfo
+
 LOCK = "owner.lock"
+MOUNTS = Path("/proc/self/mountinfo")
 Remove = Callable[[int, str, int], bool]
 _SAYS = "made by rn50-advisor"
 _BYTES_MAX = 512
@@ -103,7 +106,10 @@ def remove_files(names: re.Pattern[str], place: int, name: str, folder: int) -> 
 
 
 def remove_tree(place: int, name: str, folder: int) -> bool:
-    """With whatever lies in it: for folders that nothing but our own programs ever write to. `shutil` follows no link."""
+    """With whatever lies in it: for folders that nothing but our own programs ever write to. No link is followed, and no mount entered."""
+    below = os.readlink(f"/proc/self/fd/{folder}") + "/"  # noqa: PTH115 - of a descriptor
+    if any(entry.mount_point.startswith(below) for entry in parse_mountinfo(MOUNTS.read_text(errors="replace"))):
+        return False
     shutil.rmtree(f"/proc/self/fd/{place}/{name}", ignore_errors=True)
     return name not in os.listdir(place)
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from advisor.run import ownfolder
-from advisor.run.ownfolder import OwnFolder, remove_files
+from advisor.run.ownfolder import MOUNTS, OwnFolder, remove_files
 from probes.host.mounts import parse_mountinfo
 from probes.rank.layout import OWN_FILES
 
@@ -23,14 +23,13 @@ PREFIX = "rn50-advisor-"
 # So much must be free for a rank's smallest ring and a worker's (36 KiB), of which each may take a small share only (layout.RING_SHARE).
 ROOM_BYTES = 5 << 20
 _IN_MEMORY = frozenset(("tmpfs", "ramfs"))
-_MOUNTS = Path("/proc/self/mountinfo")
 _remove = functools.partial(remove_files, re.compile(OWN_FILES))
 
 
 class RingFolder:
     """Made by one advisor, which holds a lock in it for as long as it lives; the lock ends with the process, however that dies."""
 
-    def __init__(self, *, places: Iterable[Path] | None = None, mounts: Path = _MOUNTS) -> None:
+    def __init__(self, *, places: Iterable[Path] | None = None, mounts: Path = MOUNTS) -> None:
         """Raises OSError when no place can take it. The name says whose it is: to people, and to ranks (probes/rank/ptrace.py)."""
         self._own = OwnFolder(_with_room(default_places() if places is None else places, mounts), PREFIX)
         self.path = self._own.path

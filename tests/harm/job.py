@@ -149,12 +149,6 @@ def may_write_small_files() -> None:
 
 
 @habit
-def may_write_no_file() -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-
-
-@habit
 def deletes_its_folder() -> None:
     os.chdir(tempfile.mkdtemp())
     MIDWAY.append(lambda: os.rmdir(os.getcwd()))

@@ -6,7 +6,6 @@ import contextlib
 import difflib
 import hashlib
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -23,7 +22,6 @@ DEADLINE_S = 180.0
 ALONE, WATCHED = "alone", "under"
 # The job writes its own stdout and stderr to files: what the advisor prints at the end goes to the terminal that started it.
 _TO_FILES = 'exec "$@" >"$OUT" 2>"$ERR"'
-_TEMPORARY = re.compile(r"^tmp/[a-z0-9_]{8}$")  # `tempfile` tries a folder by a name of its own making
 _OURS = ("RN50_", "PYTHONPATH", "COV_", "PYTEST_")
 
 
@@ -143,7 +141,7 @@ def _tree(place: Path) -> dict[str, str]:
         if path.is_file() and not path.is_symlink():
             content = hashlib.sha256(_unnamed(path.read_bytes())).hexdigest()[:12]
         if path.parent != place:  # its output is compared by its text
-            found[_TEMPORARY.sub("tmp/any", str(path.relative_to(place)))] = content
+            found[str(path.relative_to(place))] = content
     return found
 
 

@@ -18,35 +18,55 @@ class RunDelay:
     Some kernels have the file and write zeros: there the third field, how often the thread has got a core, is 0 as well.
     """
 
-    __slots__ = ("_descriptor",)
+    __slots__ = ("_descriptor", "_last_ns", "_path")
 
-    def __init__(self) -> None:
+    def __init__(self, *, keep_open: bool = False) -> None:
+        """`keep_open`: read four times as fast (3 instead of 14 us), for one more descriptor in the process.
+
+        A training process has none of ours: a job may close all there are, and take the numbers for files of its own.
+        """
+        self._path = "/proc/self/task/%d/schedstat" % threading.get_native_id()
         self._descriptor = -1
+        self._last_ns = 0
         try:
-            path = "/proc/self/task/%d/schedstat" % threading.get_native_id()
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            if _kept(os.pread(descriptor, 64, 0)):
-                self._descriptor = descriptor
-            else:
-                os.close(descriptor)
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
-            pass  # the facts say so: what is written then is no measurement
+            self._path = ""  # the facts say so: what is written then is no measurement
+            return
+        if not _kept(descriptor):
+            self._path = ""
+        if keep_open and self._path:
+            self._descriptor = descriptor
+        else:
+            os.close(descriptor)
 
     def __bool__(self) -> bool:
         """False where the kernel keeps no such clock."""
-        return self._descriptor >= 0
+        return bool(self._path)
 
     def __call__(self) -> int:
-        if self._descriptor < 0:
-            return 0
+        if self._path:
+            try:
+                self._last_ns = int(self._read().split()[1])
+            except (OSError, IndexError, ValueError):
+                pass  # no descriptor left, or another root: what was read last stands
+        return self._last_ns
+
+    def _read(self) -> bytes:
+        if self._descriptor >= 0:
+            return os.pread(self._descriptor, 64, 0)
+        descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            return int(os.pread(self._descriptor, 64, 0).split()[1])
-        except (OSError, IndexError, ValueError):
-            return 0
+            return os.read(descriptor, 64)
+        finally:
+            os.close(descriptor)
 
 
-def _kept(schedstat: bytes) -> bool:
-    return schedstat.split()[2:3] not in ([], [b"0"])
+def _kept(descriptor: int) -> bool:
+    try:
+        return os.pread(descriptor, 64, 0).split()[2:3] not in ([], [b"0"])
+    except OSError:
+        return False
 
 
 def blocks_read() -> int:

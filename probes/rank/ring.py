@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import time
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 # The live part of the header, as numbers of eight-byte words.
 _HEAD = LIVE_OFFSET // 8
 PHASE, STEP, SINCE, _SELF, _ERRORS, _ENDED = range(_HEAD + 1, _HEAD + 7)
+_WRITABLE = 0x200  # PyBUF_WRITE
 
 
 class Ring:
@@ -42,7 +44,7 @@ class Ring:
             partial, descriptor = ringfolder.create(at, name, size, RING_SHARE)
             try:
                 os.posix_fallocate(descriptor, 0, size)
-                self._map = mmap.mmap(descriptor, size)
+                self._map = mapped(descriptor, size)
                 layout.FIXED.pack_into(
                     self._map, 0, layout.MAGIC, layout.VERSION, SLOT_BYTES, slots, os.getpid(), role, rank, local_rank,
                     world_size, worker, os.getppid(), time.time_ns(), time.perf_counter_ns(),
@@ -54,7 +56,7 @@ class Ring:
             finally:
                 os.close(descriptor)
         # single stores of eight bytes: `pack_into` clears its target first, and a reader would see zeros in between
-        self.words = memoryview(self._map).cast("q")
+        self.words = self._map.cast("q")
         self.path = path
         self._slots = slots
         self._next = 0
@@ -82,3 +84,21 @@ class Ring:
     def end(self) -> None:
         """Say that the process is leaving by itself."""
         self.words[_ENDED] = 1
+
+
+def mapped(descriptor: int, size: int) -> memoryview:
+    """A shared mapping of the file's first `size` bytes, which stays until the process ends. Raises OSError.
+
+    Python's own `mmap` keeps a descriptor beside its mapping (until 3.13, where it may be told not to) and closes that number in the end:
+    in a job that has closed all its descriptors, as daemons do, a file of the job's.
+    """
+    map_file = ctypes.CDLL(None, use_errno=True).mmap
+    map_file.restype = ctypes.c_void_p
+    map_file.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+    address = map_file(None, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, descriptor, 0)
+    if address == ctypes.c_void_p(-1).value:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    kind = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)
+    # a prototype of our own: `pythonapi.PyMemoryView_FromMemory` is one object for the whole process, the job's too
+    memory: memoryview = kind(("PyMemoryView_FromMemory", ctypes.pythonapi))(address, size, _WRITABLE)
+    return memory

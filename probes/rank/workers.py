@@ -46,7 +46,7 @@ class WorkerLog:
         self.batches = 0
         self.self_ns = 0  # what the recorder itself took in here
         self.looks = Looks(folder)
-        self._delay = RunDelay()
+        self._delay = RunDelay(keep_open=True)
         self._sending = Sending(queue)
         self._ring = Ring("%s/worker-%d.ring" % (folder, pid), slots=WORKER_SLOTS, role=ROLE_WORKER, worker=worker)
         self._idle_since = perf_counter_ns()

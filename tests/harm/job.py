@@ -1,0 +1,569 @@
+"""A small training job that tells all it can see of itself: run alone and under the advisor it must tell the same, byte for byte.
+
+`python job.py LOOP[,LOOP...] [HABIT ...]`: loops are the shapes a training loop can have, habits what else a job may do to its own process.
+Every loss is printed with all its bits. Nothing here knows of the advisor.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import functools
+import gc
+import os
+import resource
+import signal
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+HABITS: dict[str, Callable[[], None]] = {}
+LOOPS: dict[str, Callable[[], None]] = {}
+NOBODY = 65534
+
+
+def habit(function: Callable[[], None]) -> Callable[[], None]:
+    HABITS[function.__name__] = function
+    return function
+
+
+def loop(function: Callable[[], None]) -> Callable[[], None]:
+    LOOPS[function.__name__] = function
+    return function
+
+
+# -- what a job may do to its process, before torch is imported -------------------------------------------------------------------
+
+
+@habit
+def installs_signal_handlers() -> None:
+    def told(number: int, frame: Any) -> None:
+        print("signal", number, frame.f_code.co_name != "", flush=True)
+
+    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGALRM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, told)
+
+
+@habit
+def has_an_excepthook() -> None:
+    def told(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+        names = []
+        while trace is not None:
+            names.append((os.path.basename(trace.tb_frame.f_code.co_filename), trace.tb_frame.f_code.co_name))
+            trace = trace.tb_next
+        print("excepthook", kind.__name__, error, names, flush=True)
+
+    sys.excepthook = told
+
+
+@habit
+def audits() -> None:
+    """Counts what the job's own folder is opened for; what others open is theirs."""
+    own, seen = os.getcwd(), []
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and isinstance(arguments[0], str) and arguments[0].startswith(own):
+            seen.append(os.path.basename(arguments[0]))
+
+    sys.addaudithook(hook)
+    atexit.register(lambda: print("audited", sorted(set(seen)), flush=True))
+
+
+@habit
+def traces() -> None:
+    own, lines = __file__ if "__file__" in globals() else "<stdin>", [0]
+
+    def local(frame: Any, event: str, argument: Any) -> Any:
+        lines[0] += event == "line"
+        return local
+
+    def tracer(frame: Any, event: str, argument: Any) -> Any:
+        return local if frame.f_code.co_filename == own and frame.f_code.co_name == "_step" else None
+
+    sys.settrace(tracer)
+    atexit.register(lambda: print("traced", lines[0], sys.gettrace() is tracer, flush=True))
+
+
+@habit
+def profiles() -> None:
+    calls = [0]
+
+    def profiler(frame: Any, event: str, argument: Any) -> None:
+        calls[0] += frame.f_code.co_name == "_step" and event == "call"
+
+    sys.setprofile(profiler)
+    atexit.register(lambda: print("profiled", calls[0], sys.getprofile() is profiler, flush=True))
+
+
+@habit
+def closes_all_descriptors() -> None:
+    os.closerange(3, 4096)
+
+
+@habit
+def closes_all_descriptors_while_it_trains() -> None:
+    MIDWAY.append(_replace_descriptors)
+
+
+def _replace_descriptors() -> None:
+    """As a daemon does: closes whatever there is, and takes the numbers for files of its own."""
+    os.closerange(3, 4096)
+    own = [os.open("own-%d" % number, os.O_RDWR | os.O_CREAT, 0o600) for number in range(16)]
+    for descriptor in own:
+        os.write(descriptor, b"mine %d" % descriptor)
+    MIDWAY_STATE.extend(own)
+    atexit.register(lambda: print("own files", [os.pread(each, 64, 0) for each in own], flush=True))
+
+
+@habit
+def changes_its_root() -> None:
+    os.mkdir("root")
+    MIDWAY.append(lambda: os.chroot("root"))
+
+
+@habit
+def changes_its_user() -> None:
+    MIDWAY.append(lambda: (os.setgid(NOBODY), os.setuid(NOBODY)))
+
+
+@habit
+def changes_its_user_at_once() -> None:
+    os.setgid(NOBODY)
+    os.setuid(NOBODY)
+
+
+@habit
+def may_open_few_files() -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+
+
+@habit
+def may_write_small_files() -> None:
+    """And dies where it writes a larger one, as a C program would."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+
+
+@habit
+def deletes_its_folder() -> None:
+    os.chdir(tempfile.mkdtemp())
+    MIDWAY.append(lambda: os.rmdir(os.getcwd()))
+
+
+@habit
+def turns_warnings_into_errors() -> None:
+    warnings.simplefilter("error")
+
+
+@habit
+def has_no_collector() -> None:
+    gc.disable()
+
+
+@habit
+def forks_while_it_trains() -> None:
+    def fork() -> None:
+        child = os.fork()
+        if child == 0:
+            os._exit(7)
+        print("child", os.waitpid(child, 0)[1], flush=True)
+
+    MIDWAY.append(fork)
+
+
+@habit
+def starts_children() -> None:
+    def start() -> None:
+        import subprocess
+
+        told = "import sys, os; print(sys.path, sorted(os.listdir('/proc/self/fd')))"
+        print(
+            subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True).stdout, flush=True
+        )
+
+    MIDWAY.append(start)
+
+
+@habit
+def exits_by_code() -> None:
+    atexit.register(functools.partial(print, "atexit", flush=True))
+    ENDING.append(lambda: sys.exit(3))
+
+
+@habit
+def exits_at_once() -> None:
+    ENDING.append(lambda: os._exit(5))
+
+
+@habit
+def raises() -> None:
+    def fail() -> None:
+        raise RuntimeError("the job's own")
+
+    ENDING.append(fail)
+
+
+@habit
+def is_killed() -> None:
+    ENDING.append(lambda: os.kill(os.getpid(), signal.SIGKILL))
+
+
+@habit
+def is_terminated() -> None:
+    ENDING.append(lambda: os.kill(os.getpid(), signal.SIGTERM))
+
+
+@habit
+def crashes() -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    ENDING.append(lambda: ctypes.string_at(0))
+
+
+MIDWAY: list[Callable[[], Any]] = []  # called once, in the middle of a loop
+MIDWAY_STATE: list[int] = []
+ENDING: list[Callable[[], Any]] = []  # called when all is told
+
+# -- loops --------------------------------------------------------------------------------------------------------------------------
+
+
+def _parts() -> Any:
+    import torch
+
+    torch.manual_seed(1)
+    torch.set_num_threads(1)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Dropout(0.1), torch.nn.Linear(16, 4))
+    return torch, model, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+
+def _data(torch: Any, count: int = 64) -> Any:
+    generator = torch.Generator().manual_seed(2)
+    x = torch.randn(count, 8, generator=generator)
+    return torch.utils.data.TensorDataset(x, torch.randint(0, 4, (count,), generator=generator))
+
+
+def _tell(loss: Any) -> None:
+    print(float(loss.detach()).hex(), flush=True)
+
+
+def _midway(step: int, at: int = 9) -> None:
+    if step == at:
+        while MIDWAY:
+            MIDWAY.pop()()
+
+
+def _step(torch: Any, model: Any, optimizer: Any, x: Any, y: Any) -> Any:
+    loss = torch.nn.functional.cross_entropy(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss
+
+
+def _loaded(**options: Any) -> None:
+    torch, model, optimizer = _parts()
+    loader = torch.utils.data.DataLoader(_data(torch), batch_size=4, shuffle=True, **options)
+    step = 0
+    for _ in range(2):
+        for x, y in loader:
+            _tell(_step(torch, model, optimizer, x, y))
+            step += 1
+            _midway(step)
+
+
+@loop
+def plain() -> None:
+    _loaded()
+
+
+@loop
+def fork_workers() -> None:
+    _loaded(num_workers=2, multiprocessing_context="fork")
+
+
+@loop
+def forkserver_workers() -> None:
+    _loaded(num_workers=2, multiprocessing_context="forkserver", persistent_workers=True)
+
+
+@loop
+def spawn_workers() -> None:
+    _loaded(num_workers=1, multiprocessing_context="spawn", persistent_workers=True)
+
+
+@loop
+def leaves_its_loader() -> None:
+    torch, model, optimizer = _parts()
+    for x, y in torch.utils.data.DataLoader(_data(torch), batch_size=4):
+        _tell(_step(torch, model, optimizer, x, y))
+        break
+    for step in range(40):
+        _tell(_step(torch, model, optimizer, x, y))
+        _midway(step)
+
+
+@loop
+def leaves_its_workers() -> None:
+    torch, model, optimizer = _parts()
+    for x, y in torch.utils.data.DataLoader(_data(torch), batch_size=4, num_workers=1):
+        _tell(_step(torch, model, optimizer, x, y))
+        break
+    for _ in range(10):
+        _tell(_step(torch, model, optimizer, x, y))
+
+
+@loop
+def without_loader() -> None:
+    torch, model, optimizer = _parts()
+    x, y = _data(torch)[:]
+    for step in range(60):
+        _tell(_step(torch, model, optimizer, x, y))
+        _midway(step)
+
+
+@loop
+def two_optimizers() -> None:
+    torch, model, optimizer = _parts()
+    other = torch.nn.Linear(4, 1)
+    second = torch.optim.Adam(other.parameters())
+    for x, _ in torch.utils.data.DataLoader(_data(torch), batch_size=4):
+        loss = other(model(x).detach()).square().mean()
+        second.zero_grad()
+        loss.backward()
+        second.step()
+        loss = (1 - other(model(x))).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        _tell(loss)
+
+
+@loop
+def accumulates_and_evaluates() -> None:
+    torch, model, optimizer = _parts()
+    loader = torch.utils.data.DataLoader(_data(torch), batch_size=4)
+    for _ in range(2):
+        for step, (x, y) in enumerate(loader):
+            loss = torch.nn.functional.cross_entropy(model(x), y)
+            loss.backward()
+            if step % 4 == 3:
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                optimizer.step()
+                optimizer.zero_grad()
+            _tell(loss)
+        model.eval()
+        with torch.no_grad():
+            for x, y in loader:
+                _tell(torch.nn.functional.cross_entropy(model(x), y))
+        model.train()
+
+
+@loop
+def with_a_closure() -> None:
+    torch, model, _ = _parts()
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)
+    x, y = _data(torch)[:]
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        return loss
+
+    for _ in range(8):
+        _tell(optimizer.step(closure))
+
+
+@loop
+def with_a_scaler() -> None:
+    torch, model, optimizer = _parts()
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    for step, (x, y) in enumerate(torch.utils.data.DataLoader(_data(torch), batch_size=4)):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = torch.nn.functional.cross_entropy(model(x), y)
+        scaler.scale(loss * (float("inf") if step == 5 else 1.0)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        _tell(loss)
+        print(scaler.get_scale())
+
+
+@loop
+def steps_in_the_backward() -> None:
+    torch, model, _ = _parts()
+    optimizers = {each: torch.optim.SGD([each], lr=0.05) for each in model.parameters()}
+
+    def update(parameter: Any) -> None:
+        optimizers[parameter].step()
+        optimizers[parameter].zero_grad()
+
+    for each in model.parameters():
+        each.register_post_accumulate_grad_hook(update)
+    for x, y in torch.utils.data.DataLoader(_data(torch), batch_size=4):
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        _tell(loss)
+
+
+@loop
+def by_gradients_alone() -> None:
+    torch, model, _ = _parts()
+    for x, y in torch.utils.data.DataLoader(_data(torch), batch_size=4):
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        gradients = torch.autograd.grad(loss, list(model.parameters()))
+        with torch.no_grad():
+            for parameter, gradient in zip(model.parameters(), gradients):
+                parameter.sub_(gradient, alpha=0.05)
+        _tell(loss)
+
+
+@loop
+def in_threads() -> None:
+    """Four models, each in a thread of its own: all begin their first backward together."""
+    torch, _, _ = _parts()
+    gate, told = threading.Barrier(4), [[] for _ in range(4)]
+    data = _data(torch)
+
+    def train(number: int) -> None:
+        model = torch.nn.Linear(8, 4)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.fill_(0.01 * (number + 1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        gate.wait()
+        for x, y in torch.utils.data.DataLoader(data, batch_size=4):
+            loss = torch.nn.functional.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            told[number].append(float(loss.detach()).hex())
+
+    threads = [threading.Thread(target=train, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    print(told, flush=True)
+
+
+@loop
+def saves() -> None:
+    torch, model, optimizer = _parts()
+    for epoch in range(3):
+        for x, y in torch.utils.data.DataLoader(_data(torch), batch_size=8):
+            _tell(_step(torch, model, optimizer, x, y))
+        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, "checkpoint-%d.pt" % epoch)
+        with open("checkpoint-%d.pt" % epoch, "rb") as file:
+            os.fsync(file.fileno())
+
+
+@loop
+def distributed() -> None:
+    """One rank or, as a launcher says in the environment, one of several."""
+    torch, model, _ = _parts()
+    if "RANK" not in os.environ:
+        os.environ.update(RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
+        torch.distributed.init_process_group(
+            "gloo", init_method="file://" + os.path.abspath("meeting"), rank=0, world_size=1
+        )
+    else:
+        torch.distributed.init_process_group("gloo")
+    _train_distributed(torch, model)
+
+
+def _train_distributed(torch: Any, model: Any) -> None:
+    rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    wrapped = torch.nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.05)
+    data = _data(torch)
+    sampler = torch.utils.data.DistributedSampler(data, num_replicas=ranks, rank=rank, seed=3)
+    told = []
+    for epoch in range(3):
+        sampler.set_epoch(epoch)
+        for step, (x, y) in enumerate(torch.utils.data.DataLoader(data, batch_size=4, sampler=sampler)):
+            told.append(float(_step(torch, wrapped, optimizer, x, y).detach()).hex())
+            if epoch == 1 and step == 2 and rank == 1 and os.environ.get("TORCHELASTIC_RESTART_COUNT") == "0":
+                raise RuntimeError("rank 1 fails once")
+        mean = torch.tensor([float.fromhex(told[-1])])
+        torch.distributed.all_reduce(mean)
+        told.append(float(mean).hex())
+    with open("losses-%d.txt" % rank, "w") as file:
+        file.write("\n".join(told))
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+
+
+def _spawned(rank: int, meeting: str) -> None:
+    torch, model, _ = _parts()
+    torch.distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
+    _train_distributed(torch, model)
+
+
+@loop
+def spawns_its_ranks() -> None:
+    import torch.multiprocessing
+
+    torch.multiprocessing.spawn(_spawned, ("file://" + os.path.abspath("meeting"),), nprocs=2)
+    for rank in range(2):
+        with open("losses-%d.txt" % rank) as file:
+            print(file.read())
+
+
+@loop
+def without_torch() -> None:
+    print("no torch", "torch" in sys.modules)
+
+
+# -- what it can see of itself ---------------------------------------------------------------------------------------------------
+
+
+def _descriptors() -> Iterator[str]:
+    for name in sorted(os.listdir("/proc/self/fd"), key=int):
+        with contextlib.suppress(OSError):  # the one that lists them
+            target = os.readlink("/proc/self/fd/" + name)
+            yield name + " " + target.partition(":")[0].replace("/%d/" % os.getpid(), "/self/")
+
+
+def tell() -> None:
+    """Everything but memory, time and addresses."""
+    gc.collect()  # what is in a cycle goes at any time; what somebody holds stays
+    status = {}
+    with contextlib.suppress(OSError), open("/proc/self/status") as file:  # none in a root of its own
+        status = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
+        print("descriptors", list(_descriptors()))
+    for name in ("SigBlk", "SigIgn", "SigCgt", "NoNewPrivs", "Seccomp", "Umask", "Threads", "Uid", "Groups"):
+        print(name, status.get(name))
+    print("path", sys.path)
+    print("hooks", sys.excepthook is sys.__excepthook__, sys.gettrace() is None, sys.getprofile() is None)
+    print("switch", sys.getswitchinterval(), sys.getrecursionlimit(), sys.flags)
+    print("arguments", sys.argv, getattr(sys, "orig_argv", None), sys.executable)
+    print("warnings", [str(each) for each in warnings.filters])
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RN50_ADVISOR")}
+    environment.pop("PYTHONPATH", None)  # the one that is told to differ
+    print("environment", sorted(environment.items()))
+    print(
+        "limits", [resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")]
+    )
+    print("process", os.getpriority(os.PRIO_PROCESS, 0), os.getpgid(0) == os.getsid(0), os.umask(0o022))
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        print("torch", torch.get_rng_state().sum().item(), torch.is_grad_enabled(), torch.get_num_threads())
+    sys.stdout.flush()
+
+
+def main(arguments: list[str]) -> None:
+    for name in arguments[1:]:
+        HABITS[name]()
+    for name in arguments[0].split(","):
+        LOOPS[name]()
+    tell()
+    while ENDING:
+        ENDING.pop()()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,302 @@
+"""A job is the same with and without the advisor: losses bit by bit, output, warnings, end, `sys.path`, descriptors, files.
+
+One table: the ways to start a job, the shapes of its loop, and what it or its surroundings do to its process.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from job import HABITS, LOOPS
+from pairs import PYTHON, Ended, both
+
+pytestmark = [pytest.mark.torch, pytest.mark.beside]
+
+SCRIPT = [PYTHON, "job.py"]
+# Starting a job takes longer than its steps: what may share a process does.
+LOOPS_TOGETHER = (
+    "plain,two_optimizers,accumulates_and_evaluates,with_a_closure,with_a_scaler",
+    "without_loader,steps_in_the_backward,saves",
+    "leaves_its_loader",
+    "leaves_its_workers",
+    "by_gradients_alone",
+    "in_threads",
+    "distributed",
+    "fork_workers,spawn_workers",
+    "forkserver_workers",
+)
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED HERE: only root may do this to a process")
+
+
+def must_be_same(alone: Ended, watched: Ended, *, status: int | None = 0, seen: bool = True) -> None:
+    assert alone.differences(watched) == "", watched.said
+    if status is not None:
+        assert alone.status == status, alone.err
+    if seen:
+        assert watched.run is not None and "steps seen" in watched.said, watched.said
+
+
+# -- ways to start -----------------------------------------------------------------------------------------------------------------
+
+
+def a_package(work: Path) -> None:
+    (work / "src" / "plugins").mkdir(parents=True)
+    (work / "src" / "plugins" / "__init__.py").write_text("")
+    (work / "local").mkdir()
+    (work / "local" / "__init__.py").write_text("import plugins\n")
+
+
+def a_shell_script(text: str) -> object:
+    def setup(work: Path) -> None:
+        a_package(work)
+        (work / "elsewhere").mkdir()
+        shutil.copy2(work / "job.py", work / "elsewhere" / "job.py")
+        (work / "run.sh").write_text(textwrap.dedent(text))
+
+    return setup
+
+
+def a_folder_to_run(work: Path) -> None:
+    (work / "package").mkdir()
+    shutil.copy2(work / "job.py", work / "package" / "__main__.py")
+
+
+def own_sitecustomize(work: Path) -> None:
+    (work / "site").mkdir()
+    (work / "site" / "sitecustomize.py").write_text(
+        "import sys\nsys.dont_write_bytecode = True\nprint('mine', sys.path)\n"
+    )
+
+
+STARTS: dict[str, tuple[Sequence[str], dict]] = {
+    "module": ([PYTHON, "-m", "job", "plain"], {}),
+    "command": ([PYTHON, "-c", "import job; job.main(['plain'])"], {}),
+    "stdin": (["sh", "-c", f"{PYTHON} - plain <job.py"], {}),
+    "folder": ([PYTHON, "package", "plain"], {"setup": a_folder_to_run}),
+    "unbuffered, optimized": ([PYTHON, "-u", "-O", "job.py", "plain"], {}),
+    "safe path": ([PYTHON, *(["-P"] if sys.version_info >= (3, 11) else []), "job.py", "plain"], {}),
+    "path appended to an unset one": (
+        ["sh", "run.sh"],
+        {
+            "setup": a_shell_script(f"""\
+                export PYTHONPATH=$PYTHONPATH:$PWD/src
+                {PYTHON} -c 'import local' && {PYTHON} elsewhere/job.py plain
+                """)
+        },
+    ),
+    "path put before a given one": (
+        ["sh", "run.sh"],
+        {
+            "environment": {"PYTHONPATH": "{place}/work"},
+            "setup": a_shell_script(f"PYTHONPATH=src:$PYTHONPATH {PYTHON} elsewhere/job.py plain\n"),
+        },
+    ),
+    "path unset": (
+        ["sh", "run.sh"],
+        {"setup": a_shell_script(f"unset PYTHONPATH\n{PYTHON} elsewhere/job.py plain\n"), "seen": False},
+    ),
+    "own sitecustomize": (
+        [*SCRIPT, "plain"],
+        {"setup": own_sitecustomize, "environment": {"PYTHONPATH": "{place}/work/site"}},
+    ),
+    "spawned ranks": ([*SCRIPT, "spawns_its_ranks"], {}),
+}
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_ways_to_start(tmp_path: Path, start: str) -> None:
+    command, options = STARTS[start]
+    options = dict(options)
+    seen = options.pop("seen", True)
+    must_be_same(*both(tmp_path, command, **options), seen=seen)
+
+
+def _timeless(text: str) -> str:
+    """torchrun's stamps, process numbers and ports differ from run to run."""
+    text = re.sub(r"\d+", "N", text)
+    return "\n".join(sorted(line for line in text.splitlines() if "(most recent call last)" not in line))
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "accelerate"])
+def test_launchers_with_ranks_that_start_again(tmp_path: Path, launcher: str) -> None:
+    if launcher == "torchrun":
+        command = [PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "--max-restarts=1"]
+    else:
+        if importlib.util.find_spec("accelerate") is None:
+            pytest.skip("NOT TESTED HERE: accelerate is not installed")
+        command = [
+            PYTHON,
+            "-m",
+            "accelerate.commands.launch",
+            "--cpu",
+            "--multi_gpu",
+            "--num_processes=2",
+            "--max_restarts=1",
+        ]
+    alone, watched = both(tmp_path, [*command, "job.py", "distributed"], same=_timeless)
+    must_be_same(alone, watched)
+    assert {"work/losses-0.txt", "work/losses-1.txt"} <= set(alone.files)
+
+
+def test_an_interpreter_of_another_environment(tmp_path: Path) -> None:
+    """A virtual environment of the oldest other Python there is, which has no torch."""
+    found = [
+        path
+        for minor in (9, 10, 12, 13, 14)
+        if minor != sys.version_info.minor and (path := shutil.which(f"python3.{minor}")) and _runs(path)
+    ]
+    if not found:
+        pytest.skip("NOT TESTED HERE: there is no other Python 3.9 to 3.14 on the PATH")
+
+    def setup(work: Path) -> None:
+        subprocess.run([found[0], "-m", "venv", "--without-pip", "own"], cwd=work, check=True)
+
+    alone, watched = both(tmp_path, ["own/bin/python", "job.py", "without_torch"], setup=setup)
+    must_be_same(alone, watched, seen=False)
+
+
+def _runs(python: str) -> bool:
+    return subprocess.run([python, "-c", "import venv"], capture_output=True, check=False).returncode == 0
+
+
+# -- shapes of the loop ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loops", LOOPS_TOGETHER)
+def test_shapes_of_the_loop(tmp_path: Path, loops: str) -> None:
+    must_be_same(*both(tmp_path, [*SCRIPT, loops]), seen=loops != "by_gradients_alone")
+
+
+def test_no_shape_is_left_out() -> None:
+    elsewhere = {"spawns_its_ranks", "without_torch"}
+    assert {name for loops in LOOPS_TOGETHER for name in loops.split(",")} | elsewhere == set(LOOPS)
+
+
+# -- what a job does to its process ------------------------------------------------------------------------------------------------
+
+ENDS = {
+    "exits_by_code": 3,
+    "exits_at_once": 5,
+    "raises": 1,
+    "is_killed": -9,
+    "is_terminated": -15,
+    "crashes": -11,
+}
+ROOTS = {"changes_its_root", "changes_its_user", "changes_its_user_at_once"}
+
+
+@pytest.mark.parametrize(
+    "habit", [pytest.param(name, marks=needs_root if name in ROOTS else ()) for name in HABITS if name not in ENDS]
+)
+def test_what_a_job_does_to_its_process(tmp_path: Path, habit: str) -> None:
+    must_be_same(*both(tmp_path, [*SCRIPT, "plain", habit]), seen=False)
+
+
+@pytest.mark.parametrize("habit", ENDS)
+def test_how_a_job_ends(tmp_path: Path, habit: str) -> None:
+    must_be_same(*both(tmp_path, [*SCRIPT, "plain", habit]), status=ENDS[habit])
+
+
+def test_an_exception_that_meets_an_excepthook(tmp_path: Path) -> None:
+    must_be_same(*both(tmp_path, [*SCRIPT, "plain", "has_an_excepthook", "raises"]), status=1)
+
+
+def test_habits_of_jobs_with_workers(tmp_path: Path) -> None:
+    """All at once that do not exclude each other."""
+    habits = [
+        "installs_signal_handlers",
+        "audits",
+        "traces",
+        "has_no_collector",
+        "forks_while_it_trains",
+        "starts_children",
+    ]
+    must_be_same(*both(tmp_path, [*SCRIPT, "fork_workers", *habits]))
+
+
+# -- what surrounds it -------------------------------------------------------------------------------------------------------------
+
+
+def _unshared() -> bool:
+    return (
+        os.geteuid() == 0
+        and subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode == 0
+    )
+
+
+needs_mounts = pytest.mark.skipif(not _unshared(), reason="NOT TESTED HERE: mounting takes root and a mount namespace")
+IN_NAMESPACE = ["unshare", "-m", "sh", "-c"]
+
+
+@needs_mounts
+@pytest.mark.parametrize(
+    "shm",
+    [
+        "mount -t tmpfs -o size=64k tmpfs /dev/shm",
+        "mount -t tmpfs -o size=1m tmpfs /dev/shm",
+        "mount -t tmpfs -o size=64m tmpfs /dev/shm && dd if=/dev/zero of=/dev/shm/full bs=64k 2>/dev/null; true",
+        "mount -t tmpfs -o size=64m,ro tmpfs /dev/shm",
+    ],
+    ids=["64 KiB", "1 MiB", "full", "read only"],
+)
+def test_shared_memory_that_is_small_full_or_closed(tmp_path: Path, shm: str) -> None:
+    around = [*IN_NAMESPACE, f'{shm} && exec "$@"', "sh"]
+    must_be_same(*both(tmp_path, [*SCRIPT, "plain"], around=around), seen=False)
+
+
+@needs_mounts
+def test_a_home_that_may_only_be_read(tmp_path: Path) -> None:
+    around = [*IN_NAMESPACE, 'mount -t tmpfs -o ro tmpfs "$HOME" && exec "$@"', "sh"]
+    must_be_same(*both(tmp_path, [*SCRIPT, "saves"], around=around))
+
+
+@pytest.mark.parametrize(
+    "limits",
+    ["ulimit -n 64", "ulimit -f 200", "ulimit -c 0; ulimit -s 1024", "umask 077", "nice true; trap '' TERM HUP USR1"],
+)
+def test_limits_of_the_shell_that_starts_it(tmp_path: Path, limits: str) -> None:
+    within = ["sh", "-c", f'{limits}; exec "$@"', "sh"]
+    must_be_same(*both(tmp_path, [*SCRIPT, "fork_workers"], within=within), seen=False)
+
+
+@pytest.mark.parametrize("descriptors", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-", "7</dev/null 9>/dev/null"])
+def test_descriptors_that_it_is_given(tmp_path: Path, descriptors: str) -> None:
+    """The launcher, too, is started so; what the job prints goes to its files all the same."""
+    around = ["sh", "-c", f'exec "$@" {descriptors}', "sh"]
+    alone, watched = both(tmp_path, [*SCRIPT, "plain"], around=around)
+    must_be_same(alone, watched, seen=False)
+
+
+# -- over many steps ---------------------------------------------------------------------------------------------------------------
+
+MANY_STEPS = """
+import os, sys, torch
+torch.manual_seed(0); torch.set_num_threads(1)
+model = torch.nn.Linear(4, 2); optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+x, y = torch.randn(2, 4), torch.randn(2, 2)
+def resident():
+    return int(next(line for line in open('/proc/self/status') if line.startswith('VmRSS')).split()[1])
+def step():
+    loss = (model(x) - y).square().mean(); optimizer.zero_grad(); loss.backward(); optimizer.step()
+for _ in range(2_000): step()
+before = resident()
+for _ in range(100_000): step()
+print(model.weight.sum().item().hex(), file=sys.stderr)
+print(resident() - before)
+"""
+
+
+def test_memory_does_not_grow_over_many_steps(tmp_path: Path) -> None:
+    alone, watched = both(tmp_path, [PYTHON, "-c", MANY_STEPS])
+    assert alone.err == watched.err and alone.status == watched.status == 0, watched.err
+    assert int(watched.out) - int(alone.out) < 5 * 1024, "KiB"

@@ -202,7 +202,7 @@ def open_folder(root: Path, settings: dict[str, float]) -> None:
     for split in ("train", "val"):
         for label in range(int(settings["classes"])):
             Picture(split, label, 0).path(root).parent.mkdir(parents=True, exist_ok=True)
-    for leftover in root.glob(f"*/*/*{PARTIAL}"):
+    for leftover in root.glob(f"*/class???/*_???_??????.jpg.*{PARTIAL}"):  # of one that was killed
         leftover.unlink()
     partial = manifest.with_suffix(PARTIAL)
     partial.write_text(json.dumps(settings, indent=1) + "\n")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -101,7 +103,7 @@ def injection(python: str) -> Check:
         "print(any(code is not None and code.co_filename.startswith(sys.argv[1]) for code in codes))"
     )
     try:
-        rings = RingFolder(None)
+        rings = RingFolder()
     except OSError as error:
         return Check(name, "warn", f"not tried: no ring folder ({error})")
     try:
@@ -124,22 +126,15 @@ def injection(python: str) -> Check:
 
 
 def ring_folder() -> Check:
-    from advisor.run.ringfolder import SHARED_MEMORY, RingFolder
+    from advisor.run.ringfolder import RingFolder
 
     name = "ring folder"
     try:
-        rings = RingFolder(None)
+        rings = RingFolder()
     except OSError as error:
-        return Check(name, "missing", f"none can be made: {error}", "free 64 MiB in /dev/shm or the temporary folder")
+        return Check(name, "missing", str(error), "a run goes without the view from inside")
     place = rings.path.parent
     rings.close(remove=True)
-    if place != SHARED_MEMORY:
-        return Check(
-            name,
-            "warn",
-            f"{place}, because {SHARED_MEMORY} has no room",
-            "a slow disk there can delay marks; docker: --shm-size",
-        )
     return Check(name, "ok", f"{place}, in memory")
 
 
@@ -150,12 +145,17 @@ def py_spy(python: str) -> Check:
     from advisor.run.ringfolder import RingFolder
     from probes.host.stacks import find_py_spy, run_py_spy
 
-    rings = RingFolder(None)
     try:
-        (rings.path / "torch.py").touch()  # enough to wake the recorder, and there in every interpreter
+        rings = RingFolder()
+    except OSError as error:
+        return Check("py-spy", "warn", f"not tried: {error}")
+    with contextlib.ExitStack() as stack:
+        stack.callback(rings.close, remove=True)
+        job = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rn50-doctor-")))
+        (job / "torch.py").touch()  # enough to wake the recorder, and there in every interpreter
         program = "import sys; sys.path.insert(0, sys.argv[1]); import torch; print('up', flush=True); sys.stdin.read()"
         with subprocess.Popen(
-            [python, "-c", program, str(rings.path)],
+            [python, "-c", program, str(job)],
             env=with_recorder(inherited_environment(), rings.path),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -169,8 +169,6 @@ def py_spy(python: str) -> Check:
                 target.stdin.close()
                 target.kill()  # it is ours, and whatever was named with --python may not end by itself
                 target.wait(CHILD_TIMEOUT_S)
-    finally:
-        rings.close(remove=True)
     if isinstance(seen, ProbeGap):
         hint = seen.hint or "without it a hang or a gap has no file and line"
         return Check("py-spy", "warn", f"cannot read the stack of a child: {seen.reason}", hint)

@@ -115,6 +115,9 @@ def run(
     rn50-advisor run -- torchrun --nproc_per_node=2 train.py --epochs 1
     rn50-advisor run --name baseline --report report.html python train.py
     rn50-advisor run --merge-to node0:29600 --merge-token-file token -- torchrun --nnodes=2 ... train.py
+
+    Where yama lets only ancestors look into a process, the job's processes let the advisor, for the lines of hangs, and with it
+    each other; RN50_ADVISOR_NO_PTRACE=1 leaves that as it is.
     """
     if not command:
         raise UsageError("no command to run", "rn50-advisor run -- python train.py")

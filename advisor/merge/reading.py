@@ -50,7 +50,7 @@ def read_job(path: Path, *, recent_steps: int | None = None) -> Recording:
         one = len(found) == 1
         return read_job(found[0], recent_steps=recent_steps) if one else read_nodes(found, recent_steps=recent_steps)
     if path.is_file() and is_bundle(path):
-        with tempfile.TemporaryDirectory(prefix="rn50-advisor-") as folder:
+        with tempfile.TemporaryDirectory(prefix="rn50-unpacked-") as folder:
             return _with_sent(unpack_bundle(path, Path(folder)), path, recent_steps)
     return _with_sent(path, path, recent_steps)
 

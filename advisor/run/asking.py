@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from probes.rank.ringfolder import put
+
 REQUEST_NAME = "deep.json"
 BUDGET_NAME = "budget"
 STEPS = 2
@@ -22,11 +24,9 @@ def ask(ring_folder: Path, run_folder: Path, *, auto: bool = False, pid: int | N
         "folder": str(run_folder.resolve()),
         "bytes_max": TRACE_BYTES_MAX,
     }
-    partial = ring_folder / f"{REQUEST_NAME}.new"
-    partial.write_text(json.dumps(request))
-    partial.replace(ring_folder / REQUEST_NAME)
+    put(str(ring_folder), REQUEST_NAME, json.dumps(request))
 
 
 def allow(ring_folder: Path, share: float) -> None:
     """What looks into samples may take of the time of whoever makes them; asked for when a process begins to. Raises OSError."""
-    (ring_folder / BUDGET_NAME).write_text(repr(share))
+    put(str(ring_folder), BUDGET_NAME, repr(share))

@@ -9,6 +9,7 @@ import contextlib
 import gzip
 import json
 import os
+import re
 import shutil
 import threading
 import time
@@ -30,6 +31,7 @@ AUTO_OUTSIDE_SHARE = 0.10
 # Below it training stayed 10-20 % slower after a window, for CUPTI was not let go of (pytorch#146604), and Kineto wrote to stderr.
 AUTO_TORCH = (2, 7)
 _EVENT = "deep"
+_TRACE = re.compile(r"deep-\d+\.json")  # as the recorder names it, by its process
 
 News = Event | ProbeGap
 
@@ -118,9 +120,10 @@ class DeepDesk:
             if "trying" in self._told.values():
                 why = "the window was closed early each time it was opened"
             self._gap("job", why)
-        for left in self._run_folder.glob("deep-*.json"):
-            with contextlib.suppress(OSError):
-                left.unlink()
+        with contextlib.suppress(OSError):
+            for left in self._run_folder.iterdir():
+                if _TRACE.fullmatch(left.name):
+                    left.unlink()
         return self._told_now()
 
     def _told_now(self) -> list[News]:

@@ -1,6 +1,7 @@
 """Flight recorder dumps that NCCL's watchdog leaves behind when it ends a job: found, and read without trusting them.
 
-They are pickles. What is read is numbers, strings, lists and dicts; anything else in them ends the reading.
+Their usual place is /tmp, where anybody may put a file of that name. They are pickles. What is read is numbers, strings, lists and dicts;
+anything else in them ends the reading.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from advisor.run.evidence import read_own
+
 _PREFIXES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 _DEFAULTS = ("/tmp/nccl_trace_rank_", "{home}/.cache/torch/comm_lib_trace_rank_")
 _BYTES_MAX = 64 << 20
@@ -26,16 +29,14 @@ _LISTS = frozenset(("build_intlist", "build_boollist", "build_doublelist", "buil
 
 
 def found_dumps(environment: Mapping[str, str], since_unix_s: float) -> dict[int, dict[str, Any]]:
-    """By rank, those that were written since then. Nothing is removed: they are the user's."""
+    """By rank, those that this user's processes have written since then. Nothing is removed: they are the user's."""
     dumps: dict[int, dict[str, Any]] = {}
     for path in _files(environment):
         number = re.search(r"(\d+)$", path.name)
         with contextlib.suppress(OSError):
-            status = path.stat()
-            if number is None or status.st_mtime < since_unix_s or status.st_size > _BYTES_MAX:
-                continue
-            read = read_dump(path.read_bytes())
-            if read is not None:
+            data = read_own(path, since_unix_s=since_unix_s, bytes_max=_BYTES_MAX + 1) if number else b""
+            read = read_dump(data) if len(data) <= _BYTES_MAX else None
+            if number is not None and read is not None:
                 dumps[int(number[1])] = read
     return dumps
 

@@ -48,7 +48,7 @@ class JobWords:
 
     def keep_nccl(self) -> None:
         """What NCCL has said of itself, where the user asked it to."""
-        lines = self._nccl.look(self._stdout.begins)
+        lines = self._nccl.look(self._stdout.files)
         if lines:
             self._writer.put_event(Event(time.perf_counter_ns(), "nccl_log", None, None, {"lines": lines}))
 
@@ -58,7 +58,7 @@ class JobWords:
         lines = [*last_words(self._writer.folder), *written]
         if lines:
             self._writer.put_event(Event(ended_ns, "output", None, None, {"lines": lines}))
-        if not (lines or gaps or self._stderr.begins or (self._writer.folder / OUTPUT_NAME).is_file()):
+        if not (lines or gaps or self._stderr.files or (self._writer.folder / OUTPUT_NAME).is_file()):
             gaps.append(_NOT_KEPT)
         for gap in gaps:
             self._writer.put_gap(gap)

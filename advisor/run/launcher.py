@@ -130,7 +130,7 @@ def _make_rings(run_folder: Path | None) -> RingFolder | None:
     with contextlib.suppress(OSError):
         sweep()
     try:
-        return RingFolder(run_folder if run_folder.is_dir() else None)
+        return RingFolder()
     except OSError as error:
         warn(f"the job runs without the view from inside: {error.strerror or error}")
         return None

@@ -10,7 +10,7 @@ from typing import Any
 from advisor.run.companion import Plan
 from advisor.run.environment import inherited_environment
 from advisor.run.machine import known_machine, known_sweeps
-from advisor.run.ringfolder import start_ticks
+from advisor.run.ownfolder import start_ticks
 from advisor.store.secrets import redact_argv, redact_environment
 from probes.host.process_tree import boot_offset_ns
 from probes.host.procfs import CLOCK_TICKS

@@ -6,10 +6,11 @@ import contextlib
 import glob
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from advisor.run.stderr_files import ANSWERS_WITHIN_S
+from advisor.run.evidence import open_own
+from advisor.run.stderr_files import ANSWERS_WITHIN_S, Printed
 from advisor.store.secrets import redact_text
 
 _BYTES_MAX = 4 << 20  # of each file: what tells of connections stands at its begin
@@ -47,14 +48,14 @@ class NcclLines:
         del self._due_s[0]
         return True
 
-    def look(self, printed: Mapping[str, int] | None = None) -> list[str] | None:
+    def look(self, printed: Iterable[Printed] = ()) -> list[str] | None:
         """All lines that tell something, where there are more than last time.
 
-        `printed`: files that the ranks print to, and where in each this job begins. A server that holds one and no longer answers is waited
+        `printed`: files that the ranks print to. A server that holds one and no longer answers is waited
         for once, and not for long: what was read until then comes with a later look.
         """
         if self._reader is None or not self._reader.is_alive():
-            work = (dict(printed or {}),)
+            work = (tuple(printed),)
             self._reader = threading.Thread(target=self._take_all, args=work, name="rn50-nccl", daemon=True)
             with contextlib.suppress(RuntimeError):  # no thread to be had
                 self._reader.start()
@@ -65,28 +66,27 @@ class NcclLines:
         self._known = lines
         return list(lines)
 
-    def _take_all(self, printed: Mapping[str, int]) -> None:
+    def _take_all(self, printed: tuple[Printed, ...]) -> None:
         found: dict[str, str] = {}
-        for path, begin in self._files(printed).items():
-            with contextlib.suppress(OSError):  # gone, or its server has forgotten it
-                if not path.is_file():
-                    continue  # a pipe would wait
-                with path.open("rb") as file:
-                    file.seek(begin)
-                    text = file.read(_BYTES_MAX).decode("utf-8", "replace")
+        left = 2 * _FILES_MAX
+        for file, since_unix_s in self._files(printed):
+            with contextlib.suppress(OSError):  # gone, not of this job, or its server has forgotten it
+                with open_own(Path(file.path), since_unix_s=since_unix_s, inode=file.inode) as opened:
+                    opened.seek(file.begin)
+                    text = opened.read(_BYTES_MAX).decode("utf-8", "replace")
                 take(text, found)
+                left -= 1
+            if left < 0:
+                break
         self._read = tuple(list(found.values())[:_LINES_MAX])
 
-    def _files(self, printed: Mapping[str, int]) -> dict[Path, int]:
-        named = [Path(name) for name in sorted(glob.glob(self._pattern))]  # noqa: PTH207 - a pattern of a whole path
-        ours = [path for path in named if self._is_of_this_run(path)][:_FILES_MAX]
-        theirs = {Path(path): begin for path, begin in list(printed.items())[:_FILES_MAX]}
-        return {self._output: 0, **theirs, **dict.fromkeys(ours, 0)}
-
-    def _is_of_this_run(self, path: Path) -> bool:
-        with contextlib.suppress(OSError):
-            return path.stat().st_mtime >= self._since_unix_s
-        return False
+    def _files(self, printed: tuple[Printed, ...]) -> Iterator[tuple[Printed, float]]:
+        """With the time from which on it is of this run."""
+        yield Printed(None, str(self._output)), 0.0
+        for file in printed[:_FILES_MAX]:
+            yield file, 0.0
+        for name in sorted(glob.glob(self._pattern)):  # noqa: PTH207 - a pattern of a whole path
+            yield Printed(None, name), self._since_unix_s
 
 
 def take(text: str, found: dict[str, str]) -> None:

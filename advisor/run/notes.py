@@ -20,6 +20,8 @@ from advisor.store.writer import RunWriter
 _BYTES_MAX = 4 << 20
 _ERROR_CHARACTERS = 300
 _REASON_CHARACTERS = 600
+_NO_ROOM = "the memory that its ring would lie in is nearly full: what pid {pid} does is not recorded, or in part"
+_MORE_ROOM = "give the container more shared memory (docker: --shm-size)"
 
 
 class Notes:
@@ -93,8 +95,9 @@ class Notes:
                 raise ValueError(f"{size} bytes long")
             text = path.read_text(errors="replace")
             if kind == "error":
-                reason = f"the recorder met an error in pid {pid}: {text.strip()[:_ERROR_CHARACTERS]}"
-                self._writer.put_gap(ProbeGap("recorder", scope, reason))
+                said = text.strip()[:_ERROR_CHARACTERS]
+                reason = f"the recorder met an error in pid {pid}: {said}" if said else _NO_ROOM.format(pid=pid)
+                self._writer.put_gap(ProbeGap("recorder", scope, reason, "" if said else _MORE_ROOM))
                 return
             facts = json.loads(text)
             if not isinstance(facts, dict):

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from advisor.core.metrics import ProbeGap
+from advisor.run.evidence import NotOfTheJob, open_own
 from advisor.run.lastwords import words_of
 
 _BYTES_MAX = 64 << 10  # of one file
@@ -23,10 +23,13 @@ ANSWERS_WITHIN_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Stream:
+class Printed:
+    """A file that a process of the job prints to."""
+
     rank: int | None
     path: str
-    begin: int  # what stands before is not this job's
+    begin: int = 0  # what stands before is not this job's
+    inode: int | None = None  # by which it is known again, whosever it is; kernels before 5.14 do not tell
 
 
 class Streams:
@@ -38,21 +41,21 @@ class Streams:
     def __init__(self, descriptor: int, before_bytes: int, proc: Path = Path("/proc")) -> None:
         self._descriptor = descriptor
         self._proc = proc
-        self._streams: dict[int, _Stream | None] = {}  # None: no file, or nobody may know
+        self._streams: dict[int, Printed | None] = {}  # None: no file, or nobody may know
         self._gaps: dict[str, str] = {}  # scope -> why what it printed is not known
-        self._ours = _Stream(None, "", before_bytes)
+        self._ours = Printed(None, "", before_bytes)
         with contextlib.suppress(OSError):
-            self._ours = _Stream(None, self._path("self"), before_bytes)
+            self._ours = Printed(None, self._path("self"), before_bytes, _inode(self._about("self")))
             self._streams[0] = self._ours if _may_be_file(self._ours.path) else None
 
     @property
-    def begins(self) -> Mapping[str, int]:
-        """By the path of each file: what stands before is not this job's."""
-        found: dict[str, int] = {}
+    def files(self) -> tuple[Printed, ...]:
+        """Each once, with the least that is known to be this job's."""
+        found: dict[str, Printed] = {}
         for stream in self._streams.values():
-            if stream is not None:
-                found[stream.path] = min(stream.begin, found.get(stream.path, stream.begin))
-        return found
+            if stream is not None and stream.begin <= found.get(stream.path, stream).begin:
+                found[stream.path] = stream
+        return tuple(found.values())
 
     def watch(self, pid: int, rank: int | None) -> None:
         """Reads nothing but /proc, and that once."""
@@ -67,16 +70,19 @@ class Streams:
         except (OSError, KeyError, ValueError):
             pass  # it has just ended
 
-    def _stream(self, pid: int, rank: int | None) -> _Stream | None:
+    def _stream(self, pid: int, rank: int | None) -> Printed | None:
         path = self._path(str(pid))
         if path == self._ours.path or not _may_be_file(path):
             return None  # it is read already, or cannot be
-        about = (self._proc / f"{pid}/fdinfo/{self._descriptor}").read_text()
-        told = dict(line.split(":", 1) for line in about.splitlines())
+        told = self._about(str(pid))
         at, appends = int(told["pos"]), int(told["flags"], 8) & os.O_APPEND
         if appends and not at:
             return None  # it has said nothing yet: nobody knows how much others wrote before
-        return _Stream(rank, path, at if appends else 0)
+        return Printed(rank, path, at if appends else 0, _inode(told))
+
+    def _about(self, process: str) -> dict[str, str]:
+        about = (self._proc / process / f"fdinfo/{self._descriptor}").read_text()
+        return dict(line.split(":", 1) for line in about.splitlines())
 
     def _path(self, process: str) -> str:
         return os.readlink(self._proc / process / f"fd/{self._descriptor}")  # noqa: PTH115 - it may be no path: `pipe:[4711]`
@@ -94,7 +100,7 @@ class StderrFiles(Streams):
 
     def last_lines(self) -> tuple[list[str], list[ProbeGap]]:
         """Of whoever ended first, first; without secrets. Of a file that is one rank's alone, each line says whose."""
-        by_path: dict[str, list[_Stream]] = {}
+        by_path: dict[str, list[Printed]] = {}
         for pid in dict.fromkeys((*self._ended, *self._streams)):
             stream = self._streams.get(pid)
             if stream is not None:
@@ -107,11 +113,11 @@ class StderrFiles(Streams):
             self._gaps["job"] = "the file system of its stderr does not answer"
         return list(lines), [ProbeGap("stderr", scope, reason) for scope, reason in list(self._gaps.items())]
 
-    def _read(self, by_path: dict[str, list[_Stream]], lines: list[str]) -> None:
+    def _read(self, by_path: dict[str, list[Printed]], lines: list[str]) -> None:
         for path, streams in list(by_path.items())[:_FILES_MAX]:
             first, *others = streams
             try:
-                words = _words(Path(path), min(stream.begin for stream in streams))
+                words = _words(first, min(stream.begin for stream in streams))
             except OSError as error:
                 self._gaps[_scope(first.rank)] = f"{path}: {error.strerror}"
                 continue
@@ -119,13 +125,18 @@ class StderrFiles(Streams):
             lines += [f"[rank{first.rank}]: {line}" if alone else line for line in words]
 
 
-def _words(path: Path, begin: int) -> list[str]:
-    """Raises OSError where it cannot be read; what is no regular file says nothing, and is not opened: a pipe would wait."""
-    about = path.stat()
-    if not stat.S_ISREG(about.st_mode):
+def _words(printed: Printed, begin: int) -> list[str]:
+    """Raises OSError where it cannot be read; what is no file of the job's says nothing."""
+    try:
+        with open_own(Path(printed.path), inode=printed.inode) as file:
+            size = os.fstat(file.fileno()).st_size
+            return words_of(Path(f"/proc/self/fd/{file.fileno()}"), begin=max(begin, size - _BYTES_MAX))
+    except NotOfTheJob:
         return []
-    path.open("rb").close()
-    return words_of(path, begin=max(begin, about.st_size - _BYTES_MAX))
+
+
+def _inode(told: Mapping[str, str]) -> int | None:
+    return int(told["ino"]) if "ino" in told else None
 
 
 def _may_be_file(path: str) -> bool:

@@ -79,7 +79,7 @@ def _connection(database: Path) -> Iterator[sqlite3.Connection]:
             if not wal.exists() or wal.stat().st_size == 0:
                 db = _begin(stack, database, "mode=ro&immutable=1")
             else:
-                folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rn50-advisor-")))
+                folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rn50-unpacked-")))
                 for file in (database, wal):
                     shutil.copyfile(file, folder / file.name)
                 db = _begin(stack, folder / database.name, "mode=rw")

@@ -5,11 +5,15 @@ from __future__ import annotations
 import contextlib
 import gzip
 import io
+import os
+import secrets
 import sqlite3
 import tarfile
 import tempfile
 import zlib
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 from advisor.core.errors import AdvisorError, NotARun, UsageError
 from advisor.store.access import find_database, open_database, table_names
@@ -44,7 +48,7 @@ def make_bundle(run: Path, output: Path | None = None, *, force: bool = False, w
     folder = database.parent.resolve()
     output = output or Path(f"{folder.name}{SUFFIX}")
     try:
-        with tempfile.TemporaryDirectory(prefix="rn50-advisor-") as temporary:
+        with tempfile.TemporaryDirectory(prefix="rn50-unpacked-") as temporary:
             copy = Path(temporary) / FILE_NAME
             with open_database(database) as db:
                 _copy_database(db, copy, with_code=with_code)
@@ -53,9 +57,7 @@ def make_bundle(run: Path, output: Path | None = None, *, force: bool = False, w
                 NODES_NAME: _copy_nodes(folder / NODES_NAME, Path(temporary) / NODES_NAME),
                 OUTPUT_NAME: _output_tail(folder / OUTPUT_NAME),
             }
-            with output.open("wb" if force else "xb") as file:
-                output.chmod(0o600)
-                _pack(file, folder.name, contents)
+            _write_private(output, lambda file: _pack(file, folder.name, contents), force=force)
     except FileExistsError:
         raise UsageError(f"{output} exists", "name another file with -o, or pass --force") from None
     except OSError as error:
@@ -137,7 +139,29 @@ def _output_tail(log: Path) -> bytes:
     return redact_text(tail.decode("utf-8", "replace")).encode()
 
 
-def _pack(file: io.BufferedWriter, name: str, contents: dict[str, bytes]) -> None:
+def _write_private(output: Path, write: Callable[[BinaryIO], None], *, force: bool) -> None:
+    """Whole or not at all, and never for others to read, be the one that it replaces open to them. Raises OSError."""
+    if output.exists() and not (force and output.is_file()):  # a device is not replaced either
+        raise FileExistsError(output)
+    new = output.with_name(f".{output.name}-{secrets.token_hex(4)}")
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            write(file)
+        if force:
+            new.replace(output)
+            return
+        try:
+            output.hardlink_to(new)
+        except FileExistsError:
+            raise  # it was made meanwhile
+        except OSError:
+            new.replace(output)  # a file system without links
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def _pack(file: BinaryIO, name: str, contents: dict[str, bytes]) -> None:
     with (
         gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,

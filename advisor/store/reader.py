@@ -46,7 +46,7 @@ def read_recording(path: Path, *, recent_steps: int | None = None, shown_as: Pat
     of time (at most LIVE_SAMPLES), for the live screen.
     """
     if path.is_file() and is_bundle(path):
-        with tempfile.TemporaryDirectory(prefix="rn50-advisor-") as folder:
+        with tempfile.TemporaryDirectory(prefix="rn50-unpacked-") as folder:
             return _read(unpack_bundle(path, Path(folder)), path, recent_steps)
     return _read(path, shown_as or path, recent_steps)
 

@@ -17,6 +17,7 @@ from _thread import get_ident
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from . import ringfolder
 from .layout import FLAG_DEEP
 from .patches import _wraps as wraps
 from .phases import CHECKPOINT, EVALUATION, INPUT
@@ -64,8 +65,7 @@ def asked(torch: Any, folder: str, facts: Facts, rank: int, local_rank: int) -> 
 
 def _read(folder: str) -> dict[str, Any] | None:
     try:
-        with open(os.path.join(folder, REQUEST)) as file:
-            request = json.load(file)
+        request = json.loads(ringfolder.read(folder, REQUEST))
     except (OSError, ValueError):
         return None
     return request if isinstance(request, dict) else None
@@ -212,8 +212,8 @@ class Window:
             self._took("stop_s", began)
         began = perf_counter_ns()
         path = os.path.join(self._request["folder"], "deep-%d.json" % os.getpid())
-        with open(path, "w"):
-            pass  # Kineto complains on stderr where it cannot write
+        # Kineto complains on stderr where it cannot write, and follows a link
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
         profile.export_chrome_trace(path)
         size = os.path.getsize(path)
         del profile  # which takes half as long as to stop it

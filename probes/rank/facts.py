@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
 import sys
 import time
 from typing import TYPE_CHECKING, Any
+
+from . import ringfolder
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -24,7 +27,7 @@ class Facts:
     """A JSON object that is written whole, atomically, whenever it changed; called at set-up moments, never every step."""
 
     def __init__(self, folder: str) -> None:
-        self._path = os.path.join(folder, "facts-%d.json" % os.getpid())
+        self._folder = folder
         self.values: dict[str, Any] = {}
         self.active = False  # nothing is written before the process has shown what it is
 
@@ -37,10 +40,9 @@ class Facts:
         if not self.active:
             return
         self.values.update(changing_facts())
-        partial = self._path + ".new"
-        with open(partial, "w") as file:
-            json.dump(self.values, file, default=str)
-        os.replace(partial, self._path)
+        text = json.dumps(self.values, default=str)
+        with contextlib.suppress(OSError):  # they stay as they were told last
+            ringfolder.put(self._folder, "facts-%d.json" % os.getpid(), text)
 
 
 def call_site() -> tuple[str, int]:

@@ -14,6 +14,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from . import ringfolder
 from .layout import PHASE_CODE
 from .ring import PHASE, SINCE, STEP
 
@@ -128,10 +129,7 @@ class FlightWatch:
     def _put(self, kind: str, told: dict[str, Any]) -> None:
         if not told:
             return
-        path = os.path.join(self._recorder.folder, "%s-%d.json" % (kind, os.getpid()))
-        with open(path + ".new", "w") as file:
-            json.dump(told, file)
-        os.replace(path + ".new", path)
+        ringfolder.put(self._recorder.folder, "%s-%d.json" % (kind, os.getpid()), json.dumps(told))
 
 
 def training_stack(recorder: Recorder) -> list[dict[str, Any]]:

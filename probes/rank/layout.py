@@ -13,6 +13,13 @@ HEADER_BYTES = 4096
 SLOT_BYTES = 256
 RANK_SLOTS = 1024  # a quarter of a MiB; one second of 1 ms steps, four polls of the agent
 WORKER_SLOTS = 128
+# Of the memory that is free a ring takes so much at most, and has fewer slots for it: loader workers hand their batches over in the same
+# memory, of which a container may have 64 MiB (Docker's default) or eight.
+RING_SHARE = 1 / 128
+SLOTS_LEAST = 128
+
+# All that is ever made in a ring folder, by whichever side: nothing else is removed from one. Files get their names when they are whole.
+OWN_FILES = r"(?:(?:rank|worker)-\d+\.ring|(?:facts|times|flight|part)-\d+\.json|error-\d+\.txt|deep\.json|budget)(?:\.[0-9a-f]{16}\.new)?"
 
 # Header, fixed part: written once when the ring is made.
 # magic, version, slot bytes, slots, pid, role, rank, local rank, world size, worker id, parent pid, wall-clock and monotonic ns then

@@ -15,7 +15,7 @@ from _thread import get_ident
 from time import perf_counter_ns, thread_time_ns
 from typing import TYPE_CHECKING, Any
 
-from . import parts
+from . import parts, ringfolder
 from .layout import KIND_LOOK, KIND_PART
 from .loaders import batch_bytes
 from .standins import FixedSteps, Indices, Steps, install, walks_one_by_one
@@ -72,8 +72,7 @@ class Looks:
 
 def _allowed(folder: str) -> float:
     try:
-        with open(os.path.join(folder, BUDGET_FILE)) as file:
-            return max(float(file.read()), 1e-6)
+        return max(float(ringfolder.read(folder, BUDGET_FILE)), 1e-6)
     except (OSError, ValueError):
         return _BUDGET
 

@@ -14,6 +14,7 @@ import types
 import zlib
 from typing import TYPE_CHECKING, Any
 
+from . import ringfolder
 from .wall import let_pass
 
 if TYPE_CHECKING:
@@ -67,12 +68,9 @@ class Names:
     def _tell(self, kind: str, name: str, file: str, line: int) -> int:
         text = json.dumps({"kind": kind, "name": name, "file": file, "line": line})
         number = zlib.crc32(text.encode())
-        path = "%s/part-%d.json" % (self._folder, number)
-        if not os.path.exists(path):
-            partial = "%s.%d.new" % (path, os.getpid())
-            with open(partial, "w") as out:
-                out.write(text)
-            os.replace(partial, path)
+        name = "part-%d.json" % number
+        if not os.path.exists(os.path.join(self._folder, name)):
+            ringfolder.put(self._folder, name, text)
         return number
 
 

@@ -6,14 +6,13 @@ Every method here is called by `patches` behind a wall that swallows and counts 
 from __future__ import annotations
 
 import atexit
-import fcntl
 import os
 import sys
 import threading
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from . import debugging
+from . import debugging, ringfolder
 from . import facts as about
 from .account import USUAL_MARKS, Account
 from .comm import DdpStamps
@@ -115,8 +114,7 @@ class Recorder:
         error = sys.exc_info()[1]
         if self.errors <= 3:
             try:
-                with open(os.path.join(self.folder, "error-%d.txt" % os.getpid()), "a") as file:
-                    file.write("%s: %s\n" % (type(error).__name__, error))
+                ringfolder.note_error(self.folder, "%s: %s" % (type(error).__name__, error))
             except Exception:
                 pass  # no place to tell of it, or an error that cannot be printed: it is counted
 
@@ -236,8 +234,8 @@ class Recorder:
             self.facts.write()
         finally:
             account.leave()
-        if owner_is_gone(self.folder):
-            os.unlink(account.ring.path)  # nobody is left to read it, and memory holds it
+        if ringfolder.owner_is_gone(self.folder):
+            ringfolder.remove(*os.path.split(account.ring.path))  # nobody is left to read it, and memory holds it
 
     def _sum_up(self) -> None:
         values = self.facts.values
@@ -552,7 +550,7 @@ class Recorder:
     def become_worker(self, worker: int, queue: Any = None) -> None:
         """`queue`: what it puts its batches into."""
         self.garbage.stop()
-        if owner_is_gone(self.folder):
+        if ringfolder.owner_is_gone(self.folder):
             # nobody is left to read its ring, nor to remove it: those of many epochs would fill /dev/shm
             self.active = False
             return
@@ -564,19 +562,6 @@ def shortened(message: str) -> str:
     return (
         message if len(message) <= 2 * _MESSAGE_HALF else message[:_MESSAGE_HALF] + "\n...\n" + message[-_MESSAGE_HALF:]
     )
-
-
-def owner_is_gone(folder: str) -> bool:
-    """The advisor that made the ring folder holds a lock in it for as long as it lives."""
-    path = os.path.join(folder, "owner.lock")
-    if not os.path.exists(path):
-        return False
-    with open(path, "rb") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        return True
 
 
 def not_in_training(torch: Any) -> Callable[[], bool]:

@@ -8,8 +8,8 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from . import layout
-from .layout import HEADER_BYTES, LIVE_OFFSET, SLOT, SLOT_BYTES
+from . import layout, ringfolder
+from .layout import HEADER_BYTES, LIVE_OFFSET, RING_SHARE, SLOT, SLOT_BYTES, SLOTS_LEAST
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,7 +21,7 @@ _WRITABLE = 0x200  # PyBUF_WRITE
 
 
 class Ring:
-    """Raises OSError when the file cannot be made with all its pages allocated: a mapping must never meet a full disk (SIGBUS)."""
+    """Of fewer slots where memory is short. Raises OSError where it cannot have all its pages: a mapping must never meet a full disk."""
 
     def __init__(
         self,
@@ -34,27 +34,32 @@ class Ring:
         world_size: int = -1,
         worker: int = -1,
     ) -> None:
-        size = HEADER_BYTES + slots * SLOT_BYTES
-        partial = path + ".new"
-        descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            os.posix_fallocate(descriptor, 0, size)
-            self._map = mapped(descriptor, size)
-        except BaseException:
-            os.unlink(partial)
-            raise
-        finally:
-            os.close(descriptor)
-        layout.FIXED.pack_into(
-            self._map, 0, layout.MAGIC, layout.VERSION, SLOT_BYTES, slots, os.getpid(), role, rank, local_rank, world_size,
-            worker, os.getppid(), time.time_ns(), time.perf_counter_ns(),
-        )  # fmt: skip
+        where, name = os.path.split(path)
+        with ringfolder.writable(where) as at:
+            room = ringfolder.room(at, RING_SHARE)
+            while slots > SLOTS_LEAST and HEADER_BYTES + slots * SLOT_BYTES > room:
+                slots //= 2
+            size = HEADER_BYTES + slots * SLOT_BYTES
+            # a file of this ring's own: none that another thread has mapped is ever opened again, let alone cut short (SIGBUS)
+            partial, descriptor = ringfolder.create(at, name, size, RING_SHARE)
+            try:
+                os.posix_fallocate(descriptor, 0, size)
+                self._map = mapped(descriptor, size)
+                layout.FIXED.pack_into(
+                    self._map, 0, layout.MAGIC, layout.VERSION, SLOT_BYTES, slots, os.getpid(), role, rank, local_rank,
+                    world_size, worker, os.getppid(), time.time_ns(), time.perf_counter_ns(),
+                )  # fmt: skip
+                ringfolder.keep(at, partial, name)  # a reader never sees half a header
+            except BaseException:
+                os.unlink(partial, dir_fd=at)
+                raise
+            finally:
+                os.close(descriptor)
         # single stores of eight bytes: `pack_into` clears its target first, and a reader would see zeros in between
         self.words = self._map.cast("q")
         self.path = path
         self._slots = slots
         self._next = 0
-        os.rename(partial, path)  # a reader never sees half a header
 
     def write(self, kind: int, flags: int, values: Iterable[int]) -> None:
         """Append one record; `values` are the integers of the kind's fields."""

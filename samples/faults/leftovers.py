@@ -12,10 +12,13 @@ from pathlib import Path
 
 import psutil
 
+from advisor.run import ownfolder
+from advisor.run.ownfolder import remove_tree
 from samples.faults.fixtures import CGROUP, NAME, call, remove_group, unified
 from samples.faults.scenario import CannotBeMade
 
 OWNER = "RN50_FAULTS_OWNER"  # in the environment of all that a run starts, whoever becomes its parent
+_OLD_S = 86_400.0  # no run takes a day
 _LAYERS = 2  # a disk that lies on another one goes first
 _MAKER = re.compile(rf"{NAME}(\d+)-")
 
@@ -33,11 +36,13 @@ def end_processes(owner: int) -> list[str]:
 
 
 def _owner(process: psutil.Process) -> int | None:
+    """None also in a container: there the number is another process's."""
     if process.pid == os.getpid():
         return None
     try:
-        return int(process.environ().get(OWNER, ""))
-    except (psutil.Error, ValueError):
+        here = Path("/proc/self/ns/pid").readlink() == Path(f"/proc/{process.pid}/ns/pid").readlink()
+        return int(process.environ().get(OWNER, "")) if here else None
+    except (psutil.Error, ValueError, OSError):
         return None
 
 
@@ -59,9 +64,12 @@ def sweep(folder: Path) -> list[str]:
             swept.append(str(group))
     for name in _stale(_namespaces()):
         swept += _tried(name, "ip", "netns", "delete", name)
-    for left in _stale(path.name for path in folder.glob(f"{NAME}*")):
-        shutil.rmtree(folder / left, ignore_errors=True)
-        swept.append(left)
+
+    def remove(place: int, name: str, left: int) -> bool:
+        swept.append(name)
+        return remove_tree(place, name, left)
+
+    ownfolder.sweep(folder, NAME, remove, other_boots_after_s=_OLD_S)
     return swept
 
 

@@ -15,8 +15,10 @@ from typing import Any
 
 from advisor.analysis.analyse import analyse
 from advisor.core.recording import Recording
+from advisor.run.ownfolder import OwnFolder, remove_tree
+from advisor.store.schema import FILE_NAME
 from samples.faults.first_verdict import first_right_verdict, pace_s, samples_per_s
-from samples.faults.fixtures import Burners, own_name
+from samples.faults.fixtures import NAME, Burners
 from samples.faults.leftovers import sweep
 from samples.faults.observe import JobWentWrong, Observation, observe
 from samples.faults.recorded import play
@@ -71,12 +73,11 @@ def open_bench(base: Path, keep: Path | None = None) -> Iterator[Bench]:
     base.mkdir(parents=True, exist_ok=True)
     sweep(base)
     with signals_as_exceptions():
-        folder = base / own_name()
-        folder.mkdir()
+        own = OwnFolder(base, NAME)
         try:
-            yield Bench(folder, keep)
+            yield Bench(own.path, keep)
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            own.close(remove_tree)
 
 
 @contextlib.contextmanager
@@ -215,7 +216,8 @@ def undisturbed(
             if bench.keep:
                 bench.keep.mkdir(parents=True, exist_ok=True)
                 target = bench.keep / f"{scenario.name}{suffix}"
-                shutil.rmtree(target, ignore_errors=True)
+                if (target / FILE_NAME).is_file():  # of a try before
+                    shutil.rmtree(target, ignore_errors=True)
                 shutil.copytree(seen.run, target)
         # what waits has others of this suite beside it, and minutes would be lost
         if scenario.waits or attempts > RETRIES or not disturbed(fixtures, seen):

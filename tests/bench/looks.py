@@ -25,6 +25,7 @@ from torchvision.datasets import ImageFolder
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from advisor.run.ownfolder import hold
 from probes.rank.layout import ROLE_WORKER, WORKER_SLOTS
 from probes.rank.looks import FIRST_EVERY_NS, LAST_EVERY_NS, Looks
 from probes.rank.ring import Ring
@@ -117,6 +118,7 @@ def measure_opening() -> None:
     ratios = []
     for _ in range(PAIRS):
         with tempfile.TemporaryDirectory() as folder:
+            hold(Path(folder))
             watched = {"RN50_ADVISOR_DIR": folder, "PYTHONPATH": inject}
             alone_s, watched_s = (_opening_s(more) for more in ({}, watched))
         ratios.append(watched_s / alone_s)

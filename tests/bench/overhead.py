@@ -39,6 +39,8 @@ from bench_runs import (
 from bench_tables import markdown, sheets, table
 from rich.console import Console
 
+from advisor.run.ownfolder import hold
+
 INJECT = Path(__file__).resolve().parents[2] / "probes" / "rank" / "inject"
 LOG_WIDTH = 160  # of the tables where no terminal limits it
 QUICK = 0.2  # of the steps
@@ -100,6 +102,7 @@ def measure_start_up(pairs: int) -> list[StartUp]:
         for _ in range(pairs):
             with tempfile.TemporaryDirectory() as place:
                 without_s = _wall_s(command)
+                hold(Path(place))
                 recorder = {"RN50_ADVISOR_DIR": place, "PYTHONPATH": str(INJECT)}
                 alone.append((without_s, _wall_s(command, **recorder)))
                 whole.append((without_s, _wall_s(under_advisor(command, Path(place)))))

@@ -50,7 +50,7 @@ def test_two_steps_of_a_job_are_seen_and_the_job_is_the_same_bit_by_bit(tmp_path
 @pytest.mark.parametrize(("style", "opened"), [("begins", False), ("meets", True)])
 def test_the_jobs_own_profiler_sees_what_it_would_have_seen(tmp_path: Path, style: str, opened: bool) -> None:
     folder = tmp_path / "rings"
-    folder.mkdir()
+    folder.mkdir(mode=0o700)
     ask(folder, tmp_path)
     watched = run("profiled.py", style, folder=folder)
     assert watched.returncode == 0, watched.stderr
@@ -66,7 +66,7 @@ def test_the_jobs_own_profiler_sees_what_it_would_have_seen(tmp_path: Path, styl
 def test_an_evaluation_is_no_part_of_what_is_seen(tmp_path: Path, style: str) -> None:
     """None of them forks: neither loader has workers."""
     folder = tmp_path / "rings"
-    folder.mkdir()
+    folder.mkdir(mode=0o700)
     ask(folder, tmp_path)
     watched = run("evaluating.py", style, folder=folder)
     assert (watched.returncode, watched.stdout) == (0, "13 False\n"), watched.stderr
@@ -94,7 +94,7 @@ def windows(folder: Path) -> dict[int, DeepWindow]:
 
 def test_a_compiled_model_is_seen_and_computes_what_it_computes_alone(tmp_path: Path) -> None:
     folder = tmp_path / "rings"
-    folder.mkdir()
+    folder.mkdir(mode=0o700)
     ask(folder, tmp_path)
     watched = run("compiled_steps.py", folder=folder)
     assert (watched.returncode, watched.stdout) == (0, "True 1\n"), watched.stderr
@@ -105,7 +105,7 @@ def test_a_compiled_model_is_seen_and_computes_what_it_computes_alone(tmp_path: 
 
 def test_of_two_ranks_one_is_seen_with_what_they_exchange(tmp_path: Path) -> None:
     folder = tmp_path / "rings"
-    folder.mkdir()
+    folder.mkdir(mode=0o700)
     ask(folder, tmp_path)
     watched = run_sound("spawned.py", tmp_path, folder)
     assert watched.returncode == 0 and watched.stdout == "", watched.stderr

@@ -28,7 +28,7 @@ def told(output: str) -> list[str]:
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="before Python 3.11 a frame cannot leave its traceback")
 def test_samples_dice_errors_and_workers_are_those_of_the_job_alone(tmp_path: Path) -> None:
     folder = tmp_path / "rings"
-    folder.mkdir()
+    folder.mkdir(mode=0o700)
     alone = run("behaviour.py", tmp_path / "alone")
     watched = run("behaviour.py", tmp_path / "watched", folder=folder)
     assert alone.returncode == watched.returncode == 0, watched.stderr

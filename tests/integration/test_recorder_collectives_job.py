@@ -20,7 +20,7 @@ PARAMETERS = 64 * 64 + 64
 def test_collectives_give_what_they_give_alone_and_are_told_step_by_step(tmp_path: Path) -> None:
     folders = [tmp_path / name for name in ("alone", "watched", "rings")]
     for folder in folders:
-        folder.mkdir()
+        folder.mkdir(mode=0o700)
     alone = run_sound("collectives.py", folders[0])
     watched = run_sound("collectives.py", folders[1], folder=folders[2])
     assert watched.returncode == alone.returncode == 0, watched.stderr

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from advisor.run.ownfolder import hold
 from advisor.run.rings import RingReader
 from probes.rank.layout import (
     BATCH_FIELDS,
@@ -39,6 +40,7 @@ AT_LOADER = BATCH_FIELDS.index("loader")
 def run(job: str, *arguments: object, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     if folder is not None:
+        hold(folder)  # until this process ends
         environment |= {"RN50_ADVISOR_DIR": str(folder), "PYTHONPATH": str(INJECT)}
     command = [sys.executable, str(JOBS / job), *map(str, arguments)]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
@@ -88,7 +90,7 @@ def test_dynamo_makes_the_same_graphs_and_no_more_breaks(tmp_path: Path) -> None
 
 def test_ranks_started_by_spawn_are_found_by_their_deeds(tmp_path: Path) -> None:
     folder = tmp_path / "rings"
-    folder.mkdir()
+    folder.mkdir(mode=0o700)
     done = run_sound("spawned.py", tmp_path, folder)
     assert done.returncode == 0, done.stderr
     found = rings(folder)
@@ -121,7 +123,7 @@ def test_workers_that_were_not_forked_here_know_their_loader(tmp_path: Path) -> 
 
 def test_accumulated_micro_batches_are_one_step(tmp_path: Path) -> None:
     folder = tmp_path / "rings"
-    folder.mkdir()
+    folder.mkdir(mode=0o700)
     done = run("variants.py", "accumulation", tmp_path / "store", folder=folder)
     assert done.returncode == 0, done.stderr
     found = steps(rings(folder)[0])
@@ -236,11 +238,9 @@ def test_a_loader_made_anew_for_each_evaluation_is_known_again(tmp_path: Path) -
 
 def test_a_ring_folder_that_is_full_or_gone_leaves_the_job_alone(tmp_path: Path) -> None:
     alone = run("variants.py", "plain")
-    assert run("variants.py", "plain", folder=tmp_path / "gone").stderr == alone.stderr
-    sealed = tmp_path / "sealed"
-    sealed.mkdir()
-    (sealed / "x").touch()
-    environment = {**os.environ, "RN50_ADVISOR_DIR": str(sealed / "x"), "PYTHONPATH": str(INJECT)}
-    command = [sys.executable, str(JOBS / "variants.py"), "plain"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0 and done.stderr == alone.stderr
+    (tmp_path / "x").touch()
+    for folder in (tmp_path / "gone", tmp_path / "x"):
+        environment = {**os.environ, "RN50_ADVISOR_DIR": str(folder), "PYTHONPATH": str(INJECT)}
+        command = [sys.executable, str(JOBS / "variants.py"), "plain"]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0 and done.stderr == alone.stderr

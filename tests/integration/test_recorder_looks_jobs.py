@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from advisor.run.ownfolder import hold
 from advisor.run.rings import RingReader
 from probes.rank.layout import KIND_LOOK, KIND_PART, LOOK_FIELDS, PART_FIELDS
 
@@ -21,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def run(*arguments: object, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     if folder is not None:
+        hold(folder)  # until this process ends
         environment |= {"RN50_ADVISOR_DIR": str(folder), "PYTHONPATH": str(ROOT / "probes" / "rank" / "inject")}
     command = [sys.executable, str(ROOT / "tests" / "jobs" / "pipelines.py"), *map(str, arguments)]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)

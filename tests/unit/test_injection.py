@@ -8,13 +8,14 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from advisor.run.environment import inherited_environment, inject_folder, with_recorder
+from advisor.run.ownfolder import LOCK, hold
 
 INJECT = str(inject_folder())
 OURS = "_rn50_advisor_rank"
@@ -24,10 +25,16 @@ WANTED_PYTHONS = ("3.6", "3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13")
 
 
 @pytest.fixture
-def ring(tmp_path: Path) -> Path:
+def ring(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "ring"
-    folder.mkdir()
-    return folder
+    folder.mkdir(mode=0o700)
+    lock = hold(folder)
+    yield folder
+    os.close(lock)
+
+
+def left_in(ring: Path) -> list[Path]:
+    return [path for path in ring.iterdir() if path.name != LOCK]
 
 
 def variables(ring: Path | None, **given: str | None) -> dict[bytes, bytes]:
@@ -73,7 +80,7 @@ def test_path_and_modules_are_those_without_us(ring: Path, before: str | None) -
     assert set(watched["modules"]) - set(alone["modules"]) <= {"sitecustomize"}, "what runs must have a name"
     assert set(alone["modules"]) <= set(watched["modules"])
     assert (alone["armed"], watched["armed"]) == (False, True)
-    assert list(ring.iterdir()) == []
+    assert left_in(ring) == []
 
 
 @pytest.mark.parametrize("option", ["-I", "-E", "-S"])
@@ -153,7 +160,7 @@ def fake_torch(folder: Path, text: str = "NAME = 'theirs'\n") -> Path:
 
 def test_a_process_without_torch_never_loads_the_recorder(ring: Path) -> None:
     done = python(ring, "-c", f"import sys, json, decimal; print([m for m in sys.modules if m.startswith({OURS!r})])")
-    assert done.stdout == "[]\n" and list(ring.iterdir()) == []
+    assert done.stdout == "[]\n" and left_in(ring) == []
 
 
 def test_importing_torch_starts_the_recorder_once_and_leaves_the_loader_as_it_was(ring: Path, tmp_path: Path) -> None:
@@ -207,7 +214,7 @@ def test_a_torch_that_fails_to_import_raises_its_own_error(ring: Path, tmp_path:
     alone, watched = (python(folder, "-c", "import torch", cwd=job) for folder in (None, ring))
     assert watched.returncode == alone.returncode != 0
     assert watched.stderr.splitlines()[-3:] == alone.stderr.splitlines()[-3:], "the place and the error"
-    assert list(ring.iterdir()) == []
+    assert left_in(ring) == []
 
 
 @pytest.mark.xfail(
@@ -263,7 +270,7 @@ def test_a_job_without_such_packages_does_not_get_ours(ring: Path, tmp_path: Pat
 def test_a_private_name_that_is_taken_is_left_alone(ring: Path, tmp_path: Path) -> None:
     code = f"import sys; sys.modules[{OURS!r}] = 'theirs'; import torch; print(sys.modules[{OURS!r}])"
     assert python(ring, "-c", code, cwd=fake_torch(tmp_path / "job")).stdout == "theirs\n"
-    assert list(ring.iterdir()) == []
+    assert left_in(ring) == []
 
 
 def pythons() -> list[Path]:
@@ -288,4 +295,4 @@ def test_every_python_3_runs_it_silently(ring: Path, tmp_path: Path, version: st
     script = written(job / "train.py", "import sys, torch\nprint(torch.NAME, sys.path)\n")
     done = same(ring, script, program=program, PYTHONPATH=str(tmp_path / "theirs"))
     assert done.stdout.startswith("their own\ntheirs") and done.stderr == ""
-    assert len(list(ring.iterdir())) == (tuple(map(int, version.split("."))) >= (3, 9)), "the recorder needs 3.9"
+    assert len(left_in(ring)) == (tuple(map(int, version.split("."))) >= (3, 9)), "the recorder needs 3.9"

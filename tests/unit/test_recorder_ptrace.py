@@ -84,8 +84,19 @@ def test_the_advisor_is_let_look_where_only_relatives_may(
     assert asked == ([(SET_PTRACER, 700, 0, 0, 0)] if let else [])
 
 
+def test_the_user_can_have_it_left_as_it_is(
+    tmp_path: Path, asked: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_tree(tmp_path, {"proc/sys/kernel/yama/ptrace_scope": "1\n", "proc/700/stat": STAT})
+    for value, times in (("", 1), ("1", 0)):
+        monkeypatch.setenv("RN50_ADVISOR_NO_PTRACE", value)
+        asked.clear()
+        ptrace.let_owner_look(FOLDER, str(tmp_path))
+        assert len(asked) == times
+
+
 def test_a_ring_folder_says_who_its_owner_is(tmp_path: Path, asked: list[tuple[Any, ...]]) -> None:
-    rings = RingFolder(None, places=[tmp_path])
+    rings = RingFolder()
     own = f"proc/{os.getpid()}/stat"
     write_tree(tmp_path, {"proc/sys/kernel/yama/ptrace_scope": "1\n", own: Path(f"/{own}").read_text()})
     ptrace.let_owner_look(str(rings.path), str(tmp_path))
@@ -116,7 +127,7 @@ def paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_each_process_of_the_job_lets_it_once_and_before_the_job_could(tmp_path: Path, paper: Path) -> None:
-    rings = RingFolder(None, places=[tmp_path])
+    rings = RingFolder()
     (tmp_path / "torch.py").touch()
     script = "import os, torch; child = os.fork(); child and (os.waitpid(child, 0), print(os.getpid(), child))"
     environment = with_recorder(inherited_environment(), rings.path)
@@ -143,7 +154,7 @@ def test_py_spy_sees_into_a_process_that_is_not_its_child(tmp_path: Path) -> Non
     scope = SCOPE.read_text().strip() if SCOPE.exists() else "not there"
     if scope != "1" or os.geteuid() == 0:
         pytest.skip(f"THE PERMISSION TO LOOK IS NOT TESTED ON A REAL KERNEL: yama is {scope}, user {os.geteuid()}")
-    rings = RingFolder(None, places=[tmp_path])
+    rings = RingFolder()
     (tmp_path / "torch.py").touch()
     found = {}
     for name, environment in (

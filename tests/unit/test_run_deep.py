@@ -24,7 +24,7 @@ ON_GPU = {7: {"rank": 0, "cuda": {"name": "NVIDIA H200"}, "torch": "2.11.0+cu130
 class Desk:
     def __init__(self, folder: Path, mode: str, budget: float = 0.01) -> None:
         self.rings, self.run = folder / "rings", folder / "run"
-        self.rings.mkdir()
+        self.rings.mkdir(mode=0o700)
         self.run.mkdir()
         self.news: list[Any] = []
         self.desk = DeepDesk(self.rings, self.run, mode=mode, budget=budget)

@@ -108,7 +108,7 @@ def test_who_stands_in_an_evaluation_is_measured_by_whole_steps() -> None:
 
 def test_a_ring_is_tried_again_when_it_was_our_own_shortage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rings = tmp_path / "rings"
-    rings.mkdir()
+    rings.mkdir(mode=0o700)
     Ring(str(rings / f"rank-{os.getpid()}.ring"), slots=16, role=ROLE_RANK, rank=0)
     writer = RunWriter.create(tmp_path / "run", meta={})
     followers = Followers(writer, Roster(writer, 1, "job"), rings, watch_death=lambda pid: None)
@@ -129,7 +129,7 @@ def test_a_ring_is_tried_again_when_it_was_our_own_shortage(tmp_path: Path, monk
 @pytest.mark.parametrize(("errors", "told"), [(ERRORS_MAX - 1, False), (ERRORS_MAX, True)])
 def test_a_recorder_that_gave_up_is_a_gap_from_that_step_on(tmp_path: Path, errors: int, told: bool) -> None:
     rings = tmp_path / "rings"
-    rings.mkdir()
+    rings.mkdir(mode=0o700)
     ring = Ring(str(rings / f"rank-{os.getpid()}.ring"), slots=16, role=ROLE_RANK, rank=0)
     ring.phase(PHASE_CODE["gap"], 41, 5000)
     ring.cost(1, errors)
@@ -144,7 +144,7 @@ def test_a_recorder_that_gave_up_is_a_gap_from_that_step_on(tmp_path: Path, erro
 
 def test_what_a_rank_writes_of_its_stream_is_noted(tmp_path: Path) -> None:
     rings = tmp_path / "rings"
-    rings.mkdir()
+    rings.mkdir(mode=0o700)
     ring = Ring(str(rings / f"rank-{os.getpid()}.ring"), slots=64, role=ROLE_RANK, rank=0)
     writer = RunWriter.create(tmp_path / "run", meta={})
     followers = Followers(writer, Roster(writer, 1, "job"), rings, watch_death=lambda pid: None)

@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import pickle
 import threading
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import pytest
 
+from advisor.run.evidence import open_own
 from advisor.run.flight_files import found_dumps, read_dump
 from advisor.run.nccl_lines import NcclLines, pattern_of, take
+from advisor.run.stderr_files import Printed
 
 SAID = (
     "node:919:1150 [0] NCCL INFO Using network Socket\n"
@@ -48,21 +53,22 @@ def test_files_that_the_user_named_are_read(tmp_path: Path) -> None:
 def test_files_that_ranks_print_to_are_read_from_where_this_job_begins(tmp_path: Path) -> None:
     before = "node:9:9 [0] NCCL INFO Using network IB\n"
     (tmp_path / "slurm-7.out").write_text(before + SAID)
-    found = lines(tmp_path).look({str(tmp_path / "slurm-7.out"): len(before), str(tmp_path / "gone"): 0})
+    printed = Printed(0, str(tmp_path / "slurm-7.out"), len(before))
+    found = lines(tmp_path).look((printed, Printed(1, str(tmp_path / "gone"))))
     assert found is not None and len(found) == 2 and not any("IB" in line for line in found)
-    assert len(lines(tmp_path).look({str(tmp_path / "slurm-7.out"): 0}) or ()) == 3
+    assert len(lines(tmp_path).look((replace(printed, begin=0),)) or ()) == 3
 
 
 def test_a_server_that_no_longer_answers_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answers, asked = threading.Event(), []
-    is_file = Path.is_file
 
-    def hangs(path: Path) -> bool:
+    def hangs(path: Path, **known: Any) -> BinaryIO:
         asked.append(path)
-        return answers.wait(30.0) and is_file(path)
+        answers.wait(30.0)
+        return open_own(path, **known)
 
     (tmp_path / "output.log").write_text(SAID)
-    monkeypatch.setattr(Path, "is_file", hangs)
+    monkeypatch.setattr("advisor.run.nccl_lines.open_own", hangs)
     monkeypatch.setattr("advisor.run.nccl_lines.ANSWERS_WITHIN_S", 0.01)
     words = lines(tmp_path)
     assert words.look() is None and words.look() is None
@@ -81,6 +87,44 @@ def test_files_of_earlier_runs_are_left_alone(tmp_path: Path) -> None:
         tmp_path / "output.log", {"NCCL_DEBUG_FILE": f"{tmp_path}/nccl.%h.%p"}, now_s=0.0, since_unix_s=1000.0
     )
     assert words.look() == ["node:9:9 [0] NCCL INFO Using network IB"]
+
+
+def fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def link(path: Path) -> None:
+    path.rename(path.parent / "theirs")
+    path.symlink_to(path.parent / "theirs")
+
+
+def given_away(path: Path) -> None:
+    os.chown(path, 12345, 12345)
+
+
+FOREIGN = [
+    fifo, link,
+    pytest.param(given_away, marks=pytest.mark.skipif(os.geteuid() != 0, reason="OTHER USERS ARE NOT TESTED: root is needed")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("spoil", FOREIGN)
+def test_what_anybody_may_have_put_there_is_no_evidence(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
+    (tmp_path / "nccl.host.7").write_text(SAID)
+    (tmp_path / "trace_0").write_bytes(RECORDED)
+    variables = {"NCCL_DEBUG_FILE": f"{tmp_path}/nccl.%h.%p", "TORCH_FR_DUMP_TEMP_FILE": f"{tmp_path}/trace_"}
+    assert lines(tmp_path, variables).look() and found_dumps(variables, 0.0)
+    spoil(tmp_path / "nccl.host.7")
+    spoil(tmp_path / "trace_0")
+    assert lines(tmp_path, variables).look() is None and not found_dumps(variables, 0.0)
+
+
+def test_a_dump_without_end_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "trace_0").open("wb") as file:
+        file.write(RECORDED)
+        file.truncate(1 << 40)
+    assert not found_dumps({"TORCH_FR_DUMP_TEMP_FILE": f"{tmp_path}/trace_"}, 0.0)
 
 
 @pytest.mark.parametrize(

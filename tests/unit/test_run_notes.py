@@ -90,6 +90,18 @@ def test_what_the_recorder_found_no_way_to_see_is_a_gap(tmp_path: Path) -> None:
     assert "scaler: no such class; ddp: no stamps" in gap.reason
 
 
+def test_a_note_without_words_means_that_there_was_no_room_for_any(tmp_path: Path) -> None:
+    rings = tmp_path / "rings"
+    rings.mkdir()
+    (rings / "error-7.txt").touch()
+    writer = RunWriter.create(tmp_path / "run", meta={})
+    Notes(writer, rings, want_mount=lambda root: None, want_source=lambda path, known_at: None).read()
+    writer.close()
+    [gap] = read_recording(tmp_path / "run").gaps
+    assert (gap.metric, gap.scope) == ("recorder", "pid:7")
+    assert "nearly full" in gap.reason and "--shm-size" in gap.hint
+
+
 def test_steps_whose_events_were_left_out_are_a_gap(tmp_path: Path) -> None:
     rings = tmp_path / "rings"
     rings.mkdir()

@@ -1,130 +1,153 @@
-"""Where rings go, and which folders of dead advisors are swept."""
+"""Where rings go, and when their folder goes."""
 
 from __future__ import annotations
 
-import fcntl
 import mmap
 import os
 import stat
 import subprocess
 import sys
-import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from memory_folders import memory_folder
+from test_run_ownfolder import of_a_dead_advisor
 
 from advisor.run import ringfolder
+from advisor.run.ownfolder import start_ticks
 from advisor.run.ringfolder import PREFIX, RingFolder, in_use, sweep
 
 ROOT = str(Path(__file__).resolve().parents[2])
 
 
-def test_it_is_private_and_says_whose_it_is(tmp_path: Path) -> None:
-    folder = RingFolder(None, places=[tmp_path])
+@pytest.fixture
+def place() -> Iterator[Path]:
+    with memory_folder() as folder:
+        yield folder
+
+
+def mounts(folder: Path, fs_type: str, file: Path) -> Path:
+    """As the kernel tells that the folder's file system is of this type."""
+    device = folder.stat().st_dev
+    file.write_text(f"36 35 {os.major(device)}:{os.minor(device)} / {folder} rw - {fs_type} none rw\n")
+    return file
+
+
+def test_it_is_private_and_says_whose_it_is(place: Path) -> None:
+    folder = RingFolder(places=[place])
     assert stat.S_IMODE(folder.path.stat().st_mode) == 0o700
-    assert folder.path.name.startswith(f"{PREFIX}{os.getpid()}-")
+    assert folder.path.name.startswith(f"{PREFIX}{os.getpid()}-{start_ticks(os.getpid())}-")
     folder.close(remove=True)
     assert not folder.path.exists()
 
 
-def test_without_room_in_memory_the_next_place_is_taken(tmp_path: Path) -> None:
-    absent, full = tmp_path / "absent", Path("/proc")  # /proc has no room at all
-    folder = RingFolder(None, places=[absent, full, tmp_path])
-    assert folder.path.parent == tmp_path
+def test_what_is_not_ours_outlives_the_folders_owner(place: Path) -> None:
+    folder = RingFolder(places=[place])
+    (folder.path / "theirs.txt").write_text("x")
+    (folder.path / "rank-1.ring").write_text("x")
+    folder.close(remove=True)
+    assert sorted(path.name for path in folder.path.iterdir()) == ["owner.lock", "theirs.txt"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "rank-1.ring", "worker-23.ring", "rank-1.ring.0123456789abcdef.new", "facts-1.json", "times-1.json", "flight-1.json",
+        "part-4294967295.json", "error-1.txt", "deep.json", "budget", "deep.json.0123456789abcdef.new",
+    ],
+)  # fmt: skip
+def test_every_file_of_a_ring_folder_goes_with_it(place: Path, name: str) -> None:
+    folder = RingFolder(places=[place])
+    (folder.path / name).write_text("x")
+    folder.close(remove=True)
+    assert not folder.path.exists()
+
+
+@pytest.mark.parametrize(
+    ("fs_type", "taken"), [("tmpfs", True), ("ramfs", True), ("ext4", False), ("overlay", False), ("nfs4", False)]
+)
+def test_only_memory_will_do(tmp_path: Path, fs_type: str, taken: bool) -> None:
+    told = mounts(tmp_path, fs_type, tmp_path / "mountinfo")
+    if taken:
+        RingFolder(places=[tmp_path], mounts=told).close(remove=True)
+    else:
+        with pytest.raises(OSError, match="is on a disk"):
+            RingFolder(places=[tmp_path], mounts=told)
+    assert [path.name for path in tmp_path.iterdir()] == ["mountinfo"]
+
+
+def test_without_room_the_next_place_is_taken(tmp_path: Path, place: Path) -> None:
+    absent, closed = place / "absent", place / "closed"
+    closed.mkdir(mode=0o500)
+    folder = RingFolder(places=[absent, tmp_path, place] if os.geteuid() == 0 else [absent, closed, tmp_path, place])
+    assert folder.path.parent == place
     folder.close(remove=True)
 
 
-def test_the_run_folder_is_the_last_resort(tmp_path: Path) -> None:
-    folder = RingFolder(tmp_path, places=[Path("/proc")])
-    assert folder.path.parent == tmp_path
-    folder.close(remove=True)
-    with pytest.raises(OSError, match="64 MiB"):
-        RingFolder(None, places=[Path("/proc")])
+def test_where_there_is_no_room_at_all_it_says_why_of_each_place(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = os.statvfs(place)
+    full = os.statvfs_result((*told[:4], 100, *told[5:]))
+    monkeypatch.setattr("os.statvfs", lambda path: full)
+    with pytest.raises(OSError, match=rf"{place} has 0 MiB free of the 5 needed, /proc is on a disk .*--shm-size"):
+        RingFolder(places=[place, Path("/proc")])
 
 
-def of_a_dead_advisor(place: Path) -> Path:
-    code = (
-        "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from pathlib import Path\nfrom advisor.run.ringfolder import RingFolder\n"
-        "print(RingFolder(None, places=[Path(sys.argv[2])]).path)"
-    )
-    done = subprocess.run([sys.executable, "-c", code, ROOT, str(place)], capture_output=True, check=True, text=True)
-    return Path(done.stdout.strip())
-
-
-def test_a_dead_advisors_folder_is_swept(tmp_path: Path) -> None:
-    folder = of_a_dead_advisor(tmp_path)
-    (folder / "rank-999999999.ring").write_bytes(b"x")
-    assert sweep([tmp_path]) == 1
-    assert not folder.exists()
-
-
-def test_a_living_advisors_folder_stays(tmp_path: Path) -> None:
-    folder = RingFolder(None, places=[tmp_path])
-    assert sweep([tmp_path]) == 0
-    assert folder.path.exists()
-    folder.close(remove=True)
-
-
-def test_a_folder_stays_while_a_process_of_the_job_has_a_ring_in_it(tmp_path: Path) -> None:
-    folder = of_a_dead_advisor(tmp_path)
+def test_a_folder_stays_while_a_process_of_the_job_has_a_ring_in_it(place: Path) -> None:
+    folder = of_a_dead_advisor(place)
     ring = folder / f"rank-{os.getpid()}.ring"
     ring.write_bytes(b"x" * 4096)
     with ring.open("r+b") as file:
         mapped = mmap.mmap(file.fileno(), 4096)
     assert in_use(folder)
-    assert sweep([tmp_path]) == 0
+    assert sweep([place]) == 0
     mapped.close()
     assert not in_use(folder)
-    assert sweep([tmp_path]) == 1
-
-
-def test_a_folder_that_is_just_being_made_stays(tmp_path: Path) -> None:
-    folder = tmp_path / f"{PREFIX}1-2-abc"
-    folder.mkdir()
-    assert sweep([tmp_path]) == 0
-    long_ago = time.time() - 3600
-    os.utime(folder, (long_ago, long_ago))
-    assert sweep([tmp_path]) == 1
-
-
-def test_what_only_looks_like_a_folder_of_ours_stays(tmp_path: Path) -> None:
-    target = tmp_path / "target"
-    target.mkdir()
-    (tmp_path / f"{PREFIX}link").symlink_to(target)
-    (tmp_path / f"{PREFIX}file").write_text("")
-    assert sweep([tmp_path, tmp_path / "absent"]) == 0
-    assert target.exists() and (tmp_path / f"{PREFIX}file").exists()
+    assert sweep([place]) == 1
 
 
 def test_start_ticks_name_a_process_and_are_none_for_the_dead() -> None:
-    assert ringfolder.start_ticks(os.getpid()) == ringfolder.start_ticks(os.getpid())
-    assert ringfolder.start_ticks(os.getpid()) is not None
+    assert start_ticks(os.getpid()) == start_ticks(os.getpid()) is not None
     process = subprocess.Popen(["/bin/true"])
     process.wait()
-    assert ringfolder.start_ticks(process.pid) is None
+    assert start_ticks(process.pid) is None
 
 
-def test_without_a_folder_for_temporary_files_shared_memory_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_folder_for_temporary_files_the_others_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> str:
         raise FileNotFoundError("No usable temporary directory")
 
     monkeypatch.setattr("tempfile.gettempdir", none)
-    assert ringfolder.default_places() == (ringfolder.SHARED_MEMORY,)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/mine")
+    user = Path(f"/run/user/{os.geteuid()}")
+    assert ringfolder.default_places() == (ringfolder.SHARED_MEMORY, user, Path("/run/mine"))
 
 
-def test_who_sweeps_while_a_folder_is_made_does_not_take_it_for_a_dead_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lock = fcntl.flock
-    swept: list[int] = []
+TINY = 'mount -t tmpfs -o size="$1" none /dev/shm && shift && exec "$@"'
 
-    def sweep_first(descriptor: int, operation: int) -> None:
-        monkeypatch.setattr("fcntl.flock", lock)
-        swept.append(sweep([tmp_path]))
-        lock(descriptor, operation)
 
-    monkeypatch.setattr("fcntl.flock", sweep_first)
-    folder = RingFolder(None, places=[tmp_path])
-    assert swept == [0] and folder.path.exists()
-    folder.close(remove=True)
+@pytest.mark.parametrize("size", ["0m", "1m", "4m"])
+def test_a_small_shared_memory_is_left_to_the_job(size: str) -> None:
+    """Docker's has 64 MiB, some clusters' one."""
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1])\nfrom pathlib import Path\nfrom advisor.run.ringfolder import *\n"
+        "try:\n    RingFolder(places=[SHARED_MEMORY])\nexcept OSError as error:\n    print(error, list(SHARED_MEMORY.iterdir()))"
+    )
+    command = [
+        "unshare",
+        "--mount",
+        "sh",
+        "-c",
+        TINY,
+        "sh",
+        size.replace("0m", "64k"),
+        sys.executable,
+        "-c",
+        code,
+        ROOT,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode and "Error" not in done.stderr:
+        pytest.skip(f"A SMALL /dev/shm IS NOT TESTED: {done.stderr.strip()}")
+    assert f"/dev/shm has {size[0]} MiB free of the 5 needed" in done.stdout, done
+    assert done.stdout.endswith("[]\n"), "nothing was made there"

@@ -9,6 +9,7 @@ import pytest
 
 from advisor.run.stderr_files import StderrFiles, Streams
 
+is_root = pytest.mark.skipif(os.geteuid() != 0, reason="OTHER USERS ARE NOT TESTED: root is needed")
 APPENDS = "0102001"  # O_LARGEFILE | O_APPEND | O_WRONLY, as the kernel writes it
 WRITES = "0100001"
 
@@ -83,6 +84,37 @@ def test_what_is_no_file_is_left_alone(tmp_path: Path, to: str) -> None:
     assert told(tmp_path, 100, ranks={100: 0}) == ([], [])
 
 
+def inode_told(root: Path, pid: int, path: Path) -> None:
+    with (root / f"{pid}/fdinfo/2").open("a") as about:
+        about.write(f"ino:\t{path.stat().st_ino}\n")
+
+
+def test_a_file_that_took_the_place_of_the_jobs_is_not_read(tmp_path: Path) -> None:
+    files = StderrFiles(0, tmp_path)
+    for pid, name in enumerate(("log", "link", "kept"), 100):
+        (tmp_path / name).write_text("error: of " + name)
+        writes(tmp_path, pid, tmp_path / name)
+        inode_told(tmp_path, pid, tmp_path / name)
+        files.watch(pid, None)
+    for name in ("log", "link"):
+        (tmp_path / name).rename(tmp_path / f"old {name}")
+    (tmp_path / "log").write_text("error: planted")
+    (tmp_path / "link").symlink_to(tmp_path / "old link")
+    assert files.last_lines()[0] == ["error: of kept"]
+
+
+@is_root
+@pytest.mark.parametrize("inode", [True, False])
+def test_a_file_of_another_users_is_read_where_it_is_known_to_be_the_jobs(tmp_path: Path, inode: bool) -> None:
+    """`sudo job >> log`."""
+    (tmp_path / "log").write_text("error: x")
+    os.chown(tmp_path / "log", 12345, 12345)
+    writes(tmp_path, 100, tmp_path / "log")
+    if inode:
+        inode_told(tmp_path, 100, tmp_path / "log")
+    assert told(tmp_path, ranks={100: 0}) == ((["[rank0]: error: x"] if inode else []), [])
+
+
 def test_a_pipe_with_a_name_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     writes(tmp_path, 100, tmp_path / "fifo")
@@ -118,4 +150,5 @@ def test_which_files_are_a_jobs_stdout_and_where_it_begins_in_them(tmp_path: Pat
     printed = Streams(1, 33, tmp_path)
     for rank in range(5):
         printed.watch(100 + rank, rank)
-    assert printed.begins == {f"{tmp_path}/slurm.out": 33, f"{tmp_path}/1.out": 0, f"{tmp_path}/all.out": 50}
+    begins = {file.path: file.begin for file in printed.files}
+    assert begins == {f"{tmp_path}/slurm.out": 33, f"{tmp_path}/1.out": 0, f"{tmp_path}/all.out": 50}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import stat
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,6 +52,53 @@ def test_a_bundle_is_read_like_the_run_it_is_of(tmp_path: Path) -> None:
     assert np.array_equal(copy.steps[0], run.steps[0])
     assert len(read_recording(bundle, recent_steps=5).steps[0]) == 5
     assert stat.S_IMODE(bundle.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_no_other_user_can_read_it_at_any_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, force: bool) -> None:
+    start_run(tmp_path / "run").close()
+    folder = tmp_path / "handed on"
+    folder.mkdir()
+    if force:
+        (folder / "b.tar.gz").write_text("an older one")
+        (folder / "b.tar.gz").chmod(0o644)
+        reader = (folder / "b.tar.gz").open("rb")
+    pack, modes = bundles._pack, []
+
+    def packed(*arguments: Any) -> None:
+        pack(*arguments)
+        modes.extend(path.stat().st_mode for path in folder.iterdir() if path.name != "b.tar.gz")
+
+    monkeypatch.setattr(bundles, "_pack", packed)
+    before = os.umask(0)
+    try:
+        make_bundle(tmp_path / "run", folder / "b.tar.gz", force=force)
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE(mode) for mode in modes] == [0o600]
+    assert [(path.name, stat.S_IMODE(path.stat().st_mode)) for path in folder.iterdir()] == [("b.tar.gz", 0o600)]
+    if force:
+        assert reader.read() == b"an older one", "who had it open sees nothing of the new one"
+        reader.close()
+
+
+def test_what_breaks_leaves_nothing_and_what_is_no_file_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start_run(tmp_path / "run").close()
+    os.mkfifo(tmp_path / "device")
+    with pytest.raises(UsageError):
+        make_bundle(tmp_path / "run", tmp_path / "device", force=True)
+
+    def full(*arguments: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(bundles, "_pack", full)
+    (tmp_path / "b.tar.gz").write_text("an older one")
+    with pytest.raises(AdvisorError, match="No space"):
+        make_bundle(tmp_path / "run", tmp_path / "b.tar.gz", force=True)
+    assert (tmp_path / "b.tar.gz").read_text() == "an older one"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["b.tar.gz", "device", "run"]
 
 
 def test_a_run_can_be_bundled_while_it_is_written(tmp_path: Path) -> None:

@@ -17,12 +17,13 @@ import psutil
 import pytest
 
 from advisor.core.triage import TriageGap
+from advisor.run.ownfolder import LOCK
 from advisor.triage import child, decode
 from advisor.triage.child import run_child, why_not
 from advisor.triage.found import Found, Setting
 from advisor.triage.load import Watch
 from advisor.triage.reading import list_files
-from advisor.triage.scratch import PREFIX, own_prefix, scratch_folder
+from advisor.triage.scratch import PREFIX, scratch_folder
 
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -169,21 +170,40 @@ def test_the_folder_goes_away_on_a_signal(tmp_path: Path, number: signal.Signals
     assert list(tmp_path.iterdir()) == []
 
 
+def left_behind(where: Path, **told: str) -> Path:
+    """By one that was killed in it. `told`: what its marker says otherwise."""
+    program = (
+        "import os, sys\nfrom pathlib import Path\nfrom advisor.triage.scratch import scratch_folder\n"
+        "with scratch_folder(Path(sys.argv[1])) as folder:\n"
+        "    (folder / 'cache').mkdir()\n    (folder / 'cache/x').write_text('x')\n"
+        "    print(folder, flush=True)\n    os._exit(0)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(where)], capture_output=True, text=True, check=True, cwd=_ROOT
+    )
+    folder = Path(done.stdout.strip())
+    for here, there in told.items():
+        marker = (folder / LOCK).read_text()
+        (folder / LOCK).write_text(marker.replace(Path(f"/proc/sys/kernel/random/{here}").read_text().strip(), there))
+    return folder
+
+
 def test_what_a_killed_one_left_goes_with_the_next(tmp_path: Path) -> None:
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    left = tmp_path / f"{own_prefix()}{ended.pid}-abc"
-    alive = tmp_path / f"{own_prefix()}{os.getpid()}-abc"
-    other = tmp_path / f"{PREFIX}notes"
-    elsewhere, forgotten = (tmp_path / f"{PREFIX}0123abcd-{ended.pid}-{name}" for name in ("now", "then"))
-    for folder in (left, alive, other, elsewhere, forgotten):
-        folder.mkdir()
+    left = left_behind(tmp_path)
+    with scratch_folder(tmp_path) as alive:
+        assert not left.exists()
+        other = tmp_path / f"{PREFIX}12345-678-abcdefgh"
+        (other / "of a user").mkdir(parents=True, mode=0o700)
+        with scratch_folder(tmp_path):
+            assert alive.exists() and other.exists()
+
+
+def test_what_may_be_another_machines_goes_after_a_day(tmp_path: Path) -> None:
+    now, then = (left_behind(tmp_path, boot_id=name) for name in ("now", "then"))
     two_days_ago = time.time() - 2 * 86_400
-    os.utime(forgotten, (two_days_ago, two_days_ago))
+    os.utime(then, (two_days_ago, two_days_ago))
     with scratch_folder(tmp_path):
-        assert not left.exists() and alive.exists() and other.exists()
-        assert elsewhere.exists(), "of a machine or container whose processes have other numbers"
-        assert not forgotten.exists()
+        assert now.exists() and not then.exists()
 
 
 def decoded(

@@ -12,10 +12,17 @@ _FOLDER = os.environ.get("RN50_ADVISOR_DIR", "")
 
 def _note(error):
     """Leave the reason in the ring folder: the job's own output is not ours to write to."""
+    only = os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        path = os.path.join(_FOLDER, "error-%d.txt" % os.getpid())
-        with open(path, "a") as file:
-            file.write("%s: %s\n" % (type(error).__name__, error))
+        folder = os.open(_FOLDER, os.O_RDONLY | os.O_DIRECTORY | only)
+        try:
+            if _is_private(os.fstat(folder)):
+                name = "error-%d.txt" % os.getpid()
+                file = os.open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT | only, 0o600, dir_fd=folder)
+                with open(file, "a") as text:
+                    text.write("%s: %s\n" % (type(error).__name__, error))
+        finally:
+            os.close(folder)
     except Exception:
         pass  # nobody is left to tell
 
@@ -74,11 +81,22 @@ def _start_recorder():
     package = importlib.util.module_from_spec(spec)
     sys.modules[name] = package
     spec.loader.exec_module(package)
-    importlib.import_module(name + ".install").install(_FOLDER, _After)
+    # asked now and not when Python starts: it takes a lock, and most processes never get here
+    if importlib.import_module(name + ".ringfolder").arm(_FOLDER):
+        importlib.import_module(name + ".install").install(_FOLDER, _After)
+
+
+def _is_private(status):
+    return status.st_mode & 0o170777 == 0o040700 and status.st_uid == os.geteuid()
 
 
 def _arm():
-    if sys.version_info >= (3, 9) and _FOLDER and os.path.isdir(_FOLDER):
+    """The variable may lead anywhere: an advisor may be long gone, and a name that is free is anybody's."""
+    try:
+        private = sys.version_info >= (3, 9) and os.path.isabs(_FOLDER) and _is_private(os.lstat(_FOLDER))
+    except (OSError, ValueError):
+        private = False
+    if private:
         sys.meta_path.insert(0, _After("torch", _start_recorder))
 
 

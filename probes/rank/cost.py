@@ -18,19 +18,29 @@ class RunDelay:
     Some kernels have the file and write zeros: there the third field, how often the thread has got a core, is 0 as well.
     """
 
-    __slots__ = ("_descriptor",)
+    __slots__ = ("_descriptor", "_file")
 
     def __init__(self) -> None:
         self._descriptor = -1
+        self._file = (0, 0)  # by device and inode
         try:
             path = "/proc/self/task/%d/schedstat" % threading.get_native_id()
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             if _kept(os.pread(descriptor, 64, 0)):
-                self._descriptor = descriptor
+                self._descriptor, self._file = descriptor, _identity(descriptor)
             else:
                 os.close(descriptor)
         except OSError:
             pass  # the facts say so: what is written then is no measurement
+
+    def close(self) -> None:
+        """Unless the job has closed it: the number may be that of a file of its own by now."""
+        descriptor, self._descriptor = self._descriptor, -1
+        try:
+            if descriptor >= 0 and _identity(descriptor) == self._file:
+                os.close(descriptor)
+        except OSError:
+            pass  # closed already
 
     def __bool__(self) -> bool:
         """False where the kernel keeps no such clock."""
@@ -43,6 +53,11 @@ class RunDelay:
             return int(os.pread(self._descriptor, 64, 0).split()[1])
         except (OSError, IndexError, ValueError):
             return 0
+
+
+def _identity(descriptor: int) -> tuple[int, int]:
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino
 
 
 def _kept(schedstat: bytes) -> bool:

@@ -574,7 +574,9 @@ class Recorder:
         if account is None:
             if not self._in_a_hook():
                 self._trains_too()
-            elif not self.tape.on:  # else that is full, and has such updates enough
+            elif self.tape.on:  # and full
+                self.tape.fill()
+            else:
                 self.hooked.begin()
         else:
             account.optimizer_begin(id(optimizer))
@@ -606,6 +608,8 @@ class Recorder:
                 self._gpu_mark("optimizer")
             account.optimizer_end(id(optimizer), stepped)
             account.self_ns += perf_counter_ns() - began
+        elif self.tape.on:
+            self.tape.end_elsewhere()
         else:
             self.hooked.end(id(optimizer))
 

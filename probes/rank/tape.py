@@ -131,6 +131,12 @@ class Tape:
         """No more notes on this one. Also called in other threads: the one that trains reads it at its next mark."""
         self.fetches = self.updates = self.most = 0
 
+    def end_elsewhere(self) -> None:
+        """An update ends in a thread of autograd's, which may not read a tape that is full: the one that trains does so next."""
+        if self.inside_backward and len(self.marks[OPTIMIZER_END]) < len(self.marks[OPTIMIZER]):
+            self.marks[OPTIMIZER_END].append(perf_counter_ns())
+        self.fill()
+
     def count(self, now: int, batch: Any, elements: int = -1) -> None:
         """The batch that came `now` is not as large as the one before."""
         self.sizes[now] = self.samples = count_samples(batch, self.batch_size)

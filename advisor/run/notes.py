@@ -118,6 +118,13 @@ class Notes:
         self.facts[pid] = facts
         self._tell_unpatched(pid, facts.get("unpatched"))
         self._tell_dropped(pid, facts.get("gpu_steps_dropped"))
+        if facts.get("several_threads_train"):
+            reason = (
+                f"several threads of pid {pid} train: of them the steps of one are recorded, that which began first"
+            )
+            self._writer.put_gap(
+                ProbeGap("recorder.threads", f"pid:{pid}", reason, "train in a process for each model")
+            )
         self.sources.named(facts)
         for place in _roots(facts).values():
             if place not in self._mounts:

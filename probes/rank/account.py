@@ -6,6 +6,7 @@ then the closing mark says so.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from .layout import FLAG_EPOCH_START, FLAG_NO_OPTIMIZER, FLAG_SKIPPED_UPDATE, KIND_STEP, STEP_FIELDS
@@ -246,6 +247,24 @@ class Account(Steps):
             return
         self._gradients = False
         self._end_turn(optimizer, self.enter(GAP))
+
+    def updated_in_hooks(self, updates: list[tuple[int, int, int]]) -> None:
+        """While this thread waits for its backward, hooks have stepped optimizers in others: (begin, end, id), as if in this one."""
+        clock, replaying = self.clock, self.replaying
+        self.replaying = True  # of the clocks only wall time is theirs
+        try:
+            for began, ended, optimizer in sorted(updates):
+                # several devices' threads may step at a time
+                self.clock = partial(max, began, self.since)
+                self.optimizer_begin(optimizer)
+                self.clock = partial(max, ended, self.since)
+                self.optimizer_end(optimizer)
+        finally:
+            self.clock, self.replaying = clock, replaying
+
+    @property
+    def inside_backward(self) -> bool:
+        return self.phase == BACKWARD or self._updated_inside
 
     def update_skipped(self) -> None:
         """GradScaler found inf or nan: the update counts as a step, flagged."""

@@ -60,6 +60,7 @@ NAMES = {
 }
 _WAIT = -1
 SITES_MAX = 64
+_GROUPS_MAX = 256  # beyond it those that are gone are forgotten, and then all: their calls are counted anew
 # The words of the header, beginning at COLLECTIVE_OFFSET
 _BEGUN, _KIND, _GROUP, _SIZE, _SINCE = range(COLLECTIVE_OFFSET // 8, COLLECTIVE_OFFSET // 8 + 5)
 
@@ -340,6 +341,10 @@ class Collectives:
         if known is None or known.of() is not group:
             if group is None:
                 return Group(_nobody, "", 0, "")  # there is none yet: torch says so
+            if len(self._groups) >= _GROUPS_MAX:
+                self._groups = {n: kept for n, kept in self._groups.copy().items() if kept.of() is not None}
+                if len(self._groups) >= _GROUPS_MAX:
+                    self._groups = {}
             name, backend = str(getattr(group, "group_name", "")), str(self._module.get_backend(group))
             known = self._groups[id(group)] = Group(weakref.ref(group), name, group.size(), backend)
         return known

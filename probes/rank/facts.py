@@ -15,6 +15,8 @@ from . import ringfolder
 if TYPE_CHECKING:
     from types import FrameType
 
+MADE_MAX = 32  # wrappers of models that are told of: a job may make ever new ones
+_MISSES_MAX = 32
 _OWN = os.path.dirname(os.path.abspath(__file__))
 # Who this process is in its job, and which job that is: by it the runs of several nodes find each other.
 _LAUNCHER_TELLS = (
@@ -36,11 +38,17 @@ class Facts:
             self.values[key] = value
             self.write()
 
+    def miss(self, what: str) -> None:
+        """Something of the recorder's does not work here."""
+        known = self.values.get("unpatched", [])
+        if what not in known and len(known) < _MISSES_MAX:
+            self.values["unpatched"] = [*known, what]
+
     def write(self) -> None:
         if not self.active:
             return
         self.values.update(changing_facts())
-        text = json.dumps(self.values, default=str)
+        text = json.dumps(dict(self.values), default=str)  # other threads may add to them meanwhile
         with contextlib.suppress(OSError):  # they stay as they were told last
             ringfolder.put(self._folder, "facts-%d.json" % os.getpid(), text)
 

@@ -119,6 +119,8 @@ class Foreign:
     def fills(self, queue: Any, loader: int) -> None:
         """A thread puts batches of this loader into a queue. One that came to the place of another has yet to fetch itself."""
         place, number = get_ident(), get_native_id()
+        if len(self._fillers) >= LOADERS_MAX and place not in self._fillers:
+            return
         if self._fillers.setdefault(place, number) != number:
             self._fillers[place] = number
             self._recorder.fetching_threads.pop(place, None)
@@ -135,7 +137,7 @@ class Foreign:
             return
         account = recorder.own_account()
         if account is None:
-            recorder.fetching_threads[get_ident()] = queue.__dict__[_LOADER]  # one thread hands on to the next
+            recorder.fetches(queue.__dict__[_LOADER])  # one thread hands on to the next
         elif account.phase != INPUT:
             self._waiting = queue, self._begun(queue, account, queue.__dict__[_LOADER])
             self.inside = False

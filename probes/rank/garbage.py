@@ -15,7 +15,8 @@ from time import perf_counter_ns
 from typing import Any
 
 # Nobody reads them in a process that trains no more: the oldest go. Of more than half as many collections within one phase the last count.
-EVENTS_MAX = 1 << 15
+# 130 bytes each: 1 MB.
+EVENTS_MAX = 1 << 13
 
 
 class Garbage:

@@ -99,7 +99,8 @@ class GpuTimes:
             return
         if marks:
             before, self._last = self._last, marks[-1][0]
-            if before is not None and len(self._waiting) < _OUTSTANDING_MAX:
+            waiting = len(self._waiting)
+            if before is not None and waiting < _OUTSTANDING_MAX and waiting * len(marks) < 4 * _MARKS_MAX:
                 self._waiting.append((step, before, marks))
             else:
                 self.dropped += before is not None

@@ -206,7 +206,7 @@ def _length(dataset: Any) -> int | None:
     except Exception:
         let_pass()
         length = None
-    if perf_counter_ns() - began > _SLOW_NS:
+    if perf_counter_ns() - began > _SLOW_NS and len(_slow_lengths) < _ATTRIBUTES:
         _slow_lengths.add(name)
     return length
 

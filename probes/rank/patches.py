@@ -257,13 +257,13 @@ def _pin_loop(torch: Any, recorder: Recorder) -> list[Any]:
 def _backward(torch: Any, recorder: Recorder) -> list[Any]:
     original = torch.autograd.backward
     tape = recorder.tape
-    begun, ended = tape.marks[BACKWARD].append, tape.marks[BACKWARD_END].append
+    begins, begun, ended = tape.marks[BACKWARD], tape.marks[BACKWARD].append, tape.marks[BACKWARD_END].append
 
     @_wraps(original)
     def backward(*args: Any, **kwargs: Any) -> Any:
         account = None
         try:
-            if tape.on:
+            if tape.on and len(begins) < tape.most and get_ident() == tape.thread:
                 if not tape.inside_backward:
                     account = tape.account
                     now = perf_counter_ns()
@@ -314,13 +314,13 @@ def _optimizer(torch: Any, recorder: Recorder) -> list[Any]:
     # true to dynamo, and the cheapest of its kind to everybody else
     is_compiling = torch.compiler.is_dynamo_compiling
     tape = recorder.tape
-    begun, ends = tape.marks[OPTIMIZER].append, tape.marks[OPTIMIZER_END]
+    begins, begun, ends = tape.marks[OPTIMIZER], tape.marks[OPTIMIZER].append, tape.marks[OPTIMIZER_END]
 
     def before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
         if is_compiling():
             return
         try:
-            if tape.on:
+            if tape.on and len(begins) < tape.most:
                 now = perf_counter_ns()
                 if id(optimizer) != tape.optimizer:
                     tape.others[now] = id(optimizer)

@@ -44,6 +44,7 @@ CLOCKED_EVERY_NS = 500_000_000
 CLOCKED_FIRST_NS = 100_000_000
 FIRST_CLOCKED = 30  # steps
 CLOCKED_EVERY_MAX = 512  # a loop of steps that take next to nothing
+_DELAYS_MAX = 1024  # read ahead of the steps they belong to: those of two tapes
 LONG_GC_NS = 5_000_000  # collections beyond this get a line of their own on the timeline
 
 
@@ -268,6 +269,8 @@ class Steps:
 
         Of several steps that end at these times (ns) it goes to those that took longer than the usual one, as much longer as they did.
         """
+        if len(self._delays) > _DELAYS_MAX:  # nothing ends a step: a loop that fetches and computes without a backward
+            self._delays = [(0, sum(delay for _, delay in self._delays))]
         delay = self.run_delay()
         grown, self._delay_read = delay - self._delay_read, delay
         lengths, begin = [], self.t_start
@@ -295,6 +298,13 @@ class Steps:
         self.run_delay = run_delay
         self._delay_read = run_delay()
         ring.phase(self.phase, self.step, self.since)
+
+    def goes_on_in(self, thread: int, run_delay: Callable[[], int] | None) -> None:
+        """The thread that trained has ended, and this one trains on: clocks of a thread are its own from here."""
+        self.thread = thread
+        self.cpu_since, self.system_since = self.cpu_clock(), self.system_clock()
+        if run_delay is not None:
+            self.run_delay, self._delay_read = run_delay, run_delay()
 
     def leave(self) -> None:
         """The process ends by itself: write what came after the last step."""

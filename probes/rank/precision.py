@@ -14,7 +14,7 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any
 
-from .facts import call_site
+from .facts import MADE_MAX, call_site
 from .layers import autocast_dtype, describe_model, layout_of, outermost, plain, weight_of
 from .standins import put
 
@@ -291,5 +291,6 @@ class Precision:
         """A DataParallel was made."""
         file, line = call_site()
         devices = getattr(model, "device_ids", None) or ()
-        made = {"devices": len(devices), "file": file, "line": line}
-        self._values().setdefault("data_parallel", []).append(made)
+        made = self._values().setdefault("data_parallel", [])
+        if len(made) < MADE_MAX:
+            made.append({"devices": len(devices), "file": file, "line": line})

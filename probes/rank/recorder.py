@@ -9,6 +9,8 @@ import atexit
 import os
 import sys
 import threading
+import weakref
+from _thread import allocate_lock, get_ident, get_native_id
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +24,7 @@ from .drawing import Drawing
 from .garbage import Garbage
 from .gpu import GpuTimes
 from .holdings import describe_convolutions, describe_holdings, describe_optimizer, held_at_end
+from .hooked import Hooked
 from .known_loaders import KnownLoaders
 from .layout import ERRORS_MAX, PHASES, RANK_SLOTS, ROLE_RANK
 from .phases import BACKWARD, FORWARD, GAP, INPUT, OPTIMIZER
@@ -33,7 +36,7 @@ from .ring import Ring
 from .samples import count_samples
 from .saves import Saves
 from .syncs import Syncs
-from .tape import NOTED_NS, Tape
+from .tape import NOTED_NS, Tape, mark_ns
 from .wall import let_pass
 from .work import Work
 from .workers import InProcess, WorkerLog, own_loader
@@ -47,6 +50,14 @@ _MESSAGE_HALF = 1000  # characters
 _OPTIMIZER_LOOKS = 3  # its state is made in its first step
 _MARKS_TOLD = 32  # four a batch: of a step that gathers sixteen or more, every second, third … fetch is told
 _NO_MEMORY = "out of memory"
+_FOLLOWED_TOLD_NS = 1_000_000_000  # a job may have a new thread for each step
+_THREADS_MAX = 64  # that are told apart by what they do, besides the one that trains
+
+
+class _Token:
+    """Lies in the training thread's own storage, and is gone when that has ended."""
+
+    __slots__ = ("__weakref__",)
 
 
 class Recorder:
@@ -74,6 +85,13 @@ class Recorder:
             self.foreign.forget()
         self.precision.forget()
         self.syncs.forget()
+        self.hooked = Hooked()
+        # taken by the thread that becomes the one that trains; nobody ever waits for it
+        self._becoming = allocate_lock()
+        self._own = threading.local()
+        self._trains: Callable[[], Any] = object  # gives None once the thread that trains has ended
+        self._native_id = self._followed_ns = 0
+        self._others: set[int] = set()  # threads that train beside it
         self.fetching_threads: dict[int, int] = {}  # threads that fetch and do not train -> the loader they fetch from
         self.in_process: InProcess | None = None
         self.drawing = Drawing()
@@ -124,29 +142,98 @@ class Recorder:
         """The account of the calling thread, None when another thread is the one that trains."""
         account: Account | None = self.account
         if account is None:
-            if self.worker is not None:
-                return None
-            account = self.account = Account(thread=threading.get_ident(), garbage=self.garbage)
-            account.on_step = self._stepped
-            self.in_process = InProcess(account, self.folder, self.failed)
-        if account.thread != threading.get_ident():
+            account = self._claim()
+        if account is None or account.thread != get_ident():
             return None
+        if self._trains() is None:  # the number is that of a thread which has ended, and of this one now
+            self._follow(account)
         if self.tape.on:
             self.tape.read_into(account)
         return account
 
+    def _claim(self) -> Account | None:
+        """The first of several threads makes the account, its own; the others wait for nothing."""
+        if self.worker is not None or not self._becoming.acquire(False):
+            return None
+        try:
+            return self.account or self._new_account()
+        finally:
+            self._becoming.release()
+
+    def _new_account(self) -> Account:
+        """The calling thread's, as far as is known."""
+        account = Account(thread=get_ident(), garbage=self.garbage)
+        account.on_step = self._stepped
+        self.in_process = InProcess(account, self.folder, self.failed)
+        self._is_this_thread()
+        self.account = account
+        return account
+
+    def _is_this_thread(self) -> None:
+        token = self._own.token = _Token()
+        self._trains = weakref.ref(token)
+        self._native_id = get_native_id()
+
+    def _follow(self, account: Account) -> None:
+        """The thread that trained has ended, and the calling one trains on."""
+        if self.tape.on:
+            self.tape.read_into(account)
+        before = self._native_id
+        self._is_this_thread()
+        if before == self._native_id:
+            return  # one of C++, which Python knows only while it calls
+        account.goes_on_in(get_ident(), RunDelay() if account.ring is not None else None)
+        if self.in_process is not None:
+            self.in_process.goes_on()
+        self.fetching_threads.pop(get_ident(), None)
+        self.facts.values["main_thread"] = self._native_id
+        now = perf_counter_ns()
+        if now - self._followed_ns >= _FOLLOWED_TOLD_NS:
+            self._followed_ns = now
+            self.facts.write()
+
     def training_account(self, roots: Any) -> Account | None:
         """As `own_account`, for a backward pass of these tensors: the thread that does the first one is the thread that trains."""
         account = self.own_account()
-        if account is None and self.worker is None and self.account.ring is None:
-            if self.account.loaders or self.account.fetched:
-                self.facts.values["fetches_in_another_thread"] = True
-                self.fetching_threads[self.account.thread] = next(iter(self.account.fetched), -1)
-            self.account = None
-            account = self.own_account()
-        if account is not None and account.ring is None:
-            self._become_rank(account, roots)
-        return account
+        if account is not None and account.ring is not None:
+            return account
+        # several may begin their first one together: the first becomes the rank, and makes its ring once
+        if self.worker is not None or not self._becoming.acquire(False):
+            return None
+        try:
+            account = self.account
+            if account is None:
+                account = self._new_account()
+            elif account.thread != get_ident():
+                if account.ring is None:
+                    if account.loaders or account.fetched:
+                        self.facts.values["fetches_in_another_thread"] = True
+                        self.fetches(next(iter(account.fetched), -1), account.thread)
+                    account = self._new_account()
+                elif self._trains() is None:
+                    self._follow(account)
+                else:
+                    return None
+            if account.ring is None:
+                self.fetching_threads.pop(get_ident(), None)
+                self._become_rank(account, roots)
+            return account
+        finally:
+            self._becoming.release()
+
+    def _in_a_hook(self) -> bool:
+        """Whether this thread, another one, may do what it does for the backward that the training thread waits for."""
+        account, tape = self.account, self.tape
+        if account is None or get_ident() in self._others:
+            return False
+        return bool(tape.inside_backward if tape.on else account.inside_backward)
+
+    def _trains_too(self) -> None:
+        """The calling thread, another one. From now on marks are told at once, as only then each tells whose it is."""
+        if len(self._others) < _THREADS_MAX:
+            self._others.add(get_ident())
+        self.crowded = True
+        self.tape.fill()
 
     def _become_rank(self, account: Account, roots: Any) -> None:
         rank, local_rank, world_size = about.distributed_identity(self.torch)
@@ -241,6 +328,8 @@ class Recorder:
         values = self.facts.values
         values["loaders"] = self.loaders.facts(self.account)
         values["save_sites"] = self.saves.facts()
+        if self.crowded:
+            values["several_threads_train"] = True
         if self.gpu is not None and self.gpu.dropped:
             values["gpu_steps_dropped"] = self.gpu.dropped
 
@@ -266,7 +355,7 @@ class Recorder:
         """Events do not fit this job (one that changes its device between marks, say): its steps go on without them."""
         let_pass()
         self.gpu = None
-        self.facts.values["unpatched"] = [*self.facts.values.get("unpatched", ()), "gpu times: %s" % error]
+        self.facts.miss("gpu times: %s" % error)
 
     def read_tape(self, iterator: Any) -> None:
         """As much was noted as should be, and this iterator's fetch was noted last."""
@@ -345,7 +434,7 @@ class Recorder:
         loader = getattr(iterator, "_rn50_loader", -1)
         if account is None:
             if self.worker is None:
-                self.fetching_threads[threading.get_ident()] = loader
+                self.fetches(loader)
             return None
         if self.foreign is not None and self.foreign.inside:
             return None
@@ -357,6 +446,13 @@ class Recorder:
         if token[1]:
             self._watch_fetch(account, iterator)
         return token
+
+    def fetches(self, loader: int, thread: int | None = None) -> None:
+        """The calling thread, or this one, fetches from this loader and does not train."""
+        threads = self.fetching_threads
+        threads[get_ident() if thread is None else thread] = loader
+        if len(threads) > _THREADS_MAX:  # the first of them has ended, most likely
+            threads.pop(next(iter(threads)), None)
 
     def _watch_fetch(self, account: Account, iterator: Any) -> None:
         """In a clocked step: what draws its indices and, of a loader without workers, what makes its batch, and pins it."""
@@ -429,7 +525,9 @@ class Recorder:
         began = perf_counter_ns()
         account = self.training_account(roots)
         if account is None:
-            self.crowded = self.crowded or self.account is not None
+            # a checkpointed layer runs another backward in autograd's thread; one of Python's own begins one for itself
+            if self.account is not None and not (_is_native() and self._in_a_hook()):
+                self._trains_too()
             return None
         if not account.backward_begin():
             return None
@@ -450,20 +548,30 @@ class Recorder:
         except Exception:
             # a wrapper without DDP's logger (its Python reducer): the phases go on without stamps
             self.stamps.any = False
-            self.facts.values["unpatched"] = [*self.facts.values.get("unpatched", ()), "ddp: no stamps"]
+            self.facts.miss("ddp: no stamps")
 
     def backward_end(self, account: Account) -> None:
         began = perf_counter_ns()
         if self.gpu is not None:  # before the account, as with the optimizer
             self._gpu_mark("backward")
+        updates = self.hooked.take(account.since)
+        if updates:
+            account.updated_in_hooks(updates)
+            account.self_ns += 2 * len(updates) * mark_ns(account.last_step_ns)
         account.backward_end()
         account.self_ns += perf_counter_ns() - began
 
     def optimizer_begin(self, optimizer: Any) -> None:
         began = perf_counter_ns()
         account = self.own_account()
-        self.crowded = self.crowded or account is None
-        if account is not None:
+        if account is None:
+            if not self._in_a_hook():
+                self._trains_too()
+            elif self.tape.on:  # and full
+                self.tape.fill()
+            else:
+                self.hooked.begin()
+        else:
             account.optimizer_begin(id(optimizer))
             first = account.clocked and account._optimizer_depth == 1
             if first and self.work.looks(account.step, began, fed=account.micro_batches > 0):
@@ -493,6 +601,10 @@ class Recorder:
                 self._gpu_mark("optimizer")
             account.optimizer_end(id(optimizer), stepped)
             account.self_ns += perf_counter_ns() - began
+        elif self.tape.on:
+            self.tape.end_elsewhere()
+        else:
+            self.hooked.end(id(optimizer))
 
     def loader_made(self, loader: Any) -> None:
         self.loaders.add(loader)
@@ -530,17 +642,19 @@ class Recorder:
         self.precision.begin()
         options = self.stamps.seen(model)
         if options:
-            self.facts.values.setdefault("ddp", []).append(options)
+            made = self.facts.values.setdefault("ddp", [])
+            if len(made) < about.MADE_MAX:
+                made.append(options)
 
     def save_begin(self) -> Any:
-        return self.saves.begin(self.own_account())
+        return self.saves.begin(self.own_account() if self.account is not None else None)
 
     def save_end(self, token: Any) -> None:
         if self.saves.end(token):
             self._refresh_facts()
 
     def fsync_begin(self) -> Any:
-        return self.saves.fsync_begin(self.own_account())
+        return self.saves.fsync_begin(self.own_account() if self.account is not None else None)
 
     def fsync_end(self, token: Any) -> None:
         self.saves.fsync_end(token)
@@ -562,6 +676,12 @@ def shortened(message: str) -> str:
     return (
         message if len(message) <= 2 * _MESSAGE_HALF else message[:_MESSAGE_HALF] + "\n...\n" + message[-_MESSAGE_HALF:]
     )
+
+
+def _is_native() -> bool:
+    """Whether the calling thread was started by others than Python's `threading`: autograd, say. Asked without taking its lock."""
+    known = threading._active.get(get_ident())  # type: ignore[attr-defined]
+    return known is None or isinstance(known, threading._DummyThread)
 
 
 def not_in_training(torch: Any) -> Callable[[], bool]:

@@ -11,7 +11,9 @@ def count_samples(batch: Any, batch_size: int | None) -> int:
     """Samples in a batch: the first tensor's first dimension, or the length of the first list that is as long as a batch."""
     if type(batch) is list and batch:  # what the default collate makes of pairs
         try:
-            return int(batch[0].size(0))
+            size = getattr(batch[0], "size", None)
+            if callable(size):  # asking a list of lists all the same costs 170 us for what is raised
+                return int(size(0))
         except Exception:
             let_pass()
     counted = None

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .account import Account
 
 # An fsync so soon after torch.save belongs to the checkpoint.
+_SITES_MAX = 64  # code that is made anew for each save has ever new lines
 _TAIL_NS = 2_000_000_000
 
 
@@ -33,6 +34,10 @@ class Saves:
         """Returns whether it was the first at its line."""
         account, phase, began, site = token
         entry = self._sites.get(site)
+        if entry is None and len(self._sites) >= _SITES_MAX:
+            account.checkpoint_end(phase, began, -1)
+            self._ended_at = perf_counter_ns()
+            return False
         if entry is None:
             entry = self._sites[site] = {"id": len(self._sites), "file": site[0], "line": site[1], "count": 0}
             entry["caller"] = about.calling_function()  # a library's; what it does next writes the checkpoint, too

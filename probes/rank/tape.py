@@ -2,8 +2,12 @@
 
 After the compute of a step the caches hold the job's data, not our code: each of its six marks then costs several times what it does in a
 tight loop. So a mark only notes when it happened, in a list of its kind: `append` of one number is the least that Python can do. The
-account reads the notes of a step, or of several short ones, together. Only the training thread writes here. What is noted and not yet read
-when the process is killed is lost: `NOTED_NS` of training at most, or the step that runs.
+account reads the notes of a step, or of several short ones, together. Only the training thread writes here, and hooks of its backward that
+autograd runs in threads of its own while that one waits. What is noted and not yet read when the process is killed is lost: `NOTED_NS` of
+training at most, or the step that runs.
+
+No kind grows for ever: a fetch, a backward and a step of an optimizer each find the tape full by their own number, so that a loop which
+changes into another (leaves its loader and trains on, say) is read soon after, whichever of them it still has.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from .account import USUAL_MARKS
+from .layout import RANK_SLOTS
 from .samples import count_samples
 
 if TYPE_CHECKING:
@@ -28,6 +33,10 @@ DELAY_FROM_NS = 20_000_000
 MARK_NS = 1_800
 _MARK_GROWS_UNTIL_NS = 50_000_000
 _NEVER = 1 << 62
+# Of one kind. Each may end a step, and the steps of a tape are written at once: not more than half a ring, so that the agent loses none of
+# them, unless a single step has so many marks; and never more than some 2 MB of numbers in all.
+_RECORDS_MAX = RANK_SLOTS // 2
+MARKS_MAX = 8192
 
 
 class Tape:
@@ -45,6 +54,7 @@ class Tape:
         "iterator",
         "loader",
         "marks",
+        "most",
         "on",
         "optimizer",
         "others",
@@ -78,6 +88,7 @@ class Tape:
         self.fetch: Any = None  # what stands for a noted fetch until its batch is there
         # it is full at so many fetches or, where no loader feeds the loop, ends of an optimizer
         self.fetches = self.updates = 0
+        self.most = 0  # and, where the loop has become another, at so many backward passes or begins of an optimizer
         self.inside_backward = False
         self.step = 0  # about: the account puts it right when it reads
         self.words: Any = None  # the live part of the ring's header
@@ -106,10 +117,25 @@ class Tape:
         self.words = account.ring.words
         account.ring.phase(account.phase, account.step, account.since)  # the next fetch counts on from here
         rounds = account.fewest_rounds * steps
+        usual = max(account.fewest_marks, USUAL_MARKS)  # more than there are of any one kind
+        self.most = min(usual * (steps + 1), max(_RECORDS_MAX, 2 * usual), MARKS_MAX)
         # the end of the update that closes the last step is the account's: it is not noted
-        self.fetches, self.updates = rounds, _NEVER if self.loader >= 0 else rounds - 1
+        self.fetches, self.updates = (
+            min(rounds, self.most),
+            self.most if self.loader >= 0 else min(rounds - 1, self.most),
+        )
         self.inside_backward = False
         self.on = True
+
+    def fill(self) -> None:
+        """No more notes on this one. Also called in other threads: the one that trains reads it at its next mark."""
+        self.fetches = self.updates = self.most = 0
+
+    def end_elsewhere(self) -> None:
+        """An update ends in a thread of autograd's, which may not read a tape that is full: the one that trains does so next."""
+        if self.inside_backward and len(self.marks[OPTIMIZER_END]) < len(self.marks[OPTIMIZER]):
+            self.marks[OPTIMIZER_END].append(perf_counter_ns())
+        self.fill()
 
     def count(self, now: int, batch: Any, elements: int = -1) -> None:
         """The batch that came `now` is not as large as the one before."""

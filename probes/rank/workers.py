@@ -120,6 +120,10 @@ class InProcess:
         self._delay = RunDelay()
         self._watched: Any = None
 
+    def goes_on(self) -> None:
+        """Loading goes on in the calling thread: the one before has ended."""
+        self._delay = RunDelay()
+
     def watch(self, fetcher: Any) -> None:
         """Time this fetcher's next batch, by an attribute of its own: a wrapper on its class would cost each step of the job."""
         # a dataset may iterate over a loader of its own; a method that lies on the object itself is the job's

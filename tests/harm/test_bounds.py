@@ -1,0 +1,123 @@
+"""What the recorder keeps in a rank has a bound that holds whatever the job does, and its end is no more work after a long run.
+
+what                                   bound
+marks of the tape, by kind             `tape.MARKS_MAX`; a fetch, a backward and an update each find it full
+its sizes and other optimizers         one for each batch or update that is noted
+updates by hooks in other threads      `hooked.UPDATES_MAX` of one backward, `hooked.THREADS_MAX` under way
+collections of garbage                 `garbage.EVENTS_MAX`
+run-queue delays ahead of their steps  `phases._DELAYS_MAX` and those of a tape
+an account's dicts by loader           numbers of loaders: `known_loaders.LOADERS_MAX`, and -1
+loaders, their first batches           `known_loaders.LOADERS_MAX`
+numbers of objects                     living objects of the job: weak references
+threads that fetch, fill, train        `recorder._THREADS_MAX`, `known_loaders.LOADERS_MAX`
+events of a GPU                        `gpu._MARKS_MAX` a step; 4 times as many wait, 64 steps at most
+places of saves, collectives, syncs    `saves._SITES_MAX`, `collectives.SITES_MAX`, `syncs.NAMED_MAX`
+process groups                         `collectives._GROUPS_MAX`
+parts of transforms, of looks          `parts.PARTS_MAX`, `looks._PARTS_MAX`
+wrappers of models, misses, in facts   `facts.MADE_MAX`, `facts._MISSES_MAX`
+changes of work                        `work.CHANGES_MAX`
+library iterators                      `known_loaders.LOADERS_MAX`
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from probes.rank import facts as about
+from probes.rank import hooked, phases, saves
+from probes.rank.account import Account
+from probes.rank.collectives import _GROUPS_MAX, Collectives
+from probes.rank.garbage import EVENTS_MAX
+from probes.rank.layout import RANK_SLOTS
+from probes.rank.tape import MARKS_MAX
+
+SHAPES = Path(__file__).with_name("shapes.py")
+STEPS = 100_000  # of two to ten marks; the first shape comes to a million
+MORE = {"left_early": 250_000}
+# What the recorder held in a plain loop: 3,000 objects with a tape full of numbers. Events of garbage are four each.
+HELD_MAX = 8_000 + 4 * EVENTS_MAX
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        "left_early", "backward_alone", "updates_alone", "updates_that_raise", "fetches_alone", "evaluation", "gan", "closures",
+        "accumulation", "inside_backward", "backward_inside_backward", "new_loaders", "new_optimizers", "another_thread",
+        "fetching_threads", "collections",
+    ],
+)  # fmt: skip
+def test_no_shape_of_loop_makes_the_recorder_grow(tmp_path: Path, shape: str) -> None:
+    command = [sys.executable, str(SHAPES), shape, str(MORE.get(shape, STEPS)), str(tmp_path)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = json.loads(ran.stdout)
+    assert found["errors"] == 0
+    assert found["grown_mb"] < 5
+    assert found["longest"] <= MARKS_MAX
+    assert found["held"] < HELD_MAX
+    assert found["written_at_end"] <= RANK_SLOTS, "what is left to the end fits the ring: none of it is lost"
+
+
+def test_a_loop_that_leaves_its_loader_is_recorded_step_by_step(tmp_path: Path) -> None:
+    command = [sys.executable, str(SHAPES), "left_early", "20000", str(tmp_path)]
+    found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert found["steps"] >= 22_990  # with those of the warm-up; its turns are known after a few
+
+
+def test_delays_of_a_loop_whose_steps_never_end_are_summed() -> None:
+    account, delay = Account(thread=1), iter(range(10_000_000))
+    account.run_delay = lambda: next(delay)
+    for number in range(5_000):
+        account.read_delay(range(number * 10, number * 10 + 5))
+    assert len(account._delays) <= phases._DELAYS_MAX + 5
+    assert sum(grown for _, grown in account._delays) > 0
+
+
+def test_updates_by_hooks_have_a_bound() -> None:
+    noted = hooked.Hooked()
+    for number in range(hooked.UPDATES_MAX + 10):
+        noted.begin()
+        noted.end(number)
+    assert len(noted.take(0)) == hooked.UPDATES_MAX and noted.take(0) == []
+
+
+def test_places_of_saves_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = iter(range(1000))
+    monkeypatch.setattr(saves.about, "call_site", lambda: ("made anew", next(lines)))
+    account, known = Account(thread=1), saves.Saves()
+    account.ring = SimpleNamespace(phase=lambda *_: None, write=lambda *_: None)
+    for _ in range(500):
+        token = known.begin(account)
+        assert token is not None
+        known.end(token)
+    assert len(known.facts()) == saves._SITES_MAX
+
+
+def test_what_does_not_work_is_told_once_and_not_for_ever(tmp_path: Path) -> None:
+    facts = about.Facts(str(tmp_path))
+    for number in range(1000):
+        facts.miss("ddp: no stamps")
+        facts.miss(f"gpu times: {number}")
+    assert facts.values["unpatched"].count("ddp: no stamps") == 1 and len(facts.values["unpatched"]) <= 32
+
+
+class Group:
+    group_name = "g"
+
+    def size(self) -> int:
+        return 2
+
+
+def test_groups_that_are_made_anew_are_forgotten() -> None:
+    known: Collectives = object.__new__(Collectives)
+    known._groups, known._process_group = {}, Group
+    known._module = SimpleNamespace(get_backend=lambda _: "gloo")
+    kept = [Group() for _ in range(3 * _GROUPS_MAX)]
+    for group in kept:
+        known._group((group,))
+        assert len(known._groups) <= _GROUPS_MAX

@@ -269,7 +269,9 @@ class Look:
         """The batch was not made."""
         self.open, self._over = False, True
         self._restore()
-        self.index = None  # it knows this look
+        self.index = self._dataset = (
+            None  # the one knows this look; the other may be held by who keeps a list that does
+        )
 
     def finish(self, ring: Ring, began: int, samples: int, batch: Any, *, worker: int, loader: int) -> None:
         end, cpu = perf_counter_ns(), thread_time_ns()

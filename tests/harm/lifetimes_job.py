@@ -137,7 +137,7 @@ def a_backward_that_raises():
     except ValueError as error:
         kept = error
     del loss, x
-    print("kept by its traceback")
+    print("kept by its traceback", len(traceback.format_tb(kept.__traceback__)))
     kept = None
 
 

@@ -1,4 +1,4 @@
-"""What a job lets go of dies where it would have died alone, by its last reference: nothing of the recorder's holds it, or makes a cycle."""
+"""What a job lets go of dies where it would have died alone: nothing of the recorder's holds it, or makes a cycle of it."""
 
 from __future__ import annotations
 

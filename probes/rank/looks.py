@@ -269,9 +269,8 @@ class Look:
         """The batch was not made."""
         self.open, self._over = False, True
         self._restore()
-        self.index = self._dataset = (
-            None  # the one knows this look; the other may be held by who keeps a list that does
-        )
+        self.index = None  # it knows this look
+        self._dataset = None  # who keeps a list of steps keeps this look
 
     def finish(self, ring: Ring, began: int, samples: int, batch: Any, *, worker: int, loader: int) -> None:
         end, cpu = perf_counter_ns(), thread_time_ns()

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 from .callers import NORM, described
 from .flight import FlightWatch, read_dumps, read_times, training_stack
+from .frames import hide_frame
 from .layout import COLLECTIVE_KINDS, COLLECTIVE_OFFSET, KIND_COLLECTIVES
 from .patches import _quietly as quietly
 from .patches import _wraps as wraps
 from .phases import BACKWARD, CLIP, FORWARD, GAP, OPTIMIZER
 from .ring import PHASE
-from .standins import hide_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -120,18 +120,21 @@ def _wrap(recorder: Recorder, collectives: Collectives, original: Any, kind: int
 
     @wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if is_compiling() or not recorder.active or get_ident() in inside:
+        if is_compiling():
             return original(*args, **kwargs)
-        call = None
+        call, watched = None, recorder.active and get_ident() not in inside
         try:
-            # no frame lies below where autograd's own thread calls this as the hook itself
-            call = quietly(recorder, collectives.begin, kind, (*args, *kwargs.values()), sys._getframe().f_back)
+            if watched:
+                # no frame lies below where autograd's own thread calls this as the hook itself
+                call = quietly(recorder, collectives.begin, kind, (*args, *kwargs.values()), sys._getframe().f_back)
             result = original(*args, **kwargs)
         except BaseException as error:
-            quietly(recorder, collectives.end, call, None)
+            if watched:
+                quietly(recorder, collectives.end, call, None)
             hide_frame(error)
             raise
-        quietly(recorder, collectives.end, call, result)
+        if watched:
+            quietly(recorder, collectives.end, call, result)
         return result
 
     return wrapper
@@ -143,17 +146,18 @@ def _wrap_wait(recorder: Recorder, collectives: Collectives, original: Any) -> A
     # By this name and with this first argument pybind knows a call that comes from an override, and goes on to its own.
     @wraps(original)
     def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not recorder.active or get_ident() in inside:
-            return original(self, *args, **kwargs)
-        call = None
+        call, watched = None, recorder.active and get_ident() not in inside
         try:
-            call = quietly(recorder, collectives.begin, _WAIT, (), None)
+            if watched:
+                call = quietly(recorder, collectives.begin, _WAIT, (), None)
             result = original(self, *args, **kwargs)
         except BaseException as error:
-            quietly(recorder, collectives.end, call, None)
+            if watched:
+                quietly(recorder, collectives.end, call, None)
             hide_frame(error)
             raise
-        quietly(recorder, collectives.end, call, None)
+        if watched:
+            quietly(recorder, collectives.end, call, None)
         return result
 
     return wait

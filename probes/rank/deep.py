@@ -18,10 +18,11 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from . import ringfolder
+from .frames import hide_frame
 from .layout import FLAG_DEEP
 from .patches import _wraps as wraps
 from .phases import CHECKPOINT, EVALUATION, INPUT
-from .standins import hide_frame, put
+from .standins import put
 from .wall import let_pass
 
 if TYPE_CHECKING:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import weakref
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from .standins import hide_frame
+from .frames import hide_frame
 
 if TYPE_CHECKING:
     from .account import Account
@@ -23,15 +24,16 @@ class Drawing:
 
     def watch(self, iterator: Any) -> None:
         """Time what this iterator's next fetch draws; a method that lies on the object itself is the job's."""
-        draw = getattr(iterator, "_next_index", None)
+        draw = getattr(type(iterator), "_next_index", None)
         if draw is None or self._watched is not None or "_next_index" in vars(iterator):
             return
+        watched = weakref.ref(iterator)
         self._began_ns = self._took_ns = self._count = 0
 
         def timed(*args: Any, **kwargs: Any) -> Any:
             began = perf_counter_ns()
             try:
-                return draw(*args, **kwargs)
+                return draw(watched(), *args, **kwargs)
             except BaseException as error:
                 hide_frame(error)
                 raise
@@ -40,15 +42,16 @@ class Drawing:
                 self._took_ns += perf_counter_ns() - began
                 self._count += 1
 
-        self._watched = iterator
+        self._watched = watched
         iterator._next_index = timed
 
     def release(self, account: Account, loader: int) -> None:
         """The fetch is over: note what was drawn, where that took its time."""
         if self._watched is None:
             return
-        watched, self._watched = self._watched, None
-        del watched._next_index
+        watched, self._watched = self._watched(), None
+        if watched is not None:
+            del watched._next_index
         if self._took_ns >= LEAST_NS:
             ended = self._began_ns + self._took_ns
             account.span("index", self._began_ns, ended, 0, self._count, loader)

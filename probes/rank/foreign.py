@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from . import facts as about
 from .account import TRAINING
+from .frames import hide_frame
 from .known_loaders import LOADERS_MAX
 from .patches import _quietly as quietly
 from .patches import _wraps as wraps
 from .patches import iterator_init, loader_init, worker_loop
 from .phases import FORWARD, INPUT
 from .ring import PHASE
-from .standins import hide_frame
 from .tape import BATCH
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Foreign:
         """A new process, or one just forked."""
         self.inside = False
         self._fillers: dict[int, int] = {}  # threads that fill queues -> the kernel's number of each
-        self._waiting: tuple[Any, Token] | None = None  # the queue that the training thread waits for
+        self._waiting: tuple[int, Token] | None = None  # the queue that the training thread waits for, by its id
 
     def look(self) -> None:
         """Time what the job has loaded by now; tell which libraries may feed it. Called amid other things that must go on."""
@@ -139,7 +139,7 @@ class Foreign:
         if account is None:
             recorder.fetches(queue.__dict__[_LOADER])  # one thread hands on to the next
         elif account.phase != INPUT:
-            self._waiting = queue, self._begun(queue, account, queue.__dict__[_LOADER])
+            self._waiting = id(queue), self._begun(queue, account, queue.__dict__[_LOADER])
             self.inside = False
 
     def end_queue(self, queue: Any, item: Any) -> None:
@@ -155,7 +155,7 @@ class Foreign:
     def _pending(self, queue: Any) -> Token | None:
         """The training thread's wait for this queue, once."""
         waiting = self._waiting
-        if waiting is None or waiting[0] is not queue or self._recorder.account.thread != get_ident():
+        if waiting is None or waiting[0] != id(queue) or self._recorder.account.thread != get_ident():
             return None
         self._waiting = None
         token: Token = waiting[1]
@@ -238,15 +238,15 @@ def _time_iterator(recorder: Recorder, iterator: Any, library: str) -> None:
     @wraps(original)
     def __next__(self: Any) -> Any:
         token = quietly(recorder, foreign.begin, self, library) if recorder.active else None
-        if token is None:
-            return original(self)
         try:
             batch = original(self)
         except BaseException as error:
-            quietly(recorder, foreign.failed, self, token, isinstance(error, StopIteration))
+            if token is not None:
+                quietly(recorder, foreign.failed, self, token, isinstance(error, StopIteration))
             hide_frame(error)
             raise
-        quietly(recorder, foreign.end, self, token, batch)
+        if token is not None:
+            quietly(recorder, foreign.end, self, token, batch)
         return batch
 
     for alias in _ALIASES:
@@ -276,20 +276,31 @@ def _watch_queues(recorder: Recorder) -> None:
 
 def _time_queue(recorder: Recorder, queue: Any) -> None:
     """In one queue, what its `get` calls: a loop may have held that method itself since before we came. They run under its lock."""
+    if "_get" in vars(queue):
+        return  # the job's
     foreign = recorder.foreign
-    original_get, original_wait = queue._get, queue.not_empty.wait
+    known = weakref.ref(queue)  # what lies on an object and holds it would keep it alive, with its batches
+    original_get, original_wait = weakref.WeakMethod(queue._get), weakref.WeakMethod(queue.not_empty.wait)
 
     def wait(timeout: float | None = None) -> bool:
-        quietly(recorder, foreign.begin_queue, queue)
-        notified: bool = original_wait(timeout)
-        if not notified:
-            quietly(recorder, foreign.timed_out, queue)
-        return notified
+        try:
+            quietly(recorder, foreign.begin_queue, known())
+            notified: bool = original_wait()(timeout)  # type: ignore[misc]
+            if not notified:
+                quietly(recorder, foreign.timed_out, known())
+            return notified
+        except BaseException as error:
+            hide_frame(error)
+            raise
 
     def _get() -> Any:
-        quietly(recorder, foreign.begin_queue, queue)
-        item = original_get()
-        quietly(recorder, foreign.end_queue, queue, item)
+        try:
+            quietly(recorder, foreign.begin_queue, known())
+            item = original_get()()  # type: ignore[misc]
+        except BaseException as error:
+            hide_frame(error)
+            raise
+        quietly(recorder, foreign.end_queue, known(), item)
         return item
 
     queue._get, queue.not_empty.wait = _get, wait

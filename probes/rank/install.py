@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from . import collectives, foreign, patches, ptrace
+from .frames import passed_over
 from .recorder import Recorder
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 def install(folder: str, after: Callable[[str, Callable[[], None]], Any]) -> None:
     """`after(name, callback)` makes a finder that calls back once a module has been imported."""
+    for function in _functions([]):
+        function.__code__ = passed_over(function.__code__)
     ptrace.let_owner_look(folder)
     torch = sys.modules["torch"]
     recorder = Recorder(torch, folder)
@@ -40,6 +43,12 @@ def install(folder: str, after: Callable[[str, Callable[[], None]], Any]) -> Non
 
 def own_code(wrappers: list[Any]) -> Iterator[types.CodeType]:
     """The code of everything that may run between the job's frames: dynamo must not take it for frames of the job to compile."""
+    for function in _functions(wrappers):
+        yield from _with_inner(function.__code__)
+
+
+def _functions(wrappers: list[Any]) -> Iterator[types.FunctionType]:
+    """The recorder's own, methods too."""
     package = __name__.rpartition(".")[0]
     for name, module in list(sys.modules.items()):
         if name.startswith(package + "."):
@@ -49,7 +58,7 @@ def own_code(wrappers: list[Any]) -> Iterator[types.CodeType]:
         for member in members:
             function = getattr(member, "__func__", member)
             if isinstance(function, types.FunctionType) and function.__code__.co_filename.startswith(_FOLDER):
-                yield from _with_inner(function.__code__)
+                yield function
 
 
 def _with_inner(code: types.CodeType) -> Iterator[types.CodeType]:

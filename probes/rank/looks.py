@@ -4,7 +4,7 @@ Nothing of the job is wrapped. The list of indices that the fetcher walks tells 
 is made, classes of transforms have a descriptor that hands out their list of steps so that walking it tells where each step begins and
 ends. Then the classes are as they were. No frame of ours stands between the job's, so tracebacks are what they would have been; objects,
 their types and their attributes stay the job's own; no random number is drawn. (A single transform without a list is the exception: a
-wrapper around its `__call__`, which takes its frame out of tracebacks and so needs Python 3.11.)
+wrapper around its `__call__`, which takes its frame out of tracebacks.)
 """
 
 from __future__ import annotations
@@ -269,6 +269,7 @@ class Look:
         self.open, self._over = False, True
         self._restore()
         self.index = None  # it knows this look
+        self._dataset = None  # who keeps a list of steps keeps this look
 
     def finish(self, ring: Ring, began: int, samples: int, batch: Any, *, worker: int, loader: int) -> None:
         end, cpu = perf_counter_ns(), thread_time_ns()

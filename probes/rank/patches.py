@@ -7,25 +7,27 @@ While dynamo traces, each wrapper is the original: `is_compiling()` is a constan
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import sys
 from _thread import get_ident
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from .frames import hide_frame
 from .phases import BACKWARD as IN_BACKWARD
 from .phases import CLIP, FORWARD, GAP, INPUT
 from .phases import OPTIMIZER as IN_OPTIMIZER
 from .pinning import timed_loop
 from .ring import PHASE, SINCE, STEP
-from .standins import hide_frame
 from .tape import BACKWARD, BACKWARD_END, BATCH, FETCH, OPTIMIZER, OPTIMIZER_END
 from .wall import let_pass
-from .workers import tell_workers, timed_fetch
+from .workers import WorkerLog, tell_workers, timed_fetch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .account import Account
     from .recorder import Recorder
 
 
@@ -63,6 +65,8 @@ def _quietly(recorder: Recorder, call: Callable[..., Any], *args: Any) -> Any:
     """The wall: whatever goes wrong behind it is counted and is nothing to the job. What its signal handlers raise passes."""
     try:
         return call(*args)
+    except RecursionError:
+        return None  # the job is near the end of its stack: nothing more may be called, not even to count this
     except Exception:
         _failed(recorder)
         return None
@@ -70,6 +74,8 @@ def _quietly(recorder: Recorder, call: Callable[..., Any], *args: Any) -> Any:
 
 def _failed(recorder: Recorder) -> None:
     """Called where an exception was caught; the hot wrappers have the wall written out, a call less on each mark."""
+    if sys.exc_info()[0] is RecursionError:
+        return  # as above
     let_pass()
     try:
         recorder.failed()
@@ -78,11 +84,17 @@ def _failed(recorder: Recorder) -> None:
 
 
 def _wraps(original: Callable[..., Any]) -> Callable[[Any], Any]:
-    """As `functools.wraps`, but a wrapper shows the original's annotations or none, never its own."""
+    """As `functools.wraps`, but a wrapper shows the original's annotations and parameters or none, never its own."""
 
     def decorate(wrapper: Any) -> Any:
         wrapper.__annotations__ = {}
-        return functools.wraps(original)(wrapper)
+        functools.wraps(original)(wrapper)
+        try:
+            if not hasattr(original, "__wrapped__"):  # `getfullargspec` asks no `__wrapped__`
+                wrapper.__signature__ = inspect.signature(original)
+        except (TypeError, ValueError):
+            pass  # the original has none to show
+        return wrapper
 
     return decorate
 
@@ -95,8 +107,20 @@ def count_elements(batch: Any, tensor: Any) -> int:
 def _loader(torch: Any, recorder: Recorder) -> list[Any]:
     from torch.utils.data import dataloader
 
-    base: Any = dataloader._BaseDataLoaderIter
-    base._rn50_loader = -1
+    dataloader._BaseDataLoaderIter._rn50_loader = -1  # type: ignore[attr-defined]
+    iterators = [
+        iterator_init(recorder, iterator)
+        for iterator in (dataloader._SingleProcessDataLoaderIter, dataloader._MultiProcessingDataLoaderIter)
+    ]
+    return [
+        _next(torch, recorder, dataloader._BaseDataLoaderIter),
+        loader_init(recorder, dataloader.DataLoader),
+        *iterators,
+        *_workers(recorder, dataloader),
+    ]
+
+
+def _next(torch: Any, recorder: Recorder, base: Any) -> Any:
     original_next = base.__next__
     tape, grad_enabled, tensor = recorder.tape, torch.is_grad_enabled, torch.Tensor
     fetches, came = tape.marks[FETCH], tape.marks[BATCH].append
@@ -119,14 +143,15 @@ def _loader(torch: Any, recorder: Recorder) -> list[Any]:
                 token = recorder.fetch_begin(self)
         except Exception:
             _failed(recorder)
-        if token is None:
-            return original_next(self)
         try:
             batch = original_next(self)
         except BaseException as error:
-            _quietly(recorder, recorder.fetch_failed, token)
+            if token is not None:
+                _quietly(recorder, recorder.fetch_failed, token)
             hide_frame(error)
             raise
+        if token is None:
+            return batch
         try:
             if tape.on:
                 now = perf_counter_ns()
@@ -149,67 +174,94 @@ def _loader(torch: Any, recorder: Recorder) -> list[Any]:
         return batch
 
     base.__next__ = __next__
+    return __next__
 
-    iterators = [
-        iterator_init(recorder, iterator)
-        for iterator in (dataloader._SingleProcessDataLoaderIter, dataloader._MultiProcessingDataLoaderIter)
-    ]
-    return [__next__, loader_init(recorder, dataloader.DataLoader), *iterators, *_workers(recorder, dataloader)]
+
+def _around(
+    recorder: Recorder,
+    original: Callable[..., Any],
+    begin: Callable[[tuple[Any, ...], dict[str, Any]], Any],
+    end: Callable[[Any], None],
+    *,
+    raised_too: bool = True,
+) -> Any:
+    """In place of what is called seldom. `begin` sees the arguments; what it returns, unless that is None, is given to `end`.
+
+    Not `raised_too`: `end` follows only where the original returned.
+    """
+
+    @_wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if _quietly is None:  # an object in a cycle may be let go when the interpreter has cleared this module
+            return original(*args, **kwargs)
+        token = None
+        try:
+            token = _quietly(recorder, begin, args, kwargs)
+            result = original(*args, **kwargs)
+            if token is not None:
+                ended, token = token, None
+                _quietly(recorder, end, ended)
+            return result
+        except BaseException as error:
+            if token is not None and raised_too:
+                _quietly(recorder, end, token)
+            hide_frame(error)
+            raise
+
+    return wrapper
+
+
+def _once_made(recorder: Recorder, kind: Any, tell: Callable[[Any], None]) -> Any:
+    """Put a constructor in the place of a class's own that tells what was made."""
+
+    def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return args[0]
+
+    def end(made: Any) -> None:
+        if recorder.active:
+            tell(made)
+
+    kind.__init__ = _around(recorder, kind.__init__, begin, end, raised_too=False)
+    return kind.__init__
 
 
 def loader_init(recorder: Recorder, loader_class: Any) -> Any:
-    original = loader_class.__init__
-
-    @_wraps(original)
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        if recorder.active:
-            _quietly(recorder, recorder.loader_made, self)
-
-    loader_class.__init__ = __init__
-    return __init__
+    return _once_made(recorder, loader_class, recorder.loader_made)
 
 
 def iterator_init(recorder: Recorder, iterator: Any) -> Any:
-    original = iterator.__init__
-
-    @_wraps(original)
-    def __init__(self: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
+    def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         began = perf_counter_ns()
-        _quietly(recorder, tell_workers, recorder.loaders.numbers.get(loader))
-        original(self, loader, *args, **kwargs)
-        if recorder.active:
-            _quietly(recorder, recorder.iterator_made, self, loader, began)
+        loader = args[1] if len(args) > 1 else kwargs["loader"]
+        tell_workers(recorder.loaders.numbers.get(loader))
+        return args[0], loader, began
 
-    iterator.__init__ = __init__
-    return __init__
+    def end(made: Any) -> None:
+        if recorder.active:
+            recorder.iterator_made(*made)
+
+    iterator.__init__ = _around(recorder, iterator.__init__, begin, end, raised_too=False)
+    return iterator.__init__
 
 
 def _workers(recorder: Recorder, dataloader: Any) -> list[Any]:
     """Where workers that live on begin an epoch, and where workers end: outside of any fetch, and no step of the loop's own."""
     iterator = dataloader._MultiProcessingDataLoaderIter
-    reset, end = iterator._reset, iterator._shutdown_workers
 
-    @_wraps(reset)
-    def _reset(self: Any, *args: Any, **kwargs: Any) -> None:
-        began = perf_counter_ns()
-        reset(self, *args, **kwargs)
+    def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         # the first time, its making is around this
-        if recorder.active and not kwargs.get("first_iter", len(args) > 1 and args[1]):
-            _quietly(recorder, recorder.epoch_begun, self, began)
+        first = kwargs.get("first_iter", len(args) > 2 and args[2])
+        return None if first or not recorder.active else (args[0], perf_counter_ns())
 
-    @_wraps(end)
-    def _shutdown_workers(self: Any, *args: Any, **kwargs: Any) -> None:
-        # an iterator in a cycle may be let go when the interpreter has cleared this module
-        token = _quietly(recorder, recorder.workers_end, self) if _quietly is not None and recorder.active else None
-        try:
-            end(self, *args, **kwargs)
-        finally:
-            if token is not None:
-                _quietly(recorder, recorder.workers_ended, token)
+    def end(begun: Any) -> None:
+        recorder.epoch_begun(*begun)
 
-    iterator._reset, iterator._shutdown_workers = _reset, _shutdown_workers
-    return [_reset, _shutdown_workers]
+    def begin_end(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return recorder.workers_end(args[0]) if recorder.active else None
+
+    iterator._reset = _around(recorder, iterator._reset, begin, end, raised_too=False)
+    iterator._shutdown_workers = _around(recorder, iterator._shutdown_workers, begin_end, recorder.workers_ended)
+    return [iterator._reset, iterator._shutdown_workers]
 
 
 def _time_batches(recorder: Recorder) -> None:
@@ -228,23 +280,17 @@ def _worker_loop(torch: Any, recorder: Recorder) -> list[Any]:
 
 
 def worker_loop(recorder: Recorder, module: Any) -> Any:
-    original = module._worker_loop
-
-    @_wraps(original)  # name and qualified name too: spawned workers find it by them
-    def _worker_loop(*args: Any, **kwargs: Any) -> Any:
+    def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         worker = kwargs.get("worker_id", args[10] if len(args) > 10 else -1)
         queue = kwargs.get("data_queue", args[3] if len(args) > 3 else None)
-        _quietly(recorder, recorder.become_worker, worker, queue)
+        recorder.become_worker(worker, queue)
         if recorder.worker is not None:
             _quietly(recorder, _time_batches, recorder)
-        try:
-            return original(*args, **kwargs)
-        finally:
-            if recorder.worker is not None:
-                _quietly(recorder, recorder.worker.leave)
+        return recorder.worker
 
-    module._worker_loop = _worker_loop
-    return _worker_loop
+    # name and qualified name are the original's: spawned workers find it by them
+    module._worker_loop = _around(recorder, module._worker_loop, begin, WorkerLog.leave)
+    return module._worker_loop
 
 
 def _pin_loop(torch: Any, recorder: Recorder) -> list[Any]:
@@ -277,25 +323,43 @@ def _backward(torch: Any, recorder: Recorder) -> list[Any]:
         except Exception:
             _failed(recorder)
         try:
-            return original(*args, **kwargs)
-        finally:
+            result = original(*args, **kwargs)
+        except BaseException as error:
             if account is not None:
-                try:
-                    if tape.on:
-                        now = perf_counter_ns()
-                        ended(now)
-                        words = tape.words
-                        words[PHASE] = CLIP
-                        words[SINCE] = now
-                        tape.inside_backward = False
-                    else:
-                        recorder.backward_end(account)
-                except Exception:
-                    _failed(recorder)
+                _quietly(recorder, _backward_raised, recorder, account)
+            hide_frame(error)
+            raise
+        if account is not None:
+            try:
+                if tape.on:
+                    now = perf_counter_ns()
+                    ended(now)
+                    words = tape.words
+                    words[PHASE] = CLIP
+                    words[SINCE] = now
+                    tape.inside_backward = False
+                else:
+                    recorder.backward_end(account)
+            except Exception:
+                _failed(recorder)
+        return result
 
     torch.autograd.backward = backward  # Tensor.backward calls it by this name
     _known_to_jit(original, backward)
     return [backward]
+
+
+def _backward_raised(recorder: Recorder, account: Account) -> None:
+    """Its end all the same."""
+    tape = recorder.tape
+    if tape.on:
+        now = perf_counter_ns()
+        tape.marks[BACKWARD_END].append(now)
+        tape.words[PHASE] = CLIP
+        tape.words[SINCE] = now
+        tape.inside_backward = False
+    else:
+        recorder.backward_end(account)
 
 
 def _known_to_jit(original: Any, wrapper: Any) -> None:
@@ -355,88 +419,61 @@ def _optimizer(torch: Any, recorder: Recorder) -> list[Any]:
 
 def _scaler(torch: Any, recorder: Recorder) -> list[Any]:
     scaler = torch.amp.grad_scaler.GradScaler
-    original = scaler.step
 
-    @_wraps(original)
-    def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+    def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         # switched off, it calls the optimizer and does no more
-        if not recorder.active or not getattr(self, "_enabled", True):
-            return original(self, optimizer, *args, **kwargs)
-        account = _quietly(recorder, recorder.own_account)
+        if not recorder.active or not getattr(args[0], "_enabled", True):
+            return None
+        optimizer = args[1] if len(args) > 1 else kwargs["optimizer"]
+        account = recorder.own_account()
         before = account.optimizers if account is not None else 0
         _quietly(recorder, recorder.optimizer_begin, optimizer)
-        try:
-            return original(self, optimizer, *args, **kwargs)
-        finally:
-            if account is not None:
-                # the hooks fire inside unless inf or nan made the scaler skip the update
-                if account.optimizers == before:
-                    _quietly(recorder, account.update_skipped)
-                _quietly(recorder, recorder.optimizer_end, optimizer, False)
+        return None if account is None else (account, before, optimizer)
 
-    scaler.step = step
-    return [step]
+    def end(begun: Any) -> None:
+        account, before, optimizer = begun
+        # the hooks fire inside unless inf or nan made the scaler skip the update
+        if account.optimizers == before:
+            _quietly(recorder, account.update_skipped)
+        recorder.optimizer_end(optimizer, False)
+
+    scaler.step = _around(recorder, scaler.step, begin, end)
+    return [scaler.step]
 
 
 def _ddp(torch: Any, recorder: Recorder) -> list[Any]:
     if not torch.distributed.is_available():
         return []
-    ddp = torch.nn.parallel.DistributedDataParallel
-    original = ddp.__init__
-
-    @_wraps(original)
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        if recorder.active:
-            _quietly(recorder, recorder.ddp_made, self)
-
-    ddp.__init__ = __init__
-    return [__init__]
+    return [_once_made(recorder, torch.nn.parallel.DistributedDataParallel, recorder.ddp_made)]
 
 
 def _data_parallel(torch: Any, recorder: Recorder) -> list[Any]:
-    parallel = torch.nn.DataParallel
-    original = parallel.__init__
-
-    @_wraps(original)
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        if recorder.active:
-            _quietly(recorder, recorder.precision.data_parallel, self)
-
-    parallel.__init__ = __init__
-    return [__init__]
+    return [_once_made(recorder, torch.nn.DataParallel, recorder.precision.data_parallel)]
 
 
-def _around(
-    recorder: Recorder, original: Callable[..., Any], begin: Callable[[], Any], end: Callable[[Any], None]
-) -> Any:
-    @_wraps(original)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        token = _quietly(recorder, begin) if recorder.active else None
-        try:
-            return original(*args, **kwargs)
-        finally:
-            if token is not None:
-                _quietly(recorder, end, token)
+def _saving(recorder: Recorder, original: Callable[..., Any]) -> Any:
+    def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return recorder.save_begin() if recorder.active else None
 
-    return wrapper
+    return _around(recorder, original, begin, recorder.save_end)
 
 
 def _save(torch: Any, recorder: Recorder) -> list[Any]:
-    wrapper = _around(recorder, torch.save, recorder.save_begin, recorder.save_end)
-    torch.save = torch.serialization.save = wrapper
-    return [wrapper]
+    torch.save = torch.serialization.save = _saving(recorder, torch.save)
+    return [torch.save]
 
 
 def save_of_library(recorder: Recorder, module: str, name: str) -> None:
     """A library whose function writes checkpoints has been imported."""
     owner: Any = sys.modules[module]
-    setattr(owner, name, _around(recorder, getattr(owner, name), recorder.save_begin, recorder.save_end))
+    setattr(owner, name, _saving(recorder, getattr(owner, name)))
 
 
 def _fsync(torch: Any, recorder: Recorder) -> list[Any]:
-    os.fsync = _around(recorder, os.fsync, recorder.fsync_begin, recorder.fsync_end)
+    def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return recorder.fsync_begin() if recorder.active else None
+
+    os.fsync = _around(recorder, os.fsync, begin, recorder.fsync_end)
     return [os.fsync]
 
 

@@ -11,7 +11,8 @@ from _thread import get_ident
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from .standins import hide_frame, put
+from .frames import hide_frame
+from .standins import put
 from .workers import own_loader
 
 if TYPE_CHECKING:
@@ -57,9 +58,9 @@ class Pinning:
 
         @functools.wraps(original)
         def pin_memory(*args: Any, **kwargs: Any) -> Any:
-            if get_ident() != thread:
-                return original(*args, **kwargs)  # another loader's thread
-            self.release()  # of a batch's parts it calls itself for each
+            ours = get_ident() == thread  # else another loader's thread
+            if ours:
+                self.release()  # of a batch's parts it calls itself for each
             began = perf_counter_ns()
             try:
                 return original(*args, **kwargs)
@@ -67,7 +68,8 @@ class Pinning:
                 hide_frame(error)
                 raise
             finally:
-                self.add(loader, perf_counter_ns() - began)
+                if ours:
+                    self.add(loader, perf_counter_ns() - began)
 
         pin_memory.__annotations__ = {}
         self._undo = put(module, "pin_memory", pin_memory)

@@ -15,6 +15,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from .facts import MADE_MAX, call_site
+from .frames import hide_frame
 from .layers import autocast_dtype, describe_model, layout_of, outermost, plain, weight_of
 from .standins import put
 
@@ -188,7 +189,11 @@ class Precision:
         grad_enabled = self._torch.is_grad_enabled
 
         def __enter__(mode: Any) -> Any:
-            result = original(mode)
+            try:
+                result = original(mode)
+            except BaseException as error:
+                hide_frame(error)
+                raise
             if done:
                 return result
             try:
@@ -237,17 +242,22 @@ class Precision:
     def _layer(self, look: Look) -> Callable[..., Any]:
         torch = self._torch
         tracing = torch.compiler.is_compiling  # by dynamo, or by an export without it
+        hide = hide_frame
 
         def make(original: Any, put_back: Callable[[], None], done: list[bool]) -> Any:
             def forward(self_: Any, *args: Any, **kwargs: Any) -> Any:
-                if tracing() or done:
+                if tracing():
                     return original(self_, *args, **kwargs)
                 try:
-                    if torch.is_grad_enabled():
+                    if not done and torch.is_grad_enabled():
                         look(self_, args[0] if args else kwargs["input"], put_back)
                 except Exception:
                     self._failed()
-                return original(self_, *args, **kwargs)
+                try:
+                    return original(self_, *args, **kwargs)
+                except BaseException as error:
+                    hide(error)
+                    raise
 
             # TorchScript takes the source from the original, and looks the names in it up here
             return types.FunctionType(

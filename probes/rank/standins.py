@@ -9,6 +9,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from . import parts
+from .frames import hide_frame
 from .wall import let_pass
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def install(look: Look, undo: list[Callable[[], None]], dataset: Any, makes: Any
                 ("target_transform", look.labels),
             ):
                 _stand_in(undo, type(each), name, _Attribute(name, look, reading))
-        elif sys.version_info >= (3, 11):
+        else:
             _single(look, undo, parts.own(each).get("transform"))
 
 
@@ -183,9 +184,3 @@ def put(owner: Any, name: str, value: Any) -> Callable[[], None]:
 
     setattr(owner, name, value)
     return put_back
-
-
-def hide_frame(error: BaseException) -> None:
-    """Take the frame that caught this out of its traceback, so that a bare `raise` shows the job's own alone. From Python 3.11 on."""
-    if sys.version_info >= (3, 11) and error.__traceback__ is not None:
-        error.__traceback__ = error.__traceback__.tb_next

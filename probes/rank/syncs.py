@@ -16,10 +16,11 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from .facts import call_frames
+from .frames import hide_frame
 from .layout import PHASES
 from .phases import CHECKPOINT, EVALUATION
 from .precision import compiled_frames
-from .standins import hide_frame, put
+from .standins import put
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,9 +51,10 @@ class StandIn:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         look = self._look
-        if look.inside or not look.open or get_ident() != look.thread:  # who took it in a look may keep it
-            return self._original(*args, **kwargs)
-        look.inside = True
+        # who took it in a look may keep it
+        watched = not look.inside and look.open and get_ident() == look.thread
+        if watched:
+            look.inside = True
         began = perf_counter_ns()
         try:
             result = self._original(*args, **kwargs)
@@ -61,7 +63,10 @@ class StandIn:
             raise
         finally:
             ended = perf_counter_ns()
-            look.inside = False
+            if watched:
+                look.inside = False
+        if not watched:
+            return result
         try:
             look.called(self._name, args, kwargs, result, ended - began)
         except Exception:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import functools
-import types
+import weakref
 from multiprocessing import process
 from time import perf_counter_ns, thread_time_ns
 from typing import TYPE_CHECKING, Any
 
 from .cost import RunDelay, Sending, blocks_read, reads_and_system_ns
+from .frames import hide_frame
 from .layout import FLAG_FIRST_BATCH, KIND_BATCH, PHASE_CODE, ROLE_WORKER, WORKER_SLOTS
 from .looks import FIRST_EVERY_IN_PROCESS_NS, Look, Looks
 from .ring import Ring
 from .samples import count_samples
-from .standins import hide_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -128,13 +128,14 @@ class InProcess:
         """Time this fetcher's next batch, by an attribute of its own: a wrapper on its class would cost each step of the job."""
         # a dataset may iterate over a loader of its own; a method that lies on the object itself is the job's
         if self._watched is None and "fetch" not in vars(fetcher):
-            self._watched = fetcher
-            fetcher.fetch = types.MethodType(timed_fetch(type(fetcher).fetch, self, self._failed), fetcher)
+            self._watched = weakref.ref(fetcher)
+            fetcher.fetch = timed_fetch(type(fetcher).fetch, self, self._failed, self._watched)
 
     def release(self) -> None:
         if self._watched is not None:
-            watched, self._watched = self._watched, None
-            del watched.fetch
+            watched, self._watched = self._watched(), None
+            if watched is not None:
+                del watched.fetch
 
     def begin(self) -> tuple[int, ...]:
         return perf_counter_ns(), thread_time_ns(), self._delay(), blocks_read()
@@ -168,30 +169,41 @@ class InProcess:
         account.self_ns += own_ns
 
 
-def timed_fetch(original: Callable[..., Any], clock: WorkerLog | InProcess, failed: Callable[[], None]) -> Any:
-    """A fetcher's `fetch`, timed by `clock` and looked into where a look is due; `failed` is told what goes wrong in there."""
+def timed_fetch(
+    original: Callable[..., Any],
+    clock: WorkerLog | InProcess,
+    failed: Callable[[], None],
+    watched: Callable[[], Any] | None = None,
+) -> Any:
+    """A fetcher's `fetch`, timed by `clock` and looked into where a look is due; `failed` is told what goes wrong in there.
+
+    `watched`: a weak reference to the one fetcher on which this is to lie as an attribute, instead of in the class.
+    """
 
     def quietly(call: Callable[..., Any], *args: Any) -> Any:
         try:
             return call(*args)
+        except RecursionError:
+            return None
         except Exception:
             failed()
             return None
 
     @functools.wraps(original)
-    def fetch(self: Any, index: Any) -> Any:
+    def fetch(*args: Any) -> Any:
+        fetcher, index = args if watched is None else (watched(), *args)
         # in a worker, a dataset may iterate over a loader of its own: that is part of the batch around it
         nested, clock.busy = clock.busy, True
         look = None
         try:
             if not nested:
-                look = quietly(clock.look, self.dataset, index, getattr(self, "auto_collation", False))
+                look = quietly(clock.look, fetcher.dataset, index, getattr(fetcher, "auto_collation", False))
             began = None if nested else quietly(clock.begin)
             if look is None:
-                batch = original(self, index)
+                batch = original(fetcher, index)
             else:
                 quietly(look.begin)
-                batch = original(self, look.index)
+                batch = original(fetcher, look.index)
         except BaseException as error:
             if look is not None:
                 quietly(look.abandon)

@@ -25,7 +25,6 @@ def told(output: str) -> list[str]:
     return MET.sub("in _next_data\n", output).splitlines()
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="before Python 3.11 a frame cannot leave its traceback")
 def test_samples_dice_errors_and_workers_are_those_of_the_job_alone(tmp_path: Path) -> None:
     folder = tmp_path / "rings"
     folder.mkdir(mode=0o700)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ pytestmark = [pytest.mark.torch, pytest.mark.beside]
 PARAMETERS = 64 * 64 + 64
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="before Python 3.11 a frame cannot leave its traceback")
 def test_collectives_give_what_they_give_alone_and_are_told_step_by_step(tmp_path: Path) -> None:
     folders = [tmp_path / name for name in ("alone", "watched", "rings")]
     for folder in folders:

@@ -79,7 +79,6 @@ def test_pinning_is_told_and_the_job_is_the_same(tmp_path: Path, workers: int) -
     assert "unpatched" not in json.loads(facts.read_text())
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="before Python 3.11 a frame cannot leave its traceback")
 # The thread that pins may fail once more, or worse, where it meets the end of the process amid a batch: so it is the last one.
 @pytest.mark.parametrize(("workers", "broken"), [(0, 1), (1, 23)])
 def test_what_cannot_be_pinned_ends_the_job_with_the_same_words(tmp_path: Path, workers: int, broken: int) -> None:

@@ -54,7 +54,6 @@ def test_order_pixels_and_random_numbers_are_the_same(
     assert all(look["file_bytes"] > 1000 for look in looks) or style == "own"
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="before Python 3.11 a frame cannot leave its traceback")
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_failing_transform_ends_the_job_with_the_same_words(tmp_path: Path, images: Path, workers: int) -> None:
     alone = run("plain", workers, images / "train", 5)

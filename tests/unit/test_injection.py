@@ -217,9 +217,6 @@ def test_a_torch_that_fails_to_import_raises_its_own_error(ring: Path, tmp_path:
     assert left_in(ring) == []
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the traceback of a failing torch shows four frames more: ours and importlib's around it"
-)
 def test_the_traceback_of_a_torch_that_fails_is_that_without_us(ring: Path, tmp_path: Path) -> None:
     same(ring, "-c", "import torch", cwd=fake_torch(tmp_path / "job", BREAKS["an OSError"]))
 

@@ -343,7 +343,6 @@ def test_it_ends_where_a_model_is_put_into_evaluation(rank, arguments: tuple[tup
     assert rank.torch.nn.Module.train is original
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="before Python 3.11 a frame cannot leave its traceback")
 def test_what_stands_in_is_seen_neither_by_name_nor_in_a_traceback(rank) -> None:
     module = rank.torch.nn.Module
     original = module.train

@@ -180,8 +180,7 @@ def test_what_an_iterator_is_and_raises_stays_the_same(training, library):
     with pytest.raises(KeyError, match="no such picture") as caught:
         next(made())
     assert caught.value.__context__ is None and caught.value.__cause__ is None
-    if sys.version_info >= (3, 11):
-        assert [entry.name for entry in caught.traceback][1:] == ["following"], "without a frame of ours"
+    assert [entry.name for entry in caught.traceback][1:] == ["following"], "without a frame of ours"
     assert training.account.phase != foreign.INPUT
 
 

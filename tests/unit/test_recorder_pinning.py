@@ -117,7 +117,6 @@ def test_the_queues_answer_whatever_else_they_are_asked(loop: Loop) -> None:
     assert sizes == [0, 0]
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="before Python 3.11 a frame cannot leave its traceback")
 def test_what_ends_the_thread_shows_no_frame_of_ours(loop: Loop) -> None:
     with pytest.raises(queue.Empty) as ended:
         timed_loop(pin_all(loop), recorder())(queue.Queue(), queue.Queue(), 0)
@@ -173,7 +172,6 @@ def test_a_torch_without_such_a_function_is_left_alone(loop: Loop, module: Any) 
     assert not hasattr(module, "pin_memory")
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="before Python 3.11 a frame cannot leave its traceback")
 def test_what_pinning_raises_passes_with_no_frame_of_ours(loop: Loop, module: Any) -> None:
     clock = Pinning()
     clock.watch(LOADER)

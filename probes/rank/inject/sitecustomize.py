@@ -51,12 +51,22 @@ class _After(object):
         return spec
 
     def _wrap(self, loader):
-        execute = loader.exec_module
+        import weakref
+
+        known = weakref.ref(loader)  # what lies on the loader and holds it would keep it alive
 
         def exec_module(module):
-            # the loader is this import's own object: it is left exactly as it was found
-            loader.__dict__.pop("exec_module", None)
-            execute(module)
+            try:
+                # the loader is this import's own object: it is left exactly as it was found
+                loader = known()
+                loader.__dict__.pop("exec_module", None)
+                loader.exec_module(module)
+            except BaseException as error:
+                try:
+                    _hide_frame(error)
+                except Exception as failure:
+                    _note(failure)
+                raise
             try:
                 if self in sys.meta_path:
                     sys.meta_path.remove(self)
@@ -64,7 +74,19 @@ class _After(object):
             except Exception as error:
                 _note(error)
 
+        code = exec_module.__code__  # a warning's `stacklevel` passes over files of such names: see frames.py
+        exec_module.__code__ = code.replace(co_filename=code.co_filename + " (importlib._bootstrap)")
         loader.exec_module = exec_module
+
+
+def _hide_frame(error):
+    """The module alone, under no name: whether the recorder is started remains to be seen."""
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location("frames", os.path.join(os.path.dirname(_HERE), "frames.py"))
+    frames = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(frames)
+    frames.hide_frame(error)
 
 
 def _start_recorder():

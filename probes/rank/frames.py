@@ -1,0 +1,64 @@
+"""Frames of the recorder's that stand between the job's: not in tracebacks, and passed over by `warnings` and `logging`.
+
+Whoever walks the stack itself (`inspect.stack`, `sys._getframe`, a tracer) still meets them.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from types import CodeType
+from typing import Any
+
+_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
+# When `stacklevel` is counted, CPython passes over files with "importlib" and "_bootstrap" in their names: `warnings` since 3.5, `logging`
+# since 3.11.
+_PASSED_OVER = " (between the job's, as is importlib._bootstrap)"
+
+
+def passed_over(code: CodeType) -> CodeType:
+    """The same code, and all within it, from a file of such a name. It begins as before: with our folder."""
+    if code.co_filename.endswith(_PASSED_OVER):
+        return code
+    inner = tuple(passed_over(each) if isinstance(each, CodeType) else each for each in code.co_consts)
+    return code.replace(co_filename=code.co_filename + _PASSED_OVER, co_consts=inner)
+
+
+def hide_frame(error: BaseException) -> None:
+    """Called in the `except` clause that caught this, before a bare `raise`: that shows the job's own frames alone.
+
+    What a signal's handler raises amid our code has frames of ours in front of the handler's.
+    """
+    traceback = error.__traceback__
+    if traceback is not None:
+        traceback = traceback.tb_next
+        while traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(_FOLDER):
+            traceback = traceback.tb_next
+        error.__traceback__ = traceback
+        if sys.version_info < (3, 11):
+            try:
+                _raise_again_with(error, traceback)
+            except RecursionError:
+                pass  # near the end of the stack: then the frame is shown
+
+
+def _raise_again_with(error: BaseException, traceback: Any) -> None:
+    """Up to Python 3.10 a bare `raise` takes the traceback from `sys.exc_info()`, as it was when the exception was caught."""
+    import ctypes
+
+    hold, replace = _of_python()
+    held = [ctypes.py_object(each) for each in (type(error), error, traceback) if each is not None]
+    for each in held:
+        hold(each)  # what is given is given away
+    replace(*held, *([None] if traceback is None else []))
+
+
+@functools.lru_cache(None)
+def _of_python() -> tuple[Any, Any]:
+    """Functions of the C API, as objects of our own: the job may have declared those that `pythonapi` keeps."""
+    import ctypes
+
+    hold, replace = ctypes.pythonapi["Py_IncRef"], ctypes.pythonapi["PyErr_SetExcInfo"]
+    hold.restype = replace.restype = None
+    return hold, replace

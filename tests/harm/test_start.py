@@ -209,3 +209,16 @@ def test_in_every_start_the_path_is_that_without_us(job: Path, version: str, sta
     script = f'"$0" {start}\nexport {safe} PYTHONPATH=$PYTHONPATH:rel\n"$0" {start}\n'
     for before in (None, ":{lib}"):
         assert_same(job, interpreter(version), before, script)
+
+
+@pytest.mark.torch
+def test_a_job_with_torch_holds_the_modules_that_it_holds_without_us(job: Path) -> None:
+    """What we import besides may be a file of the job's, which would then run: torch imports no `resource`, a job may have one."""
+    (job / "resource.py").write_text("print('theirs')\n")
+    look = "import sys, json, torch; print(json.dumps({'modules': sorted(sys.modules), 'path': sys.path}))"
+    alone, watched = (
+        seen(job, with_us, Path(sys.executable), None, f'"$0" -c "{look}"')[0] for with_us in (False, True)
+    )
+    assert any(name.startswith("_rn50_advisor_rank") for name in watched["modules"])
+    watched["modules"] = [name for name in watched["modules"] if not name.startswith("_rn50_advisor_rank")]
+    assert watched == alone

@@ -238,17 +238,35 @@ def test_a_script_without_a_first_line_is_run_by_the_shell(tmp_path: Path, broke
     assert (done.returncode, done.stdout) == (3, f"{script} a b\n")
 
 
-def test_what_breaks_in_the_launcher_before_the_job_does_not_keep_it_from_starting(tmp_path: Path) -> None:
+# What is replaced before the command is entered, and what the user is told.
+BREAKS = {
+    "the launcher": ("launcher.SignalDesk = broken", "the job runs unwatched: RuntimeError: broken"),
+    "the screen": ("on_screen.run_on_screen = refused", "the job runs without the screen: no terminal"),
+    "the screen's supervisor": (
+        "screen.start_module = lambda *_, **__: subprocess.Popen(['false'])",
+        "the job runs without the screen: its supervisor ended with exit code 1",
+    ),
+}
+
+
+@pytest.mark.parametrize(("replacement", "told"), BREAKS.values(), ids=BREAKS)
+def test_what_breaks_before_the_job_does_not_keep_it_from_starting(tmp_path: Path, replacement: str, told: str) -> None:
     program = (
-        "import sys, rn50_advisor; rn50_advisor.put_own_first(); import advisor.run.launcher as launcher\n"
+        "import subprocess, sys, rn50_advisor\n"
+        "rn50_advisor.put_own_first()\n"
+        "import advisor.commands.run as run, advisor.commands.on_screen as on_screen\n"
+        "import advisor.run.launcher as launcher, advisor.run.screen as screen\n"
+        "from advisor.core.errors import AdvisorError\n"
         "def broken(*_): raise RuntimeError('broken')\n"
-        "launcher.SignalDesk = broken\n"
+        "def refused(*_, **__): raise AdvisorError('no terminal')\n"
+        f"run.has_terminal = lambda: 'screen' in {replacement!r}\n"
+        f"{replacement}\n"
         "rn50_advisor.main()\n"
     )
-    arguments = ["run", "--no-tui", "--run-dir", tmp_path / "runs", "--", "sh", "-c", "echo job; exit 4"]
+    arguments = ["run", "--run-dir", tmp_path / "runs", "--", "sh", "-c", "echo job; exit 4"]
     done = call(sys.executable, "-c", program, *arguments, cwd=ENTRY.parent)
     assert (done.returncode, done.stdout) == (4, "job\n")
-    assert done.stderr == "rn50-advisor: the job runs unwatched: RuntimeError: broken\n"
+    assert done.stderr.splitlines()[0] == f"rn50-advisor: {told}"
 
 
 def test_the_entry_knows_all_options_of_run() -> None:

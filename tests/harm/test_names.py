@@ -238,6 +238,19 @@ def test_a_script_without_a_first_line_is_run_by_the_shell(tmp_path: Path, broke
     assert (done.returncode, done.stdout) == (3, f"{script} a b\n")
 
 
+def test_a_job_runs_where_all_dependencies_but_click_are_missing(tmp_path: Path) -> None:
+    folder = tmp_path / "installed"
+    folder.mkdir()
+    shutil.copy(ENTRY, folder)
+    for package in (*(ENTRY.parent / name for name in NAMES), Path(click.__file__).parent):
+        (folder / package.name).symlink_to(package)
+    (tmp_path / "pyproject.toml").write_text("[tool.rn50-advisor]\n")
+    program = [sys.executable, "-S", folder / "rn50_advisor.py", "run", "--no-tui", "--report", "r.html"]
+    done = call(*program, "sh", "-c", "echo job; exit 7", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (7, "job\n")
+    assert "No module named 'numpy'" in done.stderr and "bug" not in done.stderr
+
+
 # What is replaced before the command is entered, and what the user is told.
 BREAKS = {
     "the launcher": ("launcher.SignalDesk = broken", "the job runs unwatched: RuntimeError: broken"),

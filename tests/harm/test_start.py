@@ -211,6 +211,23 @@ def test_in_every_start_the_path_is_that_without_us(job: Path, version: str, sta
         assert_same(job, interpreter(version), before, script)
 
 
+@pytest.mark.parametrize("version", ["3.9", "3.10", "3.12", "3.13"])
+def test_a_users_own_sitecustomize_usercustomize_and_pth_files_count_as_without_us(job: Path, version: str) -> None:
+    """The .pth file names the working folder, which an empty entry of PYTHONPATH has named before."""
+    site = job / "user" / "lib" / f"python{version}" / "site-packages"
+    site.mkdir(parents=True)
+    (site / "theirs.pth").write_text(f"{job}\n{job / 'rel'}\n")
+    (site / "usercustomize.py").write_text("import os, sys\nos.environ['USER_PATH'] = repr(sys.path)\n")
+    (job / "lib" / "sitecustomize.py").write_text(
+        "import os, sys\nsys.path.append('/theirs')\nos.environ['THEIRS'] = repr(sys.path)\n"
+    )
+    for before in (None, "/front", "{lib}"):
+        found = assert_same(
+            job, interpreter(version), before, each({"": "export PYTHONPATH=$PYTHONPATH:lib"}), LOOK=LOOK
+        )
+        assert "sitecustomize" in found[0]["modules"] and {"THEIRS", "USER_PATH"} <= set(found[0]["environ"])
+
+
 @pytest.mark.torch
 def test_a_job_with_torch_holds_the_modules_that_it_holds_without_us(job: Path) -> None:
     """What we import besides may be a file of the job's, which would then run: torch imports no `resource`, a job may have one."""

@@ -23,6 +23,8 @@ TORCH_TIMEOUT_S = 120.0  # the first import of torch from a cold network disk ta
 CHILD_TIMEOUT_S = 20.0
 SHM_WARN_BYTES = 1 << 30  # Docker's default is 64 MiB; one prefetched batch of 256 images of 224x224 float32 is 154 MB
 _OLDEST_RANK = (3, 9)
+# `-c` puts the working directory first, where a user's `queue.py` may lie; a job's script has its own folder there.
+_AWAY = "import sys; sys.path[:] = [entry for entry in sys.path if entry]\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ def torch_of(python: str) -> Check:
     """Imports torch there: the package's metadata would not show a broken installation."""
     name = "the job's torch"
     program = (
-        "import json, sys\nimport torch\n"
+        _AWAY + "import json\nimport torch\n"
         "print(json.dumps([sys.version.split()[0], torch.__version__, torch.version.cuda or torch.version.hip,"
         " torch.cuda.device_count(), torch.distributed.is_available() and [b for b in ('nccl', 'gloo')"
         " if getattr(torch.distributed, 'is_' + b + '_available', lambda: False)()]]))"
@@ -153,7 +155,7 @@ def py_spy(python: str) -> Check:
         stack.callback(rings.close, remove=True)
         job = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rn50-doctor-")))
         (job / "torch.py").touch()  # enough to wake the recorder, and there in every interpreter
-        program = "import sys; sys.path.insert(0, sys.argv[1]); import torch; print('up', flush=True); sys.stdin.read()"
+        program = _AWAY + "sys.path.insert(0, sys.argv[1]); import torch; print('up', flush=True); sys.stdin.read()"
         with subprocess.Popen(
             [python, "-c", program, str(job)],
             env=with_recorder(inherited_environment(), rings.path),

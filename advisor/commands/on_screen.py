@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from advisor.commands.conclusion import warn
 from advisor.commands.saving import saver
+from advisor.core.errors import AdvisorError
 from advisor.report.inert import command_line
 
 if TYPE_CHECKING:
@@ -36,12 +37,18 @@ _ASKED_NOBODY = re.compile(rb"\b(EOFError: EOF when reading a line|bdb\.BdbQuit)
 def run_on_screen(
     argv: Sequence[str], *, folder: Path, settings: RunOptions, name: str, diagnosis: Callable[[Recording], Report]
 ) -> JobEnd | None:
-    """The job's end, or None where the user has detached from it. Raises CommandNotFound or CommandNotExecutable."""
+    """The job's end, or None where the user has detached from it.
+
+    Raises CommandNotFound, CommandNotExecutable, or another AdvisorError where the job was not started and can be without a screen.
+    """
     from advisor.run.screen import Supervised
 
     columns, rows = shutil.get_terminal_size()
     with _Signals() as signals:
-        job = Supervised.start(argv, run_folder=folder, options=settings, name=name, size=(rows, columns))
+        try:
+            job = Supervised.start(argv, run_folder=folder, options=settings, name=name, size=(rows, columns))
+        except OSError as error:
+            raise AdvisorError(f"no process for its supervisor: {error.strerror or error}") from error
         signals.reach(job)
         end = _brief(job, signals)
         if end is not None:
@@ -102,7 +109,8 @@ def _brief(job: Supervised, signals: _Signals) -> JobEnd | None:
         with contextlib.suppress(TimeoutError):
             return job.wait(0.05)
         if job.job_pid is not None and not started:
-            import advisor.tui.app  # noqa: F401 - takes half a second, which the wait is good for
+            with contextlib.suppress(Exception):  # what is wrong with it, _show says
+                import advisor.tui.app  # noqa: F401 - takes half a second, which the wait is good for
 
             started, until = True, time.monotonic() + BRIEF_S
     return _wait(job) if signals.told else None
@@ -113,11 +121,12 @@ def _show(
 ) -> str | None:
     """Why the screen was left; None where it failed."""
     from advisor.run.output import OutputTail
-    from advisor.tui.app import AdvisorApp
-    from advisor.tui.source import LiveSource
 
     output = OutputTail(job.output)
     try:
+        from advisor.tui.app import AdvisorApp
+        from advisor.tui.source import LiveSource
+
         source = LiveSource(folder, diagnosis=diagnosis)
         app = AdvisorApp(source, output=output, controls=job, title=title, save=saver(folder))
         signals.leave = lambda: app.exit("stopped")

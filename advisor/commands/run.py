@@ -15,8 +15,9 @@ import click
 
 from advisor.commands import options
 from advisor.commands.terminal import has_terminal
-from advisor.core.errors import AdvisorError, ConfigError, UsageError
+from advisor.core.errors import AdvisorError, CommandNotExecutable, CommandNotFound, ConfigError, UsageError
 from advisor.report import format_of
+from rn50_advisor import become
 
 if TYPE_CHECKING:
     from advisor.core.recording import Recording
@@ -162,18 +163,48 @@ def _plainly(
     command: tuple[str, ...], folder: Path, settings: RunOptions, name: str, diagnosis: Callable[[Recording], Report]
 ) -> JobEnd:
     """The job owns the standard streams; the launcher itself tells what goes wrong with the recording."""
-    from advisor.run.launcher import run_job
+    started: list[int] = []
+    try:
+        from advisor.run.launcher import run_job
 
-    return run_job(command, run_folder=folder, options=settings, name=name)
+        return run_job(command, run_folder=folder, options=settings, name=name, on_start=started.append)
+    except AdvisorError:
+        raise
+    except Exception as error:  # whatever breaks before the job, it starts
+        if started or _has_children():
+            raise
+        become(command, error)
+
+
+def _has_children() -> bool:
+    """Whether something that we started is still there: then that may be the job."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
 
 
 def _behind_screen(
     command: tuple[str, ...], folder: Path, settings: RunOptions, name: str, diagnosis: Callable[[Recording], Report]
 ) -> JobEnd | None:
     from advisor.commands.conclusion import warn
-    from advisor.commands.on_screen import run_on_screen
 
-    end = run_on_screen(command, folder=folder, settings=settings, name=name, diagnosis=diagnosis)
+    try:
+        from advisor.commands.on_screen import run_on_screen
+    except ImportError as error:
+        warn(f"the job runs without the screen: {error}")
+        return _plainly(command, folder, settings, name, diagnosis)
+    try:
+        end = run_on_screen(command, folder=folder, settings=settings, name=name, diagnosis=diagnosis)
+    except (CommandNotFound, CommandNotExecutable):
+        raise
+    except AdvisorError as error:
+        warn(f"the job runs without the screen: {error}")
+        return _plainly(command, folder, settings, name, diagnosis)
+    if end is not None and not end.started and end.exit_code is not None:
+        warn(f"the job runs without the screen: its supervisor ended with exit code {end.exit_code}")
+        return _plainly(command, folder, settings, name, diagnosis)
     if end is not None and end.complaint:
         warn(end.complaint)
     if end is not None and end.exit_code is None and end.signal is None:
@@ -225,8 +256,7 @@ def check_config(config: Path | None) -> None:
         except AdvisorError as error:
             failure = {"message": error.message[:_SAID], "hint": error.hint[:_SAID]}
         except Exception as error:  # noqa: BLE001 - a child must not return into its parent's stack
-            message = f"{config or 'pyproject.toml'}: {type(error).__name__}: {error}"
-            failure = {"message": message[:_SAID], "hint": ""}
+            failure = {"unread": f"{type(error).__name__}: {error}"[:_SAID]}
         finally:
             os.write(writer, json.dumps(failure).encode())
             os._exit(0)
@@ -234,7 +264,12 @@ def check_config(config: Path | None) -> None:
     with os.fdopen(reader, "rb") as answers:
         answer = answers.read()
     os.waitpid(child, 0)
-    if failure := json.loads(answer or b"{}"):
+    failure = json.loads(answer or b"{}")
+    if "unread" in failure:  # a fault of ours, not of the file: the job runs
+        from advisor.commands.conclusion import warn
+
+        warn(f"{config or 'pyproject.toml'} could not be checked: {failure['unread']}")
+    elif failure:
         raise ConfigError(failure["message"], failure["hint"])
 
 

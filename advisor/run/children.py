@@ -10,10 +10,11 @@ from pathlib import Path
 
 from advisor.run.environment import inherited_environment
 
-# `python -m` would put the working directory first: a user's `queue.py` would break us. Isolated, with the path that we have ourselves.
+# `python -m` would put the working directory first: a user's `queue.py` would break us. Isolated, with the path that we have ourselves; and
+# with our own packages before a user's of the same name.
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); name = sys.argv.pop(1); "
-    "import importlib; importlib.import_module(name).main()"
+    "import importlib, rn50_advisor; rn50_advisor.put_own_first(); importlib.import_module(name).main()"
 )
 
 

@@ -31,13 +31,18 @@ def inherited_environment() -> dict[bytes, bytes]:
 
 
 def with_recorder(variables: Mapping[bytes, bytes], ring_folder: Path) -> dict[bytes, bytes]:
-    """The same with the recorder's folder in front of PYTHONPATH. No empty entry: that would be the working directory."""
-    inject = os.fsencode(inject_folder())
-    if b":" in inject:
+    """The same with the recorder's folder in front of PYTHONPATH, or with its twin where that was unset or empty.
+
+    The twin tells the children of the job what it stands for: appended to nothing, `$PYTHONPATH:/src` has an empty entry. A folder and not
+    a variable: one text reaches whoever is handed PYTHONPATH alone, and is still known when tools make its entries absolute.
+    """
+    front, unset = (os.fsencode(folder) for folder in (inject_folder(), inject_folder().with_name("inject_unset")))
+    if b":" in front:
         raise CannotInject("the advisor is installed under a path with a colon, which PYTHONPATH cannot name")
     before = variables.get(PATH_VARIABLE, b"")
-    entries = before.split(b":") if before else []
-    path = before if entries[:1] == [inject] else b":".join([inject, *entries])
+    path = b":".join((front, before)) if before else unset
+    if before.split(b":")[0] in {front, unset}:
+        path = before
     return {**variables, FOLDER_VARIABLE: os.fsencode(ring_folder), PATH_VARIABLE: path}
 
 

@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 import os
-import resource
 import sys
 import threading
 import time
-from typing import Any
+from importlib.machinery import BuiltinImporter, PathFinder
+from importlib.util import module_from_spec
+from typing import TYPE_CHECKING, Any
 
 _OF_A_THREAD = 6  # in a clock's number: CPU time, of one thread (CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED)
+
+
+def _resource_module() -> Any:
+    """The standard library's, under no name: a `resource.py` of the job's is not ours to run, and torch itself imports none of the two."""
+    library = os.path.dirname(os.__file__)
+    spec = BuiltinImporter.find_spec("resource") or PathFinder.find_spec(
+        "resource", [os.path.join(library, "lib-dynload"), library]
+    )
+    if spec is None or spec.loader is None:
+        raise ImportError("the standard library has no module `resource`")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+if TYPE_CHECKING:
+    import resource
+else:
+    resource = _resource_module()
 
 
 class RunDelay:

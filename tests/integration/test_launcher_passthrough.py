@@ -75,14 +75,14 @@ def test_environment_gains_exactly_two_variables(run_folder: Path, locale: dict[
     ring_folder = seen.pop(b"RN50_ADVISOR_DIR")
     path = seen.pop(b"PYTHONPATH")
     assert seen == given
-    assert ring_folder and path.endswith(b"probes/rank/inject")
+    assert ring_folder and path.endswith(b"probes/rank/inject_unset")
 
 
 @pytest.mark.parametrize("before", [b"", b"/a", b"/a:/b", b":/a", b"/a:"])
 def test_the_users_pythonpath_follows_unchanged(run_folder: Path, before: bytes) -> None:
     path = environment_of_job(run_folder, {b"PATH": os.environb[b"PATH"], b"PYTHONPATH": before})[b"PYTHONPATH"]
     inject, colon, rest = path.partition(b":")
-    assert inject.endswith(b"probes/rank/inject")
+    assert inject.endswith(b"probes/rank/inject" if before else b"probes/rank/inject_unset")
     assert (colon, rest) == ((b":", before) if before else (b"", b""))
 
 

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 import probes.rank
+import rn50_advisor
 from probes.rank.layout import STEP_FIELDS
 
 RANK = Path(probes.rank.__path__[0])
-INJECT = RANK / "inject" / "sitecustomize.py"
+HOOKS = [RANK / folder / "sitecustomize.py" for folder in ("inject", "inject_unset")]
 MODULES = sorted(path for path in RANK.glob("*.py"))
 HEAVY = ("torch", "torchvision", "torchaudio", "triton")
 
@@ -91,10 +92,15 @@ def test_the_recorder_is_python_3_9(path: Path) -> None:
     assert not [node for node in ast.walk(tree) if isinstance(node, ast.Match)]  # feature_version lets it through
 
 
-def test_the_hook_is_any_python_3_and_imports_next_to_nothing() -> None:
-    tree = ast.parse(INJECT.read_text(), feature_version=(3, 4))
+@pytest.mark.parametrize("path", HOOKS, ids=lambda path: path.parent.name)
+def test_the_hook_is_any_python_3_and_imports_next_to_nothing(path: Path) -> None:
+    tree = ast.parse(path.read_text(), feature_version=(3, 4))
     assert not [node for node in ast.walk(tree) if isinstance(node, (ast.JoinedStr, ast.NamedExpr, ast.AnnAssign))]
-    assert imported(runs_at_import(tree)) == {"os", "sys"}
+    assert imported(runs_at_import(tree)) == {"os", "sys", "sitecustomize"}  # the last: the user's own
+
+
+def test_the_entry_needs_nothing_of_ours_and_no_dependency() -> None:
+    assert imported(runs_at_import(ast.parse(Path(rn50_advisor.__file__).read_text()))) <= sys.stdlib_module_names
 
 
 def test_the_layout_needs_no_numpy() -> None:

@@ -122,30 +122,52 @@ def _arm():
         sys.meta_path.insert(0, _After("torch", _start_recorder))
 
 
-def _run_users_own():
-    """Import the `sitecustomize` that Python would have found without us; its errors surface just as they would have."""
-    ours = sys.modules.pop("sitecustomize", None)
+def _same(entry, folder):
+    """Whether an entry of a path leads to this folder, however it is spelled."""
     try:
-        import sitecustomize  # noqa: F401
-    except ImportError as error:
-        if getattr(error, "name", None) != "sitecustomize":
-            raise
-    finally:
-        if "sitecustomize" not in sys.modules and ours is not None:
-            sys.modules["sitecustomize"] = ours
+        return os.path.samefile(entry, folder)
+    except Exception:
+        return False  # no folder: an archive, the name of a hook, or whatever else somebody has put there
 
 
-def _is_ours(entry):
+def _restore_path():
+    """Make sys.path what it would be without us, entry by entry; grandchildren find us through the environment.
+
+    The launcher has put one of two folders into PYTHONPATH. `inject` stands in front of what was there, and is simply taken out.
+    `inject_unset` stands for a variable that was unset or empty. A job that appends to that (`$PYTHONPATH:/src`) makes an empty
+    entry, which is the working directory. One that asks first (`${PYTHONPATH:+$PYTHONPATH:}/src`) would make none, but the text is
+    the same here: it gets the working directory too, because a job that lacks it dies.
+    """
+    front, unset = (os.path.join(os.path.dirname(_HERE), name) for name in ("inject", "inject_unset"))
+    entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    alone = len([entry for entry in entries if not _same(entry, front)]) == 1
     try:
-        return os.path.abspath(entry or os.curdir) == _HERE
+        current = os.path.abspath("")
     except OSError:
-        return False  # a relative one, and the folder that the job runs in was deleted
+        current = ""  # it was deleted, and this is what `site` makes of it
+    path, replaced = [], False
+    for entry in sys.path:
+        if not _same(entry, front) and not _same(entry, unset):
+            path.append(entry)
+            continue
+        sys.path_importer_cache.pop(entry, None)
+        if not alone and _same(entry, unset):
+            path.append(current)
+            replaced = True
+    if replaced:  # of two that are the same `site` keeps the first
+        first = path.index(current)
+        path = [entry for at, entry in enumerate(path) if entry != current or at == first]
+    sys.path[:] = path
 
 
-# The job sees the sys.path it would have had; grandchildren get theirs through the environment.
-sys.path[:] = [entry for entry in sys.path if not _is_ours(entry)]
 try:
-    _run_users_own()
+    _restore_path()
+except Exception as _error:
+    _note(_error)
+# The user's own `sitecustomize`, with its own errors. Where there is none, that ImportError tells `site` so, and no module stays behind.
+sys.modules.pop("sitecustomize", None)
+try:
+    import sitecustomize  # noqa: F401
 finally:
     try:
         _arm()

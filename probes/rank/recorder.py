@@ -35,6 +35,7 @@ from .samples import count_samples
 from .saves import Saves
 from .syncs import Syncs
 from .tape import NOTED_NS, Tape
+from .unmet import shows_evaluation
 from .wall import let_pass
 from .work import Work
 from .workers import InProcess, WorkerLog, own_loader
@@ -130,6 +131,7 @@ class Recorder:
                 return None
             account = self.account = Account(thread=threading.get_ident(), garbage=self.garbage)
             account.on_step = self._stepped
+            account.unmet.evaluates = lambda: shows_evaluation(self.precision.trained())
             self.in_process = InProcess(account, self.folder, self.failed)
         if account.thread != threading.get_ident():
             return None

@@ -13,6 +13,7 @@ from _thread import get_ident
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from .capturing import watch
 from .phases import BACKWARD as IN_BACKWARD
 from .phases import CLIP, FORWARD, GAP, INPUT
 from .phases import OPTIMIZER as IN_OPTIMIZER
@@ -49,6 +50,7 @@ def apply(torch: Any, recorder: Recorder) -> list[Any]:
         _save,
         _fsync,
         _collector,
+        _graphs,
     ):
         try:
             wrappers += patch(torch, recorder)
@@ -443,3 +445,7 @@ def _fsync(torch: Any, recorder: Recorder) -> list[Any]:
 def _collector(torch: Any, recorder: Recorder) -> list[Any]:
     recorder.garbage.listen()
     return []
+
+
+def _graphs(torch: Any, recorder: Recorder) -> list[Any]:
+    return watch(torch, recorder.captures, recorder.failed)

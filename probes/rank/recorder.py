@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from . import debugging
 from . import facts as about
 from .account import USUAL_MARKS, Account
+from .capturing import Captures
 from .comm import DdpStamps
 from .cost import RunDelay
 from .deep import asked
@@ -60,8 +61,10 @@ class Recorder:
         self.garbage = Garbage()
         self.foreign: Any = None  # a Foreign, once it is installed
         self.collectives: Any = None  # a Collectives, likewise
+        self.captures = Captures()
+        self.captures.before = self._before_capture
         self.precision = Precision(torch, lambda: self.facts.values, self.failed)
-        self.syncs = Syncs(torch, self.failed)
+        self.syncs = Syncs(torch, self.failed, self.captures)
         self.forget()
         os.register_at_fork(before=self.before_fork, after_in_child=self.forget)
 
@@ -74,6 +77,7 @@ class Recorder:
         self.worker: WorkerLog | None = None
         if self.foreign is not None:
             self.foreign.forget()
+        self.captures.forget()
         self.precision.forget()
         self.syncs.forget()
         self.fetching_threads: dict[int, int] = {}  # threads that fetch and do not train -> the loader they fetch from
@@ -101,6 +105,11 @@ class Recorder:
         """A child would inherit the profiler in the thread that forks, and keep what it records for ever."""
         if self.deep is not None:
             self.deep.give_way("a process was forked")
+
+    def _before_capture(self) -> None:
+        """The profiler synchronises where it ends."""
+        if self.deep is not None:
+            self.deep.give_way("a CUDA graph was captured")
 
     def failed(self) -> None:
         """An exception is swallowed by the wall."""
@@ -167,7 +176,7 @@ class Recorder:
         self.facts.values["main_thread"] = threading.get_native_id()
         self.facts.values["run_delay"] = bool(delay)
         self.facts.values["indices_timed"] = True
-        self.deep = asked(self.torch, self.folder, self.facts, rank, local_rank)
+        self.deep = asked(self.torch, self.folder, self.facts, rank, local_rank, self.captures)
         self.facts.active = True
         if self.collectives is not None:
             self.collectives.joins(world_size)
@@ -177,13 +186,13 @@ class Recorder:
 
     def _trains_on(self, tensors: Any) -> None:
         """The GPU is that of the tensors that are trained, which need not be the current one."""
-        if self.facts.values.get("cuda") is not None:
+        if self.facts.values.get("cuda") is not None or self.captures.under_way:
             return
         try:
             device = about.cuda_index(tensors)
             if device is not None:
                 self.facts.values["cuda"] = {**about.cuda_facts(self.torch, device), **fast_paths(self.torch)}
-                self.gpu = GpuTimes(self.torch.cuda, device)
+                self.gpu = GpuTimes(self.torch.cuda, device, self.captures)
         except Exception as error:
             self._gpu_failed(error)
 

@@ -58,6 +58,18 @@ def replay(job):
         compute()
 
 
+def replay_from_another_loader(job):
+    job.warm_up()
+    for _ in DataLoader(Pictures(job.batches), batch_size=BATCH):
+        compute()
+
+
+def replay_in_memory(job):
+    job.warm_up()
+    for _ in range(job.batches):
+        compute()
+
+
 def autograd_grad(job):
     """`torch.autograd.grad` and an update by hand: neither has a mark."""
     parameters = list(job.model.parameters())
@@ -99,7 +111,18 @@ def resume(job):
         job.train(pictures, labels)
 
 
-KINDS = {each.__name__: each for each in (replay, autograd_grad, inference, train_accuracy, resume)}
+KINDS = {
+    each.__name__: each
+    for each in (
+        replay,
+        replay_from_another_loader,
+        replay_in_memory,
+        autograd_grad,
+        inference,
+        train_accuracy,
+        resume,
+    )
+}
 
 if __name__ == "__main__":
     torch.set_num_threads(1)

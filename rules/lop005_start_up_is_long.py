@@ -53,7 +53,7 @@ _PARTS = (
     ),
     (
         "start.skipped_s",
-        "batches that were fetched and thrown away before the first that trained",
+        "batches that were fetched before the first that trained, and thrown away as far as was seen",
         Fix(
             "begin the sampler where training goes on, not the loop",
             "torchdata.stateful_dataloader.StatefulDataLoader and its state_dict(), or a Subset of the indices that are left",

@@ -13,7 +13,7 @@ from advisor.core.findings import SEVERITIES, Clear, Crashed, Evidence, Finding,
 from advisor.core.format import counted, duration, quantity, rule_ids, share, speedup_range
 from advisor.core.report import EPOCH_START, INPUT_OR_FORWARD, PHASE_TITLES, OutcomeRow, Verdict
 from advisor.hidden_waits import SLEEPS, asleep, unknown_waits
-from advisor.unseen import input_is_unknown, unseen_input
+from advisor.unseen import input_is_unknown, speaks_for, unseen_input, unseen_training
 from rules.rule import Rule
 
 # Below this share of the step, forward, backward and optimizer are not "what takes the time", and the job is not called healthy.
@@ -41,6 +41,10 @@ def judge(analysis: Analysis, rules: Iterable[Rule], config: Config) -> Judgemen
     outcomes = [run_rule(rule, analysis, config) for rule in chosen]
     found = [_of_another_run(o) for o in outcomes if isinstance(o, Finding)]
     findings = link(found, {rule.id: rule.explains for rule in chosen})
+    if (
+        unseen_training(analysis) is not None
+    ):  # what a fix brings to the steps that were seen, it need not bring to the run
+        findings = tuple(replace(finding, saving=None) for finding in findings)
     return Judgement(verdict(analysis, findings, outcomes), findings, tuple(_row(o) for o in outcomes))
 
 
@@ -144,8 +148,12 @@ def verdict(analysis: Analysis, findings: tuple[Finding, ...], outcomes: list[Ou
     failed = _failed_job(analysis)
     if failed is not None:
         return failed
+    unseen = unseen_training(analysis)
+    if unseen is not None:
+        return unseen
     if root is not None:
-        return Verdict("bottleneck", root.rule, root.title, _summary(root) + input_is_unknown(analysis))
+        said = _summary(root) + input_is_unknown(analysis) + speaks_for(analysis)
+        return Verdict("bottleneck", root.rule, root.title, said)
     return _no_bottleneck(analysis, outcomes)
 
 
@@ -235,7 +243,7 @@ def _no_bottleneck(analysis: Analysis, outcomes: list[Outcome]) -> Verdict:
         "healthy",
         None,
         "Compute takes the time",
-        f"{text}; not measured: {blind}.{beside}{input_is_unknown(analysis)}",
+        f"{text}; not measured: {blind}.{beside}{input_is_unknown(analysis)}{speaks_for(analysis)}",
     )
 
 

@@ -1,4 +1,4 @@
-"""The verdict on jobs whose input is out of sight: nothing is blamed, and nothing is called healthy, that was not seen."""
+"""The verdict on jobs whose input or training is out of sight: nothing is blamed, and nothing is called healthy, that was not seen."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from advisor.core import format as fmt
 from advisor.core.analysis import Analysis
 from advisor.core.feed import Feed, Looks
 from advisor.core.findings import Where
+from advisor.core.format import counted
 from advisor.core.report import Verdict
 
 # Of the step: what is worth fixing begins here, as with the rules on input.
@@ -13,6 +14,47 @@ _WORTH = 0.05
 _EXHAUSTED = 0.85  # of the allowed cores, as DAT001 has it
 _DISK_BUSY = 0.80  # from here on requests queue behind each other
 _GPU_IDLE = 0.80
+# Of the time since the first step: where so much was not seen, the steps that were do not speak for the run.
+_UNSEEN_SHARE = 0.5
+# Nothing tells an inference after the training, or an upload, from a training that makes no fetch. Warm-ups before a graph is replayed
+# have a dozen steps, timings by hand some tens, and what follows takes many times as long.
+_FEW_STEPS = 50
+_UNSEEN_AFTER_SHARE = 0.8
+_MARKLESS = "a replayed CUDA graph, torch.autograd.grad, a loop in C++ or in another process leave no mark"
+_TO_SEE_IT = (
+    "To have it seen, train for some minutes with Tensor.backward() and without the graph; to have it known as an evaluation, "
+    "fetch under torch.no_grad()"
+)
+
+
+def unseen_training(analysis: Analysis) -> Verdict | None:
+    """None where the steps that were seen are the better part of what the job did since the first of them."""
+    c = analysis.coverage
+    if c is None or c.unseen_s + c.after_s < _UNSEEN_SHARE * c.total_s:
+        return None
+    seen = f"the {counted(c.steps, 'step')} seen took {fmt.duration(c.seen_s)} of the {fmt.duration(c.total_s)} since training began"
+    if c.unseen_s >= _UNSEEN_SHARE * c.total_s:
+        text = (
+            f"{c.unseen_batches} batches were fetched and not seen trained on: no backward pass followed, and nothing shows that they "
+            f"were evaluated; {seen}. What became of them is not known: {_MARKLESS}. {_TO_SEE_IT}."
+        )
+        return Verdict("inconclusive", None, "Most of the training was not seen", text)
+    if c.steps >= _FEW_STEPS or c.unseen_s + c.after_s < _UNSEEN_AFTER_SHARE * c.total_s:
+        return None
+    unknown = fmt.duration(c.after_s + c.unseen_s)
+    text = f"For {unknown} no training, evaluation or checkpoint was seen; {seen}. What was done is not known: {_MARKLESS}. {_TO_SEE_IT}."
+    return Verdict("inconclusive", None, "Most of what the job did was not seen", text)
+
+
+def speaks_for(analysis: Analysis) -> str:
+    """What a verdict has to add that speaks for the smaller part of the run; else empty."""
+    c = analysis.coverage
+    if c is None or c.unseen_s + c.after_s < _UNSEEN_SHARE * c.total_s:
+        return ""
+    return (
+        f" This speaks for {counted(c.steps, 'step')} in {fmt.duration(c.seen_s)}; in {fmt.duration(c.unseen_s + c.after_s)} more "
+        "no backward pass was seen."
+    )
 
 
 def unseen_input(analysis: Analysis) -> Verdict | None:

@@ -7,12 +7,14 @@ other, workers start and the first step compiles. A job that is started again af
 time, on every GPU it holds.
 
 Evidence: the time from the start of the job until its first step was done, a usual step taken off; how it divides
-into what came before the first fetch, the first fetch, and the first step's own excess.
+into what came before the first fetch, the first fetch, batches that were fetched and thrown away to go on in the
+middle of an epoch, and the first step's own excess.
 
-Fix: for what is large of the three. Before the first fetch: keep the index of the data in a file instead of walking
+Fix: for what is large of these. Before the first fetch: keep the index of the data in a file instead of walking
 folders at each start, load weights once and from a local disk. First fetch: fewer workers, or a data set that is
-cheap to hand to them. First step: a cache for compiled code that outlives the job (`TORCHINDUCTOR_CACHE_DIR` on a
-disk that stays), `cudnn.benchmark` off where shapes change.
+cheap to hand to them. Thrown away: a sampler that begins where the checkpoint was written. First step: a cache for
+compiled code that outlives the job (`TORCHINDUCTOR_CACHE_DIR` on a disk that stays), `cudnn.benchmark` off where
+shapes change.
 
 Estimate: none. How much shorter it becomes is known only by trying, and a step is not faster by it.
 
@@ -45,6 +47,16 @@ _PARTS = (
         Fix(
             "make the first fetch cheaper",
             "a data set of arrays instead of many Python objects is handed to workers faster; fewer workers start sooner",
+            None,
+            "small change",
+        ),
+    ),
+    (
+        "start.skipped_s",
+        "batches that were fetched before the first that trained, and thrown away as far as was seen",
+        Fix(
+            "begin the sampler where training goes on, not the loop",
+            "torchdata.stateful_dataloader.StatefulDataLoader and its state_dict(), or a Subset of the indices that are left",
             None,
             "small change",
         ),

@@ -11,6 +11,7 @@ from advisor.analysis.budget import Account
 from advisor.analysis.buffers import accounted_steps
 from advisor.analysis.collective_times import timed_collectives, timed_values
 from advisor.analysis.collectives import network_values
+from advisor.analysis.coverage import coverage_of
 from advisor.analysis.data_mount import data_mounts
 from advisor.analysis.deep import deep_values, deep_windows
 from advisor.analysis.device_memory import device_memory
@@ -116,6 +117,7 @@ def analyse(recording: Recording) -> Analysis:
         excess=_excess(accounts) if accounts else {},
         loaders=loaders,
         feed=fed_by,
+        coverage=coverage_of(recording, everything),
         habits=ways,
         batch_curves=batch_curves(recording, values),
         sample=found.cost,

@@ -1,4 +1,6 @@
-"""What passes before training is under way: until the first fetch, in the first fetch, and in the first step beyond a usual one."""
+"""What passes before training is under way: until the first fetch, in the first fetch, in batches that are thrown away to go on where an
+earlier run ended, and in the first step beyond a usual one.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from advisor.analysis.coverage import unseen_runs
 from advisor.analysis.steady import RankSteps
 from advisor.core.analysis import JOB
 from advisor.core.recording import Recording
@@ -16,16 +19,17 @@ def start_values(recording: Recording, everything: Mapping[int, RankSteps]) -> d
     parts = [_parts(recording, steps) for steps in everything.values() if steps.step.size > 1]
     if not parts:
         return {}
-    before_s, fetch_s, first_s = max(parts, key=sum)
+    before_s, fetch_s, skipped_s, first_s = max(parts, key=sum)
     return {
+        **({("start.skipped_s", JOB): skipped_s} if skipped_s else {}),
         ("start.before_s", JOB): before_s,
         ("start.fetch_s", JOB): fetch_s,
         ("start.first_step_s", JOB): first_s,
-        ("start.total_s", JOB): before_s + fetch_s + first_s,
+        ("start.total_s", JOB): before_s + fetch_s + skipped_s + first_s,
     }
 
 
-def _parts(recording: Recording, steps: RankSteps) -> tuple[float, float, float]:
+def _parts(recording: Recording, steps: RankSteps) -> tuple[float, float, float, float]:
     """Usual is the median of the later half: compilation may go on through several steps, but not through most."""
     later = slice(steps.step.size // 2, None)
     waits, evaluation = steps.columns["input_wait"], steps.columns["evaluation"]
@@ -35,4 +39,11 @@ def _parts(recording: Recording, steps: RankSteps) -> tuple[float, float, float]
     beyond = max(0.0, float(steps.length[0] - evaluation[0]) - count * usual_s)
     fetch = min(beyond, max(0.0, float(waits[0]) - count * usual_wait))
     before = max(0.0, (int(steps.start_ns[0]) - recording.meta.started_ns) / 1e9)
-    return before, fetch, beyond - fetch
+    skipped = _skipped_s(recording, steps)
+    return before, max(0.0, fetch - skipped), min(fetch, skipped), beyond - fetch
+
+
+def _skipped_s(recording: Recording, steps: RankSteps) -> float:
+    rows = unseen_runs(recording.spans.get(steps.rank), "skipped")
+    rows = rows[rows["t_start_ns"] < int(steps.end_ns[0])]
+    return float((rows["t_end_ns"] - rows["t_start_ns"]).sum()) / 1e9

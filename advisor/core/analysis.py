@@ -9,6 +9,7 @@ from typing import Any
 
 from advisor.core.batch_curve import BatchCurve
 from advisor.core.changes import Coincidence, MemoryTrend, PeriodicStall, SpeedChange
+from advisor.core.coverage import Coverage
 from advisor.core.feed import Feed
 from advisor.core.gpus import GpuView
 from advisor.core.incidents import Death, Failure, Stall, StalledRank, StuckCollective
@@ -89,6 +90,7 @@ class Analysis:
     excess: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     loaders: tuple[LoaderFacts, ...] = ()
     feed: Feed | None = None  # None: torch's loaders feed every rank
+    coverage: Coverage | None = None  # None: no step was seen
     habits: Habits = field(default_factory=Habits)
     # by rank, of those whose batches a benchmark of this machine swept
     batch_curves: Mapping[int, BatchCurve] = field(default_factory=dict)

@@ -47,6 +47,7 @@ VALUES: dict[str, tuple[str, str]] = {
     "start.total_s": ("s", "from the job's start until the first step of every rank was done, a usual step taken off"),
     "start.before_s": ("s", "from the job's start until the first fetch of its slowest rank to start"),
     "start.fetch_s": ("s", "that rank's first fetch beyond a usual one"),
+    "start.skipped_s": ("s", "fetching batches that it threw away before the first that trained"),
     "start.first_step_s": ("s", "the rest of its first step beyond a usual one"),
     "comm.wire_s": ("s", "exposed communication of the rank that arrives last: the wire itself"),
     "comm.span_s": (

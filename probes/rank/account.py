@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from .layout import FLAG_EPOCH_START, FLAG_NO_OPTIMIZER, FLAG_SKIPPED_UPDATE, KIND_STEP, STEP_FIELDS
 from .phases import BACKWARD, CHECKPOINT, CLIP, EVALUATION, FORWARD, GAP, INPUT, OPTIMIZER, START, Steps
+from .unmet import SKIPPED, UNSEEN, Unmet
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,13 +58,17 @@ class Account(Steps):
         self._ungraded: dict[int, int] = {}  # loader -> how often a single batch fetched under no_grad met a backward
         # (loader, wall, cpu of input_wait before) of an iterator just made by a loader of unknown purpose
         self._opened: tuple[int, int, int] | None = None
+        self.unmet = Unmet()
         super().__init__(thread=thread, garbage=garbage, **clocks)
 
     def fetch_begin(self, loader: int, evaluating: bool, first: bool) -> bool:
         """A loader is asked for a batch. Returns True when the fetch may feed training."""
         known = self.loaders.get(loader)
+        came = self.since
         if known == EVALUATING or (evaluating and not (known == TRAINING and self._is_habit(loader))):
             now = self.enter(EVALUATION)
+            if not evaluating and self.unmet.add(loader, came, now, self._walls()):
+                self._look_into_unmet(loader, now)
             self._evaluated += 1
             self._doubtful = loader if self._evaluated == 1 or not evaluating else -1
             self._in_no_grad = evaluating
@@ -71,6 +76,8 @@ class Account(Steps):
             return False
         self._optimizer_depth = 0  # an optimizer that raised has told of no end
         charge = GAP if self.phase == CLIP else -1  # accumulation: the micro-batch ended with its backward
+        if self.unconsumed is not None:
+            self._meets_nothing(came)
         if self.unconsumed is not None and self._was_evaluation(loader):
             charge = EVALUATION
         now = self.enter(INPUT, charge)
@@ -78,6 +85,7 @@ class Account(Steps):
             self._close(now)
         if first:
             self.flags |= FLAG_EPOCH_START
+            self.unmet.iterator_begins(loader)
         self._turns = 0
         self.fetched[loader] = self.fetched.get(loader, 0) + 1
         before = self.wall[INPUT], self.cpu[INPUT]
@@ -86,6 +94,39 @@ class Account(Steps):
             self._opened = None
         self.unconsumed = (loader, before[0], self.wall[FORWARD], before[1], self.cpu[FORWARD])
         return True
+
+    def _meets_nothing(self, came: int) -> None:
+        """The last candidate's batch, which `came` then, met no backward."""
+        last, wait, forward = self.unconsumed[:3]
+        now = self.clock()
+        if not self.unmet.add(last, came, now, (wait, forward, self.wall[EVALUATION])):
+            return
+        if self._look_into_unmet(last, now) and self.loaders.get(last) == TRAINING:
+            # it trains, and now it is evaluated on
+            wait, forward, _ = self.unmet.walls
+            self.loaders[last] = EVALUATING
+            self.unconsumed = (last, wait, forward, *self.unconsumed[3:])
+
+    def _look_into_unmet(self, loader: int, now: int) -> bool:
+        """Whether the run of batches that met no backward shows to be an evaluation. If not, it is told of as far as it goes."""
+        if self.unmet.looked(loader):
+            return True
+        self.span(UNSEEN, self.unmet.since, now, 0, self.unmet.batches, loader)
+        return False
+
+    def _walls(self) -> tuple[int, int, int]:
+        return self.wall[INPUT], self.wall[FORWARD], self.wall[EVALUATION]
+
+    def _end_unmet(self, loader: int, now: int) -> None:
+        """Batches of this loader train again; -1: the process ends."""
+        what, batches = self.unmet.met(loader, now)
+        if not batches:
+            return
+        self.span(what, self.unmet.since, now, 0, batches, loader)
+        if what == SKIPPED:  # before the first backward they were taken for an evaluation's
+            taken = max(0, self.wall[EVALUATION] - self.unmet.walls[2])
+            self.wall[EVALUATION] -= taken
+            self.wall[INPUT] += taken
 
     def _was_evaluation(self, loader: int) -> bool:
         """The last candidate's batch met no backward. Unless its loader is known to train, what it took goes to evaluation."""
@@ -156,6 +197,8 @@ class Account(Steps):
             return False
         # gap, clip: the forward of a second optimizer or loss; optimizer: inside a closure; start: nothing was marked before
         self.enter(BACKWARD, FORWARD if self.phase in (GAP, CLIP, OPTIMIZER, START) else -1)
+        if self.unmet.batches:
+            self._end_unmet(self._doubtful if self.unconsumed is None else self.unconsumed[0], self.since)
         if self.unconsumed is not None:
             self._consume()
         elif self._doubtful >= 0 and self._trains_after_all(self._doubtful):
@@ -265,6 +308,10 @@ class Account(Steps):
     @property
     def inside_backward(self) -> bool:
         return self.phase == BACKWARD or self._updated_inside
+
+    def leave(self) -> None:
+        self._end_unmet(-1, self.clock())
+        super().leave()
 
     def update_skipped(self) -> None:
         """GradScaler found inf or nan: the update counts as a step, flagged."""

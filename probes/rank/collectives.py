@@ -206,9 +206,9 @@ class Collectives:
         self._on_step = self._close_step
         self._flight = FlightWatch(
             recorder,
-            partial(read_dumps, recorder.torch),
+            lambda: recorder.captures.outside(partial(read_dumps, recorder.torch), []),
             partial(training_stack, recorder),
-            partial(read_times, recorder.torch),
+            lambda: recorder.captures.outside(partial(read_times, recorder.torch), {}),
         )
         self.forget()
 

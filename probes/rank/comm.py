@@ -23,8 +23,10 @@ _KEYS = (
 )
 # Reading costs about 8 us in a tight loop and a stamped iteration as much again: one in 50 to 100 ms of training is far below 0.1 % of it.
 _CPU_INTERVAL_NS = 50_000_000
-# On CUDA a stamped iteration synchronises one event at the next forward.
-_CUDA_EVERY = 20
+# What DDP does by itself after its first ten iterations, and does for ever where tensors are not all on the CPU: there a stamped iteration
+# synchronises events at the next forward, which stalls the host, and ends a capture of the whole step into a CUDA graph
+# (reducer_cuda.cpp, `measureDifference`). To read what was stamped is a copy of a map under the reducer's lock, on any device.
+_DDPS_OWN_EVERY = 100
 _NEVER = 1 << 30
 _FIRST_LOOK_STEPS = 10  # DDP stamps its first ten iterations by itself
 
@@ -72,8 +74,11 @@ class DdpStamps:
         self._next_step = step + self._every
         if not self._adapted and step >= _FIRST_LOOK_STEPS and step_ns > 0:
             self._adapted = True
-            self._every = _CUDA_EVERY if on_cuda else _rate(step_ns)
-            model._set_ddp_runtime_logging_sample_rate(self._every)
+            if on_cuda or not _on_the_cpu(model):
+                self._every = _DDPS_OWN_EVERY
+            else:
+                self._every = _rate(step_ns)
+                model._set_ddp_runtime_logging_sample_rate(self._every)
             if self._every > 1:  # DDP stamps multiples of the rate: read each once, right after
                 self._next_step = step + 1
             self._look_again(model)
@@ -135,6 +140,12 @@ def _device(model: Any) -> str | None:
     """Where its parameters live: "cuda", "cpu"."""
     device = getattr(next(iter(model.parameters()), None), "device", None)
     return getattr(device, "type", None)
+
+
+def _on_the_cpu(model: Any) -> bool:
+    """Every one of its parameters is known to be there."""
+    kinds = {getattr(getattr(parameter, "device", None), "type", None) for parameter in model.parameters()}
+    return kinds == {"cpu"}
 
 
 def _size(model: Any) -> int:

@@ -18,6 +18,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from . import ringfolder
+from .capturing import Captures
 from .frames import hide_frame
 from .layout import FLAG_DEEP
 from .patches import _wraps as wraps
@@ -53,7 +54,9 @@ class Aside(Exception):
     """The window is not opened, or is closed early; says why."""
 
 
-def asked(torch: Any, folder: str, facts: Facts, rank: int, local_rank: int) -> Window | None:
+def asked(
+    torch: Any, folder: str, facts: Facts, rank: int, local_rank: int, captures: Captures | None = None
+) -> Window | None:
     """None where no window may ever be wanted: the rank pays nothing then."""
     request = _read(folder)
     if request is None:
@@ -61,7 +64,7 @@ def asked(torch: Any, folder: str, facts: Facts, rank: int, local_rank: int) -> 
     first = local_rank == 0 or (local_rank < 0 and rank <= 0)  # one rank a node; a launcher may not say local ranks
     if not request.get("auto") and not first:
         return None
-    return Window(torch, folder, facts, request)
+    return Window(torch, folder, facts, request, captures or Captures())
 
 
 def _read(folder: str) -> dict[str, Any] | None:
@@ -75,12 +78,13 @@ def _read(folder: str) -> dict[str, Any] | None:
 class Window:
     """`next_step` is when `at_step` wants to be called; `on` while the profiler runs."""
 
-    def __init__(self, torch: Any, folder: str, facts: Facts, request: dict[str, Any]) -> None:
+    def __init__(self, torch: Any, folder: str, facts: Facts, request: dict[str, Any], captures: Captures) -> None:
         self.on = False
         self.next_step = 0 if request.get("auto") else int(request.get("from_step", 0))
         self._torch = torch
         self._folder = folder
         self._facts = facts
+        self._captures = captures
         self._request = request
         self._waiting = bool(request.get("auto"))  # for the agent to ask this very process
         self._attempts = 0
@@ -94,6 +98,9 @@ class Window:
     def at_step(self, account: Account) -> None:
         """A step begins for which this was planned."""
         step = account.step
+        if self._captures.under_way:
+            self.next_step = step + 1  # to begin and to end the profiler would synchronise
+            return
         try:
             if self.on:
                 self._mark()
@@ -227,7 +234,7 @@ class Window:
 
     def give_way(self, reason: str) -> None:
         """Something comes that must not meet the profiler: it ends here, in the thread that it was begun in."""
-        if not self.on or self._account.thread != get_ident():
+        if not self.on or self._account.thread != get_ident() or self._captures.under_way:
             return
         self._account.flags |= FLAG_DEEP
         again = self._attempts < _ATTEMPTS

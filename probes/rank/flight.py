@@ -3,7 +3,7 @@ and then what collectives take, where the user has NCCL time them (`TORCH_NCCL_E
 
 A thread of this process looks once in a few seconds whether the header of the ring still changes; it holds nothing meanwhile and touches no
 torch. Only of ranks of a distributed job, which have threads of the backend's anyhow. Nothing is switched on: where the user has the flight
-recorder off, there is nothing to read.
+recorder off, there is nothing to read. A dump queries events: none is asked for while a CUDA graph is captured.
 """
 
 from __future__ import annotations

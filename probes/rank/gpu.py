@@ -1,4 +1,4 @@
-"""Time on the GPU: one pooled CUDA event at each mark, read later by `query()`. Never a synchronise, none while a graph is captured.
+"""Time on the GPU: a pooled CUDA event at each mark, read later by `query()`. Never a synchronise, none while any thread captures a graph.
 
 Only on the device that the rank trains on, which need not be the current one: an event on another would make a context there.
 """
@@ -9,6 +9,7 @@ from collections import deque
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from .capturing import Captures
 from .layout import KIND_GPU_STEP
 from .wall import let_pass
 
@@ -44,8 +45,11 @@ _PHASES = ("input_wait", "forward", "backward", "optimizer", "gap")
 class GpuTimes:
     """Events of the stream that computes on `device`. `cuda` is `torch.cuda`, or anything that behaves like it."""
 
-    def __init__(self, cuda: Any, device: int, clock: Callable[[], int] = perf_counter_ns) -> None:
+    def __init__(
+        self, cuda: Any, device: int, captures: Captures | None = None, clock: Callable[[], int] = perf_counter_ns
+    ) -> None:
         self._cuda = cuda
+        self._captures = captures or Captures()
         self._device = device
         self._clock = clock
         self._stream = cuda.current_stream(device)
@@ -78,7 +82,7 @@ class GpuTimes:
 
     def mark(self, ended: str) -> None:
         """`ended` is the phase that ends now; it is charged with what passes on the stream since the last mark."""
-        if not self.on or self._cuda.is_current_stream_capturing():
+        if not self.on or self._capturing():
             return
         if ended == "forward":  # the job may fetch on another stream; asking for it takes as long as recording
             self._stream = self._cuda.current_stream(self._device)
@@ -94,7 +98,7 @@ class GpuTimes:
     def close(self, step: int, ring: Ring) -> None:
         """The step ends: queue its events and read those that have passed. Amid a capture none may be asked: that breaks it."""
         marks, self._marks = self._marks, []
-        if self._cuda.is_current_stream_capturing():
+        if self._capturing():
             self._last = None  # part of what this step and the next one did is not on the stream
             return
         if marks:
@@ -117,6 +121,10 @@ class GpuTimes:
             else:
                 self._unread = 0
                 ring.write(KIND_GPU_STEP, 0, (step, *(spent[name] for name in _PHASES), *self._memory()))
+
+    def _capturing(self) -> bool:
+        """By Python in any thread, or by whomever on this thread's stream."""
+        return bool(self._captures.under_way or self._cuda.is_current_stream_capturing())
 
     def _read(self, before: Event, marks: list[Mark]) -> dict[str, int]:
         """ns by phase."""

@@ -152,8 +152,12 @@ COLLECTIVES_FIELDS = (  # of one step, what the job called from Python
 )
 SPAN_FIELDS = ("label", "step", "t_start_ns", "t_end_ns", "cpu_ns", "count", "site")
 # `fetch`, in clocked steps that gather several batches: of one, `count` says which of its epoch. `pin`: of `count` batches, its length is
-# what pinning them took, be it in another thread. `site` is the loader in both.
-SPAN_LABELS = ("evaluation", "checkpoint", "gc", "loader_start", "fsync", "index", "fetch", "pin")
+# what pinning them took, be it in another thread. `site` is the loader in both. `unseen`: `count` batches so far that met no backward pass,
+# and that nothing shows to be evaluated; told again, with the same begin, as they become more. `skipped`: thrown away on the way to
+# where training goes on.
+SPAN_LABELS = (
+    "evaluation", "checkpoint", "gc", "loader_start", "fsync", "index", "fetch", "pin", "unseen", "skipped",
+)  # fmt: skip
 SPAN_CODE = {name: code for code, name in enumerate(SPAN_LABELS)}
 BATCH_FIELDS = (  # one batch made by one worker
     "worker",

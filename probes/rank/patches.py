@@ -14,6 +14,7 @@ from _thread import get_ident
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from .capturing import watch
 from .frames import hide_frame
 from .phases import BACKWARD as IN_BACKWARD
 from .phases import CLIP, FORWARD, GAP, INPUT
@@ -51,6 +52,7 @@ def apply(torch: Any, recorder: Recorder) -> list[Any]:
         _save,
         _fsync,
         _collector,
+        _graphs,
     ):
         try:
             wrappers += patch(torch, recorder)
@@ -480,3 +482,7 @@ def _fsync(torch: Any, recorder: Recorder) -> list[Any]:
 def _collector(torch: Any, recorder: Recorder) -> list[Any]:
     recorder.garbage.listen()
     return []
+
+
+def _graphs(torch: Any, recorder: Recorder) -> list[Any]:
+    return watch(torch, recorder.captures, recorder.failed)

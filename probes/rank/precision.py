@@ -12,11 +12,13 @@ from __future__ import annotations
 import functools
 import sys
 import types
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from .facts import MADE_MAX, call_site
 from .frames import hide_frame
 from .layers import autocast_dtype, describe_model, layout_of, outermost, plain, weight_of
+from .parts import own
 from .standins import put
 
 if TYPE_CHECKING:
@@ -82,6 +84,11 @@ class Precision:
         self._armed_at = -1
         self._compiled = 0  # pieces of code that were compiled by then
         self._entered = self._in_vain = 0
+        self._model: weakref.ref[Any] | None = None
+
+    def trained(self) -> Any:
+        """The outermost module that was seen to run in `train()`, with gradients on; None where there is none, or no longer."""
+        return None if self._model is None else self._model()
 
     def begin(self) -> None:
         """The first batch is fetched: what the first step compiles has not been traced yet. Of layers dynamo would remember stand-ins."""
@@ -296,6 +303,8 @@ class Precision:
             model = outermost(sys._getframe(2))
             if model is not None:
                 values["model"] = describe_model(torch, model)
+                if own(model).get("training"):  # one that is fine-tuned in `eval()` does not show when it is evaluated
+                    self._model = weakref.ref(model)
 
     def data_parallel(self, model: Any) -> None:
         """A DataParallel was made."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from . import debugging, ringfolder
 from . import facts as about
 from .account import USUAL_MARKS, Account
+from .capturing import Captures
 from .comm import DdpStamps
 from .cost import RunDelay
 from .deep import asked
@@ -37,6 +38,7 @@ from .samples import count_samples
 from .saves import Saves
 from .syncs import Syncs
 from .tape import NOTED_NS, Tape, mark_ns
+from .unmet import shows_evaluation
 from .wall import let_pass
 from .work import Work
 from .workers import InProcess, WorkerLog, own_loader
@@ -69,8 +71,10 @@ class Recorder:
         self.garbage = Garbage()
         self.foreign: Any = None  # a Foreign, once it is installed
         self.collectives: Any = None  # a Collectives, likewise
+        self.captures = Captures()
+        self.captures.before = self._before_capture
         self.precision = Precision(torch, lambda: self.facts.values, self.failed)
-        self.syncs = Syncs(torch, self.failed)
+        self.syncs = Syncs(torch, self.failed, self.captures)
         self.forget()
         os.register_at_fork(before=self.before_fork, after_in_child=self.forget)
 
@@ -83,6 +87,7 @@ class Recorder:
         self.worker: WorkerLog | None = None
         if self.foreign is not None:
             self.foreign.forget()
+        self.captures.forget()
         self.precision.forget()
         self.syncs.forget()
         self.hooked = Hooked()
@@ -117,6 +122,11 @@ class Recorder:
         """A child would inherit the profiler in the thread that forks, and keep what it records for ever."""
         if self.deep is not None:
             self.deep.give_way("a process was forked")
+
+    def _before_capture(self) -> None:
+        """The profiler synchronises where it ends."""
+        if self.deep is not None:
+            self.deep.give_way("a CUDA graph was captured")
 
     def failed(self) -> None:
         """An exception is swallowed by the wall."""
@@ -164,6 +174,7 @@ class Recorder:
         """The calling thread's, as far as is known."""
         account = Account(thread=get_ident(), garbage=self.garbage)
         account.on_step = self._stepped
+        account.unmet.evaluates = lambda: shows_evaluation(self.precision.trained())
         self.in_process = InProcess(account, self.folder, self.failed)
         self._is_this_thread()
         self.account = account
@@ -250,7 +261,7 @@ class Recorder:
         self.facts.values["main_thread"] = threading.get_native_id()
         self.facts.values["run_delay"] = bool(delay)
         self.facts.values["indices_timed"] = True
-        self.deep = asked(self.torch, self.folder, self.facts, rank, local_rank)
+        self.deep = asked(self.torch, self.folder, self.facts, rank, local_rank, self.captures)
         self.facts.active = True
         if self.collectives is not None:
             self.collectives.joins(world_size)
@@ -260,13 +271,13 @@ class Recorder:
 
     def _trains_on(self, tensors: Any) -> None:
         """The GPU is that of the tensors that are trained, which need not be the current one."""
-        if self.facts.values.get("cuda") is not None:
+        if self.facts.values.get("cuda") is not None or self.captures.under_way:
             return
         try:
             device = about.cuda_index(tensors)
             if device is not None:
                 self.facts.values["cuda"] = {**about.cuda_facts(self.torch, device), **fast_paths(self.torch)}
-                self.gpu = GpuTimes(self.torch.cuda, device)
+                self.gpu = GpuTimes(self.torch.cuda, device, self.captures)
         except Exception as error:
             self._gpu_failed(error)
 

@@ -15,6 +15,7 @@ from _thread import get_ident
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from .capturing import Captures
 from .facts import call_frames
 from .frames import hide_frame
 from .layout import PHASES
@@ -95,8 +96,9 @@ class StandIn:
 class Syncs:
     """The looks of one process. `due`: the step at which to look next, or to stop looking."""
 
-    def __init__(self, torch: Any, failed: Callable[[], None]) -> None:
+    def __init__(self, torch: Any, failed: Callable[[], None], captures: Captures | None = None) -> None:
         self._torch = torch
+        self._captures = captures or Captures()
         self._failed = failed
         # tests have no other device than these
         self._device = os.environ.get("RN50_ADVISOR_SYNC_DEVICE", "cuda")
@@ -208,7 +210,7 @@ class Syncs:
         on_cuda = self._device == "cuda"
         if tensor.device.type != "cpu" or target.device.type != self._device or self._device == "cpu":
             return None
-        if on_cuda and self._torch.cuda.is_current_stream_capturing():
+        if on_cuda and (self._captures.under_way or self._torch.cuda.is_current_stream_capturing()):
             return None
         last = self._torch.channels_last
         return {

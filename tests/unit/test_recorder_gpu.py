@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from probes.rank import gpu
+from probes.rank.capturing import Captures
 from probes.rank.facts import cuda_index
 from probes.rank.gpu import GpuTimes
 from probes.rank.layout import GPU_STEP_FIELDS, KIND_GPU_STEP
@@ -387,3 +388,34 @@ def test_how_many_steps_are_not_told_stands_in_the_facts(training):
     training.gpu.dropped = 3
     training._sum_up()
     assert training.facts.values["gpu_steps_dropped"] == 3
+
+
+class Graph:
+    """What may be weakly referred to, as a CUDAGraph may."""
+
+
+def test_a_capture_by_another_thread_is_left_alone_and_the_steps_after_it_are_told(stream):
+    """This thread's stream does not capture: in the default mode an event that is queried here ends the capture all the same."""
+    captures, graph = Captures(), Graph()
+    times, paper = GpuTimes(stream, DEVICE, captures), Paper()
+    for number in range(3):
+        stream.done_ms = stream.queued_ms
+        step(stream, times, paper, number, input_ms=5)
+    captures.begins(graph)
+    asked = stream.made
+    stream.Event = Event.query = None  # whoever makes or asks one fails
+    try:
+        step(stream, times, paper, 3, input_ms=5)
+    finally:
+        del stream.Event
+        Event.query = passed
+    captures.ended(graph)
+    assert stream.made == asked
+    told = len(paper.steps)
+    for number in range(4, 8):
+        stream.done_ms = stream.queued_ms
+        step(stream, times, paper, number, input_ms=5)
+    assert [row["step"] for row in paper.steps[told:]] == [2, 5, 6]
+
+
+passed = Event.query

@@ -67,7 +67,7 @@ def test_secret_and_unrelated_variables_are_left_out(name: str, value: str) -> N
         (["https://0123456789abcdef0123@host/x"], [f"https://{MASK}@host/x"]),
         (
             ["bash", "-c", "A_TOKEN=abc python t.py --password 'a b' --lr 1"],
-            ["bash", "-c", f"A_TOKEN={MASK} python t.py --password {MASK} --lr 1"],
+            ["bash", "-c", f"A_TOKEN={MASK} python t.py --password '{MASK}' --lr 1"],
         ),
         (["-H", "Authorization: Bearer abcdefgh"], ["-H", f"Authorization: {MASK}"]),
         # no secrets

@@ -1,7 +1,8 @@
 """Credentials that show by their own shape, whatever stands beside them: gitleaks' rules as data, and a few that jobs of this trade use.
 
 Why data and not a library: detect-secrets (1.5.0, May 2024) knows some twenty shapes, none of Hugging Face, Anthropic or Azure's
-signatures, takes 0.1 s to import and brings `requests` and six more packages; gitleaks is kept up, MIT, and its 222 rules are plain patterns.
+signatures, takes 0.1 s to import and brings `requests` and six more packages; gitleaks is kept up, MIT, and its 222 rules are
+plain patterns.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """What must never be stored or shown: credentials in environment variables, command lines and text. In doubt it is masked.
 
 Every string of the job's passes here before it is written (by the writer of the run, the relay of its output, the frames to other nodes)
-and again before a bundle leaves. First the shapes that a well-kept collection knows (`secret_shapes`), then what a name, an option, a header
-or a URL says of the value beside it (`secret_names`), and what stands in secret variables of our own environment, which is the job's.
+and again before a bundle leaves. First the shapes that a well-kept collection knows (`secret_shapes`), then what a name, an option, a
+header or a URL says of the value beside it (`secret_names`), and what stands in secret variables of our own environment,
+which is the job's.
 The work is bounded by the length of the text: no pattern here looks further than a few thousand characters.
 """
 
@@ -174,7 +175,8 @@ _PASSWORD_PROGRAMS = re.compile(
 _SHORT = re.compile(rf"(?<![\w-])-(?:p|P|a){_QUOTE}?(?:[=,\s]{{1,8}}){_QUOTE}?(?P<value>[^\s\"'`-][^\s\"'`]{{0,1000}})")
 _SHORT_GLUED = re.compile(r"(?<![\w-])-p(?P<value>[^\s\"'`=,:-][^\s\"'`]{3,1000})")
 _NO_PASSWORD = re.compile(r"[\d:./,-]*|[a-z_]*|[A-Z_]*|[\w.~-]*/[\w./~-]*|[\w.-]+=.*")
-_SLURM = re.compile(r"\b(?:srun|sbatch|salloc|squeue|sinfo|ssh|scp|mkdir|python[\d.]*)\b")
+_COMMAND_CHARACTERS_MAX = 300
+_OTHER_PROGRAMS = re.compile(r"\b(?:srun|sbatch|salloc|squeue|sinfo|ssh|scp|mkdir|python[\d.]*)\b")
 _BEARER = re.compile(r"(?i)\bbearer[ \t]+(?P<value>[^\s\"',;]{6,4096})")
 _BASIC = re.compile(r"(?i)\bbasic[ \t]+(?P<value>[\w+/=-]{6,4096})")
 _NETRC = re.compile(
@@ -189,6 +191,10 @@ _SAID = re.compile(
 _SAID_CHARACTERS_MIN = 16
 _PEM = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _PEM_END = re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
+# A line of one, where its begin is not in the same text: of base64 alone, as long as they are.
+_KEY_LINE = re.compile(
+    r"(?m)^(?=[a-z0-9+/]{0,60}[A-Z])(?=[A-Z0-9+/]{0,60}[a-z])(?=[A-Za-z+/]{0,60}\d)[A-Za-z0-9+/]{60,76}={0,2}(?=\r?$)"
+)
 PEM_CHARACTERS_MAX = 32_768
 _BITS_PER_CHARACTER = 3.0
 _DIGITS_LEAST = 3
@@ -197,13 +203,14 @@ _DIGITS_LEAST = 3
 _COLOUR = re.compile(r"\x1b\[[\d;:]*m")
 _PERCENT = re.compile(r"%[0-9A-Fa-f]{2}")
 _ESCAPED = re.compile(r"\\u00[0-7][0-9A-Fa-f]|\\x[0-7][0-9A-Fa-f]|\\(?=/)|(?<!\\)\\[nrt]")
-_VIEWS: tuple[tuple[str, re.Pattern[str], Callable[[str], str]], ...] = (
+_View = tuple[str, re.Pattern[str], Callable[[str], str]]
+_VIEWS: tuple[_View, ...] = (
     ("\x1b[", _COLOUR, lambda _: ""),
     ("%", _PERCENT, lambda coded: chr(int(coded[1:], 16))),
     ("\\", _ESCAPED, lambda coded: chr(int(coded[-2:], 16)) if len(coded) > 2 else "\n" if len(coded) == 2 else ""),
 )
-_VIEWS_DEEP = 2
 _CACHED_CHARACTERS_MAX = 2000
+TEXT_CHARACTERS_MAX = 64 << 10  # of one string that is kept: command lines can have 2 MB, which would take a minute
 
 
 def redact_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -220,38 +227,50 @@ def redact_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 def redact_argv(argv: Iterable[str]) -> list[str]:
     """The command line with the values of secret options, assignments and URLs masked, also where a value is an argument of its own."""
-    return _redacted_together(tuple(argv), " ")
-
-
-def _redacted_together(texts: tuple[str, ...], between: str) -> list[str]:
-    return list(_together(texts, between))
+    return list(_together(tuple(argv)))
 
 
 @functools.lru_cache(1024)
-def _together(texts: tuple[str, ...], between: str) -> tuple[str, ...]:
-    alone = [secret_spans(text) for text in texts]
+def _together(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Arguments, or lines: what begins in one and ends in another is masked in both."""
+    spans = [secret_spans(between.join(texts)) for between in (" ", "\n")]
     masked, first = [], 0
-    spans = secret_spans(between.join(texts))
-    for text, own in zip(texts, alone, strict=True):
+    if sum(map(len, texts)) > TEXT_CHARACTERS_MAX:
+        return tuple(redact_text(text) for text in texts)
+    for text in texts:
         last = first + len(text)
+        own = secret_spans(text)
         shared = [
-            (max(begin, first) - first, min(end, last) - first) for begin, end in spans if begin < last and end > first
+            (max(begin, first) - first, min(end, last) - first)
+            for found in spans
+            for begin, end in found
+            if begin < last and end > first
         ]
-        if shared and shared[0][0] == 0 and not (own and own[0][0] == 0):
+        if any(begin == 0 for begin, _ in shared) and not (own and own[0][0] == 0):
             shared = [(0, len(text))]  # the value of what stands in front, with whatever spaces it has
         masked.append(_masked(text, [*own, *shared]))
-        first = last + len(between)
+        first = last + 1
     return tuple(masked)
 
 
 def redact_text(text: str) -> str:
-    """Any text (a shell command, a line of output) with everything that has the shape of a credential masked."""
-    return _redacted_short(text) if len(text) <= _CACHED_CHARACTERS_MAX else _masked(text, secret_spans(text))
+    """Any text (a shell command, a line of output) with everything that has the shape of a credential masked; a huge one is cut off."""
+    if len(text) <= _CACHED_CHARACTERS_MAX:
+        return _redacted_short(text)
+    if len(text) <= TEXT_CHARACTERS_MAX:
+        return _redacted_long(text)
+    end = text.rfind(" ", 0, TEXT_CHARACTERS_MAX) + 1 or TEXT_CHARACTERS_MAX
+    return f"{_redacted_long(text[:end])}… ({len(text) - end} characters more)"
 
 
 @functools.lru_cache(8192)
 def _redacted_short(text: str) -> str:
     """The same frames, commands and arguments come again and again."""
+    return _masked(text, secret_spans(text))
+
+
+@functools.lru_cache(32)
+def _redacted_long(text: str) -> str:
     return _masked(text, secret_spans(text))
 
 
@@ -267,7 +286,7 @@ def redact_json(value: Any, *, drop_secret_names: bool = False) -> Any:
         }
     if isinstance(value, (list, tuple)):
         if all(isinstance(item, str) for item in value):
-            return _redacted_together(tuple(value), "\n")  # arguments, or lines
+            return redact_argv(value)
         return [redact_json(item, drop_secret_names=drop_secret_names) for item in value]
     return value
 
@@ -299,7 +318,7 @@ def looks_random(word: str) -> bool:
 
 def secret_spans(text: str) -> Spans:
     """Where secrets stand, in order and apart from each other."""
-    return _merged(_spans(text, _VIEWS_DEEP))
+    return _merged(_spans(text, _VIEWS))
 
 
 def _refused(variable: str) -> bool:
@@ -337,25 +356,27 @@ def _merged(spans: Spans) -> Spans:
     return merged
 
 
-def _spans(text: str, deep: int) -> Spans:
-    spans = shape_spans(text)
+def _spans(text: str, views: tuple[_View, ...] = ()) -> Spans:
+    spans = [*shape_spans(text), *_pem(text)]
     lowered = text.lower()
     if any(stem in lowered for stem in _STEMS):
-        for finder in (_pem, _assigned, _options, _tags, _logins, _short_options, _said):
+        for finder in (_assigned, _options, _tags, _logins, _short_options, _said):
             spans += finder(text)
     for value in _inherited():
         at = text.find(value)
         while at >= 0:
             spans.append((at, at + len(value)))
             at = text.find(value, at + len(value))
-    if deep:
-        for mark, pattern, decode in _VIEWS:
-            if mark in text and pattern.search(text):
-                spans += _seen_through(text, pattern, decode, deep - 1)
+    for view in views:
+        mark, pattern, _ = view
+        if mark in text and pattern.search(text):
+            spans += _seen_through(text, view, (view, _VIEWS[0]) if views is _VIEWS else ())
     return spans
 
 
-def _seen_through(text: str, pattern: re.Pattern[str], decode: Callable[[str], str], deep: int) -> Spans:
+def _seen_through(text: str, view: _View, views: tuple[_View, ...]) -> Spans:
+    """`views`: how to read what is found there, as it may be written so twice (`%253D`)."""
+    _, pattern, decode = view
     parts, at, length = [], 0, 0
     seen, real = [0], [0]  # where in the decoded text a piece begins, and where in this one
     for match in pattern.finditer(text):
@@ -369,13 +390,13 @@ def _seen_through(text: str, pattern: re.Pattern[str], decode: Callable[[str], s
         at = match.end()
         seen.append(length)
         real.append(at)
-    view = "".join([*parts, text[at:]])
+    plain = "".join([*parts, text[at:]])
 
     def where(position: int) -> int:
         piece = bisect_right(seen, position) - 1
         return min(real[piece] + position - seen[piece], len(text))
 
-    return [(where(begin), where(end)) for begin, end in _spans(view, deep)]
+    return [(where(begin), where(end)) for begin, end in _spans(plain, views)]
 
 
 @functools.cache
@@ -558,16 +579,24 @@ def _logins(text: str) -> Spans:
 def _short_options(text: str) -> Spans:
     if "-p" not in text and "-P" not in text and "-a" not in text:
         return []
-    program = _PASSWORD_PROGRAMS.search(text)
     spans = []
     for match in _SHORT.finditer(text):
-        value = match["value"]
-        known = program is not None and not re.fullmatch(r"[\d:./-]*", value)
-        if known or (len(value) >= 6 and not _SLURM.search(text) and not _NO_PASSWORD.fullmatch(value)):
+        value, command = match["value"], _command_before(text, match.start())
+        known = _PASSWORD_PROGRAMS.search(command) and not re.fullmatch(r"[\d:./-]*", value)
+        if known or (len(value) >= 6 and not _OTHER_PROGRAMS.search(command) and not _NO_PASSWORD.fullmatch(value)):
             spans.append(match.span("value"))
-    if program is not None:
-        spans += [m.span("value") for m in _SHORT_GLUED.finditer(text) if not re.fullmatch(r"[\d:./]*", m["value"])]
+    for match in _SHORT_GLUED.finditer(text):
+        if _PASSWORD_PROGRAMS.search(_command_before(text, match.start())) and not re.fullmatch(
+            r"[\d:./]*", match["value"]
+        ):
+            spans.append(match.span("value"))
     return spans
+
+
+def _command_before(text: str, at: int) -> str:
+    """What stands in the same line; arguments may stand in lines of their own."""
+    before = text[max(0, at - _COMMAND_CHARACTERS_MAX) : at]
+    return before if before.endswith("\n") else before.rpartition("\n")[2]
 
 
 def _said(text: str) -> Spans:
@@ -599,4 +628,4 @@ def _pem(text: str) -> Spans:
         end = _PEM_END.search(text, begin.end(), begin.end() + PEM_CHARACTERS_MAX)
         at = end.end() if end else min(len(text), begin.end() + PEM_CHARACTERS_MAX)
         spans.append((begin.start(), at))
-    return spans
+    return spans + [match.span() for match in _KEY_LINE.finditer(text)]

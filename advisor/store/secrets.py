@@ -114,10 +114,10 @@ _STEMS = (
         "code",
     ),
 )
-_QUOTE = r"(?:\\*[\"'`]|&quot;|&#3[49];)"
+_QUOTE = r"(?:'\\''|\\*[\"'`]|&quot;|&#3[49];)"
 _ASSIGNED = re.compile(
     rf"(?<![\w.-])(?P<name>-{{0,2}}[^\W\d][\w.-]{{0,100}})(?:{_QUOTE}\]?|\])?"
-    r"(?:\s{0,8}:\s{0,2}(?:str|bytes|SecretStr|Optional\[str\]|str ?\| ?None)(?=\s{0,2}=))?"
+    r"(?:\s{0,8}:\s{0,2}(?i:str|bytes|SecretStr|Optional\[str\]|str ?\| ?None)(?=\s{0,2}=))?"
     r"(?P<sign>[ \t\xa0]{0,8}(?:=>|:=|\+=|->|===?|!=|=|::?)\s{0,8})"
 )
 _PAIR = re.compile(
@@ -135,7 +135,7 @@ _NAMED = re.compile(
 _TAG = re.compile(r"<(?P<name>[A-Za-z][\w:.-]{0,100})(?:\s[^<>\n]{0,200})?>(?P<value>[^<\n]{1,4096})</")
 _QUERY_NAMES = re.compile(r"(?i)sig|signature|code|key|auth|hmac|sid|pw|pass|jwt|sas|private")
 _BLANK = re.compile(r"\s{0,8}")
-_OPENS = re.compile(r"[bBrRuUfF]{0,2}(\\*(?:\"\"\"|'''|[\"'`])|&quot;|&#3[49];)")
+_OPENS = re.compile(r"[bBrRuUfF]{0,2}('\\''|\\*(?:\"\"\"|'''|[\"'`])|&quot;|&#3[49];)")
 _VALUE_MAX = 8192
 _LIST_MAX = 400
 _RUN = re.compile(r"(?:\\ |[^\s\"'`;&,<>\\]|\\(?![\\\"'`])|[;&,](?!\s|$|[;&,]|[\w.-]{1,80}[\"']?[=:]))+")
@@ -151,6 +151,7 @@ _SCHEME = re.compile(
 )
 _LONG_SCHEME = re.compile(r"(?i)digest|oauth|aws4|hmac")
 _REST = re.compile(r"[^\n\"']{0,8192}")
+_LINE = re.compile(r"[^\n]{0,8192}")
 _BLOCK = re.compile(
     r"[|>][+-]?[ \t]*\n(?P<block>(?:(?P<indent>[ \t]+)\S[^\n]*\n?)(?:(?P=indent)[^\n]*\n?|[ \t]*\n){0,200})"
 )
@@ -165,15 +166,15 @@ _USER_AND_PASSWORD = re.compile(
 )
 _ORACLE = re.compile(r"(?i)(?:jdbc:oracle:\w+:|\bsqlplus\s+)[\w.-]+(?P<user>/[^\s@]{1,400})@")
 _LOGIN = re.compile(
-    r"(?<![\w-])(?:-u|-U|--user|--login|--proxy-user|--proxy-auth|--userpwd|--basic-auth|--http-auth|--basic|--creds|--auth-user)"
-    rf"{_QUOTE}?[=,\s]{{1,8}}{_QUOTE}?(?P<user>[^\s:\"'/]{{1,200}}:(?!\d{{1,7}}(?:[\s\"']|$)|//)[^\s\"'`\\]{{1,1000}})"
+    r"(?<![\w-])(?i:-u|-U|--user|--login|--proxy-user|--proxy-auth|--userpwd|--basic-auth|--http-auth|--basic|--creds|--auth-user)"
+    rf"{_QUOTE}?[=,\s]{{1,8}}{_QUOTE}?(?P<user>[^\s:\"'/]{{1,200}}:{_QUOTE}?(?!\d{{1,7}}(?:[\s\"']|$)|//)[^\s\"'`\\]{{1,1000}})"
 )
 _GLUED = re.compile(r"(?<![\w-])-u(?P<user>[^\s:\"'/-]{1,200}:(?!\d{1,7}(?:[\s\"']|$)|//)[^\s\"'`]{1,1000})")
 _PASSWORD_PROGRAMS = re.compile(
     r"sshpass|mysql|mariadb|mongo|docker|podman|helm|htpasswd|\baz\b|7z|\bzip|sqlcmd|redis-cli|\boc\b|smbclient|ncftp|lftp"
 )
 _SHORT = re.compile(rf"(?<![\w-])-(?:p|P|a){_QUOTE}?(?:[=,\s]{{1,8}}){_QUOTE}?(?P<value>[^\s\"'`-][^\s\"'`]{{0,1000}})")
-_SHORT_GLUED = re.compile(r"(?<![\w-])-p(?P<value>[^\s\"'`=,:-][^\s\"'`]{3,1000})")
+_SHORT_GLUED = re.compile(r"(?<![\w-])-p[\"']?(?P<value>[^\s\"'`=,:-][^\s\"'`]{3,1000})")
 _NO_PASSWORD = re.compile(r"[\d:./,-]*|[a-z_]*|[A-Z_]*|[\w.~-]*/[\w./~-]*|[\w.-]+=.*")
 _COMMAND_CHARACTERS_MAX = 300
 _OTHER_PROGRAMS = re.compile(r"\b(?:srun|sbatch|salloc|squeue|sinfo|ssh|scp|mkdir|python[\d.]*)\b")
@@ -202,13 +203,15 @@ _DIGITS_LEAST = 3
 # A text as its reader sees it, where it is written in another way.
 _COLOUR = re.compile(r"\x1b\[[\d;:]*m")
 _PERCENT = re.compile(r"%[0-9A-Fa-f]{2}")
-_ESCAPED = re.compile(r"\\u00[0-7][0-9A-Fa-f]|\\x[0-7][0-9A-Fa-f]|\\(?=/)|(?<!\\)\\[nrt]")
+_ESCAPED = re.compile(r"\\(?:u00[0-9A-Fa-f]{2}|x[0-9A-Fa-f]{2}|[nrt\\/\"'])")
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 _View = tuple[str, re.Pattern[str], Callable[[str], str]]
 _VIEWS: tuple[_View, ...] = (
     ("\x1b[", _COLOUR, lambda _: ""),
     ("%", _PERCENT, lambda coded: chr(int(coded[1:], 16))),
-    ("\\", _ESCAPED, lambda coded: chr(int(coded[-2:], 16)) if len(coded) > 2 else "\n" if len(coded) == 2 else ""),
+    ("\\", _ESCAPED, lambda coded: chr(int(coded[-2:], 16)) if len(coded) > 2 else _ESCAPES.get(coded[1], coded[1])),
 )
+_VIEWS_DEEP = 2
 _CACHED_CHARACTERS_MAX = 2000
 TEXT_CHARACTERS_MAX = 64 << 10  # of one string that is kept: command lines can have 2 MB, which would take a minute
 
@@ -318,7 +321,7 @@ def looks_random(word: str) -> bool:
 
 def secret_spans(text: str) -> Spans:
     """Where secrets stand, in order and apart from each other."""
-    return _merged(_spans(text, _VIEWS))
+    return _merged(_spans(text, _VIEWS, _VIEWS_DEEP))
 
 
 def _refused(variable: str) -> bool:
@@ -356,7 +359,7 @@ def _merged(spans: Spans) -> Spans:
     return merged
 
 
-def _spans(text: str, views: tuple[_View, ...] = ()) -> Spans:
+def _spans(text: str, views: tuple[_View, ...], deep: int) -> Spans:
     spans = [*shape_spans(text), *_pem(text)]
     lowered = text.lower()
     if any(stem in lowered for stem in _STEMS):
@@ -370,12 +373,12 @@ def _spans(text: str, views: tuple[_View, ...] = ()) -> Spans:
     for view in views:
         mark, pattern, _ = view
         if mark in text and pattern.search(text):
-            spans += _seen_through(text, view, (view, _VIEWS[0]) if views is _VIEWS else ())
+            spans += _seen_through(text, view, deep)
     return spans
 
 
-def _seen_through(text: str, view: _View, views: tuple[_View, ...]) -> Spans:
-    """`views`: how to read what is found there, as it may be written so twice (`%253D`)."""
+def _seen_through(text: str, view: _View, deep: int) -> Spans:
+    """What is found there is read in the same way again, as it may be written so twice (`%253D`)."""
     _, pattern, decode = view
     parts, at, length = [], 0, 0
     seen, real = [0], [0]  # where in the decoded text a piece begins, and where in this one
@@ -396,7 +399,7 @@ def _seen_through(text: str, view: _View, views: tuple[_View, ...]) -> Spans:
         piece = bisect_right(seen, position) - 1
         return min(real[piece] + position - seen[piece], len(text))
 
-    return [(where(begin), where(end)) for begin, end in _spans(plain, views)]
+    return [(where(begin), where(end)) for begin, end in _spans(plain, (view, _VIEWS[0]) if deep else (), deep - 1)]
 
 
 @functools.cache
@@ -470,12 +473,15 @@ def _value(text: str, at: int, name: str) -> tuple[int, int]:  # noqa: PLR0911 -
         )
         return (at + 1, end) if held else (at, at)
     if "cookie" in name:
-        rest = _REST.match(text, at)
+        quoted = text[max(0, at - 120) : at].rstrip(" :=")[: -len(name)][-1:] in ("'", '"')
+        rest = (_REST if quoted else _LINE).match(text, at)
         return at, rest.end() if rest else at
     if scheme := _SCHEME.match(text, at):
         if _LONG_SCHEME.match(scheme[0]):
             rest = _REST.match(text, scheme.end())
             return at, rest.end() if rest else scheme.end()
+        if opened := _OPENS.match(text, scheme.end()):
+            return at, _quoted(text, opened.end(), opened[1])[1]
         run = _RUN.match(text, scheme.end())
         return at, run.end() if run else scheme.end()
     run = _RUN.match(text, at)

@@ -121,8 +121,8 @@ _ASSIGNED = re.compile(
     r"(?P<sign>[ \t\xa0]{0,8}(?:=>|:=|\+=|->|===?|!=|=|::?)\s{0,8})"
 )
 _PAIR = re.compile(
-    r"[bBrRuUfF]{0,2}(?P<open>\\*[\"'])(?P<name>-{0,2}[^\W\d][\w.-]{0,100})(?P=open)\s{0,8},\s{0,8}"
-    r"(?=[bBrRuUfF]{0,2}\\*[\"'])"
+    r"[bBrRuUfF]{0,2}(?P<open>'\\''|\\*[\"'])(?P<name>-{0,2}[^\W\d][\w.-]{0,100})(?P=open)\s{0,8},\s{0,8}"
+    r"(?=[bBrRuUfF]{0,2}(?:'\\''|\\*[\"']))"
 )
 _OPTION = re.compile(
     rf"(?<![\w-])(?P<name>--?[A-Za-z][\w.-]{{0,100}}){_QUOTE}?(?P<sign>\s{{1,8}}|,\s{{0,8}})(?!--?[A-Za-z])"
@@ -451,58 +451,62 @@ def _is_field(name: str, value: str) -> bool:
     return not name.startswith("-") and value.replace("_", "").isalpha() and value.islower()
 
 
-def _value(text: str, at: int, name: str) -> tuple[int, int]:  # noqa: PLR0911 - one for each way to write a value
+def _value(text: str, at: int, name: str) -> tuple[int, int]:
     """From the first character of what is assigned to behind the last."""
     if block := _BLOCK.match(text, at):
         return block.span("block")
-    opened = _OPENS.match(text, at)
-    if opened and opened[0]:
+    if opened := _OPENS.match(text, at):
         begin, end = _quoted(text, opened.end(), opened[1])
-        if scheme := _SCHEME.match(text, begin, end):
-            return scheme.end(), end
-        return begin, end
-    if closer := _CLOSERS.get(text[at : at + 1]):
-        end = text.find(closer, at, at + _LIST_MAX)
-        end = end if end >= 0 else min(len(text), at + _LIST_MAX)
-        found = secrecy(name)
-        inside = text[at + 1 : end]
-        held = (
-            any(looks_random(word) for word in _LONG_WORD.findall(inside))
-            if found is Secrecy.WEAK
-            else _WORD_OF_A_LIST.search(inside)
-        )
-        return (at + 1, end) if held else (at, at)
+        scheme = _SCHEME.match(text, begin, end)
+        return (scheme.end() if scheme else begin), end
+    if text[at : at + 1] in _CLOSERS:
+        return _in_brackets(text, at, name)
     if "cookie" in name:
         quoted = text[max(0, at - 120) : at].rstrip(" :=")[: -len(name)][-1:] in ("'", '"')
         rest = (_REST if quoted else _LINE).match(text, at)
         return at, rest.end() if rest else at
-    if scheme := _SCHEME.match(text, at):
-        if _LONG_SCHEME.match(scheme[0]):
-            rest = _REST.match(text, scheme.end())
-            return at, rest.end() if rest else scheme.end()
-        if opened := _OPENS.match(text, scheme.end()):
-            return at, _quoted(text, opened.end(), opened[1])[1]
-        run = _RUN.match(text, scheme.end())
-        return at, run.end() if run else scheme.end()
-    run = _RUN.match(text, at)
-    if run is None:
-        return at, at
     if call := _CALL.match(text, at):
         return _quoted(text, call.end(), call[1])
+    scheme = _SCHEME.match(text, at)
+    return at, _end_after_scheme(text, scheme) if scheme else _end_of_word(text, at, name)
+
+
+def _in_brackets(text: str, at: int, name: str) -> tuple[int, int]:
+    """Nothing where there are only numbers and plain words."""
+    end = text.find(_CLOSERS[text[at]], at, at + _LIST_MAX)
+    end = end if end >= 0 else min(len(text), at + _LIST_MAX)
+    inside = text[at + 1 : end]
+    if secrecy(name) is Secrecy.WEAK:
+        held = any(looks_random(word) for word in _LONG_WORD.findall(inside))
+    else:
+        held = bool(_WORD_OF_A_LIST.search(inside))
+    return (at + 1, end) if held else (at, at)
+
+
+def _end_after_scheme(text: str, scheme: re.Match[str]) -> int:
+    if _LONG_SCHEME.match(scheme[0]):
+        rest = _REST.match(text, scheme.end())
+    elif opened := _OPENS.match(text, scheme.end()):
+        return _quoted(text, opened.end(), opened[1])[1]
+    else:
+        rest = _RUN.match(text, scheme.end())
+    return rest.end() if rest else scheme.end()
+
+
+def _end_of_word(text: str, at: int, name: str) -> int:
+    run = _RUN.match(text, at)
+    if run is None:
+        return at
     end = at + len(_trimmed(run[0]))
-    while more := _OPENS.match(text, end):  # a shell glues what stands side by side
-        if (
-            more.start() == run.end()
-            and text[at : at + 1] not in "\"'"
-            and "(" not in text[at:end]
-            and "=" not in run[0][-1:]
-        ):
-            end = _quoted(text, more.end(), more[1])[1] + len(more[1])
-        break
+    more = _OPENS.match(text, run.end())
+    if (
+        more and end == run.end() and "(" not in run[0] and not run[0].endswith("=")
+    ):  # a shell glues what stands side by side
+        end = _quoted(text, more.end(), more[1])[1]
     if secrecy(name) is Secrecy.CERTAIN and text[max(0, at - 2) : at] == ": " and _begins_line(text, at):
         rest = _REST.match(text, at)
         end = max(end, at + len((rest[0] if rest else "").split(" #")[0].rstrip()))
-    return at, end
+    return end
 
 
 def _trimmed(run: str) -> str:

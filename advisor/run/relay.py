@@ -1,7 +1,7 @@
 """Copies what the job prints on its terminal into a file, secrets masked, and outlives whoever started it. Standard library only.
 
 The job must never wait for it: it keeps reading when the disk is full or does not answer, and counts what it had to drop. What masks is
-loaded by the thread that writes, so that reading begins at once; where that fails nothing is written, and counted as dropped.
+loaded by the thread that writes, so that reading begins at once; where that fails nothing is written.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 _READ_BYTES = 1 << 16
 _HELD_BYTES_MAX = 32 << 20  # what a disk that does not answer may owe us
-_LAST_WRITE_S = 30.0  # masking takes half a second a megabyte
+_LAST_WRITE_S = 10.0  # without any progress
 _UNFINISHED_AFTER_S = 0.1  # nothing more came: what stands of a progress bar is shown
 _SWITCH_S = 0.0005  # the thread that reads the terminal waits no longer than that for the one that masks
 
@@ -48,7 +48,10 @@ class LogWriter:
         with self._changed:
             self._ended = True
             self._changed.notify()
-        self._thread.join(_LAST_WRITE_S)
+        left = -1
+        while self._thread.is_alive() and left != self._held_bytes:  # masking takes half a second a megabyte
+            left = self._held_bytes
+            self._thread.join(_LAST_WRITE_S)
 
     def _run(self) -> None:
         from advisor.store.secret_lines import MaskedLines  # noqa: PLC0415 - 60 ms, which the terminal need not wait for
@@ -59,8 +62,7 @@ class LogWriter:
                 while not self._held and not self._ended:
                     if not self._changed.wait(_UNFINISHED_AFTER_S if lines.waiting() else None):
                         break
-                data = b"".join(self._held)
-                self._held.clear()
+                data = self._held.popleft() if self._held else b""
                 self._held_bytes -= len(data)
                 ended = self._ended and not data
             if ended:

@@ -130,7 +130,7 @@ class Outbox:
                     [*astuple(p)[:6], redact_text(p.command), *astuple(p)[7:]] for p in self._processes.values()
                 ],
                 "facts": {str(pid): _short(facts) for pid, facts in self._facts.items() if pid in trained},
-                "gaps": [list(astuple(gap)) for gap in self._gaps.values()],
+                "gaps": redact_json([list(astuple(gap)) for gap in self._gaps.values()]),
             }
         return {**state, "events": _affordable(events)}
 

@@ -94,9 +94,9 @@ def take(text: str, found: dict[str, str]) -> None:
     for raw in text.splitlines():
         if "NCCL" not in raw or len(found) >= _LINES_MAX:
             continue
-        line = _ANSI.sub("", raw)[:_CHARACTERS_MAX]
+        line = redact_text(_ANSI.sub("", raw))[:_CHARACTERS_MAX]
         if _TELLING.search(line):
-            found.setdefault(_WHO.sub("", line), redact_text(line.strip()))
+            found.setdefault(_WHO.sub("", line), line.strip())
 
 
 def pattern_of(name: str) -> str:

@@ -1,6 +1,7 @@
-"""Copies what the job prints on its terminal into a file, and outlives whoever started it. Standard library only.
+"""Copies what the job prints on its terminal into a file, secrets masked, and outlives whoever started it. Standard library only.
 
-The job must never wait for it: it keeps reading when the disk is full or does not answer, and counts what it had to drop.
+The job must never wait for it: it keeps reading when the disk is full or does not answer, and counts what it had to drop. What masks is
+loaded by the thread that writes, so that reading begins at once; where that fails nothing is written.
 """
 
 from __future__ import annotations
@@ -11,10 +12,13 @@ import signal
 import sys
 import threading
 from collections import deque
+from pathlib import Path
 
 _READ_BYTES = 1 << 16
 _HELD_BYTES_MAX = 32 << 20  # what a disk that does not answer may owe us
-_LAST_WRITE_S = 10.0
+_LAST_WRITE_S = 10.0  # without any progress
+_UNFINISHED_AFTER_S = 0.1  # nothing more came: what stands of a progress bar is shown
+_SWITCH_S = 0.0005  # the thread that reads the terminal waits no longer than that for the one that masks
 
 
 class LogWriter:
@@ -44,20 +48,27 @@ class LogWriter:
         with self._changed:
             self._ended = True
             self._changed.notify()
-        self._thread.join(_LAST_WRITE_S)
+        left = -1
+        while self._thread.is_alive() and left != self._held_bytes:  # masking takes half a second a megabyte
+            left = self._held_bytes
+            self._thread.join(_LAST_WRITE_S)
 
     def _run(self) -> None:
+        from advisor.store.secret_lines import MaskedLines  # noqa: PLC0415 - 60 ms, which the terminal need not wait for
+
+        lines = MaskedLines()
         while True:
             with self._changed:
                 while not self._held and not self._ended:
-                    self._changed.wait()
-                if not self._held:
-                    break
-                data = b"".join(self._held)
-                self._held.clear()
+                    if not self._changed.wait(_UNFINISHED_AFTER_S if lines.waiting() else None):
+                        break
+                data = self._held.popleft() if self._held else b""
                 self._held_bytes -= len(data)
-            self._write(data)
-        self._write(b"")
+                ended = self._ended and not data
+            if ended:
+                break
+            self._write(lines.take(data) if data else lines.look())
+        self._write(lines.end())
 
     def _write(self, data: bytes) -> None:
         """Whole, or counted as dropped; the next write that succeeds says in front of it how much is missing."""
@@ -111,6 +122,8 @@ def main() -> None:
     """Arguments: the descriptor of the terminal's master side, and the file."""
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_IGN)
+    sys.setswitchinterval(_SWITCH_S)
+    sys.path.append(str(Path(__file__).parents[2]))
     copy_until_closed(int(sys.argv[1]), LogWriter(sys.argv[2]))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import io
+import json
 import os
 import secrets
 import sqlite3
@@ -13,11 +14,13 @@ import tempfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from advisor.core.errors import AdvisorError, NotARun, UsageError
 from advisor.store.access import find_database, open_database, table_names
+from advisor.store.database import as_json
 from advisor.store.schema import FILE_NAME, NODES_NAME, OUTPUT_NAME
+from advisor.store.secret_lines import MaskedLines
 from advisor.store.secrets import redact_text
 
 SUFFIX = ".tar.gz"
@@ -105,9 +108,31 @@ def _copy_database(db: sqlite3.Connection, copy: Path, *, with_code: bool) -> No
         target.execute("PRAGMA journal_mode = DELETE")  # a bundle is read where no -shm can be made
         if not with_code and "sources" in table_names(target):
             target.execute("DELETE FROM sources")
+        _mask(target)
         target.execute("VACUUM")  # drops the room that retention has freed, and what was in it
     finally:
         target.close()
+
+
+def _mask(db: sqlite3.Connection) -> None:
+    """Again: an older version, which knew fewer shapes, may have recorded the run."""
+    db.create_function("masked", 1, _masked_value, deterministic=True)
+    for table in table_names(db):
+        columns = [
+            str(name) for _, name, kind, *_ in db.execute(f'PRAGMA table_info("{table}")') if kind.upper() == "TEXT"
+        ]
+        if columns and table != "sources":  # a source is Python and was masked as that
+            changes = ", ".join(f'"{name}" = masked("{name}")' for name in columns)
+            db.execute(f'UPDATE OR REPLACE "{table}" SET {changes}')
+
+
+def _masked_value(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    if value[:1] in ("{", "[", '"'):
+        with contextlib.suppress(ValueError, RecursionError):
+            return as_json(json.loads(value))
+    return redact_text(value)
 
 
 def _copy_nodes(file: Path, copy: Path) -> bytes:
@@ -136,7 +161,8 @@ def _output_tail(log: Path) -> bytes:
         return b""
     if size > OUTPUT_TAIL_BYTES:
         tail = tail.partition(b"\n")[2]  # a secret cut in half would not be recognised
-    return redact_text(tail.decode("utf-8", "replace")).encode()
+    lines = MaskedLines()
+    return lines.take(tail) + lines.end()
 
 
 def _write_private(output: Path, write: Callable[[BinaryIO], None], *, force: bool) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from advisor.core.errors import UsageError
 from advisor.store.schema import APPLICATION_ID, FILE_NAME, INDEXES, TABLES, USER_VERSION
-from advisor.store.secrets import redact_json
+from advisor.store.secrets import redact_json, redact_text
 
 LOCK_NAME = "run.lock"
 # Room that the lock file holds and gives back when the disk is full: for the WAL frames of the last note (a page or
@@ -81,11 +81,14 @@ def create_database(file: Path, meta: Mapping[str, Any]) -> sqlite3.Connection:
 
 def as_json(value: Any, *, drop_secret_names: bool = False) -> str:
     """JSON text without secrets; ASCII, so that arguments and names of any bytes come back as they were."""
-    return json.dumps(redact_json(value, drop_secret_names=drop_secret_names), default=str)
+    return json.dumps(
+        redact_json(value, drop_secret_names=drop_secret_names), default=lambda other: redact_text(str(other))
+    )
 
 
 def storable(text: str) -> str:
-    """As SQLite takes it: arguments, paths and names may hold bytes that are no text."""
+    """Without secrets and as SQLite takes it: arguments, paths and names may hold bytes that are no text."""
+    text = redact_text(text)
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 

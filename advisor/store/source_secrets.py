@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import ast
 import io
-import math
 import re
 import tokenize
-from collections import Counter
 
-from advisor.store.secrets import MASK, names_a_secret_word, redact_text
+from advisor.store.secrets import MASK, looks_random, names_a_secret_word, redact_text
 
 # Keys without a name beside them (`login("7f3a…")`): long words of letters and digits in which no character stands out.
 _WORD = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[A-Za-z0-9+/=]{20,}")
-_BITS_PER_CHARACTER = 3.0
-_DIGITS_LEAST = 3
 _LOOKED_BACK = 24  # tokens
 _DECLARING = ("add_argument", "option", "Option", "DEFINE_string")
 _STRING = re.compile(r"(?P<open>[A-Za-z]{0,3}(?P<quote>\"\"\"|'''|\"|'))(?P<inner>.*)(?P=quote)$", re.DOTALL)
@@ -77,25 +73,23 @@ def _string(token: str, *, secret: bool) -> str:
         return token
     if "f" in match["open"].lower():
         masked = MASK  # what is left of an expression in braces may be none
+    if not _parses(f"{match['open']}{masked}{match['quote']}"):
+        masked = MASK  # half of an escape was in it
     missing = inner.count("\n") - masked.count("\n")
     filling = "\n" if len(match["quote"]) == 3 else "\\\n"
     return f"{match['open']}{masked}{filling * missing}{match['quote']}"
 
 
-def _words_masked(text: str) -> str:
-    return _WORD.sub(lambda word: MASK if _looks_random(word[0]) else word[0], redact_text(text))
-
-
-def _looks_random(word: str) -> bool:
-    """Letters and digits mixed, evenly: no name, no path, no sentence."""
-    digits = sum(c.isdigit() for c in word)
-    letters = [c for c in word if c.isalpha()]
-    if digits < _DIGITS_LEAST or not letters:
+def _parses(string: str) -> bool:
+    try:
+        ast.parse(f"({string})")
+    except (SyntaxError, ValueError):
         return False
-    if "/" in word and ("".join(letters).islower() or "".join(letters).isupper()):
-        return False  # a path
-    counts = Counter(word).values()
-    return -sum(n / len(word) * math.log2(n / len(word)) for n in counts) >= _BITS_PER_CHARACTER
+    return True
+
+
+def _words_masked(text: str) -> str:
+    return _WORD.sub(lambda word: MASK if looks_random(word[0]) else word[0], redact_text(text))
 
 
 def _named_secret(tokens: list[tokenize.TokenInfo], at: int) -> bool:

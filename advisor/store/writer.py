@@ -18,7 +18,6 @@ from advisor.store.database import SET_META, as_json, create_database, give_lock
 from advisor.store.failure import RecordingStopped, failure_reason
 from advisor.store.retention import Limits, Retention
 from advisor.store.schema import FILE_NAME, RING_TABLES
-from advisor.store.secrets import redact_text
 from advisor.store.source_secrets import redact_source
 from probes.rank.layout import FIELDS, SPAN_FIELDS
 
@@ -98,7 +97,7 @@ class RunWriter:
 
     def put_process(self, process: Process) -> None:
         p = process
-        command = storable(redact_text(p.command))
+        command = storable(p.command)
         row = (p.pid, p.first_seen_ns, p.role, p.rank, p.local_rank, p.worker, p.parent_pid, command)
         end = (p.ended_ns, p.exit_code, p.exit_signal, p.clean_exit, p.oom_killed)
         self._write(f"INSERT OR REPLACE INTO processes VALUES ({_marks(13)})", [row + end])

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from advisor.core.recording import Event, Process
+from advisor.store import secret_shapes
 from advisor.store.reader import read_recording
-from advisor.store.secrets import MASK, redact_argv, redact_environment, redact_text
+from advisor.store.secrets import MASK, TEXT_CHARACTERS_MAX, redact_argv, redact_environment, redact_text
 from advisor.store.writer import RunWriter
+from tests.harm.secret_corpus import GENERIC, HARMLESS, key_blocks, provider_tokens, values
 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N"
 
@@ -67,7 +73,7 @@ def test_secret_and_unrelated_variables_are_left_out(name: str, value: str) -> N
         (["https://0123456789abcdef0123@host/x"], [f"https://{MASK}@host/x"]),
         (
             ["bash", "-c", "A_TOKEN=abc python t.py --password 'a b' --lr 1"],
-            ["bash", "-c", f"A_TOKEN={MASK} python t.py --password {MASK} --lr 1"],
+            ["bash", "-c", f"A_TOKEN={MASK} python t.py --password '{MASK}' --lr 1"],
         ),
         (["-H", "Authorization: Bearer abcdefgh"], ["-H", f"Authorization: {MASK}"]),
         # no secrets
@@ -100,9 +106,120 @@ def test_training_output_stays_as_it_is() -> None:
     assert redact_text(text) == text
 
 
-def test_masking_long_text_takes_linear_time() -> None:
-    text = "x" * 300_000  # quadratic matching would take minutes
+HOSTILE = (
+    *(
+        "a=",
+        "key=1,",
+        "token=[",
+        'token="',
+        "token='x ",
+        "token = ",
+        "--token ",
+        "--token -",
+        "http://",
+        "http://a:b@",
+        "a:b@",
+        "%41",
+    ),
+    *(
+        "%25",
+        "token%3D",
+        "\\x41",
+        "\\",
+        "\x1b[31m",
+        "-----BEGIN PRIVATE KEY-----",
+        "-----BEGIN ",
+        "-",
+        "<token>",
+        "name: key ",
+    ),
+    *(
+        "basic QUJD",
+        "mysql -p ",
+        "eyJ",
+        "token: |\n  a\n",
+        "token: {",
+        "authorization: digest ",
+        "adobe adafruit sumo key= ",
+        "a.",
+    ),
+    *("password: ", "token=a.b.c('", "key key ", "1:AA", "A1b2C3d4", "x", "&quot;", "name: key value: "),
+)
+
+
+def test_the_work_is_bounded_by_the_length_of_the_text() -> None:
+    """200 KB of what invites backtracking, each; what is quadratic takes hours, and the limit is on the work, not on the clock."""
+    code = """
+import resource, sys
+from advisor.store.secrets import secret_spans
+resource.setrlimit(resource.RLIMIT_CPU, (120, 120))
+for piece in sys.argv[1:]:
+    secret_spans(piece * (200_000 // len(piece)))
+"""
+    subprocess.run([sys.executable, "-c", code, *HOSTILE], check=True)
+
+
+def test_a_huge_string_is_cut_off() -> None:
+    text = "word " * 100_000
+    assert len(redact_text(text)) < TEXT_CHARACTERS_MAX + 100
+
+
+@pytest.mark.parametrize("text", HARMLESS)
+def test_what_is_no_secret_stays_as_it_is(text: str) -> None:
     assert redact_text(text) == text
+    assert redact_argv(text.split(" ")) == text.split(" ")
+
+
+@pytest.mark.parametrize("kind", ["short", "hex", "uuid", "base64"])
+def test_every_shape_is_masked_as_text_and_as_arguments(kind: str) -> None:
+    left = []
+    for number, template in enumerate(GENERIC):
+        secret = values(number)[kind]
+        text = template.replace("@S@", secret)
+        masked = redact_text(text)
+        half = len(secret) // 2 + 1
+        if secret[:half] in masked or secret[-half:] in masked or secret in " ".join(redact_argv(text.split(" "))):
+            left.append(text)
+        assert redact_text(masked) == masked
+    assert left == []
+
+
+@pytest.mark.parametrize("name", sorted(provider_tokens()))
+def test_a_providers_token_is_masked_wherever_it_stands(name: str) -> None:
+    token = provider_tokens()[name]
+    for text in (
+        token,
+        f"cloning with {token}, please",
+        f"x={token}&y",
+        f'"{token}"',
+        f"https://h/{token}/x",
+        f"{token}\n",
+    ):
+        assert token[-12:] not in redact_text(text)
+
+
+@pytest.mark.parametrize("name", sorted(key_blocks()))
+def test_a_private_key_is_masked(name: str) -> None:
+    text, part = key_blocks()[name]
+    assert part not in redact_text(text)
+    assert part not in "".join(redact_argv(text.split("\n")))
+
+
+def test_the_values_of_secret_variables_are_masked_wherever_they_turn_up() -> None:
+    code = "from advisor.store.secrets import redact_text; print(redact_text('cannot log in as correcthorse, sorry'))"
+    variables = {**os.environ, "WANDB_API_KEY": "correcthorse", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=True)
+    assert done.stdout == f"cannot log in as {MASK}, sorry\n"
+
+
+def test_every_rule_of_the_collection_can_be_used() -> None:
+    """Each pattern compiles, and each has a word in lower case that leads to it."""
+    rows = secret_shapes._rows()
+    assert len(rows) > 200
+    for number, (name, words, pattern) in enumerate(rows):
+        assert re.compile(pattern)
+        assert words and words == words.lower(), name
+        assert any(number in numbers for numbers in secret_shapes._rules()[1].values()), name
 
 
 def test_no_way_into_the_run_file_lets_a_secret_through(tmp_path: Path) -> None:

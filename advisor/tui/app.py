@@ -120,10 +120,14 @@ class AdvisorApp(App[str]):
         self._reports.tick()
         for bar in self.base.query(ReplayBar):
             bar.put()
-        if self.job and not self._ended and not self.job.running():
-            self._ended = True
-            self._show_trouble(None, self.job.trouble)
-            self.notify("The job has ended; the final verdict stays. q quits.", timeout=10)
+        if self.job is None or self._ended:
+            return
+        self._ended = not self.job.running()
+        self._show_trouble(None, self.job.trouble if self._ended else "")
+        if self._ended:
+            kept = "nobody saw how; what was recorded stays" if self.job.unseen() else "the final verdict stays"
+            self.notify(f"The job has ended; {kept}. q quits.", timeout=10)
+        if self._ended or self.job.unseen():
             self._show_banner()
 
     def _receive_report(self, report: Report | None, trouble: str) -> None:
@@ -145,14 +149,16 @@ class AdvisorApp(App[str]):
         self._show_trouble(report, trouble)
 
     def _show_trouble(self, report: Report | None, trouble: str) -> None:
+        notice = self.job.notice() if self.job else ""
         for line in self.base.query(Trouble):
-            line.tell(report, trouble)
+            line.tell(report, trouble, notice)
 
     def _show_banner(self) -> None:
         times = f" × {self._interrupts}" if self._interrupts > 1 else ""
         for banner in self.base.query(Banner):
             banner.stopping = f"interrupt sent{times}" if self._interrupts else ""
             banner.ended = self._ended
+            banner.unseen = self.job is not None and self.job.unseen()
             banner.redraw()
 
     @on(OutputPane.Grew)

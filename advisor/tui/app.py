@@ -14,6 +14,7 @@ from textual.widgets import ContentSwitcher, Footer, OptionList
 from advisor.core.report import Report
 from advisor.tui.actions import NEEDS, AdvisorCommands, Needs, bindings
 from advisor.tui.banner import Banner
+from advisor.tui.draw import unmarked
 from advisor.tui.feed import Feed, words
 from advisor.tui.finding_detail import FindingDetail, finding_text
 from advisor.tui.finding_list import FindingList, finding_key, in_reading_order
@@ -226,7 +227,7 @@ class AdvisorApp(App[str]):
             self.notify("There is no finding to copy.")
             return
         self.copy_to_clipboard(finding_text(chosen, self.report))
-        self.notify(f"{chosen.rule} copied as text.")
+        self.notify(unmarked(f"{chosen.rule} copied as text."))
 
     def action_order_ranks(self) -> None:
         self.notify(f"Ranks: {self.base.query_one(RankTable).next_order()}")

@@ -8,6 +8,7 @@ from textual.widgets import Static
 
 from advisor.core.format import clock
 from advisor.core.report import Report
+from advisor.tui.draw import harmless
 
 _SILENT_S = 10.0  # a running job is recorded every second
 
@@ -30,7 +31,7 @@ class Trouble(Static):
             self._said = trouble
         said = notice or self._said or self._silence()
         self.display = bool(said)
-        self.update(f" ✖ {said}")
+        self.update(f" ✖ {harmless(said)}")
 
     def _silence(self) -> str:
         silent_s = time.monotonic() - self._heard_s

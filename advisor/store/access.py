@@ -64,7 +64,7 @@ def open_database(path: Path) -> Iterator[sqlite3.Connection]:
             db = stack.enter_context(_connection(database))
             _check_tables(db, database)
             yield db
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter: of names in its own tables
         raise NotARun(f"{database} is damaged: {error}", "`sqlite3 FILE .recover` may save some of it") from error
 
 

@@ -34,8 +34,10 @@ _SAMPLE = np.dtype([("t_ns", np.int64), ("series", np.int64), ("value", np.float
 _META_TYPES: Mapping[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("name", "cwd", "host", "advisor_version"), str),
     **dict.fromkeys(("launch_error", "recording_stopped_reason"), (str, type(None))),
-    **dict.fromkeys(("started_ns", "last_ns"), int),
-    **dict.fromkeys(("ended_ns", "exit_code", "exit_signal", "recording_stopped_ns"), (int, type(None))),
+    **dict.fromkeys(("started_ns", "last_ns", "processes_left_out"), int),
+    **dict.fromkeys(
+        ("left_out_until_ns", "ended_ns", "exit_code", "exit_signal", "recording_stopped_ns"), (int, type(None))
+    ),
     **dict.fromkeys(("environment", "agent"), dict),
     "argv": list,
     "started_unix_s": (int, float),
@@ -196,6 +198,7 @@ def _samples(db: sqlite3.Connection, since_ns: int | None) -> dict[tuple[str, st
     with only_numbers("samples"):
         readings = np.fromiter(found, _SAMPLE)
     check_times("samples", readings["t_ns"])
+    readings = readings[np.isfinite(readings["value"])]
     readings = readings[np.argsort(readings["series"], kind="stable")]
     series, firsts = np.unique(readings["series"], return_index=True)
     names = {number: (metric, scope) for number, metric, scope in rows(db, "series", ("id", "metric", "scope"))}
@@ -241,8 +244,9 @@ def _meta(db: sqlite3.Connection, latest_ns: int, left_out: LeftOut) -> Meta:
             raise Corrupt(f"table meta: {name} is {value!r:.40}")
     values["argv"] = tuple(str(word) for word in values["argv"])
     values["environment"] = left_out.trimmed("meta", "environment", values.get("environment", {}))
-    told = values.get("agent", {})
-    values["agent"] = {name: number for name, number in told.items() if is_number(number)}
+    if not all(map(is_number, values.get("agent", {}).values())):
+        left_out.note("meta", "agent", "it holds what is no number")
+        values["agent"] = {}
     values["last_ns"] = max(values.get("last_ns") or 0, values["started_ns"], latest_ns)
     return Meta(**values)
 

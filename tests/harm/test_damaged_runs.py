@@ -52,7 +52,7 @@ def change(run: Path, sql: str) -> None:
     [
         ("UPDATE events SET kind = 1.5 WHERE rowid = 1", "table events.*kind is 1.5"),
         ("UPDATE facts SET value = '[1]' WHERE rowid = 1", "table facts, row .*no JSON object"),
-        ("UPDATE steps SET t_end_ns = 0 WHERE rowid = 5", "table steps, rank 0.*ends before it begins"),
+        ("UPDATE steps SET t_end_ns = 0 WHERE rowid = 5", "table steps, rank .*ends before it begins"),
         ("UPDATE steps SET forward_ns = 9223372036854775807 WHERE rowid = 5", "forward_ns is 9223372036854775807"),
         ("UPDATE steps SET count = 0 WHERE rowid = 5", "counts no step"),
         ("UPDATE batches SET cpu_ns = 'x' WHERE rowid = 5", "table batches: not all cells are numbers"),

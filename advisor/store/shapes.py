@@ -13,7 +13,7 @@ from typing import Any
 _NUMBER_MAX = 1e18  # bytes, nanoseconds and counts stay far below, and in 64 bits
 _DEPTH_MAX = 40  # a document of ours has seven levels
 
-EVENT_NEEDS: Mapping[str, tuple[str, ...]] = {"interpreter": ("looks", "waiting"), "profile": ("looks", "stacks")}
+EVENT_NEEDS: Mapping[str, tuple[str, ...]] = {"interpreter": ("looks", "waiting")}
 
 
 def misfit(document: Mapping[str, Any], needs: tuple[str, ...] = ()) -> str:
@@ -69,6 +69,11 @@ def _are_rows(value: Any, has: tuple[str, ...] = ()) -> bool:
 def _are_ranks(value: Any) -> bool:
     """Rows of a stall; of a flight dump an object with the ranks by number."""
     return isinstance(value, dict) or _are_rows(value, ("rank",))
+
+
+def _are_stacks(value: Any) -> bool:
+    """Of a profile rows; lines of text elsewhere."""
+    return isinstance(value, list) and (_are_rows(value, ("count", "frames")) or all(map(_is_text, value)))
 
 
 def _is_work(value: Any) -> bool:
@@ -214,8 +219,8 @@ _KINDS: Mapping[str, Callable[[Any], bool]] = {
         ("copies", "ddp", "entries", "gpu_paths", "gpus", "mig_instances", "processes", "sites"), _are_rows
     ),
     **dict.fromkeys(("frames", "save_sites"), partial(_are_rows, has=("file", "function", "line"))),
-    "loaders": partial(_are_rows, has=("id",)),
-    "stacks": partial(_are_rows, has=("count", "frames")),
+    "loaders": _are_rows,
+    "stacks": _are_stacks,
     "ranks": _are_ranks,
     "work": _is_work,
     **{name: partial(_holds, kind=kind) for name, kind in _FOREIGN.items()},  # inside, others than we give the names

@@ -98,7 +98,7 @@ def test_the_command_ends_with_2_and_one_line(run: Path, capsys: Any) -> None:
         ("facts", "value", ("ddp",), {"a": 1}),
         ("facts", "value", ("cpus_allowed",), [None]),
         ("events", "data", ("since_ns",), [1, 2]),
-        ("events", "data", ("stacks",), None),
+        ("events", "data", ("stacks",), [3]),
         ("meta", "value", ("gpus",), [3]),
     ],
 )

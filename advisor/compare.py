@@ -30,7 +30,7 @@ from advisor.core.findings import SEVERITIES
 from advisor.core.format import number, percent
 from advisor.core.recording import Recording
 from advisor.core.report import PHASES, Report
-from advisor.diagnose import diagnose
+from advisor.diagnose import diagnose, of_a_recording
 
 # By how much the mean step of runs of one job differs where nothing was changed, standard deviation. Measured on two shared CPU cores, five
 # runs each in two quiet minutes: 0.08 with one rank (0.06 without page faults), 0.04 with two; a little more over hours. On GPUs it is
@@ -70,10 +70,11 @@ class Run:
 
 
 def load(name: str, recording: Recording, config: Config | None = None, *, place: int = 0) -> Run:
-    """`place` in the row of runs: equal runs shall not share their chance."""
-    blocks = step_blocks(recording)
-    draws = drawn(blocks, seed=place) if blocks is not None else {}
-    return Run(name, diagnose(recording, config), analyse(recording), blocks, draws)
+    """`place` in the row of runs: equal runs shall not share their chance. Raises NotARun."""
+    with of_a_recording(recording):
+        blocks = step_blocks(recording)
+        draws = drawn(blocks, seed=place) if blocks is not None else {}
+        return Run(name, diagnose(recording, config), analyse(recording), blocks, draws)
 
 
 def compare(

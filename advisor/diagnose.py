@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import signal
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from advisor.analysis.analyse import analyse
 from advisor.core.analysis import Analysis
 from advisor.core.config import Config
+from advisor.core.errors import AdvisorError, NotARun
 from advisor.core.findings import Finding
 from advisor.core.metrics import ProbeGap
 from advisor.core.recording import Recording
@@ -31,8 +34,29 @@ def _rules() -> tuple[Rule, ...]:
     return all_rules()
 
 
+@contextlib.contextmanager
+def of_a_recording(recording: Recording) -> Iterator[None]:
+    """The last wall around what is made of a file that others wrote, behind the checks of its reader: whatever fails becomes NotARun."""
+    try:
+        yield
+    except AdvisorError:
+        raise
+    except Exception as error:
+        what = recording.meta.name or "the run"
+        raise NotARun(
+            f"{what} cannot be analysed: {type(error).__name__}: {error}; its file may be damaged",
+            "if it is not, this is a bug: please report it with what `rn50-advisor bundle` makes of the run; "
+            "RN50_ADVISOR_DEBUG=1 shows where",
+        ) from error
+
+
 def diagnose(recording: Recording, config: Config | None = None) -> Report:
-    """Pure but for the set of installed rules: the same recording always gives the same report."""
+    """Pure but for the set of installed rules: the same recording always gives the same report. Raises NotARun."""
+    with of_a_recording(recording):
+        return _diagnose(recording, config)
+
+
+def _diagnose(recording: Recording, config: Config | None) -> Report:
     analysis = analyse(recording)
     judgement = with_hosts(judge(analysis, _rules(), config or Config()), analysis)
     gpus = tuple(gpu.index for gpu in analysis.gpu_view.used)

@@ -20,7 +20,12 @@ def readers_of(recording: Recording, everything: Mapping[int, RankSteps]) -> tup
 
 
 def grown(recording: Recording, processes: Sequence[Process], metric: str, start_ns: int, end_ns: int) -> float | None:
-    """Growth of a counter of processes together; one that began within the time had counted nothing before."""
+    """Growth of a counter of processes together; one that began within the time had counted nothing before.
+
+    None also where the run no longer lists all that ended in that time.
+    """
+    if (recording.meta.left_out_until_ns or start_ns) > start_ns:
+        return None
     grown = []
     for process in processes:
         series = recording.samples.get((metric, f"pid:{process.pid}"))

@@ -140,9 +140,14 @@ def _show(
 
 
 def _wait(job: Supervised) -> JobEnd:
+    said = ""
     while True:
         with contextlib.suppress(TimeoutError):
             return job.wait(_LOOK_S)
+        notice = job.notice()
+        if notice and notice != said:
+            warn(notice)
+        said = notice
 
 
 def _copy_output(output: Path, last_lines: int = 0) -> None:

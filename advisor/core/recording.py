@@ -79,6 +79,8 @@ class Meta:
     launch_error: str | None = None
     recording_stopped_ns: int | None = None
     recording_stopped_reason: str | None = None
+    processes_left_out: int = 0  # ended ones that the run no longer lists, and when the last of them ended
+    left_out_until_ns: int | None = None
     # host, kernel, cores, gpus, chosen environment variables
     environment: Mapping[str, Any] = field(default_factory=dict)
     agent: Mapping[str, float] = field(default_factory=dict)  # cpu_s, wall_s, lost_records, startup_s

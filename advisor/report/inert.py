@@ -8,18 +8,13 @@ import shlex
 from collections.abc import Iterable
 
 from advisor.core.format import shorten
+from advisor.core.visible import in_lines, on_one_line
 
 LINE_LIMIT = 300
 BLOCK_LIMIT = 4000
 DIFF_LIMIT = 20_000
 ARGV_LIMIT = 1000
 
-_ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])?")
-# C0, C1 and DEL; line and paragraph separators; marks that reorder the text around them; what no encoding can write
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
-_CONTROL_IN_BLOCK = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]+")
-_REORDERING = re.compile(r"[\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
-_SURROGATE = re.compile(r"[\ud800-\udfff]")
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>|~#&])")
 _MARKDOWN_BLOCK_START = re.compile(r"^([-+=]+|\d+[.)])(?=\s|$)")
 _BACKTICKS = re.compile(r"`+")
@@ -28,8 +23,7 @@ _BACKTICKS = re.compile(r"`+")
 def one_line(text: object, limit: int = LINE_LIMIT) -> str:
     """Printable, on one line, at most `limit` characters."""
     # cut before and after: a hostile megabyte should not be scanned in full, and escapes take more room than they leave
-    clean = _readable(str(text)[: limit * 8])
-    return shorten(" ".join(_CONTROL.sub(" ", clean).split()), limit)
+    return shorten(" ".join(on_one_line(str(text)[: limit * 8]).split()), limit)
 
 
 def diff(text: object) -> str:
@@ -39,14 +33,10 @@ def diff(text: object) -> str:
 
 def block(text: object, limit: int = BLOCK_LIMIT, *, tabs: bool = False) -> str:
     """Printable, lines kept, tabs made spaces unless they shall stay, at most `limit` characters."""
-    clean = (
-        _readable(str(text)[: limit * 8])
-        .replace("\r\n", "\n")
-        .replace("\r", "\n")
-        .replace("\u2028", "\n")
-        .replace("\u2029", "\n")
-    )
-    clean = _CONTROL_IN_BLOCK.sub(" ", clean)
+    clean = str(text)[: limit * 8]
+    for ending in ("\r\n", "\r", "\u2028", "\u2029"):
+        clean = clean.replace(ending, "\n")
+    clean = in_lines(clean)
     return shorten((clean if tabs else clean.expandtabs(4)).strip("\n"), limit)
 
 
@@ -90,10 +80,6 @@ def script_json(document: object) -> str:
     """JSON that can stand inside `<script type="application/json">`: nothing in it can end the element."""
     text = json.dumps(document, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _readable(text: str) -> str:
-    return _SURROGATE.sub("\ufffd", _REORDERING.sub("", _ESCAPE_SEQUENCE.sub("", text)))
 
 
 def _fenced(clean: str, language: str) -> str:

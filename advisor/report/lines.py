@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Iterable
 from typing import Literal, TextIO
 
+from advisor.core import visible
 from advisor.report import inert
 
 WIDTH = 100
@@ -18,7 +19,7 @@ _RICH = {"title": "bold", "dim": "dim", "bad": "bold red", "warn": "yellow", "go
 
 
 def plain(lines: Iterable[Line]) -> str:
-    return "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
+    return "\n".join("".join(visible.on_one_line(text) for text, _ in line).rstrip() for line in lines)
 
 
 def title(text: str) -> Line:
@@ -83,7 +84,7 @@ def paint(lines: Iterable[Line], stream: TextIO | None) -> None:
 
     console = Console(file=stream, soft_wrap=True, highlight=False, markup=False, emoji=False)
     for line in lines:
-        console.print(Text.assemble(*((text, _RICH.get(style, "")) for text, style in line)))
+        console.print(Text.assemble(*((visible.on_one_line(text), _RICH.get(style, "")) for text, style in line)))
 
 
 def closed_stdout() -> OSError:

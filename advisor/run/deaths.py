@@ -96,7 +96,7 @@ class OomLedger:
             if not last and now_ns < death.t_ns + _AFTER_NS:
                 waiting.append(death)
             elif self._kills_around(death) > sum(abs(t - death.t_ns) < _BEFORE_NS for t in self._charged_ns):
-                self._charged_ns.append(death.t_ns)
+                self._charged_ns = [t_ns for t_ns in self._charged_ns if t_ns > death.t_ns - _KEPT_NS] + [death.t_ns]
                 found.append(death.pid)
         self._suspects = waiting
         return found

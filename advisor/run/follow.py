@@ -112,6 +112,8 @@ class Followers:
             entries = [e for e in os.scandir(self._folder) if e.name.endswith(".ring")]
         except OSError:
             return
+        present = {entry.name for entry in entries}
+        self._known = {name: inode for name, inode in self._known.items() if name in present}
         for entry in entries:
             if self._known.get(entry.name) == entry.inode():
                 continue
@@ -221,6 +223,7 @@ class Followers:
     def _drop(self, follower: Follower) -> None:
         follower.reader.close()
         self._by_pid.pop(follower.pid, None)
+        self._errors.pop(follower.pid, None)
         if follower.role == "rank":
             self._numbers.release(follower.rank or 0, follower.pid)
         elif follower.rank is None and follower.held_rows:

@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import posixpath
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from advisor.run.sources import Sources
 from advisor.store.writer import RunWriter
 
 _BYTES_MAX = 4 << 20
+_LEFT_KEPT = 200  # dead processes whose facts a late answer about a mount may complete
 _ERROR_CHARACTERS = 300
 _REASON_CHARACTERS = 600
 _NO_ROOM = "the memory that its ring would lie in is nearly full: what pid {pid} does is not recorded, or in part"
@@ -46,6 +48,7 @@ class Notes:
         self._mounts: dict[str, Mapping[str, Any] | None] = {}
         self._times: dict[int, dict[str, Any]] = {}  # of collectives, by pid
         self.facts: dict[int, dict[str, Any]] = {}
+        self._left: deque[int] = deque()
 
     def read(self) -> None:
         try:
@@ -75,6 +78,12 @@ class Notes:
             self._seen.pop(path.name, None)
             with contextlib.suppress(OSError):
                 path.unlink()
+        if pid in self.facts or pid in self._times:
+            self._left.append(pid)
+        if len(self._left) > _LEFT_KEPT:
+            oldest = self._left.popleft()
+            self.facts.pop(oldest, None)
+            self._times.pop(oldest, None)
 
     def mount_found(self, root: str, mount: Mapping[str, Any] | None) -> None:
         self._mounts[root] = mount

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from probes.host.process_tree import Member, TreeChange
 from probes.host.procfs import parse_stat
 
 _OTHERS_MAX = 2000  # processes without a ring; a job that starts more of them is building, not training
+_DEAD_KEPT = 1000
 _LOOK_S = 0.02
 
 
@@ -26,7 +28,8 @@ class Roster:
         self.root_pid = root_pid
         self.root_command = root_command
         self._members: dict[int, Member] = {}
-        self._rows: dict[int, Process] = {}  # the living, and of the dead those whose pid was not used again
+        self._rows: dict[int, Process] = {}  # the living, and the last of the dead
+        self._dead: deque[Process] = deque()
         self._others = 0
         self._rank_deaths = 0
 
@@ -82,6 +85,7 @@ class Roster:
         )
         if process.role != "other":
             self._note_death(process)
+        self._let_go(process)
         return True
 
     def root_seen(self, now_ns: int) -> None:
@@ -91,7 +95,10 @@ class Roster:
 
     def mark_oom_killed(self, pid: int) -> None:
         """Decided some time after the death: the kernel's counters are read once a second."""
-        process = self._put(replace(self._rows[pid], oom_killed=True))
+        known = self._rows.get(pid)
+        if known is None:
+            return  # so many have died since that it was let go of
+        process = self._put(replace(known, oom_killed=True))
         self._writer.put_event(
             Event(
                 process.ended_ns or 0, "oom_kill", pid, process.rank, {"role": process.role, "command": process.command}
@@ -129,6 +136,15 @@ class Roster:
     def _command_of(self, pid: int) -> str:
         member = self._members.get(pid)
         return member.command if member else ""
+
+    def _let_go(self, dead: Process) -> None:
+        """What the tree has yet to tell of a death, and the OOM killer's count, come within seconds; a job may start workers for ever."""
+        self._dead.append(dead)
+        if len(self._dead) > _DEAD_KEPT:
+            oldest = self._dead.popleft()
+            now = self._rows.get(oldest.pid)
+            if now is not None and now.first_seen_ns == oldest.first_seen_ns:
+                del self._rows[oldest.pid]
 
     def _note_death(self, process: Process) -> None:
         orderly = process.exit_signal is None and (

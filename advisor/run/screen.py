@@ -22,8 +22,13 @@ from advisor.run.children import start_module
 from advisor.run.ending import JobEnd
 from advisor.run.options import RunOptions
 from advisor.run.supervise import OUTPUT_NAME
+from advisor.store.schema import FILE_NAME
+from probes.host.procfs import parse_stat
 
 _REAPED_WITHIN_S = 5.0
+_LOOK_S = 0.2  # at a job that nobody waits for any more
+_STOPPED = frozenset((b"T", b"t"))
+_ENDED = frozenset((b"Z", b"X", b"x"))
 _ERRORS = {error.exit_code: error for error in (CommandNotFound, CommandNotExecutable)}
 
 
@@ -38,6 +43,7 @@ class Supervised:
         self._failure: AdvisorError | None = None
         self._terminal: str | None = None
         self.job_pid: int | None = None
+        self._job_ticks: int | None = None  # when it started: with the pid its name for good
         self.run_folder = run_folder
         self.output = run_folder / OUTPUT_NAME
 
@@ -89,9 +95,39 @@ class Supervised:
                 self._read_reports()
             if self._failure is not None:
                 raise self._failure
-            if status is not None and self._end is None:
+            if status is not None and self._end is None and self._job_state() is None:
                 self._end = self._end_unseen(status)
         return self._end
+
+    def unseen(self) -> bool:
+        """The supervisor is gone without a word of the job's end: nobody sees, or saw, how that ends."""
+        with contextlib.suppress(AdvisorError):
+            end = self.poll()
+            return self._process.poll() is not None and (end is None or (end.exit_code is None and end.signal is None))
+        return False
+
+    def notice(self) -> str:
+        """What keeps the job's end or its record from being seen, in a sentence; empty while all is as it should be."""
+        if self.unseen():
+            if self._end is not None:
+                return self._end.complaint or ""
+            doing = "is stopped" if self._job_state() in _STOPPED else "still runs"
+            return f"the job {doing}, unrecorded: its supervisor is gone, and nobody will see how it ends"
+        if self._process.poll() is not None:
+            return ""
+        job, stopped = self._job_state(), _state_of(self.pid) in _STOPPED
+        if job in _STOPPED:
+            also = f" and its recording are stopped: kill -CONT {self.pid}" if stopped else " is stopped: kill -CONT"
+            return f"the job{also} {self.job_pid} lets it go on"
+        if not stopped:
+            return ""
+        if job is None and self.job_pid is not None:
+            what = "the job has ended, but its supervisor is stopped and cannot tell how"
+        elif job is None:
+            what = "the job's supervisor is stopped"
+        else:
+            what = "the recording stands still while the job runs on: its supervisor is stopped"
+        return f"{what}; kill -CONT {self.pid} lets it go on"
 
     def wait(self, timeout_s: float | None = None) -> JobEnd:
         """Raises TimeoutError. The supervisor's process is gone when this returns."""
@@ -113,9 +149,9 @@ class Supervised:
 
     def terminate(self) -> None:
         """SIGTERM to the job's main process, as `kill` does."""
-        if self._process.poll() is None:
+        if self._process.poll() is None and _state_of(self.pid) not in _STOPPED:
             self._process.terminate()  # who passes it on
-        elif self.job_pid is not None and self.job_pid in self._session():
+        elif self.job_pid is not None and self._job_state() is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(self.job_pid, signal.SIGTERM)
 
@@ -138,10 +174,17 @@ class Supervised:
                 os.close(descriptor)
 
     def _end_unseen(self, status: int) -> JobEnd:
-        """The supervisor is gone and has not said how the job ended."""
+        """The supervisor is gone and has not said how the job ended, and the job is gone too."""
         if self.job_pid is None:
             return JobEnd(None if status < 0 else status, -status if status < 0 else None, started=False)
-        return JobEnd(None, None, complaint="the supervisor was killed: the job goes on without it, unrecorded")
+        complaint = "nobody saw how the job ended: its supervisor was gone before, and what came after is not recorded"
+        return JobEnd(None, None, recorded=(self.run_folder / FILE_NAME).exists(), complaint=complaint)
+
+    def _job_state(self) -> bytes | None:
+        """The letter that the kernel gives of the job's main process; None where it has ended, or was never heard of."""
+        if self.job_pid is None or self._job_ticks is None:
+            return None
+        return _state_of(self.job_pid, self._job_ticks)
 
     def _group_exists(self) -> bool:
         """An ended process's number may be somebody else's by now."""
@@ -170,6 +213,7 @@ class Supervised:
         else:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(wait_s)
+                time.sleep(min(_LOOK_S, wait_s))  # no child of ours: nothing wakes us at its end
 
     def _read_reports(self) -> None:
         while self._reports >= 0:
@@ -191,8 +235,19 @@ class Supervised:
             self._terminal = report["path"]
         elif event == "job":
             self.job_pid = report["pid"]
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                self._job_ticks = parse_stat(Path(f"/proc/{self.job_pid}/stat").read_bytes()).start_ticks
         elif event == "failed":
             error = _ERRORS.get(report["exit_code"], AdvisorError)
             self._failure = error(report["message"], report["hint"])
         elif event == "ended":
             self._end = JobEnd(**report)
+
+
+def _state_of(pid: int, start_ticks: int | None = None) -> bytes | None:
+    """None where it has ended, or its number is another process's by now."""
+    try:
+        stat = parse_stat(Path(f"/proc/{pid}/stat").read_bytes())
+    except (OSError, ValueError, IndexError):
+        return None
+    return None if stat.state in _ENDED or start_ticks not in (None, stat.start_ticks) else stat.state

@@ -96,7 +96,8 @@ class StderrFiles(Streams):
         self._ended: list[int] = []
 
     def ended(self, pid: int) -> None:
-        self._ended.append(pid)
+        if pid in self._streams:  # of those that are none a job may start any number
+            self._ended.append(pid)
 
     def last_lines(self) -> tuple[list[str], list[ProbeGap]]:
         """Of whoever ended first, first; without secrets. Of a file that is one rank's alone, each line says whose."""

@@ -64,7 +64,7 @@ def open_database(path: Path) -> Iterator[sqlite3.Connection]:
             db = stack.enter_context(_connection(database))
             _check_tables(db, database)
             yield db
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter: of names in its own tables
         raise NotARun(f"{database} is damaged: {error}", "`sqlite3 FILE .recover` may save some of it") from error
 
 
@@ -101,10 +101,17 @@ def _begin(stack: contextlib.ExitStack, database: Path, how: str) -> sqlite3.Con
 
 
 def _check_tables(db: sqlite3.Connection, database: Path) -> None:
-    missing = sorted(TABLES.keys() - LATER_TABLES - table_names(db))
+    present = table_names(db)
+    missing = sorted(TABLES.keys() - LATER_TABLES - present)
     if missing:
         raise NotARun(f"{database} is damaged: without the table{'s'[: len(missing) - 1]} {', '.join(missing)}")
+    for table in sorted(TABLES.keys() & present):
+        # A column that is computed as it is read may be of any size: a file of some kilobytes took 3 GB, and hours.
+        if any(hidden for *_, hidden in db.execute(f"PRAGMA table_xinfo({table})")):
+            raise NotARun(f"{database} is no run file of ours: its table {table} has columns that are computed")
 
 
 def table_names(db: sqlite3.Connection) -> set[str]:
-    return {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    """Of tables alone, not of views and virtual tables: those compute what they tell."""
+    found = db.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'")
+    return {name for (name,) in found}

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from itertools import chain
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import numpy as np
 
@@ -20,7 +20,9 @@ from advisor.store.access import open_database, table_names
 from advisor.store.bundle import is_bundle, unpack_bundle
 from advisor.store.replay import cut
 from advisor.store.schema import LATER_COLUMNS, RING_TABLES
-from probes.rank.layout import FIELDS
+from advisor.store.shapes import EVENT_NEEDS, is_number, misfit
+from advisor.store.typed import RANK_MAX, TIME_MAX, Corrupt, LeftOut, check_numbers, check_times, only_numbers, rows
+from probes.rank.layout import FIELDS, SPAN_LABELS
 
 __all__ = ["cut", "read_recording"]
 
@@ -32,9 +34,12 @@ _SAMPLE = np.dtype([("t_ns", np.int64), ("series", np.int64), ("value", np.float
 _META_TYPES: Mapping[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("name", "cwd", "host", "advisor_version"), str),
     **dict.fromkeys(("launch_error", "recording_stopped_reason"), (str, type(None))),
-    **dict.fromkeys(("started_ns", "last_ns"), int),
-    **dict.fromkeys(("ended_ns", "exit_code", "exit_signal", "recording_stopped_ns"), (int, type(None))),
+    **dict.fromkeys(("started_ns", "last_ns", "processes_left_out"), int),
+    **dict.fromkeys(
+        ("left_out_until_ns", "ended_ns", "exit_code", "exit_signal", "recording_stopped_ns"), (int, type(None))
+    ),
     **dict.fromkeys(("environment", "agent"), dict),
+    "argv": list,
     "started_unix_s": (int, float),
 }
 
@@ -55,11 +60,13 @@ def _read(path: Path, shown_path: Path, recent: int | None) -> Recording:
     with open_database(path) as db:
         try:
             return _recording(db, recent)
-        except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
-            raise NotARun(f"{shown_path} is damaged: {error}") from error
+        except (Corrupt, RecursionError, MemoryError) as error:
+            why = str(error) or "it asks for more memory than there is"
+            raise NotARun(f"{shown_path} is damaged: {why:.200}") from error
 
 
 def _recording(db: sqlite3.Connection, recent: int | None) -> Recording:
+    left_out = LeftOut()
     present = table_names(db)
     tables = {
         table: _ring_table(db, table, FIELDS[kind], recent) if table in present else {}
@@ -70,17 +77,20 @@ def _recording(db: sqlite3.Connection, recent: int | None) -> Recording:
     if recent is not None:
         since_ns = min((int(rows["t_start_ns"][0]) for rows in steps.values()), default=0)
     samples = _samples(db, since_ns)
-    events = tuple(
-        Event(t_ns, kind, pid, rank, _object(data))
-        for t_ns, kind, pid, rank, data in db.execute("SELECT t_ns, kind, pid, rank, data FROM events ORDER BY t_ns")
-    )
+    events = _events(db, left_out)
     latest = [int(series.t_ns[-1]) for series in samples.values()]
     latest += [int(rows["t_end_ns"][-1]) for rows in steps.values()]
     latest += [event.t_ns for event in events]
+    meta = _meta(db, max(latest, default=0), left_out)
+    facts = {
+        pid: left_out.trimmed("facts", pid, _object("facts", pid, value))
+        for pid, value in rows(db, "facts", ("pid", "value"))
+    }
+    part_names = _part_names(db, left_out)
     return Recording(
-        meta=_meta(db, max(latest, default=0)),
+        meta=meta,
         processes=_processes(db),
-        facts={pid: _object(value) for pid, value in db.execute("SELECT pid, value FROM facts")},
+        facts=facts,
         steps=steps,
         gpu_steps=tables["gpu_steps"],
         comm=tables["comm"],
@@ -89,31 +99,49 @@ def _recording(db: sqlite3.Connection, recent: int | None) -> Recording:
         batches=tables["batches"],
         looks=tables["looks"],
         parts=tables["parts"],
-        part_names=_part_names(db),
+        part_names=part_names,
         samples=samples,
         events=events,
-        gaps=tuple(ProbeGap(*row) for row in db.execute("SELECT metric, scope, reason, hint FROM gaps ORDER BY 1, 2")),
+        gaps=(
+            *(ProbeGap(*row) for row in rows(db, "gaps", ("metric", "scope", "reason", "hint"), "ORDER BY 1, 2")),
+            *left_out.gaps(),
+        ),
         sources=_sources(db),
         positions={
             rank: (phase, step, since)
-            for rank, phase, step, since in db.execute(
-                "SELECT rank, phase, step, since_ns FROM positions ORDER BY rank"
+            for rank, phase, step, since in rows(
+                db, "positions", ("rank", "phase", "step", "since_ns"), "ORDER BY rank"
             )
         },
     )
 
 
-def _part_names(db: sqlite3.Connection) -> dict[int, Mapping[str, Any]]:
+def _events(db: sqlite3.Connection, left_out: LeftOut) -> tuple[Event, ...]:
+    events = []
+    for t_ns, kind, pid, rank, text in rows(db, "events", ("t_ns", "kind", "pid", "rank", "data"), "ORDER BY t_ns"):
+        data = _object("events", f"at {t_ns}", text)
+        if wrong := misfit(data, EVENT_NEEDS.get(kind, ())):
+            left_out.note("events", kind, wrong)
+        else:
+            events.append(Event(t_ns, kind, pid, rank, data))
+    return tuple(events)
+
+
+def _part_names(db: sqlite3.Connection, left_out: LeftOut) -> dict[int, Mapping[str, Any]]:
     if "part_names" not in table_names(db):
         return {}
-    return {part: _object(value) for part, value in db.execute("SELECT part, value FROM part_names")}
+    found = rows(db, "part_names", ("part", "value"))
+    return {part: left_out.trimmed("part_names", part, _object("part_names", part, value)) for part, value in found}
 
 
-def _object(text: str) -> dict[str, Any]:
-    """Raises ValueError or TypeError: analysis takes for granted that these are mappings."""
-    value = json.loads(text)
+def _object(table: str, row: object, text: str) -> dict[str, Any]:
+    """Raises Corrupt: analysis takes for granted that these are mappings."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Corrupt(f"table {table}, row {row}: {error}") from error
     if not isinstance(value, dict):
-        raise TypeError(f"{text[:40]!r} is no JSON object")
+        raise Corrupt(f"table {table}, row {row}: {text[:40]!r} is no JSON object")
     return value
 
 
@@ -125,11 +153,16 @@ def _ring_table(db: sqlite3.Connection, table: str, names: tuple[str, ...], rece
         query += f" DESC LIMIT {int(recent)}"
     result = {}
     for rank in _ranks(db, table):
-        numbers = np.fromiter(chain.from_iterable(db.execute(query, (rank,))), np.int64)
-        rows = numbers.view(dtype)[:: -1 if recent is not None else 1]
+        with only_numbers(table):
+            numbers = np.fromiter(chain.from_iterable(db.execute(query, (rank,))), np.int64)
+        check_numbers(table, rank, columns, numbers.reshape(-1, len(columns)))
+        found = numbers.view(dtype)[:: -1 if recent is not None else 1]
+        if table == "spans":
+            found = found[(found["label"] >= 0) & (found["label"] < len(SPAN_LABELS))]  # others are a newer advisor's
         if table in _ORDER:
-            rows = rows[np.argsort(rows[_ORDER[table]], kind="stable")]
-        result[rank] = rows
+            found = found[np.argsort(found[_ORDER[table]], kind="stable")]
+        if len(found):
+            result[rank] = found
     return result
 
 
@@ -146,6 +179,8 @@ def _ranks(db: sqlite3.Connection, table: str) -> list[int]:
     ranks: list[int] = []
     (rank,) = db.execute(f"SELECT min(rank) FROM {table}").fetchone()
     while rank is not None:
+        if not isinstance(rank, int) or not 0 <= rank <= RANK_MAX:
+            raise Corrupt(f"table {table}: {rank!r:.40} is no rank")
         ranks.append(rank)
         (rank,) = db.execute(f"SELECT min(rank) FROM {table} WHERE rank > ?", (rank,)).fetchone()
     return ranks
@@ -160,11 +195,16 @@ def _samples(db: sqlite3.Connection, since_ns: int | None) -> dict[tuple[str, st
             "SELECT t_ns, metric, value FROM samples WHERE rowid > ? AND t_ns >= ? ORDER BY rowid",
             (last - LIVE_SAMPLES, since_ns),
         )
-    rows = np.fromiter(found, _SAMPLE)
-    rows = rows[np.argsort(rows["series"], kind="stable")]
-    series, firsts = np.unique(rows["series"], return_index=True)
-    names = {number: (metric, scope) for number, metric, scope in db.execute("SELECT id, metric, scope FROM series")}
-    parts = np.split(rows, firsts[1:])
+    with only_numbers("samples"):
+        readings = np.fromiter(found, _SAMPLE)
+    check_times("samples", readings["t_ns"])
+    readings = readings[np.isfinite(readings["value"])]
+    readings = readings[np.argsort(readings["series"], kind="stable")]
+    series, firsts = np.unique(readings["series"], return_index=True)
+    names = {number: (metric, scope) for number, metric, scope in rows(db, "series", ("id", "metric", "scope"))}
+    if unnamed := set(series.tolist()) - names.keys():
+        raise Corrupt(f"table samples: there is no series {min(unnamed)}")
+    parts = np.split(readings, firsts[1:])
     return {
         names[int(number)]: Series(np.ascontiguousarray(part["t_ns"]), np.ascontiguousarray(part["value"]))
         for number, part in zip(series, parts, strict=False)  # without samples there is one empty part
@@ -173,11 +213,13 @@ def _samples(db: sqlite3.Connection, since_ns: int | None) -> dict[tuple[str, st
 
 def _processes(db: sqlite3.Connection) -> tuple[Process, ...]:
     names = [field.name for field in fields(Process)]
-    found = db.execute(f"SELECT {', '.join(names)} FROM processes ORDER BY first_seen_ns, pid")
+    found = rows(db, "processes", tuple(names), "ORDER BY first_seen_ns, pid")
     return tuple(_process(dict(zip(names, row, strict=True))) for row in found)
 
 
 def _process(row: Mapping[str, Any]) -> Process:
+    if row["role"] not in get_args(Role):
+        raise Corrupt(f"table processes, pid {row['pid']}: {row['role']!r:.40} is no role")
     clean = row["clean_exit"]
     truths = {"clean_exit": None if clean is None else bool(clean), "oom_killed": bool(row["oom_killed"])}
     return Process(**{**row, "role": cast(Role, row["role"]), **truths})
@@ -187,19 +229,30 @@ def _sources(db: sqlite3.Connection) -> tuple[Source, ...]:
     """None in runs of an advisor that kept none."""
     if "sources" not in table_names(db):
         return ()
-    found = db.execute("SELECT path, sha256, text, edited FROM sources ORDER BY path")
-    return tuple(Source(str(path), str(sha256), str(text), bool(edited)) for path, sha256, text, edited in found)
+    found = rows(db, "sources", ("path", "sha256", "text", "edited"), "ORDER BY path")
+    return tuple(Source(path, sha256, text, bool(edited)) for path, sha256, text, edited in found)
 
 
-def _meta(db: sqlite3.Connection, latest_ns: int) -> Meta:
+def _meta(db: sqlite3.Connection, latest_ns: int, left_out: LeftOut) -> Meta:
     """Unknown keys belong to a newer advisor and are passed over; what the file does not say stays empty."""
-    stored = {key: json.loads(value) for key, value in db.execute("SELECT key, value FROM meta")}
+    stored = {key: _meta_value(key, value) for key, value in rows(db, "meta", ("key", "value"))}
     empty: dict[str, Any] = {"name": "", "argv": (), "cwd": "", "host": "", "started_unix_s": 0.0, "started_ns": 0}
     known = {field.name: stored[field.name] for field in fields(Meta) if field.name in stored}
     values = {**empty, **known}
-    values["argv"] = tuple(str(word) for word in values["argv"])
     for name, value in known.items():
-        if not isinstance(value, _META_TYPES.get(name, object)):
-            raise TypeError(f"{name} is {value!r}")
+        if not isinstance(value, _META_TYPES[name]) or (isinstance(value, (int, float)) and not abs(value) <= TIME_MAX):
+            raise Corrupt(f"table meta: {name} is {value!r:.40}")
+    values["argv"] = tuple(str(word) for word in values["argv"])
+    values["environment"] = left_out.trimmed("meta", "environment", values.get("environment", {}))
+    if not all(map(is_number, values.get("agent", {}).values())):
+        left_out.note("meta", "agent", "it holds what is no number")
+        values["agent"] = {}
     values["last_ns"] = max(values.get("last_ns") or 0, values["started_ns"], latest_ns)
     return Meta(**values)
+
+
+def _meta_value(key: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Corrupt(f"table meta, {key}: {error}") from error

@@ -21,6 +21,7 @@ from advisor.store.fold import COLUMNS, fold
 SECOND_NS = 1_000_000_000
 _HASH = 2_654_435_769  # Knuth's multiplicative hash: its high bits spread any arithmetic progression evenly
 _HASH_SPACE = 1 << 32
+_WINDOWS_MAX = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ class Limits:
     )
     # kinds of events that are large, for a live screen reads them each second: the profile of a script of ten lines took 52 KB
     large_events: dict[str, tuple[int, int, int]] = field(default_factory=lambda: {"profile": (100, 100, 1)})
+    processes: int = 5_000  # ended ones too; 90 epochs of 8 ranks with 16 workers each start 11,520
     slice_rows: int = 2_048  # 5 to 15 ms each
 
 
@@ -89,6 +91,8 @@ class Retention:
         self._samples = Stretch("samples", 0, limits.raw_samples, limits.thin_samples)
         self._newest_sample_ns = 0
         self._kept_window: dict[int, int] = {}  # by series: a window of samples is longer than a slice of rows
+        self._processes = 0  # rows written since they were counted last
+        self._processes_left_out = self._left_out_until_ns = 0
 
     def inserted(self, table: str, key: int | str, rows: int, label: int | None = None) -> None:
         stretch = self._stretches.get((table, key, label))
@@ -106,6 +110,9 @@ class Retention:
         self._samples.fresh += rows
         self._newest_sample_ns = t_ns
 
+    def process_written(self) -> None:
+        self._processes += 1
+
     def advance(self, budget_s: float) -> None:
         """Reduces what is due until nothing is or the time is up; the slice under way is finished."""
         deadline = time.perf_counter() + budget_s
@@ -114,6 +121,9 @@ class Retention:
                 return
 
     def _slices(self) -> Iterator[None]:
+        if self._processes >= min(self._limits.slice_rows, self._limits.processes):
+            self._leave_processes_out()
+            yield
         for stretch in sorted(self._stretches.values(), key=lambda s: s.raw_rows - s.fresh):
             size = min(self._limits.slice_rows, stretch.raw_rows)
             while stretch.fresh >= stretch.raw_rows + size:
@@ -166,6 +176,28 @@ class Retention:
         ).rowcount
         stretch.moved(size, size - deleted, last)
 
+    def _leave_processes_out(self) -> None:
+        """Of ended processes the newest stay, and before them those that failed, and ranks; the rest is counted, and how late one ended."""
+        self._processes = 0
+        (rows,) = self._db.execute("SELECT count(*) FROM processes").fetchone()
+        gone = self._db.execute(
+            "SELECT rowid, ended_ns FROM processes WHERE ended_ns IS NOT NULL ORDER BY role = 'rank', oom_killed "
+            "OR exit_signal IS NOT NULL OR coalesce(exit_code, clean_exit = 0, 0) != 0, ended_ns LIMIT ?",
+            (max(0, rows - self._limits.processes),),
+        ).fetchall()
+        if not gone:
+            return
+        self._db.executemany("DELETE FROM processes WHERE rowid = ?", [(rowid,) for rowid, _ in gone])
+        self._processes_left_out += len(gone)
+        self._left_out_until_ns = max(self._left_out_until_ns, *(ended_ns for _, ended_ns in gone))
+        told = {"processes_left_out": self._processes_left_out, "left_out_until_ns": self._left_out_until_ns}
+        self._db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", [(k, str(n)) for k, n in told.items()])
+        reason = f"{self._processes_left_out} processes have ended and are no longer listed: the newest are, and those that failed"
+        self._db.execute(
+            "INSERT OR REPLACE INTO gaps VALUES ('processes', 'ended', ?, 'persistent_workers=True starts fewer')",
+            (reason,),
+        )
+
     def _thin_samples(self, size: int) -> bool:
         """Keeps every series' first reading in each window of the oldest fresh samples; False: none is old enough."""
         samples = self._samples
@@ -185,6 +217,6 @@ class Retention:
                 self._kept_window[metric] = window
         self._db.executemany("DELETE FROM samples WHERE rowid = ?", gone)
         samples.moved(len(found), len(found) - len(gone), found[-1][0])
-        if samples.cursor == 0:
-            self._kept_window.clear()
+        if samples.cursor == 0 or len(self._kept_window) > _WINDOWS_MAX:
+            self._kept_window.clear()  # then one reading more is kept of each
         return True

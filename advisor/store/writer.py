@@ -101,6 +101,7 @@ class RunWriter:
         row = (p.pid, p.first_seen_ns, p.role, p.rank, p.local_rank, p.worker, p.parent_pid, command)
         end = (p.ended_ns, p.exit_code, p.exit_signal, p.clean_exit, p.oom_killed)
         self._write(f"INSERT OR REPLACE INTO processes VALUES ({_marks(13)})", [row + end])
+        self._retention.process_written()
 
     def put_facts(self, pid: int, facts: Mapping[str, Any]) -> None:
         self._write("INSERT OR REPLACE INTO facts VALUES (?, ?)", [(pid, as_json(facts))])

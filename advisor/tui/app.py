@@ -14,6 +14,7 @@ from textual.widgets import ContentSwitcher, Footer, OptionList
 from advisor.core.report import Report
 from advisor.tui.actions import NEEDS, AdvisorCommands, Needs, bindings
 from advisor.tui.banner import Banner
+from advisor.tui.draw import unmarked
 from advisor.tui.feed import Feed, words
 from advisor.tui.finding_detail import FindingDetail, finding_text
 from advisor.tui.finding_list import FindingList, finding_key, in_reading_order
@@ -120,10 +121,14 @@ class AdvisorApp(App[str]):
         self._reports.tick()
         for bar in self.base.query(ReplayBar):
             bar.put()
-        if self.job and not self._ended and not self.job.running():
-            self._ended = True
-            self._show_trouble(None, self.job.trouble)
-            self.notify("The job has ended; the final verdict stays. q quits.", timeout=10)
+        if self.job is None or self._ended:
+            return
+        self._ended = not self.job.running()
+        self._show_trouble(None, self.job.trouble if self._ended else "")
+        if self._ended:
+            kept = "nobody saw how; what was recorded stays" if self.job.unseen() else "the final verdict stays"
+            self.notify(f"The job has ended; {kept}. q quits.", timeout=10)
+        if self._ended or self.job.unseen():
             self._show_banner()
 
     def _receive_report(self, report: Report | None, trouble: str) -> None:
@@ -145,14 +150,16 @@ class AdvisorApp(App[str]):
         self._show_trouble(report, trouble)
 
     def _show_trouble(self, report: Report | None, trouble: str) -> None:
+        notice = self.job.notice() if self.job else ""
         for line in self.base.query(Trouble):
-            line.tell(report, trouble)
+            line.tell(report, trouble, notice)
 
     def _show_banner(self) -> None:
         times = f" × {self._interrupts}" if self._interrupts > 1 else ""
         for banner in self.base.query(Banner):
             banner.stopping = f"interrupt sent{times}" if self._interrupts else ""
             banner.ended = self._ended
+            banner.unseen = self.job is not None and self.job.unseen()
             banner.redraw()
 
     @on(OutputPane.Grew)
@@ -220,7 +227,7 @@ class AdvisorApp(App[str]):
             self.notify("There is no finding to copy.")
             return
         self.copy_to_clipboard(finding_text(chosen, self.report))
-        self.notify(f"{chosen.rule} copied as text.")
+        self.notify(unmarked(f"{chosen.rule} copied as text."))
 
     def action_order_ranks(self) -> None:
         self.notify(f"Ranks: {self.base.query_one(RankTable).next_order()}")

@@ -19,20 +19,23 @@ def verdict_finding(report: Report) -> Finding | None:
     return next((f for f in report.findings if f.rule == report.verdict.rule), None)
 
 
-def job_words(job: Job, stopping: str = "", ended: bool = False) -> list[Part]:
-    """`▶ running 12:07`, `■ ended, exit code 1, after 1:33`."""
+def job_words(job: Job, stopping: str = "", *, ended: bool = False, unseen: bool = False) -> list[Part]:
+    """`▶ running 12:07`, `■ ended, exit code 1, after 1:33`. `ended` and `unseen`: what is known beside the record."""
     after = clock(job.duration_s)
-    if job.running and not ended:
-        return [("▶ running", "$text-success"), f" {after}", (f" · {stopping}", "$text-warning") if stopping else ""]
+    asked: Part = (f" · {stopping}", "$text-warning") if stopping else ""
+    if job.running and unseen:
+        words: list[Part] = [("▶ runs on, unrecorded", "$text-warning"), f" after {after}", asked]
+        return [("■ ended, exit code unknown", "bold"), f", recorded for {after}"] if ended else words
     if job.running:
-        return [("■ ended", "bold"), f" after {after} · reading the rest"]
+        words = [("▶ running", "$text-success"), f" {after}", asked]
+        return [("■ ended", "bold"), f" after {after} · reading the rest"] if ended else words
     if job.exit_signal:
         return [(f"✖ ended by {job.exit_signal}", "bold $text-error"), f" after {after}"]
     if job.exit_code is None:
         return [("■ ended", "bold"), f", exit code {DASH}, after {after}"]
     good = job.exit_code == 0
-    words = f"{'✔' if good else '✖'} ended, exit code {job.exit_code}"
-    return [(words, f"bold {'$text-success' if good else '$text-error'}"), f", after {after}"]
+    code = f"{'✔' if good else '✖'} ended, exit code {job.exit_code}"
+    return [(code, f"bold {'$text-success' if good else '$text-error'}"), f", after {after}"]
 
 
 _SUMMARY_LINES = 2  # the rest stands with the finding
@@ -46,6 +49,7 @@ class Banner(Panel):
         self.fallback_name = fallback_name
         self.stopping = ""  # what was asked of the job, as long as it runs
         self.ended = False  # the job's end is known before the run file says so
+        self.unseen = False  # nobody sees that end, and no record will tell of it
 
     def draw(self, report: Report, width: int) -> list[Content]:
         return [self._headline(report, width), *self._summary(report, width), self._job(report, width)]
@@ -74,7 +78,7 @@ class Banner(Panel):
 
     def _job(self, report: Report, width: int) -> Content:
         job = report.job
-        state = line(" ", *job_words(job, self.stopping, self.ended))
+        state = line(" ", *job_words(job, self.stopping, ended=self.ended, unseen=self.unseen))
         ranks = f" · {job.ranks} rank{'' if job.ranks == 1 else 's'}" if job.ranks else ""
         name = job.name or self.fallback_name
         name = f" · {fit(name, min(cell_len(name), 32))}" if name else ""

@@ -11,6 +11,8 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Button, Label
 
+from advisor.tui.draw import harmless
+
 _KEY_NAMES = {"escape": "Esc"}
 
 
@@ -53,7 +55,7 @@ class Choice(ModalScreen[str]):
 
     def say(self, note: str) -> None:
         self.note = note
-        self.query_one("#note", Label).update(note)
+        self.query_one("#note", Label).update(harmless(note))
 
     def on_key(self, event: events.Key) -> None:
         for key, answer, _ in self.answers:

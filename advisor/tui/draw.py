@@ -9,9 +9,11 @@ from typing import TypeAlias
 from rich.cells import cell_len, set_cell_size
 from textual.content import Content
 
+from advisor.core.visible import on_one_line
 from advisor.tui.phases import MUTED, in_order, look
 
 Part: TypeAlias = "str | tuple[str, str] | Content"
+harmless = on_one_line
 _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
@@ -44,10 +46,6 @@ def fit(text: str, width: int, right: bool = False) -> str:
 def unmarked(text: str) -> str:
     """For titles and notices, which would take `[bold]` in a name for a style."""
     return harmless(text).replace("[", r"\[")
-
-
-def harmless(text: str) -> str:
-    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
 
 def labelled(rows: Sequence[tuple[str, str]], width: int) -> list[Content]:

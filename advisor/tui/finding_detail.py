@@ -9,6 +9,7 @@ from textual.content import Content
 from advisor.core.findings import Evidence, Finding, Fix
 from advisor.core.format import DASH, amount, duration, metric_words, seconds_range, share, speedup_range
 from advisor.core.report import Report
+from advisor.core.visible import in_lines
 from advisor.tui.checks import outcome_lines
 from advisor.tui.draw import fit, line, muted, prose
 from advisor.tui.finding_list import finding_key, scope_words
@@ -58,7 +59,7 @@ def _evidence(evidence: tuple[Evidence, ...], width: int) -> list[Content]:
         text = amount(row.value, row.unit, row.metric)
         limit = amount(row.threshold, row.unit, row.metric)
         if len(text) > _NUMBER:  # a stack or a name takes the threshold's place, and lines of its own beyond
-            words = prose(text, width - name - 2)
+            words = prose(text, width - name - 2) or [DASH]
             lines.append(line(fit(metric_words(row.metric), name), "  ", (words[0], "bold")))
             lines += [line(" " * (name + 2), (more, "bold")) for more in words[1:]]
         else:
@@ -109,12 +110,8 @@ def _relations(finding: Finding, report: Report, width: int) -> list[Content]:
 def finding_text(finding: Finding, report: Report) -> str:
     """What is copied: the lines of the screen, and each diff once more as `patch` takes it."""
     told = "\n".join(content.plain.rstrip() for content in finding_lines(finding, report, 100)) + "\n"
-    diffs = [_printable(fix.diff) for fix in finding.fixes if fix.diff]
+    diffs = [in_lines(fix.diff) for fix in finding.fixes if fix.diff]
     return "\n".join([told, *diffs]) if diffs else told
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() or c in "\t\n" else " " for c in text)
 
 
 class DetailPanel(Panel):

@@ -17,6 +17,14 @@ class HasTerminal(Protocol):
     def resize(self, rows: int, columns: int) -> None: ...
 
 
+@runtime_checkable
+class HasSupervisor(Protocol):
+    """Controls of a job whose record and end come from a process that may be stopped or killed."""
+
+    def notice(self) -> str: ...
+    def unseen(self) -> bool: ...
+
+
 class Job:
     def __init__(self, controls: JobControls) -> None:
         self._controls = controls
@@ -29,6 +37,14 @@ class Job:
         except (AdvisorError, OSError) as error:
             self.trouble = words(error)
             return False
+
+    def notice(self) -> str:
+        """What else keeps the job from being seen as it is, now."""
+        return self._controls.notice() if isinstance(self._controls, HasSupervisor) else ""
+
+    def unseen(self) -> bool:
+        """Whether its end is, or was, seen by nobody."""
+        return isinstance(self._controls, HasSupervisor) and self._controls.unseen()
 
     def interrupt(self) -> None:
         self._try(self._controls.interrupt)

@@ -11,6 +11,7 @@ from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from advisor.core.visible import coloured
 from advisor.run.output import NewOutput
 
 MOST_LINES = 20_000  # scroll-back; the whole output is in the run folder
@@ -111,14 +112,14 @@ class OutputLog(ScrollView, can_focus=True):
 
 
 def _text(line: str) -> Text:
-    text = Text.from_ansi(line[: _WIDEST * 4], no_wrap=True, end="")
+    text = Text.from_ansi(coloured(line[: _WIDEST * 4]), no_wrap=True, end="")
     text.expand_tabs(8)
     text.truncate(_WIDEST)
     return text
 
 
 def _plain(line: str) -> str:
-    return _text(line).plain if "\x1b" in line else line
+    return line if line.isascii() and line.isprintable() else _text(line).plain
 
 
 def _width(line: str) -> int:

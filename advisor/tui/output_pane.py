@@ -8,12 +8,12 @@ from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.content import Content
 from textual.message import Message
 from textual.widgets import Input, Static
 
+from advisor.core.visible import coloured
 from advisor.run.output import NewOutput
-from advisor.tui.draw import fit, harmless, line, muted, unmarked
+from advisor.tui.draw import fit, line, muted, unmarked
 from advisor.tui.feed import Feed
 from advisor.tui.output_log import OutputLog
 from advisor.tui.output_source import OutputSource
@@ -117,11 +117,10 @@ class LastLine(Static):
 
     def put(self, text: str) -> None:
         width = self.size.width
-        plain = Content.from_text(harmless(_bare(text)), markup=False).plain
-        self.update(line(muted("▕ "), fit(plain, width - 2)) if width > 2 else "")
+        self.update(line(muted("▕ "), fit(_bare(text), width - 2)) if width > 2 else "")
 
 
 def _bare(text: str) -> str:
     from rich.text import Text  # noqa: PLC0415 - only for lines with colours
 
-    return Text.from_ansi(text).plain if "\x1b" in text else text
+    return Text.from_ansi(coloured(text)).plain if "\x1b" in text else text

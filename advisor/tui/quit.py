@@ -59,7 +59,11 @@ class QuitDialog(Choice):
     def _enter(self, stage: str) -> None:
         self.stage = stage
         self._since = time.monotonic()
-        note = "Left running, it keeps being recorded; `rn50-advisor watch` shows it again." if stage == "ask" else ""
-        self.put(_WORDS[stage], _STAGES[stage], note)
+        left = (
+            "Left running, it stays unrecorded: its supervisor is gone."
+            if self.job.unseen()
+            else "Left running, it keeps being recorded; `rn50-advisor watch` shows it again."
+        )
+        self.put(_WORDS[stage], _STAGES[stage], left if stage == "ask" else "")
         for button in self.query(Button):
             button.variant = "error" if button.id in ("terminate", "kill") else "default"

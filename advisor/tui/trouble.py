@@ -8,6 +8,7 @@ from textual.widgets import Static
 
 from advisor.core.format import clock
 from advisor.core.report import Report
+from advisor.tui.draw import harmless
 
 _SILENT_S = 10.0  # a running job is recorded every second
 
@@ -22,14 +23,15 @@ class Trouble(Static):
         self._heard_s = time.monotonic()
         self._said = ""
 
-    def tell(self, report: Report | None, trouble: str) -> None:
+    def tell(self, report: Report | None, trouble: str, notice: str = "") -> None:
+        """`notice`: how it stands with the job itself, this moment; it goes before all else."""
         if report is not None:
             self._report, self._heard_s = report, time.monotonic()
         if report is not None or trouble:
             self._said = trouble
-        said = self._said or self._silence()
+        said = notice or self._said or self._silence()
         self.display = bool(said)
-        self.update(f" ✖ {said}")
+        self.update(f" ✖ {harmless(said)}")
 
     def _silence(self) -> str:
         silent_s = time.monotonic() - self._heard_s

@@ -152,6 +152,31 @@ def test_terminating_the_advisor_terminates_the_job(tmp_path: Path, gate: Path) 
         assert terminal.ended() == -signal.SIGTERM
 
 
+def test_a_job_whose_supervisor_was_killed_is_shown_to_its_end_and_is_no_success(tmp_path: Path, gate: Path) -> None:
+    zero = WAITS.replace("sys.exit(7)", "sys.exit(0)")
+    with on_terminal(tmp_path, "run", *job(zero)) as terminal:
+        terminal.until(b"\x1b[?1049h")
+        terminal.until(b"job is up")
+        os.kill(_supervisor(terminal.process.pid), signal.SIGKILL)
+        terminal.until(b"still runs, unrecorded")
+        assert b"job has ended" not in terminal.shown
+        _let_go(gate, terminal)
+        terminal.until(b"job has ended; nobody saw how")
+        terminal.press(b"q")
+        assert terminal.ended() == 1
+        assert b"nobody saw how the job ended" in terminal.shown.rpartition(b"\x1b[?1049l")[2]
+
+
+def _supervisor(pid: int) -> int:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                if parent == pid and b"advisor.run.supervise" in (entry / "cmdline").read_bytes():
+                    return int(entry.name)
+    raise AssertionError("no supervisor")
+
+
 def _let_go(gate: Path, terminal: Terminal | None = None) -> None:
     """Opens and closes the pipe as soon as the job reads it."""
     deadline = time.monotonic() + TIMEOUT_S

@@ -28,6 +28,7 @@ def supervised(run_folder: Path, job: list[str], **arguments: Any) -> Iterator[S
     try:
         yield handle
     finally:
+        handle.kill()  # also what a dead supervisor has left
         for pid in (*descendants_of(handle.pid), handle.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -161,21 +162,79 @@ os.write(1, b'the end\\n')
 """
 
 
-def test_output_outlives_the_supervisor(run_folder: Path, tmp_path: Path) -> None:
+def started(handle: Supervised) -> int:
+    """The job's pid, once the job runs and its supervisor has said so."""
+    wait_for(lambda: says(handle, b"pid"), "the start of the job")
+    pid = int(handle.output.read_bytes().split()[1])
+    wait_for(lambda: handle.poll() is None and handle.job_pid == pid, "the report of the start")
+    return pid
+
+
+def test_a_job_outlives_its_supervisor_and_runs_until_it_ends(run_folder: Path, tmp_path: Path) -> None:
     go = tmp_path / "go"
     with supervised(run_folder, python(TALKER, str(go))) as handle:
-        wait_for(lambda: says(handle, b"pid"), "the start of the job")
-        pid = int(handle.output.read_bytes().split()[1])
-        wait_for(lambda: handle.poll() is None and handle.job_pid == pid, "the report of the start")
+        pid = started(handle)
+        assert handle.notice() == "" and not handle.unseen()
         os.kill(handle.pid, signal.SIGKILL)
-        end = handle.wait(DEADLINE_S)
-        assert (end.exit_code, end.signal) == (None, None)
-        assert end.complaint
-        assert not is_gone(pid)
+        wait_for(handle.unseen, "the end of the supervisor")
+        assert handle.running() and not is_gone(pid)
+        assert "still runs, unrecorded" in handle.notice()
+        with pytest.raises(TimeoutError):
+            handle.wait(0.0)
+        os.kill(pid, signal.SIGSTOP)
+        wait_for(lambda: "is stopped, unrecorded" in handle.notice(), "word of the stop")
+        os.kill(pid, signal.SIGCONT)
         go.touch()
+        end = handle.wait(DEADLINE_S)
+        assert is_gone(pid) and not handle.running()
+        assert (end.exit_code, end.signal) == (None, None), "nobody saw it"
+        assert "nobody saw how the job ended" in handle.notice() and handle.notice() == end.complaint
         wait_for(lambda: says(handle, b"the end\n"), "the rest of the output")
         assert handle.output.read_bytes().count(b"still here\n") == 10000
-        wait_for(lambda: is_gone(pid), "the end of the job")
+        assert end.recorded == (run_folder / "r" / "run.sqlite").exists()
+
+
+def test_a_number_used_again_is_not_the_job(run_folder: Path) -> None:
+    with supervised(run_folder, python("import os; os.write(1, b'pid %d\\n' % os.getpid()); input()")) as handle:
+        handle.wait(DEADLINE_S)
+    other = Supervised(handle._process, -1, handle.run_folder)
+    other._take({"event": "job", "pid": os.getpid()})
+    assert other.running(), "that process lives"
+    other._job_ticks = (other._job_ticks or 0) - 1  # as of an earlier life of its number
+    assert not other.running()
+    other.terminate()  # would end this test
+
+
+def test_a_request_to_end_reaches_a_job_whose_supervisor_is_stopped_or_gone(run_folder: Path, tmp_path: Path) -> None:
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        with supervised(tmp_path / number.name, python(TALKER, str(tmp_path / "go"))) as handle:
+            pid = started(handle)
+            os.kill(handle.pid, number)
+            wait_for(handle.notice, "word of it")
+            handle.terminate()
+            wait_for(lambda pid=pid: is_gone(pid), "the end of the job")
+            if number == signal.SIGSTOP:
+                wait_for(lambda handle=handle: "the job has ended" in handle.notice(), "word of the end")
+                os.kill(handle.pid, signal.SIGCONT)
+            end = handle.wait(DEADLINE_S)
+            assert end.signal == (signal.SIGTERM if number == signal.SIGSTOP else None)
+
+
+def test_a_stopped_supervisor_is_told_and_goes_on(run_folder: Path, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    with supervised(run_folder, python(TALKER, str(go))) as handle:
+        pid = started(handle)
+        os.kill(handle.pid, signal.SIGSTOP)
+        wait_for(lambda: "recording stands still while the job runs on" in handle.notice(), "word of the stop")
+        os.kill(pid, signal.SIGSTOP)
+        wait_for(lambda: "the job and its recording are stopped" in handle.notice(), "word of both")
+        assert handle.running() and not handle.unseen()
+        os.kill(pid, signal.SIGCONT)
+        os.kill(handle.pid, signal.SIGCONT)
+        wait_for(lambda: not handle.notice(), "word that all goes on")
+        go.touch()
+        assert handle.wait(DEADLINE_S).exit_code == 0
+        assert handle.notice() == ""
 
 
 def test_the_job_outlives_the_screen(run_folder: Path, tmp_path: Path) -> None:

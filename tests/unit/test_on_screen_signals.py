@@ -44,6 +44,9 @@ class Job:
     def running(self) -> bool:
         return not self.told
 
+    def notice(self) -> str:
+        return ""
+
 
 def run(job: Job, monkeypatch: pytest.MonkeyPatch, *, early: int = 0) -> JobEnd | None:
     def start(*_: Any, **__: Any) -> Job:

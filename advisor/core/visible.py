@@ -1,0 +1,63 @@
+"""What of somebody else's text may reach a terminal or a page: the words, and nothing that is obeyed or hides.
+
+Every border asks here: the screen, the report's formats, and lines on stderr. The job's own output is the job's, and passes untouched.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+# CSI, strings (titles, clipboards, links: OSC, DCS, PM, APC, SOS) with or without their end, and the short ones.
+_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])?")
+_COLOUR = re.compile(r"(\x1b\[[0-9;:]*m)")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+_CONTROL_BUT_LINES = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]+")
+# Format characters: they reorder what stands around them, take no room, or carry text that nobody sees (tags, variation selectors,
+# blank letters). Not the number signs of Arabic (U+0600 to U+0605), which are seen, nor the selector that makes an emoji of a sign.
+_HIDDEN = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0e\ufeff"
+    "\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+_UNWRITABLE = re.compile("[\ud800-\udfff\ufffe\uffff]")
+# Where five marks may stand on one letter: scripts with marks, looked at letter by letter then.
+_MAYBE_MARKS = re.compile(
+    "[\u0300-\u1fff\u20d0-\u20ff\u2de0-\u2dff\u302a-\u309a\ua66f-\uabff\ufb1e\ufe0f-\ufe2f\U00010000-\U0001ffff]{6,}"
+)
+_MARKS_MAX = 4  # vowel, accent and cantillation of one Hebrew letter
+
+
+def readable(text: str) -> str:
+    """Without escape sequences and what hides; control characters are left to those below, which know about lines."""
+    if text.isascii() and "\x1b" not in text:
+        return text
+    text = _HIDDEN.sub("", _SEQUENCE.sub("", text))
+    return _MAYBE_MARKS.sub(_with_few_marks, _UNWRITABLE.sub("\ufffd", text))
+
+
+def on_one_line(text: str) -> str:
+    """Readable, each stretch of control characters and line breaks a space."""
+    return text if text.isascii() and text.isprintable() else _CONTROL.sub(" ", readable(text))
+
+
+def in_lines(text: str) -> str:
+    """Readable, line breaks and tabs kept."""
+    return _CONTROL_BUT_LINES.sub(" ", readable(text))
+
+
+def coloured(text: str) -> str:
+    """The same for a line of output that keeps its colours (SGR) and its tabs, and nothing else that a terminal obeys."""
+    if text.isascii() and text.isprintable():
+        return text
+    parts = _COLOUR.split(text)
+    parts[::2] = ("\t".join(map(on_one_line, part.split("\t"))) for part in parts[::2])
+    return "".join(parts)
+
+
+def _with_few_marks(found: re.Match[str]) -> str:
+    kept, marks = [], 0
+    for character in found[0]:
+        marks = marks + 1 if unicodedata.category(character) in ("Mn", "Me") else 0
+        if marks <= _MARKS_MAX:
+            kept.append(character)
+    return "".join(kept)

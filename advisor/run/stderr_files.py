@@ -32,17 +32,19 @@ class _Stream:
 class Streams:
     """Which files the ranks print to: `watch` while a process lives. `descriptor`: 1, its stdout, or 2, its stderr.
 
-    Our own is the job's as well, unless it opens another; `before_bytes` stood in it when the job began.
+    That of `owner`, who started the job, is the job's as well, unless it opens another; `before_bytes` stood in it when the job began.
     """
 
-    def __init__(self, descriptor: int, before_bytes: int, proc: Path = Path("/proc")) -> None:
+    def __init__(
+        self, descriptor: int, before_bytes: int, proc: Path = Path("/proc"), *, owner: int | str = "self"
+    ) -> None:
         self._descriptor = descriptor
         self._proc = proc
         self._streams: dict[int, _Stream | None] = {}  # None: no file, or nobody may know
         self._gaps: dict[str, str] = {}  # scope -> why what it printed is not known
         self._ours = _Stream(None, "", before_bytes)
         with contextlib.suppress(OSError):
-            self._ours = _Stream(None, self._path("self"), before_bytes)
+            self._ours = _Stream(None, self._path(str(owner)), before_bytes)
             self._streams[0] = self._ours if _may_be_file(self._ours.path) else None
 
     @property
@@ -85,8 +87,8 @@ class Streams:
 class StderrFiles(Streams):
     """`watch` while a process lives, `ended` as they end, `last_lines` once, when the job has failed."""
 
-    def __init__(self, before_bytes: int, proc: Path = Path("/proc")) -> None:
-        super().__init__(2, before_bytes, proc)
+    def __init__(self, before_bytes: int, proc: Path = Path("/proc"), *, owner: int | str = "self") -> None:
+        super().__init__(2, before_bytes, proc, owner=owner)
         self._ended: list[int] = []
 
     def ended(self, pid: int) -> None:

@@ -14,6 +14,7 @@ import pytest
 from launcher_harness import (
     DEADLINE_S,
     PYTHON,
+    in_agent,
     is_gone,
     killed_at_end,
     launch,
@@ -288,9 +289,13 @@ def test_a_job_that_never_trains_says_why_there_are_no_steps(run_folder: Path) -
 
 
 def test_what_the_advisor_cost_is_noted(run_folder: Path) -> None:
-    run_to_end(run_folder / "r", ["/bin/sleep", "1"])
-    agent = read_recording(run_folder / "r").meta.agent
-    assert agent["wall_s"] >= 0.9
+    with fake_rank(run_folder) as job:
+        for _ in range(3):
+            job.tell("steps 1")
+            before = read_recording(job.run_folder).meta.last_ns if job.recording() else 0
+            job.until(lambda now, before=before: now.meta.last_ns > before, "another second")
+        job.order("leave")
+        agent = job.end(0).meta.agent
     assert 0 < agent["cpu_s"] < agent["wall_s"]
     assert 0 < agent["startup_s"] < 30
     assert agent["lost_records"] == 0
@@ -306,10 +311,12 @@ def test_secrets_on_the_command_line_are_not_stored(run_folder: Path, secret: st
 
 
 BROKEN_AGENTS = {
-    "import": "import sys; sys.modules['advisor.run.agent'] = None",
-    "poll": "import advisor.run.follow as f; f.Followers.look = lambda *_: 1 / 0",
-    "second": "import advisor.run.notes as n; n.Notes.read = lambda *_: 1 / 0",
-    "thread": "import threading; threading.Thread.start = lambda *_: (_ for _ in ()).throw(RuntimeError('no thread'))",
+    "import": in_agent("import sys; sys.modules['advisor.run.agent'] = None"),
+    "poll": in_agent("import advisor.run.follow as f; f.Followers.look = lambda *_: 1 / 0"),
+    "second": in_agent("import advisor.run.notes as n; n.Notes.read = lambda *_: 1 / 0"),
+    "thread": in_agent(
+        "import threading; threading.Thread.start = lambda *_: (_ for _ in ()).throw(RuntimeError('no thread'))"
+    ),
 }
 
 
@@ -322,8 +329,10 @@ def test_an_agent_that_breaks_costs_one_line_and_not_the_job(run_folder: Path, p
 
 
 def test_an_agent_that_breaks_says_so_in_the_run_too(run_folder: Path) -> None:
-    run_to_end(run_folder / "r", ["/bin/sleep", "0.5"], prelude=BROKEN_AGENTS["poll"])
-    recording = read_recording(run_folder / "r")
+    with fake_rank(run_folder, prelude=BROKEN_AGENTS["poll"]) as job:
+        job.until(lambda now: events(now, "agent_crash"), "the break")
+        job.order("exit 0")
+        recording = job.end(0)
     assert any(gap.metric == "agent" and "ZeroDivisionError" in gap.reason for gap in recording.gaps)
     assert (recording.meta.exit_code, recording.meta.ended_ns is None) == (0, False), (
         "how the job ended is told all the same"
@@ -331,7 +340,9 @@ def test_an_agent_that_breaks_says_so_in_the_run_too(run_folder: Path) -> None:
 
 
 def test_an_agent_that_never_answers_does_not_hold_the_exit_up(run_folder: Path) -> None:
-    prelude = "import threading, advisor.run.follow as f; f.Followers.look = lambda *_: threading.Event().wait()"
+    prelude = in_agent(
+        "import threading, advisor.run.follow as f; f.Followers.look = lambda *_: threading.Event().wait()"
+    )
     done = run_to_end(
         run_folder / "r", ["/bin/sh", "-c", "sleep 0.3; exit 3"], prelude=prelude, options={"close_within_s": 0.5}
     )

@@ -50,9 +50,11 @@ class Canary:
             time.sleep(_LOOK_S)
         return False
 
-    @property
     def pids(self) -> frozenset[int]:
-        return frozenset() if self._process is None else frozenset({self._process.pid})
+        """Of the process, while it lives."""
+        return (
+            frozenset() if self._process is None or self._process.poll() is not None else frozenset({self._process.pid})
+        )
 
     def renew(self) -> None:
         """A fresh one takes over. What reaches the old one until then is not forgotten."""

@@ -16,6 +16,7 @@ from typing import Any
 
 from advisor.core.errors import AdvisorError
 from advisor.run.children import start_module
+from advisor.run.ending import told_status
 from advisor.run.plan import Plan
 
 _MODULE = "advisor.run.recording_process"
@@ -45,7 +46,6 @@ class Companion:
         except Exception as error:  # noqa: BLE001 - the job runs already, and goes on
             self._complain(f"the job runs unrecorded: {_why(error)}", at_once=True)
 
-    @property
     def pids(self) -> frozenset[int]:
         """Of the process that records, until it has been reaped."""
         return frozenset() if self._talk is None or self._talk.status is not None else frozenset({self._talk.pid})
@@ -110,7 +110,7 @@ class Companion:
                     "the end of the recording was not waited for: the disk of the run folder does not answer"
                 )
         elif not self._done:
-            how = _told_status(self._talk.status)
+            how = told_status(self._talk.status)
             self._complain(f"the recording broke off: the agent {how}")
             if self._recorded:
                 self._close_broken(f"the agent {how}", end, deadline_s)
@@ -253,13 +253,3 @@ def warn(line: str) -> None:
 
 def _why(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
-
-
-def _told_status(status: int) -> str:
-    code = os.waitstatus_to_exitcode(status)
-    if code >= 0:
-        return f"ended with exit code {code}"
-    try:
-        return f"was killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"was killed by signal {-code}"

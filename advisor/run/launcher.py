@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from advisor.core.errors import AdvisorError
@@ -22,6 +22,7 @@ from advisor.run.companion import Companion, note_launch_error, warn
 from advisor.run.ending import JobEnd, exit_like
 from advisor.run.environment import CannotInject, inherited_environment, with_recorder
 from advisor.run.options import RunOptions
+from advisor.run.orphans import reap_adopted
 from advisor.run.plan import Plan
 from advisor.run.ringfolder import RingFolder, in_use, sweep
 from advisor.run.signals import ENDING, STOPS, WATCHED, Arrival, SignalDesk
@@ -44,8 +45,11 @@ def run_job(
     options: RunOptions | None = None,
     name: str = "",
     on_start: Callable[[int], None] | None = None,
+    mind: Callable[[], Collection[int]] = tuple,
 ) -> JobEnd:
     """Run the job to its end and record it into `run_folder` (None: do not record). Main thread only; `on_start` gets the job's pid.
+
+    `mind` is called again and again while the job runs, and says which children the caller waits for; others are nobody's, and reaped.
 
     Raises CommandNotFound or CommandNotExecutable, noted in the run; whatever else goes wrong on our side costs the recording, not the job.
     """
@@ -72,7 +76,7 @@ def run_job(
             )
             _tell_budget(plan)
             _ask_for_window(plan)
-            return _run(plan, desk, canary, on_start)
+            return _run(plan, desk, canary, on_start, mind)
         finally:
             _tidy_up(canary, rings)
 
@@ -92,7 +96,13 @@ def _bytes_in(descriptor: int) -> int:
     return 0
 
 
-def _run(plan: Plan, desk: SignalDesk, canary: Canary, on_start: Callable[[int], None] | None) -> JobEnd:
+def _run(
+    plan: Plan,
+    desk: SignalDesk,
+    canary: Canary,
+    on_start: Callable[[int], None] | None,
+    mind: Callable[[], Collection[int]],
+) -> JobEnd:
     try:
         job = _spawn(plan, desk)
     except AdvisorError as error:
@@ -103,7 +113,7 @@ def _run(plan: Plan, desk: SignalDesk, canary: Canary, on_start: Callable[[int],
     companion.start()
     if on_start is not None:
         on_start(job.pid)
-    exit_code, number = _wait_whatever_happens(job, desk, canary, companion)
+    exit_code, number = _wait_whatever_happens(job, desk, canary, companion, mind)
     ended_ns = time.perf_counter_ns()
     recorded, complaint = companion.finish(exit_code, number, ended_ns)
     duration_s = (ended_ns - plan.began_ns) / 1e9
@@ -206,11 +216,15 @@ class _Child:
 
 
 def _wait_whatever_happens(
-    job: subprocess.Popen[bytes], desk: SignalDesk, canary: Canary, companion: Companion
+    job: subprocess.Popen[bytes],
+    desk: SignalDesk,
+    canary: Canary,
+    companion: Companion,
+    mind: Callable[[], Collection[int]],
 ) -> tuple[int | None, int | None]:
     """Exit code of the job, or the signal that killed it; neither where somebody else has taken them."""
     try:
-        return _wait(job, desk, canary, companion)
+        return _wait(job, desk, canary, companion, mind)
     except Exception as error:  # noqa: BLE001 - the wall: the job goes on, and is waited for
         warn(f"signals are passed on without a look at their senders: {type(error).__name__}: {error}")
     while job.returncode is None:
@@ -232,12 +246,17 @@ def _pass_all_on(pid: int) -> None:
 
 
 def _wait(
-    job: subprocess.Popen[bytes], desk: SignalDesk, canary: Canary, companion: Companion
+    job: subprocess.Popen[bytes],
+    desk: SignalDesk,
+    canary: Canary,
+    companion: Companion,
+    mind: Callable[[], Collection[int]],
 ) -> tuple[int | None, int | None]:
     """Pass signals on until the job ends; its exit code, or the signal that killed it."""
     child, stop_until = _Child(job), 0.0
     while (end := child.ending()) is None:
         companion.look()
+        reap_adopted({job.pid, *companion.pids(), *canary.pids(), *mind()})
         if child.stopped_by and time.monotonic() < stop_until:
             stop_until = 0.0
             companion.send_signal(signal.SIGSTOP)

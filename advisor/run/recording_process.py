@@ -6,9 +6,11 @@ It lives in a session of its own with the signals blocked that the launcher bloc
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import resource
+import signal
 import sys
 import threading
 from collections import deque
@@ -20,6 +22,7 @@ from advisor.run.plan import Plan
 
 # Four for each of hundreds of ranks and workers, where 1024 is usual.
 _OPEN_FILES = 65_536
+_PR_SET_PDEATHSIG = 1
 _REQUESTS_KEPT = 100  # until the recording takes them, a fraction of a second later
 
 
@@ -28,6 +31,7 @@ def main() -> None:
     orders, answers, task = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     for descriptor in (orders, answers):
         os.set_inheritable(descriptor, False)
+    _go_on_without_launcher()
     with os.fdopen(orders) as lines:
         first = lines.readline()
         if first.endswith("\n"):
@@ -101,6 +105,12 @@ class Recording:
     def _tell(self, **what: Any) -> None:
         with contextlib.suppress(OSError):
             os.write(self._answers, json.dumps(what).encode() + b"\n")
+
+
+def _go_on_without_launcher() -> None:
+    """The launcher stops us when it is stopped itself: one that is killed then shall not leave us so for ever."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGCONT), 0, 0, 0)
 
 
 def _allow_open_files() -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from advisor.core.errors import AdvisorError
 from advisor.report.inert import one_line
-from advisor.run.ending import told_status
+from advisor.run.ending import told_error, told_status
 
 if TYPE_CHECKING:
     from advisor.core.recording import Recording
@@ -98,7 +98,7 @@ def _conclude_within(
     except AdvisorError as error:
         warn(f"no summary: {error.message}")
     except Exception as error:  # noqa: BLE001 - the job has ended well or badly, and that is what our exit must tell
-        warn(f"no summary: {type(error).__name__}: {error}; rn50-advisor report {run} makes one")
+        warn(f"no summary: {told_error(error)}; rn50-advisor report {run} makes one")
 
 
 def _silence_libraries() -> None:

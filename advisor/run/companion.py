@@ -16,12 +16,13 @@ from typing import Any
 
 from advisor.core.errors import AdvisorError
 from advisor.run.children import start_module
-from advisor.run.ending import told_status
+from advisor.run.ending import told_error, told_status
 from advisor.run.plan import Plan
 
 _MODULE = "advisor.run.recording_process"
 _UNSENT_MAX = 64 << 10  # bytes of requests to end that a stopped process has not taken; beyond that they are dropped
 _LOOK_S = 0.02
+_LINE_MAX = 500  # characters
 _ENDS_WITHIN_S = 1.0  # once it has written everything down
 
 
@@ -44,7 +45,7 @@ class Companion:
         try:
             self._talk = _Talk("record", plan=self._plan.as_json(), job_pid=self._job_pid)
         except Exception as error:  # noqa: BLE001 - the job runs already, and goes on
-            self._complain(f"the job runs unrecorded: {_why(error)}", at_once=True)
+            self._complain(f"the job runs unrecorded: {told_error(error)}", at_once=True)
 
     def pids(self) -> frozenset[int]:
         """Of the process that records, until it has been reaped."""
@@ -92,7 +93,7 @@ class Companion:
         try:
             self._finish(end, deadline_s)
         except Exception as error:  # noqa: BLE001 - how the job ended is known, and nothing in here may change that
-            self._complain(f"the end of the recording broke off: {_why(error)}")
+            self._complain(f"the end of the recording broke off: {told_error(error)}")
         if self._complaint is not None and not self._warned:
             warn(self._complaint)
         return self._recorded, self._complaint
@@ -248,8 +249,4 @@ def note_launch_error(plan: Plan, error: AdvisorError) -> None:
 def warn(line: str) -> None:
     """One line on stderr, whole, past every buffer; never an error."""
     with contextlib.suppress(OSError):
-        os.write(2, f"rn50-advisor: {line}\n".encode(errors="replace"))
-
-
-def _why(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+        os.write(2, f"rn50-advisor: {' '.join(line.split())[:_LINE_MAX]}\n".encode(errors="replace"))

@@ -19,7 +19,7 @@ from advisor.core.errors import AdvisorError
 from advisor.run.asking import allow, ask
 from advisor.run.canary import Canary
 from advisor.run.companion import Companion, note_launch_error, warn
-from advisor.run.ending import JobEnd, exit_like
+from advisor.run.ending import JobEnd, exit_like, told_error
 from advisor.run.environment import CannotInject, inherited_environment, with_recorder
 from advisor.run.options import RunOptions
 from advisor.run.orphans import reap_adopted
@@ -226,7 +226,7 @@ def _wait_whatever_happens(
     try:
         return _wait(job, desk, canary, companion, mind)
     except Exception as error:  # noqa: BLE001 - the wall: the job goes on, and is waited for
-        warn(f"signals are passed on without a look at their senders: {type(error).__name__}: {error}")
+        warn(f"signals are passed on without a look at their senders: {told_error(error)}")
     while job.returncode is None:
         with contextlib.suppress(ChildProcessError):
             pid, status = os.waitpid(job.pid, os.WNOHANG)

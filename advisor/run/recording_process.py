@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from advisor.core.errors import AdvisorError
+from advisor.run.ending import told_error
 from advisor.run.plan import Plan
 
 # Four for each of hundreds of ranks and workers, where 1024 is usual.
@@ -63,7 +64,7 @@ class Recording:
             threading.Thread(target=self._listen, args=(lines,), name="rn50-orders", daemon=True).start()
             self._record()
         except Exception as error:  # noqa: BLE001 - the wall: the launcher tells the user when the job has ended
-            self._complain(f"the recording broke off: {type(error).__name__}: {error}")
+            self._complain(f"the recording broke off: {told_error(error)}")
         self._tell(event="done")
 
     def _listen(self, lines: Iterable[str]) -> None:

@@ -108,12 +108,16 @@ def _run(
     except AdvisorError as error:
         note_launch_error(plan, error)
         raise
-    _deliver_early(job.pid, desk)
     companion = Companion(plan, job.pid)
-    companion.start()
-    if on_start is not None:
-        on_start(job.pid)
-    exit_code, number = _wait_whatever_happens(job, desk, canary, companion, mind)
+    try:
+        _deliver_early(job.pid, desk)
+        companion.start()
+        if on_start is not None:
+            on_start(job.pid)
+        exit_code, number = _wait(job, desk, canary, companion, mind)
+    except Exception as error:  # noqa: BLE001 - the wall: the job goes on, and is waited for
+        warn(f"signals are passed on without a look at their senders: {told_error(error)}")
+        exit_code, number = _wait_plainly(job)
     ended_ns = time.perf_counter_ns()
     recorded, complaint = companion.finish(exit_code, number, ended_ns)
     duration_s = (ended_ns - plan.began_ns) / 1e9
@@ -215,28 +219,18 @@ class _Child:
         return time.monotonic() - self._continued_s < _STOP_FOLLOWS_S
 
 
-def _wait_whatever_happens(
-    job: subprocess.Popen[bytes],
-    desk: SignalDesk,
-    canary: Canary,
-    companion: Companion,
-    mind: Callable[[], Collection[int]],
-) -> tuple[int | None, int | None]:
+def _wait_plainly(job: subprocess.Popen[bytes]) -> tuple[int | None, int | None]:
     """Exit code of the job, or the signal that killed it; neither where somebody else has taken them."""
-    try:
-        return _wait(job, desk, canary, companion, mind)
-    except Exception as error:  # noqa: BLE001 - the wall: the job goes on, and is waited for
-        warn(f"signals are passed on without a look at their senders: {told_error(error)}")
     while job.returncode is None:
-        with contextlib.suppress(ChildProcessError):
+        try:
             pid, status = os.waitpid(job.pid, os.WNOHANG)
-            if not pid:
-                _pass_all_on(job.pid)
-                time.sleep(_NAP_S)
-                continue
+        except ChildProcessError:
+            return None, None
+        if pid:
             job.returncode = os.waitstatus_to_exitcode(status)
-            break
-        return None, None
+        else:
+            _pass_all_on(job.pid)
+            time.sleep(_NAP_S)
     return (None, -job.returncode) if job.returncode < 0 else (job.returncode, None)
 
 
@@ -269,7 +263,10 @@ def _wait(
         elif not (arrival.number == signal.SIGCHLD and arrival.by_kernel):
             if arrival.number in ENDING:
                 companion.asked_to_end(arrival.number)
-            if not _job_got(arrival, child, canary):
+            got = False
+            with contextlib.suppress(Exception):  # where nobody can tell, twice is better than never
+                got = _job_got(arrival, child, canary)
+            if not got:
                 _pass_on(job.pid, arrival.number)
             if arrival.number in STOPS:
                 stop_until = time.monotonic() + _STOP_FOLLOWS_S

@@ -2,85 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_job import FAKE_RANK, QUICK, Job, fake_rank
 from launcher_harness import (
-    DEADLINE_S,
     PYTHON,
     in_agent,
     is_gone,
     killed_at_end,
     launch,
     python,
-    read_until,
     run_to_end,
     wait_for,
 )
 
 from advisor.analysis.analyse import analyse
-from advisor.core.errors import NotARun
 from advisor.core.recording import Process, Recording
 from advisor.store.reader import read_recording
-
-FAKE_RANK = str(Path(__file__).with_name("fake_rank.py"))
-QUICK = {"poll_s": 0.05, "period_s": 0.2, "stall_after_s": 0.6, "stall_refresh_s": 0.3}
-
-
-class Job:
-    """A fake rank under the launcher, and what is recorded of it so far."""
-
-    def __init__(self, process: subprocess.Popen[bytes], run_folder: Path) -> None:
-        self.process = process
-        self.run_folder = run_folder
-        self.pid = int(self.answer("pid").split()[1])
-
-    def tell(self, *commands: str, wanted: str = "ok") -> str:
-        assert self.process.stdin is not None
-        said = ""
-        for command in commands:
-            self.process.stdin.write(command.encode() + b"\n")
-            self.process.stdin.flush()
-            said = self.answer(wanted)
-        return said
-
-    def order(self, command: str) -> None:
-        """One that is not answered."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(command.encode() + b"\n")
-        self.process.stdin.flush()
-
-    def answer(self, wanted: str) -> str:
-        assert self.process.stdout is not None
-        read_until(self.process.stdout.fileno(), wanted.encode())
-        return wanted + read_until(self.process.stdout.fileno(), b"\n").decode().rstrip()
-
-    def recording(self) -> Recording | None:
-        with contextlib.suppress(NotARun):
-            return read_recording(self.run_folder)
-        return None
-
-    def until(self, condition: Any, what: str) -> Any:
-        return wait_for(lambda: (now := self.recording()) is not None and condition(now), what)
-
-    def end(self, code: int) -> Recording:
-        assert self.process.wait(DEADLINE_S) == code
-        return read_recording(self.run_folder)
-
-
-@contextlib.contextmanager
-def fake_rank(run_folder: Path, rank: int = -1, gap_ms: int = 0, **popen: Any) -> Iterator[Job]:
-    options = {**QUICK, **popen.pop("options", {})}
-    argv = [PYTHON, FAKE_RANK, str(rank), str(gap_ms)]
-    process = launch(run_folder / "r", argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, options=options, **popen)
-    with killed_at_end(process):
-        yield Job(process, run_folder / "r")
 
 
 def process_of(recording: Recording, pid: int) -> Process:
@@ -118,6 +61,21 @@ def test_a_killed_rank_is_recorded_with_its_signal_and_its_last_steps(run_folder
     assert (me.exit_code, me.exit_signal, me.clean_exit, me.oom_killed) == (None, number, False, False)
     death = events(recording, "death")[0]
     assert (death.rank, death.data["signal"], death.data["first"]) == (3, number, True)
+
+
+def test_a_job_that_trains_and_execs_into_a_second_training_has_not_vanished(run_folder: Path) -> None:
+    with fake_rank(run_folder) as job:
+        job.tell("steps 7")
+        job.until(lambda now: 0 in now.steps, "the first steps")
+        job.order("exec")
+        assert job.answer("pid") == f"pid {job.pid}"
+        job.tell("steps 5")
+        job.order("leave")
+        recording = job.end(0)
+    lives = [process for process in recording.processes if process.pid == job.pid]
+    assert [(life.role, life.rank, life.clean_exit) for life in lives] == [("rank", 0, True)] * 2
+    assert [death.data["orderly"] for death in events(recording, "death")] == [True, True]
+    assert len(recording.steps[0]) == 12
 
 
 def test_who_is_asked_to_end_is_written_down(run_folder: Path) -> None:

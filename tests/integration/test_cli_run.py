@@ -123,6 +123,15 @@ def test_the_folder_of_runs_can_be_set_by_the_environment(tmp_path: Path) -> Non
     assert len(list((tmp_path / "elsewhere").iterdir())) == 1
 
 
+def test_while_a_job_runs_its_launcher_has_mapped_nothing_but_python(tmp_path: Path) -> None:
+    """Drivers, databases and arrays may crash; the process that the job's exit code comes from has none of them, and no thread."""
+    done = advisor("run", "--", "sh", "-c", "sleep 1; cat /proc/$PPID/maps; ls /proc/$PPID/task", cwd=tmp_path)
+    *maps, task = done.stdout.decode().splitlines()
+    mapped = {line.split()[-1] for line in maps if ".so" in line}
+    assert mapped and not [name for name in mapped if "-packages" in name or "sqlite" in name or "nvidia" in name]
+    assert task.isdigit() and not maps[-1].isdigit()
+
+
 def test_where_memory_is_short_the_job_runs_and_each_failure_is_one_line(tmp_path: Path) -> None:
     """100 MB of addresses are enough for Python, and not for numpy and what it brings."""
     shell = f"ulimit -v 100000; exec '{sys.executable}' -m advisor.cli run sh -c 'echo ran; exit 6'"

@@ -67,12 +67,13 @@ class Companion:
             return
         self._talk.send()
         for answer in self._talk.heard():
-            if answer["event"] == "recorded":
+            event = answer.get("event")
+            if event == "recorded":
                 self._recorded = True
-            elif answer["event"] == "done":
+            elif event == "done":
                 self._done = True
-            elif answer["event"] == "complaint":
-                self._complain(answer["text"], at_once=answer["at_once"])
+            elif event == "complaint":
+                self._complain(str(answer.get("text")), at_once=answer.get("at_once") is True)
         self._talk.reap()
 
     def send_signal(self, number: int) -> None:
@@ -195,7 +196,11 @@ class _Talk:
                 self.answers = None
             self._unread += data
         *lines, self._unread = self._unread.split(b"\n")
-        return [json.loads(line) for line in lines]
+        found = []
+        for line in lines:
+            with contextlib.suppress(ValueError):  # what runs wild in there may write anything
+                found.append(json.loads(line))
+        return [each for each in found if isinstance(each, dict)]
 
     def reap(self) -> int | None:
         """Its exit status once it has ended."""

@@ -27,7 +27,7 @@ else:
 def load_config(path: Path | None = None, *, folder: Path | None = None) -> Config:
     """The file given, else pyproject.toml of `folder` (default: the working directory), else the defaults. Raises ConfigError."""
     if path is None:
-        path = (folder or Path.cwd()) / "pyproject.toml"
+        path = (folder or Path()) / "pyproject.toml"
         if not path.is_file():
             return Config()
         required = False

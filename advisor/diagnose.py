@@ -167,5 +167,6 @@ def _gaps(recording: Recording, analysis: Analysis) -> tuple[ProbeGap, ...]:
     if meta.recording_stopped_ns is not None:
         since = (meta.recording_stopped_ns - meta.started_ns) / 1e9
         reason = f"recording stopped {since:.1f} s after the start: {meta.recording_stopped_reason or 'unknown reason'}"
-        found.insert(0, ProbeGap("recording", "job", reason, "free space where runs are kept (--run-dir)"))
+        hint = "free space where runs are kept (--run-dir)" if "is full" in reason else ""
+        found.insert(0, ProbeGap("recording", "job", reason, hint))
     return tuple(found)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import select
 import signal
 import sys
+import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
@@ -12,12 +16,16 @@ from typing import TYPE_CHECKING
 
 from advisor.core.errors import AdvisorError
 from advisor.report.inert import one_line
+from advisor.run.ending import told_error, told_status
 
 if TYPE_CHECKING:
     from advisor.core.recording import Recording
     from advisor.core.report import Report
 
 LONGEST_S = 60.0  # a batch system waits for our exit; `rn50-advisor report` can take its time
+_CUT_WITHIN_S = 5.0  # after that, of a child that hears no signal
+_LOOK_MS = 100
+_STDERR = 2
 _ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 
 
@@ -26,9 +34,62 @@ class Cut(BaseException):
 
 
 def conclude(run: Path, diagnosis: Callable[[Recording], Report], report_files: Sequence[str]) -> None:
-    """Writes the report files and prints the summary to stderr; whatever fails becomes one line there."""
+    """Writes the report files and prints the summary to stderr; whatever fails becomes one line there.
+
+    In a child: what crashes in there would take the job's exit code with it. Signals that ask us to end cut it short, and no more.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     try:
-        with _interruptible():
+        status = _in_child(lambda: _conclude_within(run, diagnosis, report_files, before))
+        if status:
+            warn(f"no summary: it {told_status(status)}; rn50-advisor report {run} makes one")
+    except OSError as error:
+        warn(f"no summary: {error.strerror or error}; rn50-advisor report {run} makes one")
+    finally:
+        for number in _ENDING:
+            signal.signal(number, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _in_child(work: Callable[[], None]) -> int:
+    """Its exit status as `wait` tells it. Raises OSError where there can be no child."""
+    ends, held = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # behind a screen there are threads, whose locks the deadline is for
+        child = os.fork()
+    if child == 0:
+        try:
+            os.close(ends)
+            work()
+        finally:
+            os._exit(0)
+    os.close(held)
+    try:
+        return _reaped(child, ends)
+    finally:
+        os.close(ends)
+
+
+def _reaped(child: int, ends: int) -> int:
+    """`ends` can be read once the child has ended; signals to us alone are passed on to it."""
+    deadline_s = time.monotonic() + LONGEST_S + _CUT_WITHIN_S
+    while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:
+        while (info := signal.sigtimedwait(_ENDING, 0)) is not None:
+            os.kill(child, info.si_signo)
+        if time.monotonic() > deadline_s:
+            os.kill(child, signal.SIGKILL)
+        poller = select.poll()
+        poller.register(ends, select.POLLIN)
+        poller.poll(_LOOK_MS)
+    return ended[1]
+
+
+def _conclude_within(
+    run: Path, diagnosis: Callable[[Recording], Report], report_files: Sequence[str], mask: set[int | signal.Signals]
+) -> None:
+    try:
+        with _interruptible(mask):
+            _silence_libraries()
             from advisor.merge.reading import read_job
 
             _conclude(run, diagnosis(read_job(run)), report_files)
@@ -37,7 +98,16 @@ def conclude(run: Path, diagnosis: Callable[[Recording], Report], report_files: 
     except AdvisorError as error:
         warn(f"no summary: {error.message}")
     except Exception as error:  # noqa: BLE001 - the job has ended well or badly, and that is what our exit must tell
-        warn(f"no summary: {type(error).__name__}: {error}; rn50-advisor report {run} makes one")
+        warn(f"no summary: {told_error(error)}; rn50-advisor report {run} makes one")
+
+
+def _silence_libraries() -> None:
+    """What C libraries print when they find no memory is not for the user of a job: our own line is."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        ours = sys.stderr
+        if ours.fileno() == _STDERR:
+            sys.stderr = os.fdopen(os.dup(_STDERR), "w", encoding=ours.encoding, errors=ours.errors)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), _STDERR)
 
 
 def warn(message: str) -> None:
@@ -67,7 +137,7 @@ def _conclude(run: Path, report: Report, report_files: Sequence[str]) -> None:
 
 
 @contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
+def _interruptible(mask: set[int | signal.Signals]) -> Iterator[None]:
     """Turns signals that would end us, and a deadline, into `Cut`; what was ignored before stays ignored."""
 
     def cut(number: int, frame: FrameType | None) -> None:
@@ -83,6 +153,7 @@ def _interruptible() -> Iterator[None]:
             if handler != signal.SIG_IGN:
                 signal.signal(number, cut)
         signal.setitimer(signal.ITIMER_REAL, LONGEST_S)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

@@ -139,7 +139,7 @@ def run(
         merge_to=merge_to,
         merge_token_file=merge_token_file,
     )
-    on_screen = not no_tui and has_terminal()
+    on_screen = not no_tui and has_terminal() and folder.is_dir()  # else there is no place for what the job prints
 
     def diagnosis(recording: Recording) -> Report:
         from advisor.config import load_config

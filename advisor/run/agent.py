@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Mapping
 from typing import Any
 
 from advisor.core.metrics import ProbeGap
 from advisor.core.recording import Event
 from advisor.merge.part import Part, writer_type
-from advisor.run.companion import Plan
 from advisor.run.cost import CostBook
 from advisor.run.deep import Candidate, DeepDesk
 from advisor.run.departures import Departures
@@ -21,6 +21,7 @@ from advisor.run.making import makers_of
 from advisor.run.meta import first_meta, kept_environment, startup_s
 from advisor.run.notes import Notes
 from advisor.run.options import RunOptions
+from advisor.run.plan import Plan
 from advisor.run.roster import Roster
 from advisor.run.sources import SourceNews
 from advisor.run.stacks import StackWatch
@@ -52,9 +53,7 @@ class Agent:
         self._requests = requests
         self._options = plan.options
         self._environment: dict[str, Any] = kept_environment(plan.run_folder)
-        book = CostBook(
-            budget=plan.options.overhead_budget, grace_s=plan.options.stack_dense_s, own_before_s=plan.began_cpu_s
-        )
+        book = CostBook(budget=plan.options.overhead_budget, grace_s=plan.options.stack_dense_s)
         meta = first_meta(plan)
         self._writer = writer_type(self._options.merge_to).create(plan.run_folder, meta=meta)
         self._news: deque[News | Death | Event] = deque()
@@ -69,7 +68,12 @@ class Agent:
         self._thrift = Thrift(
             book, self._writer, host=self._host, stacks=self._stacks, budget=plan.options.overhead_budget
         )
-        self._words = JobWords(self._writer, printed_before=plan.printed_before, since_unix_s=plan.began_unix_s)
+        self._words = JobWords(
+            self._writer,
+            launcher_pid=plan.launcher_pid,
+            printed_before=plan.printed_before,
+            since_unix_s=plan.began_unix_s,
+        )
         self._followers = Followers(self._writer, self._roster, plan.ring_folder, watch_death=self._departures.watch)
         self._notes = plan.ring_folder and Notes(
             self._writer,
@@ -110,8 +114,9 @@ class Agent:
             job_ended.wait(max(0.0, poll_at_s - time.monotonic()))
         return self._stopped
 
-    def close(self, exit_code: int | None, signal: int | None, ended_ns: int) -> str | None:
-        """Write down the end of the job and of the recording."""
+    def close(self, end: Mapping[str, Any]) -> str | None:
+        """Write down the end of the job and of the recording. `end`: exit_code or signal, t_ns, and the CPU seconds of the launcher."""
+        exit_code, signal, ended_ns = end["exit_code"], end["signal"], end["t_ns"]
         answered = self._end_threads()
         self._at_the_end(self._poll)
         self._at_the_end(lambda: self._believe_the_tree(last=True))
@@ -121,10 +126,28 @@ class Agent:
             self._at_the_end(lambda: self._words.keep_output(ended_ns))
             self._at_the_end(lambda: self._words.keep_flight(ended_ns))
         self._at_the_end(self._words.keep_nccl)
-        end = {"ended_ns": ended_ns, "exit_code": exit_code, "exit_signal": signal, "agent": self._account()}
-        self._at_the_end(lambda: self._writer.put_meta(**end))
+        ending = {
+            "ended_ns": ended_ns,
+            "exit_code": exit_code,
+            "exit_signal": signal,
+            "agent": self._account(end["cpu_s"]),
+        }
+        self._at_the_end(lambda: self._writer.put_meta(**ending))
         self._at_the_end(self._part.finish)
         self._at_the_end(self._take_gaps)
+        self._at_the_end(self._writer.close)
+        return self._stopped or self._unfinished
+
+    def leave(self) -> str | None:
+        """The launcher was killed: how the job will end, nobody can say."""
+        self._end_threads()
+        self._at_the_end(self._poll)
+        since = {
+            "recording_stopped_ns": time.perf_counter_ns(),
+            "recording_stopped_reason": "the launcher was killed, and the job goes on without it",
+        }
+        self._at_the_end(lambda: self._writer.put_meta(**since))
+        self._at_the_end(self._part.finish)
         self._at_the_end(self._writer.close)
         return self._stopped or self._unfinished
 
@@ -276,11 +299,11 @@ class Agent:
         for gap in [news for news in self._news if isinstance(news, ProbeGap)]:
             self._writer.put_gap(gap)
 
-    def _account(self) -> dict[str, float]:
+    def _account(self, launcher_cpu_s: float) -> dict[str, float]:
         return {
-            "cpu_s": self._thrift.cpu_s,
+            "cpu_s": self._thrift.cpu_s + launcher_cpu_s,
             "wall_s": (time.perf_counter_ns() - self._plan.began_ns) / 1e9,
-            "startup_s": startup_s(self._plan.began_ns),
+            "startup_s": startup_s(self._plan),
             "lost_records": self._followers.lost_records,
             "records": self._followers.records,
             "polls": self._polls,

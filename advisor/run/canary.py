@@ -50,6 +50,12 @@ class Canary:
             time.sleep(_LOOK_S)
         return False
 
+    def pids(self) -> frozenset[int]:
+        """Of the process, while it lives."""
+        return (
+            frozenset() if self._process is None or self._process.poll() is not None else frozenset({self._process.pid})
+        )
+
     def renew(self) -> None:
         """A fresh one takes over. What reaches the old one until then is not forgotten."""
         old, self._process = self._process, _start()

@@ -1,124 +1,243 @@
-"""The recording beside the job: a thread that is started with the job, told of its end, and never in its way."""
+"""The recording beside the job, as the launcher sees it: a process of its own that is told of the job and never waited for but at the end.
+
+Drivers, databases and arrays live in there: what crashes them costs the recording, not the job.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
-import resource
-import threading
+import select
+import signal
 import time
-from collections import deque
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping
+from typing import Any
 
 from advisor.core.errors import AdvisorError
-from advisor.run.options import RunOptions
+from advisor.run.children import start_module
+from advisor.run.ending import told_error, told_status
+from advisor.run.plan import Plan
 
-# Of ours, once the job has been started with its own limit: four for each of hundreds of ranks and workers, where 1024 is usual.
-_OPEN_FILES = 65_536
-_REQUESTS_KEPT = 100  # until the recording takes them, a fraction of a second later
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What is to be recorded, and where. `run_folder` None: nothing is; `ring_folder` None: no view from inside."""
-
-    argv: tuple[str, ...]
-    run_folder: Path | None
-    name: str
-    options: RunOptions
-    ring_folder: Path | None
-    began_ns: int
-    began_unix_s: float
-    began_cpu_s: float  # of this process; what it takes from then on is the cost of watching
-    printed_before: tuple[int, int] = (0, 0)  # bytes that stood in our own stdout and stderr, where they are files
+_MODULE = "advisor.run.recording_process"
+_UNSENT_MAX = 64 << 10  # bytes of requests to end that a stopped process has not taken; beyond that they are dropped
+_LOOK_S = 0.02
+_LINE_MAX = 500  # characters
+_ENDS_WITHIN_S = 1.0  # once it has written everything down
 
 
 class Companion:
-    """`start` and `finish` belong to the launcher and raise nothing."""
+    """All belongs to the launcher and raises nothing."""
 
     def __init__(self, plan: Plan, job_pid: int) -> None:
         self._plan = plan
         self._job_pid = job_pid
-        self._job_ended = threading.Event()
-        self._requests: deque[tuple[int, int]] = deque(maxlen=_REQUESTS_KEPT)
-        self._end: tuple[int | None, int | None, int] = (None, None, 0)
+        self._talk: _Talk | None = None
         self._recorded = False
+        self._done = False
         self._complaint: str | None = None
-        self._thread = threading.Thread(target=self._record, name="rn50-agent", daemon=True)
+        self._warned = False
+        self._began_cpu_s = time.process_time()  # what we take from now on is a cost of watching
 
     def start(self) -> None:
         if self._plan.run_folder is None:
             return
-        _allow_open_files()
         try:
-            self._thread.start()
-        except RuntimeError as error:
-            self._complain(f"the job runs unrecorded: {error}", at_once=True)
+            self._talk = _Talk("record", plan=self._plan.as_json(), job_pid=self._job_pid)
+        except Exception as error:  # noqa: BLE001 - the job runs already, and goes on
+            self._complain(f"the job runs unrecorded: {told_error(error)}", at_once=True)
 
-    def asked_to_end(self, signal: int) -> None:
+    def pids(self) -> frozenset[int]:
+        """Of the process that records, until it has been reaped."""
+        return frozenset() if self._talk is None or self._talk.status is not None else frozenset({self._talk.pid})
+
+    @property
+    def descriptor(self) -> int | None:
+        """Readable where `look` has something to take in."""
+        return None if self._talk is None else self._talk.answers
+
+    def asked_to_end(self, number: int) -> None:
         """Somebody asks the job to end, now: what ends soon after did not fail by itself."""
-        self._requests.append((time.perf_counter_ns(), signal))
+        if self._talk is not None and self._talk.unsent_bytes < _UNSENT_MAX:
+            self._talk.tell(event="asked_to_end", t_ns=time.perf_counter_ns(), signal=number)
 
-    def finish(self, exit_code: int | None, signal: int | None, ended_ns: int) -> tuple[bool, str | None]:
+    def look(self) -> None:
+        """Take in what it has said, send what it had no room for, reap it."""
+        if self._talk is None:
+            return
+        self._talk.send()
+        for answer in self._talk.heard():
+            event = answer.get("event")
+            if event == "recorded":
+                self._recorded = True
+            elif event == "done":
+                self._done = True
+            elif event == "complaint":
+                self._complain(str(answer.get("text")), at_once=answer.get("at_once") is True)
+        self._talk.reap()
+
+    def send_signal(self, number: int) -> None:
+        """It stops and goes on with us."""
+        if self._talk is not None and self._talk.status is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._talk.pid, number)
+
+    def finish(self, exit_code: int | None, number: int | None, ended_ns: int) -> tuple[bool, str | None]:
         """Whether there is a recording, and why it is missing or incomplete. Waits for its end, but not for ever."""
-        self._end = (exit_code, signal, ended_ns)
-        self._job_ended.set()
-        if self._thread.ident is not None:
-            self._thread.join(self._plan.options.close_within_s)
-            if self._thread.is_alive():
+        end = {
+            "exit_code": exit_code,
+            "signal": number,
+            "t_ns": ended_ns,
+            "cpu_s": time.process_time() - self._began_cpu_s,
+        }
+        deadline_s = time.monotonic() + self._plan.options.close_within_s
+        try:
+            self._finish(end, deadline_s)
+        except Exception as error:  # noqa: BLE001 - how the job ended is known, and nothing in here may change that
+            self._complain(f"the end of the recording broke off: {told_error(error)}")
+        if self._complaint is not None and not self._warned:
+            warn(self._complaint)
+        return self._recorded, self._complaint
+
+    def _finish(self, end: Mapping[str, Any], deadline_s: float) -> None:
+        if self._talk is None:
+            return
+        self._talk.tell(event="ended", **end)
+        self.send_signal(signal.SIGCONT)  # who was stopped shall write down the end
+        self._wait(deadline_s)
+        if self._talk.status is None:
+            self._talk.kill()
+            if not self._done:
                 self._complain(
                     "the end of the recording was not waited for: the disk of the run folder does not answer"
                 )
-        return self._recorded, self._complaint
+        elif not self._done:
+            how = told_status(self._talk.status)
+            self._complain(f"the recording broke off: the agent {how}")
+            if self._recorded:
+                self._close_broken(f"the agent {how}", end, deadline_s)
 
-    def _record(self) -> None:
-        try:
-            # heavy imports, while the job is already starting
-            from advisor.run.agent import Agent  # noqa: PLC0415
-            from advisor.store.failure import RecordingStopped  # noqa: PLC0415
+    def _wait(self, deadline_s: float) -> None:
+        assert self._talk is not None
+        while self._talk.status is None and (left_s := deadline_s - time.monotonic()) > 0:
+            self._talk.await_news(left_s)
+            self.look()
+            if self._done:
+                deadline_s = min(deadline_s, time.monotonic() + _ENDS_WITHIN_S)
 
-            try:
-                agent = Agent(self._plan, self._job_pid, self._requests)
-            except (RecordingStopped, AdvisorError) as error:
-                self._complain(f"the job runs unrecorded: {error.message}", at_once=True)
-                return
-            self._recorded = True
-            try:
-                agent.run(self._job_ended)
-            except Exception as error:
-                agent.note_crash(f"{type(error).__name__}: {error}")
-                raise
-            finally:
-                self._job_ended.wait()
-                stopped = agent.close(*self._end)
-            if stopped:
-                self._complain(stopped)
-        except Exception as error:  # noqa: BLE001 - the wall: whatever breaks in here, the job does not notice
-            self._complain(f"the recording broke off: {type(error).__name__}: {error}")
+    def _close_broken(self, reason: str, end: Mapping[str, Any], deadline_s: float) -> None:
+        """Another process writes down the end of the job, and since when nothing was watched."""
+        talk = _Talk("close", plan=self._plan.as_json(), job_pid=self._job_pid, reason=reason, end=end)
+        if not talk.wait(deadline_s):
+            talk.kill()
 
     def _complain(self, text: str, *, at_once: bool = False) -> None:
         """One line to the user; at once where there will be no recording at all, else when the job has ended."""
-        self._complaint = text
-        if at_once or self._job_ended.is_set():
-            warn(text)
-        else:
-            self._job_ended.wait()
+        self._complaint = self._complaint or text
+        if at_once and not self._warned:
+            self._warned = True
             warn(text)
 
 
-def _allow_open_files() -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
-    if 0 < soft < most:
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+class _Talk:
+    """A child in a session of its own, to which we write lines of JSON and which answers so; neither side's pipe ever holds us up."""
 
+    def __init__(self, task: str, **first: Any) -> None:
+        """Raises OSError where no process can be started."""
+        theirs_in, orders = os.pipe()
+        answers, theirs_out = os.pipe()
+        try:
+            arguments = [str(theirs_in), str(theirs_out), task]
+            self._process = start_module(_MODULE, arguments, descriptors=(theirs_in, theirs_out))
+        except BaseException:
+            os.close(orders)
+            os.close(answers)
+            raise
+        finally:
+            os.close(theirs_in)
+            os.close(theirs_out)
+        self.pid = self._process.pid
+        self.status: int | None = None  # as waitpid tells it, once it is reaped
+        self.answers: int | None = answers
+        self._orders: int | None = orders
+        self._unsent, self._unread = b"", b""
+        os.set_blocking(orders, False)
+        os.set_blocking(answers, False)
+        self.tell(**first)
 
-def warn(line: str) -> None:
-    """One line on stderr, whole, past every buffer; never an error."""
-    with contextlib.suppress(OSError):
-        os.write(2, f"rn50-advisor: {line}\n".encode(errors="replace"))
+    @property
+    def unsent_bytes(self) -> int:
+        return len(self._unsent)
+
+    def tell(self, **what: Any) -> None:
+        self._unsent += json.dumps(what).encode() + b"\n"
+        self.send()
+
+    def send(self) -> None:
+        while self._orders is not None and self._unsent:
+            try:
+                self._unsent = self._unsent[os.write(self._orders, self._unsent) :]
+            except BlockingIOError:
+                return
+            except OSError:  # it is gone
+                os.close(self._orders)
+                self._orders = None
+
+    def heard(self) -> list[dict[str, Any]]:
+        while self.answers is not None:
+            try:
+                data = os.read(self.answers, 65536)
+            except BlockingIOError:
+                break
+            except OSError:
+                data = b""
+            if not data:
+                os.close(self.answers)
+                self.answers = None
+            self._unread += data
+        *lines, self._unread = self._unread.split(b"\n")
+        found = []
+        for line in lines:
+            with contextlib.suppress(ValueError):  # what runs wild in there may write anything
+                found.append(json.loads(line))
+        return [each for each in found if isinstance(each, dict)]
+
+    def reap(self) -> int | None:
+        """Its exit status once it has ended."""
+        if self.status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.status = status
+                self._process.returncode = os.waitstatus_to_exitcode(status)  # Popen must not wait again
+        return self.status
+
+    def await_news(self, timeout_s: float) -> None:
+        """Until it says something, takes something or ends, which shows at its pipe."""
+        poller = select.poll()
+        if self.answers is not None:
+            poller.register(self.answers, select.POLLIN)
+        if self._orders is not None and self._unsent:
+            poller.register(self._orders, select.POLLOUT)
+        # its pipe ends a moment before it does
+        poller.poll(1000 * min(timeout_s, _LOOK_S if self.answers is None else timeout_s))
+
+    def wait(self, deadline_s: float) -> bool:
+        """Whether it has ended in time; what it says is of no interest."""
+        while self.reap() is None:
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0:
+                return False
+            self.send()
+            self.heard()
+            self.await_news(left_s)
+        return True
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        self._process.returncode = (
+            -signal.SIGKILL
+        )  # who hangs in a disk's driver does not die now, and Popen must not wait
 
 
 def note_launch_error(plan: Plan, error: AdvisorError) -> None:
@@ -126,10 +245,13 @@ def note_launch_error(plan: Plan, error: AdvisorError) -> None:
     if plan.run_folder is None:
         return
     with contextlib.suppress(Exception):
-        from advisor.run.meta import first_meta  # noqa: PLC0415
-        from advisor.store.writer import RunWriter  # noqa: PLC0415
+        end = {"message": error.message, "exit_code": error.exit_code, "t_ns": time.perf_counter_ns()}
+        talk = _Talk("note_launch_error", plan=plan.as_json(), **end)
+        if not talk.wait(time.monotonic() + plan.options.close_within_s):
+            talk.kill()
 
-        meta = first_meta(plan)
-        writer = RunWriter.create(plan.run_folder, meta=meta)
-        writer.put_meta(launch_error=error.message, ended_ns=time.perf_counter_ns(), exit_code=error.exit_code)
-        writer.close()
+
+def warn(line: str) -> None:
+    """One line on stderr, whole, past every buffer; never an error."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"rn50-advisor: {' '.join(line.split())[:_LINE_MAX]}\n".encode(errors="replace"))

@@ -12,20 +12,17 @@ SHED_ORDER = ("stacks", "cpu_cores", "gpu", "workers", "data_files", "allowances
 
 
 class CostBook:
-    """CPU seconds of this process and of the children it looks into ranks with, since it had used `own_before_s`."""
+    """CPU seconds of this process and of the children it looks into ranks with."""
 
-    def __init__(
-        self, *, budget: float, grace_s: float, own_before_s: float = 0.0, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, *, budget: float, grace_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._budget = budget
         self._clock = clock
-        self._own_before_s = own_before_s
         self._quiet_until_s = clock() + grace_s  # imports and the first stacks are paid once
         self._window: deque[tuple[float, float]] = deque()
         self._left = list(SHED_ORDER)
 
     def cpu_s(self, children_cpu_s: float) -> float:
-        return time.process_time() - self._own_before_s + children_cpu_s
+        return time.process_time() + children_cpu_s
 
     def over_budget(self, cpu_s: float) -> float | None:
         """The share of a core over the last half minute if it passes the budget, else None. After an answer a new window begins."""

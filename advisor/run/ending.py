@@ -30,6 +30,24 @@ class JobEnd:
     complaint: str | None = None  # why the recording is missing or ends early
 
 
+def told_status(status: int) -> str:
+    """What `wait` tells of a process, in words."""
+    code = os.waitstatus_to_exitcode(status)
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"
+
+
+def told_error(error: BaseException) -> str:
+    """The first cause of it: what numpy says of an import that failed is a page of advice."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f"{type(error).__name__}: {error}"
+
+
 def exit_like(end: JobEnd) -> NoReturn:
     """End this process with the job's code or by the job's signal, without a second core dump."""
     for stream in (sys.stdout, sys.stderr):

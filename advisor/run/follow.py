@@ -10,11 +10,14 @@ from pathlib import Path
 
 from advisor.core.metrics import ProbeGap
 from advisor.run.follower import Follower
+from advisor.run.ownfolder import start_ticks
 from advisor.run.ranks import RankNumbers
 from advisor.run.rings import NotARing, Position, RingReader, Row
 from advisor.run.roster import Roster
 from advisor.store.writer import RunWriter
 from probes.host.deaths import Death
+from probes.host.process_tree import boot_offset_ns
+from probes.host.procfs import CLOCK_TICKS
 from probes.host.target import Target
 from probes.rank.layout import ERRORS_MAX, KIND_BATCH, KIND_GPU_STEP, KIND_STEP
 
@@ -134,10 +137,12 @@ class Followers:
 
     def _adopt(self, reader: RingReader, now_ns: int) -> None:
         who = reader.identity
-        if who.pid in self._by_pid:  # exec put a new interpreter into the same process, or a worker turned out to train
-            previous = self._by_pid[who.pid]
+        previous = self._by_pid.get(who.pid)
+        if previous is not None:
             self._read(previous)
-            self._roster.died(Death(who.pid, now_ns, None, None), clean_exit=previous.position.ended)
+            # exec put a new interpreter into the same process, or a worker turned out to train: neither is a death to look into
+            on_purpose = previous.position.ended or _lives_since(who.pid, previous.reader.identity.created_ns)
+            self._roster.died(Death(who.pid, now_ns, None, None), clean_exit=on_purpose)
             self._drop(previous)
         rank = None
         if who.role == "rank":
@@ -233,3 +238,9 @@ class Followers:
     def _tell_orphaned(self, rows: int) -> None:
         reason = f"{rows} batches or more were made by workers of a process that did not train in view of the recorder"
         self._writer.put_gap(ProbeGap("batches", "job", reason))
+
+
+def _lives_since(pid: int, t_ns: int) -> bool:
+    """Whether the process was there at that time already; one that is gone again so soon is taken for the same."""
+    ticks = start_ticks(pid)
+    return ticks is None or ticks * 1e9 / CLOCK_TICKS + boot_offset_ns() <= t_ns

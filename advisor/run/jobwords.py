@@ -27,11 +27,14 @@ _NOT_KEPT = ProbeGap(
 class JobWords:
     """`look` is for every second, `ended` for each death; the rest for the end of the job, some of it where it failed only."""
 
-    def __init__(self, writer: RunWriter, *, printed_before: tuple[int, int], since_unix_s: float) -> None:
-        """`printed_before`: bytes that stood in our own stdout and stderr."""
+    def __init__(
+        self, writer: RunWriter, *, launcher_pid: int, printed_before: tuple[int, int], since_unix_s: float
+    ) -> None:
+        """`printed_before`: bytes that stood in the launcher's stdout and stderr."""
         self._writer = writer
         self._since_unix_s = since_unix_s
-        self._stdout, self._stderr = Streams(1, printed_before[0]), StderrFiles(printed_before[1])
+        self._stdout = Streams(1, printed_before[0], owner=launcher_pid)
+        self._stderr = StderrFiles(printed_before[1], owner=launcher_pid)
         self._nccl = NcclLines(
             writer.folder / OUTPUT_NAME, os.environ, now_s=time.monotonic(), since_unix_s=since_unix_s
         )

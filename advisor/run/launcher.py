@@ -1,6 +1,7 @@
 """Runs the job as if we were not there: everything passes through, every signal arrives once, and the job outlives whatever befalls us.
 
-Keep the imports light: threads that libraries start before the job (numpy does) make signals harder, and the job should start at once.
+Nothing but the standard library and no thread until the job has ended: a crash in here loses its exit code, and whoever waits for it (a
+batch system, or a container, whose first process we may be) takes it for dead.
 """
 
 from __future__ import annotations
@@ -11,18 +12,20 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from advisor.core.errors import AdvisorError
 from advisor.run.asking import allow, ask
 from advisor.run.canary import Canary
-from advisor.run.companion import Companion, Plan, note_launch_error, warn
-from advisor.run.ending import JobEnd, exit_like
+from advisor.run.companion import Companion, note_launch_error, warn
+from advisor.run.ending import JobEnd, exit_like, told_error
 from advisor.run.environment import CannotInject, inherited_environment, with_recorder
 from advisor.run.options import RunOptions
+from advisor.run.orphans import reap_adopted
+from advisor.run.plan import Plan
 from advisor.run.ringfolder import RingFolder, in_use, sweep
-from advisor.run.signals import ENDING, STOPS, Arrival, SignalDesk
+from advisor.run.signals import ENDING, STOPS, WATCHED, Arrival, SignalDesk
 from advisor.run.spawn import guard_standard_descriptors, spawn
 
 __all__ = ["JobEnd", "exit_like", "run_job"]
@@ -30,6 +33,7 @@ __all__ = ["JobEnd", "exit_like", "run_job"]
 _LOOK_S = 0.5  # safety net only: the end of the job arrives as a signal
 _STOP_FOLLOWS_S = 2.0  # a job that was told to stop and does so within this time stops us too
 _EARLY_S = 0.1
+_NAP_S = 0.05
 _ANY_CHANGE = os.WEXITED | os.WSTOPPED | os.WCONTINUED
 _ENDED = frozenset({os.CLD_EXITED, os.CLD_KILLED, os.CLD_DUMPED})
 
@@ -41,8 +45,11 @@ def run_job(
     options: RunOptions | None = None,
     name: str = "",
     on_start: Callable[[int], None] | None = None,
+    mind: Callable[[], Collection[int]] = tuple,
 ) -> JobEnd:
     """Run the job to its end and record it into `run_folder` (None: do not record). Main thread only; `on_start` gets the job's pid.
+
+    `mind` is called again and again while the job runs, and says which children the caller waits for; others are nobody's, and reaped.
 
     Raises CommandNotFound or CommandNotExecutable, noted in the run; whatever else goes wrong on our side costs the recording, not the job.
     """
@@ -64,16 +71,22 @@ def run_job(
                 ring_folder=folder,
                 began_ns=time.perf_counter_ns(),
                 began_unix_s=time.time(),
-                began_cpu_s=time.process_time(),
+                launcher_pid=os.getpid(),
                 printed_before=(_bytes_in(1), _bytes_in(2)) if run_folder is not None else (0, 0),
             )
             _tell_budget(plan)
             _ask_for_window(plan)
-            return _run(plan, desk, canary, on_start)
+            return _run(plan, desk, canary, on_start, mind)
         finally:
-            canary.close()
-            if rings is not None:
-                rings.close(remove=not in_use(rings.path))
+            _tidy_up(canary, rings)
+
+
+def _tidy_up(canary: Canary, rings: RingFolder | None) -> None:
+    with contextlib.suppress(Exception):  # how the job ended is told all the same
+        canary.close()
+    with contextlib.suppress(Exception):
+        if rings is not None:
+            rings.close(remove=not in_use(rings.path))
 
 
 def _bytes_in(descriptor: int) -> int:
@@ -83,18 +96,28 @@ def _bytes_in(descriptor: int) -> int:
     return 0
 
 
-def _run(plan: Plan, desk: SignalDesk, canary: Canary, on_start: Callable[[int], None] | None) -> JobEnd:
+def _run(
+    plan: Plan,
+    desk: SignalDesk,
+    canary: Canary,
+    on_start: Callable[[int], None] | None,
+    mind: Callable[[], Collection[int]],
+) -> JobEnd:
     try:
         job = _spawn(plan, desk)
     except AdvisorError as error:
         note_launch_error(plan, error)
         raise
-    _deliver_early(job.pid, desk)
     companion = Companion(plan, job.pid)
-    companion.start()
-    if on_start is not None:
-        on_start(job.pid)
-    exit_code, number = _wait(job, desk, canary, companion)
+    try:
+        _deliver_early(job.pid, desk)
+        companion.start()
+        if on_start is not None:
+            on_start(job.pid)
+        exit_code, number = _wait(job, desk, canary, companion, mind)
+    except Exception as error:  # noqa: BLE001 - the wall: the job goes on, and is waited for
+        warn(f"signals are passed on without a look at their senders: {told_error(error)}")
+        exit_code, number = _wait_plainly(job)
     ended_ns = time.perf_counter_ns()
     recorded, complaint = companion.finish(exit_code, number, ended_ns)
     duration_s = (ended_ns - plan.began_ns) / 1e9
@@ -179,6 +202,8 @@ class _Child:
     def ending(self) -> tuple[int | None, int | None] | None:
         """Exit code or signal once it has ended; it is reaped then."""
         while (state := os.waitid(os.P_PID, self._process.pid, _ANY_CHANGE | os.WNOHANG)) is not None:
+            if state.si_pid != self._process.pid:
+                break
             if state.si_code in _ENDED:
                 killed = state.si_code != os.CLD_EXITED
                 self._process.returncode = -state.si_status if killed else state.si_status  # Popen must not wait again
@@ -194,23 +219,54 @@ class _Child:
         return time.monotonic() - self._continued_s < _STOP_FOLLOWS_S
 
 
+def _wait_plainly(job: subprocess.Popen[bytes]) -> tuple[int | None, int | None]:
+    """Exit code of the job, or the signal that killed it; neither where somebody else has taken them."""
+    while job.returncode is None:
+        try:
+            pid, status = os.waitpid(job.pid, os.WNOHANG)
+        except ChildProcessError:
+            return None, None
+        if pid:
+            job.returncode = os.waitstatus_to_exitcode(status)
+        else:
+            _pass_all_on(job.pid)
+            time.sleep(_NAP_S)
+    return (None, -job.returncode) if job.returncode < 0 else (job.returncode, None)
+
+
+def _pass_all_on(pid: int) -> None:
+    while (info := signal.sigtimedwait(WATCHED - {signal.SIGCHLD}, 0)) is not None:
+        _pass_on(pid, info.si_signo)
+
+
 def _wait(
-    job: subprocess.Popen[bytes], desk: SignalDesk, canary: Canary, companion: Companion
+    job: subprocess.Popen[bytes],
+    desk: SignalDesk,
+    canary: Canary,
+    companion: Companion,
+    mind: Callable[[], Collection[int]],
 ) -> tuple[int | None, int | None]:
     """Pass signals on until the job ends; its exit code, or the signal that killed it."""
     child, stop_until = _Child(job), 0.0
     while (end := child.ending()) is None:
+        companion.look()
+        reap_adopted({job.pid, *companion.pids(), *canary.pids(), *mind()})
         if child.stopped_by and time.monotonic() < stop_until:
             stop_until = 0.0
+            companion.send_signal(signal.SIGSTOP)
             desk.stop_ourselves(child.stopped_by)
-        arrival = desk.wait(0 if canary.used else _LOOK_S)
+            companion.send_signal(signal.SIGCONT)
+        arrival = desk.wait(0 if canary.used else _LOOK_S, companion.descriptor)
         if arrival is None:
             if canary.used:
                 canary.renew()
-        elif arrival.number != signal.SIGCHLD:
+        elif not (arrival.number == signal.SIGCHLD and arrival.by_kernel):
             if arrival.number in ENDING:
                 companion.asked_to_end(arrival.number)
-            if not _job_got(arrival, child, canary):
+            got = False
+            with contextlib.suppress(Exception):  # where nobody can tell, twice is better than never
+                got = _job_got(arrival, child, canary)
+            if not got:
                 _pass_on(job.pid, arrival.number)
             if arrival.number in STOPS:
                 stop_until = time.monotonic() + _STOP_FOLLOWS_S

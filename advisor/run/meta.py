@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from advisor.run.companion import Plan
 from advisor.run.environment import inherited_environment
 from advisor.run.machine import known_machine, known_sweeps
 from advisor.run.ownfolder import start_ticks
+from advisor.run.plan import Plan
 from advisor.store.secrets import redact_argv, redact_environment
 from probes.host.process_tree import boot_offset_ns
 from probes.host.procfs import CLOCK_TICKS
@@ -45,7 +45,10 @@ def _working_directory() -> str:
     return "(deleted)"
 
 
-def startup_s(began_ns: int) -> float:
-    """From the start of this process to the start of the job."""
-    started_ns = (start_ticks(os.getpid()) or 0) * 1e9 / CLOCK_TICKS + boot_offset_ns()
-    return max(0.0, (began_ns - started_ns) / 1e9)
+def startup_s(plan: Plan) -> float:
+    """From the start of the launcher to the start of the job."""
+    ticks = start_ticks(plan.launcher_pid)
+    if ticks is None:
+        return 0.0
+    started_ns = ticks * 1e9 / CLOCK_TICKS + boot_offset_ns()
+    return max(0.0, (plan.began_ns - started_ns) / 1e9)

@@ -21,6 +21,7 @@ from advisor.core.errors import AdvisorError, CommandNotExecutable, CommandNotFo
 from advisor.run.children import start_module
 from advisor.run.ending import JobEnd
 from advisor.run.options import RunOptions
+from advisor.run.orphans import reap_adopted
 from advisor.run.supervise import OUTPUT_NAME
 from advisor.store.schema import FILE_NAME
 from probes.host.procfs import parse_stat
@@ -91,6 +92,10 @@ class Supervised:
         if self._end is None:
             self._read_reports()
             status = self._process.poll()
+            if (
+                os.getpid() == 1
+            ):  # of a container: what the job orphans is ours, and a full table of processes would be the job's end
+                reap_adopted({self._process.pid})
             if status is not None:
                 self._read_reports()
             if self._failure is not None:

@@ -1,34 +1,38 @@
 """What the launcher does about signals while the job runs: it survives them, learns who sent them, and gives the job its own back.
 
-Signals are blocked and waited for. Threads that were there before (numpy starts some) do not block them, so harmless handlers are set too.
+Signals are blocked and taken one by one. Threads that were there before (of somebody's library) do not block them, so harmless handlers
+are set too.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import os
+import select
 import signal
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
-# Whatever somebody may send to a running job. SIGKILL and SIGSTOP cannot be caught; the rest are faults of the process itself.
-FORWARDED = frozenset(
-    {
-        *(signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2),
-        *(signal.SIGWINCH, signal.SIGCONT, signal.SIGALRM, signal.SIGURG, signal.SIGIO, signal.SIGPWR, signal.SIGXCPU),
-        *range(signal.SIGRTMIN, signal.SIGRTMAX + 1),
-    }
-)
 STOPS = frozenset({signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU})
-WATCHED = FORWARDED | STOPS | {signal.SIGCHLD}
+# Whatever somebody may send to a running job; SIGKILL and SIGSTOP cannot be caught.
+WATCHED = frozenset(map(int, signal.valid_signals())) - {signal.SIGKILL, signal.SIGSTOP}
+# Faults of our own end us although they are blocked. A handler that returns would meet them again and again.
+_FAULTS = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS})
 # The terminal sends these to its whole foreground group, never to one process.
 _FROM_TERMINAL = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH}) | STOPS
 ENDING = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP})
 _OVERWRITTEN = (signal.SIGPIPE, signal.SIGXFSZ)  # Python ignores them when it starts
 # Shells and systemd leave these alone, so what they ignore we were started with; others ignore them for themselves alone.
 _HONEST_PARENTS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "mksh", "busybox", "systemd"})
+
+_NAP_S = 0.02  # where the kernel gives no signalfd
+_SFD_FLAGS = os.O_CLOEXEC | os.O_NONBLOCK
+_MASK_WORDS = 16  # glibc's and musl's sigset_t has 1024 bits
 
 Handler = Any  # typeshed's private union of what signal.signal takes and returns
 
@@ -50,24 +54,28 @@ class SignalDesk:
         self._handlers: dict[int, Handler] = {}
         self._strays: deque[int] = deque()  # arrived in a thread of somebody's library
         self._lost = {number: _started_ignoring(number) for number in _OVERWRITTEN}
+        self._alarm: int | None = None  # readable while a watched signal is pending
 
     def __enter__(self) -> SignalDesk:
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
-        for number in WATCHED:
+        for number in WATCHED - _FAULTS:
             handler = signal.getsignal(number)
             if handler is None:
                 continue  # set by foreign code; it knows why
             self._handlers[number] = handler
             signal.signal(number, signal.SIG_DFL if number == signal.SIGCHLD else self._stray)
+        self._alarm = _pending_descriptor(WATCHED)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # A Ctrl-C while the recording is being closed was meant for the job, which is gone; SIGTERM and SIGHUP still end us.
-        meant_for_job = {signal.SIGINT, signal.SIGQUIT, signal.SIGCHLD, signal.SIGWINCH, signal.SIGCONT} | STOPS
-        while signal.sigtimedwait(meant_for_job, 0) is not None:
+        # What came while the recording was being closed was meant for the job, which is gone; SIGTERM and SIGHUP still end us.
+        while signal.sigtimedwait(WATCHED - {signal.SIGTERM, signal.SIGHUP}, 0) is not None:
             pass
+        if self._alarm is not None:
+            os.close(self._alarm)
+            self._alarm = None
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
@@ -86,15 +94,32 @@ class SignalDesk:
         info = signal.sigtimedwait(ENDING, 0)
         return info.si_signo if info else None
 
-    def wait(self, timeout_s: float) -> Arrival | None:
-        """The next signal, None after the timeout."""
+    def wait(self, timeout_s: float, news: int | None = None) -> Arrival | None:
+        """The next signal; None after the timeout, or sooner: when the descriptor `news` can be read, and where the kernel wakes us not."""
+        arrival = self._next()
+        if arrival is None and timeout_s > 0:
+            self._sleep(timeout_s, news)
+            arrival = self._next()
+        return arrival
+
+    def _next(self) -> Arrival | None:
         if self._strays:
             return Arrival(self._strays.popleft(), by_kernel=False, by_terminal=False)
-        info = signal.sigtimedwait(WATCHED, timeout_s)
-        if info is None:
+        # Never with a timeout: where a stop interrupts that, Python hands out memory that nobody has written (its EINTR loop).
+        info = signal.sigtimedwait(WATCHED, 0)
+        if info is None or info.si_signo not in WATCHED:
             return None
+        if info.si_pid == os.getpid() and info.si_signo in _OVERWRITTEN:
+            return None  # a pipe of ours, or a file's limit that we met
         by_kernel = info.si_code > 0
         return Arrival(info.si_signo, by_kernel, by_kernel and info.si_signo in _FROM_TERMINAL)
+
+    def _sleep(self, timeout_s: float, news: int | None) -> None:
+        poller = select.poll()
+        for descriptor in (self._alarm, news):
+            if descriptor is not None:
+                poller.register(descriptor, select.POLLIN)
+        poller.poll(1000 * (timeout_s if self._alarm is not None else min(timeout_s, _NAP_S)))
 
     def stop_ourselves(self, number: int) -> None:
         """Stop as a process without us would have; returns when somebody continues us."""
@@ -109,6 +134,18 @@ class SignalDesk:
 
     def _stray(self, number: int, frame: FrameType | None) -> None:
         self._strays.append(number)
+
+
+def _pending_descriptor(numbers: Collection[int]) -> int | None:
+    """A descriptor that can be read while one of these signals is pending; nobody reads it. None where the kernel gives none."""
+    bits = ctypes.sizeof(ctypes.c_ulong) * 8
+    mask = (ctypes.c_ulong * (_MASK_WORDS * 64 // bits))()
+    for number in numbers:
+        mask[(number - 1) // bits] |= 1 << ((number - 1) % bits)
+    with contextlib.suppress(OSError, AttributeError):
+        descriptor: int = ctypes.CDLL(None).signalfd(-1, mask, _SFD_FLAGS)
+        return descriptor if descriptor >= 0 else None
+    return None
 
 
 def _started_ignoring(number: int) -> bool:

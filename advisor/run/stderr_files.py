@@ -35,17 +35,19 @@ class Printed:
 class Streams:
     """Which files the ranks print to: `watch` while a process lives. `descriptor`: 1, its stdout, or 2, its stderr.
 
-    Our own is the job's as well, unless it opens another; `before_bytes` stood in it when the job began.
+    That of `owner`, who started the job, is the job's as well, unless it opens another; `before_bytes` stood in it when the job began.
     """
 
-    def __init__(self, descriptor: int, before_bytes: int, proc: Path = Path("/proc")) -> None:
+    def __init__(
+        self, descriptor: int, before_bytes: int, proc: Path = Path("/proc"), *, owner: int | str = "self"
+    ) -> None:
         self._descriptor = descriptor
         self._proc = proc
         self._streams: dict[int, Printed | None] = {}  # None: no file, or nobody may know
         self._gaps: dict[str, str] = {}  # scope -> why what it printed is not known
         self._ours = Printed(None, "", before_bytes)
         with contextlib.suppress(OSError):
-            self._ours = Printed(None, self._path("self"), before_bytes, _inode(self._about("self")))
+            self._ours = Printed(None, self._path(str(owner)), before_bytes, _inode(self._about(str(owner))))
             self._streams[0] = self._ours if _may_be_file(self._ours.path) else None
 
     @property
@@ -91,8 +93,8 @@ class Streams:
 class StderrFiles(Streams):
     """`watch` while a process lives, `ended` as they end, `last_lines` once, when the job has failed."""
 
-    def __init__(self, before_bytes: int, proc: Path = Path("/proc")) -> None:
-        super().__init__(2, before_bytes, proc)
+    def __init__(self, before_bytes: int, proc: Path = Path("/proc"), *, owner: int | str = "self") -> None:
+        super().__init__(2, before_bytes, proc, owner=owner)
         self._ended: list[int] = []
 
     def ended(self, pid: int) -> None:

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import termios
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -35,31 +36,47 @@ class Relay:
     def __init__(self, master: int, log: Path) -> None:
         self._master = master
         self._log = log
-        self._process = self._start()
+        self._started = 0
+        self._process: subprocess.Popen[bytes] | None = None
         self._drained = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="rn50-relay", daemon=True)
+        self._start()
 
-    def guard(self) -> None:
-        """Only once the job runs, which is started from a process with one thread."""
-        self._thread.start()
+    def look(self) -> tuple[int, ...]:
+        """The pid of the relay, another one's if it has been killed. One ends with 0 only when nobody has the terminal open."""
+        if self._process is not None and (ended := self._process.poll()) is not None:
+            self._process = None
+            if ended == 0:
+                self._drained.set()
+            else:
+                self._replace()
+        return () if self._process is None else (self._process.pid,)
 
     def drained(self, within_s: float) -> bool:
         """Whether all that was printed is in the file. Processes that the job left behind may still print."""
-        if self._thread.ident is None:
-            self._thread.start()
-        return self._drained.wait(within_s)
+        deadline_s = time.monotonic() + within_s
+        while not self._drained.is_set() and (left_s := deadline_s - time.monotonic()) > 0:
+            if self.look():
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    assert self._process is not None
+                    self._process.wait(left_s)
+            else:
+                self._drained.wait(left_s)
+        return self._drained.is_set()
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        return start_file(Path(relay.__file__), [str(self._master), str(self._log)], descriptors=[self._master])
+    def _start(self) -> None:
+        arguments = [str(self._master), str(self._log)]
+        self._process = start_file(Path(relay.__file__), arguments, descriptors=[self._master])
+        self._started += 1
 
-    def _keep(self) -> None:
-        """A relay ends with 0 only when nobody has the terminal open. If none can be had, this thread does its work."""
-        with contextlib.suppress(OSError):
-            for _ in range(_RELAYS_MAX):
-                if self._process.wait() == 0:
-                    self._drained.set()
-                    return
-                self._process = self._start()
+    def _replace(self) -> None:
+        """If none can be had, a thread of ours does its work."""
+        if self._started <= _RELAYS_MAX:
+            with contextlib.suppress(OSError):
+                self._start()
+                return
+        threading.Thread(target=self._copy, name="rn50-relay", daemon=True).start()
+
+    def _copy(self) -> None:
         relay.copy_until_closed(self._master, relay.LogWriter(str(self._log)))
         self._drained.set()
 
@@ -121,17 +138,14 @@ def main() -> None:
     os.dup2(slave, 2)
     os.close(slave)
 
-    def started(pid: int) -> None:
-        report.tell(event="job", pid=pid)
-        keeper.guard()
-
     try:
         end = run_job(
             argv,
             run_folder=folder,
             options=RunOptions(**request["options"]),
             name=request["name"],
-            on_start=started,
+            on_start=lambda pid: report.tell(event="job", pid=pid),
+            mind=keeper.look,
         )
     except AdvisorError as error:
         report.tell(event="failed", message=error.message, hint=error.hint, exit_code=error.exit_code)

@@ -1,7 +1,7 @@
 """A process that writes the ring of a rank as the recorder does, without torch; told what to do by lines on stdin.
 
-`steps N`, `phase NAME` (and stay there), `exit CODE`, `die SIGNAL`, `leave` (an orderly end), `worker`, `child`. Each is answered with
-`ok` on stdout. The first argument is the rank it knows itself as, the second how long its steps' gaps are in ms.
+`steps N`, `phase NAME` (and stay there), `exec` (itself again), `exit CODE`, `die SIGNAL`, `leave` (an orderly end), `worker`, `child`.
+Each is answered with `ok` on stdout. The first argument is the rank it knows itself as, the second how long its steps' gaps are in ms.
 """
 
 from __future__ import annotations
@@ -90,6 +90,8 @@ def main() -> None:
             sys.exit(int(argument or 0))
         elif command == "exit":
             sys.exit(int(argument))
+        elif command == "exec":
+            os.execv(sys.executable, [sys.executable, *sys.argv])
         elif command == "die":
             os.kill(os.getpid(), int(argument))
         answer("ok")

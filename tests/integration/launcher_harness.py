@@ -23,6 +23,15 @@ def launcher_argv(run_folder: Path, job: list[str], *, prelude: str = "", **opti
     return [PYTHON, str(Path(__file__)), str(run_folder), repr(options), prelude, *job]
 
 
+def in_agent(code: str) -> str:
+    """A prelude: this Python runs in the process that records, before it begins."""
+    return f"""
+import advisor.run.companion as companion
+start = companion.start_module
+companion.start_module = lambda module, arguments, **rest: start("prepared_agent", [{code!r}, *arguments], **rest)
+"""
+
+
 def launch(run_folder: Path, job: list[str], *, prelude: str = "", **popen: Any) -> subprocess.Popen[bytes]:
     options = popen.pop("options", {})
     return subprocess.Popen(launcher_argv(run_folder, job, prelude=prelude, **options), **popen)

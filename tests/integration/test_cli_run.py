@@ -123,12 +123,44 @@ def test_the_folder_of_runs_can_be_set_by_the_environment(tmp_path: Path) -> Non
     assert len(list((tmp_path / "elsewhere").iterdir())) == 1
 
 
+def test_while_a_job_runs_its_launcher_has_mapped_nothing_but_python(tmp_path: Path) -> None:
+    """Drivers, databases and arrays may crash; the process that the job's exit code comes from has none of them, and no thread."""
+    done = advisor("run", "--", "sh", "-c", "sleep 1; cat /proc/$PPID/maps; ls /proc/$PPID/task", cwd=tmp_path)
+    *maps, task = done.stdout.decode().splitlines()
+    mapped = {line.split()[-1] for line in maps if ".so" in line}
+    assert mapped and not [name for name in mapped if "-packages" in name or "sqlite" in name or "nvidia" in name]
+    assert task.isdigit() and not maps[-1].isdigit()
+
+
+def test_where_memory_is_short_the_job_runs_and_each_failure_is_one_line(tmp_path: Path) -> None:
+    """100 MB of addresses are enough for Python, and not for numpy and what it brings."""
+    shell = f"ulimit -v 100000; exec '{sys.executable}' -m advisor.cli run sh -c 'echo ran; exit 6'"
+    done = subprocess.run(
+        ["bash", "-c", shell], cwd=tmp_path, env=environment(), capture_output=True, timeout=TIMEOUT_S, check=False
+    )
+    assert (done.returncode, done.stdout) == (6, b"ran\n")
+    assert all(line.startswith(b"rn50-advisor: ") for line in done.stderr.splitlines())
+    assert 0 < len(done.stderr.splitlines()) <= 2
+
+
+def test_in_a_folder_that_is_gone_the_job_runs_and_the_summary_comes(tmp_path: Path) -> None:
+    shell = "cd gone && rmdir ../gone && exec '{}' -m advisor.cli run --run-dir '{}' '{}' -c 'print(1); raise SystemExit(6)'"
+    (tmp_path / "gone").mkdir()
+    command = shell.format(sys.executable, tmp_path / "runs", sys.executable)
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=tmp_path, env=environment(), capture_output=True, timeout=TIMEOUT_S, check=False
+    )
+    assert (done.returncode, done.stdout) == (6, b"1\n")
+    assert b"rn50-advisor \xe2" in done.stderr and b"no summary" not in done.stderr
+
+
 BROKEN = "raise RuntimeError('no such thing')"
+CRASHED = "import ctypes; ctypes.string_at(0)"
 SIGNALLED = "import os; os.kill(os.getpid(), {})"
 
 
 @pytest.mark.parametrize(
-    "trouble", [BROKEN, *(SIGNALLED.format(int(n)) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP))]
+    "trouble", [BROKEN, CRASHED, *(SIGNALLED.format(int(n)) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP))]
 )
 def test_what_befalls_us_after_the_job_is_one_line_and_not_the_exit_code(trouble: str, tmp_path: Path) -> None:
     program = (

@@ -2,84 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_job import FAKE_RANK, QUICK, Job, fake_rank
 from launcher_harness import (
-    DEADLINE_S,
     PYTHON,
+    in_agent,
     is_gone,
     killed_at_end,
     launch,
     python,
-    read_until,
     run_to_end,
     wait_for,
 )
 
 from advisor.analysis.analyse import analyse
-from advisor.core.errors import NotARun
 from advisor.core.recording import Process, Recording
 from advisor.store.reader import read_recording
-
-FAKE_RANK = str(Path(__file__).with_name("fake_rank.py"))
-QUICK = {"poll_s": 0.05, "period_s": 0.2, "stall_after_s": 0.6, "stall_refresh_s": 0.3}
-
-
-class Job:
-    """A fake rank under the launcher, and what is recorded of it so far."""
-
-    def __init__(self, process: subprocess.Popen[bytes], run_folder: Path) -> None:
-        self.process = process
-        self.run_folder = run_folder
-        self.pid = int(self.answer("pid").split()[1])
-
-    def tell(self, *commands: str, wanted: str = "ok") -> str:
-        assert self.process.stdin is not None
-        said = ""
-        for command in commands:
-            self.process.stdin.write(command.encode() + b"\n")
-            self.process.stdin.flush()
-            said = self.answer(wanted)
-        return said
-
-    def order(self, command: str) -> None:
-        """One that is not answered."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(command.encode() + b"\n")
-        self.process.stdin.flush()
-
-    def answer(self, wanted: str) -> str:
-        assert self.process.stdout is not None
-        read_until(self.process.stdout.fileno(), wanted.encode())
-        return wanted + read_until(self.process.stdout.fileno(), b"\n").decode().rstrip()
-
-    def recording(self) -> Recording | None:
-        with contextlib.suppress(NotARun):
-            return read_recording(self.run_folder)
-        return None
-
-    def until(self, condition: Any, what: str) -> Any:
-        return wait_for(lambda: (now := self.recording()) is not None and condition(now), what)
-
-    def end(self, code: int) -> Recording:
-        assert self.process.wait(DEADLINE_S) == code
-        return read_recording(self.run_folder)
-
-
-@contextlib.contextmanager
-def fake_rank(run_folder: Path, rank: int = -1, gap_ms: int = 0, **popen: Any) -> Iterator[Job]:
-    options = {**QUICK, **popen.pop("options", {})}
-    argv = [PYTHON, FAKE_RANK, str(rank), str(gap_ms)]
-    process = launch(run_folder / "r", argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, options=options, **popen)
-    with killed_at_end(process):
-        yield Job(process, run_folder / "r")
 
 
 def process_of(recording: Recording, pid: int) -> Process:
@@ -117,6 +61,21 @@ def test_a_killed_rank_is_recorded_with_its_signal_and_its_last_steps(run_folder
     assert (me.exit_code, me.exit_signal, me.clean_exit, me.oom_killed) == (None, number, False, False)
     death = events(recording, "death")[0]
     assert (death.rank, death.data["signal"], death.data["first"]) == (3, number, True)
+
+
+def test_a_job_that_trains_and_execs_into_a_second_training_has_not_vanished(run_folder: Path) -> None:
+    with fake_rank(run_folder) as job:
+        job.tell("steps 7")
+        job.until(lambda now: 0 in now.steps, "the first steps")
+        job.order("exec")
+        assert job.answer("pid") == f"pid {job.pid}"
+        job.tell("steps 5")
+        job.order("leave")
+        recording = job.end(0)
+    lives = [process for process in recording.processes if process.pid == job.pid]
+    assert [(life.role, life.rank, life.clean_exit) for life in lives] == [("rank", 0, True)] * 2
+    assert [death.data["orderly"] for death in events(recording, "death")] == [True, True]
+    assert len(recording.steps[0]) == 12
 
 
 def test_who_is_asked_to_end_is_written_down(run_folder: Path) -> None:
@@ -288,9 +247,13 @@ def test_a_job_that_never_trains_says_why_there_are_no_steps(run_folder: Path) -
 
 
 def test_what_the_advisor_cost_is_noted(run_folder: Path) -> None:
-    run_to_end(run_folder / "r", ["/bin/sleep", "1"])
-    agent = read_recording(run_folder / "r").meta.agent
-    assert agent["wall_s"] >= 0.9
+    with fake_rank(run_folder) as job:
+        for _ in range(3):
+            job.tell("steps 1")
+            before = read_recording(job.run_folder).meta.last_ns if job.recording() else 0
+            job.until(lambda now, before=before: now.meta.last_ns > before, "another second")
+        job.order("leave")
+        agent = job.end(0).meta.agent
     assert 0 < agent["cpu_s"] < agent["wall_s"]
     assert 0 < agent["startup_s"] < 30
     assert agent["lost_records"] == 0
@@ -306,10 +269,12 @@ def test_secrets_on_the_command_line_are_not_stored(run_folder: Path, secret: st
 
 
 BROKEN_AGENTS = {
-    "import": "import sys; sys.modules['advisor.run.agent'] = None",
-    "poll": "import advisor.run.follow as f; f.Followers.look = lambda *_: 1 / 0",
-    "second": "import advisor.run.notes as n; n.Notes.read = lambda *_: 1 / 0",
-    "thread": "import threading; threading.Thread.start = lambda *_: (_ for _ in ()).throw(RuntimeError('no thread'))",
+    "import": in_agent("import sys; sys.modules['advisor.run.agent'] = None"),
+    "poll": in_agent("import advisor.run.follow as f; f.Followers.look = lambda *_: 1 / 0"),
+    "second": in_agent("import advisor.run.notes as n; n.Notes.read = lambda *_: 1 / 0"),
+    "thread": in_agent(
+        "import threading; threading.Thread.start = lambda *_: (_ for _ in ()).throw(RuntimeError('no thread'))"
+    ),
 }
 
 
@@ -322,8 +287,10 @@ def test_an_agent_that_breaks_costs_one_line_and_not_the_job(run_folder: Path, p
 
 
 def test_an_agent_that_breaks_says_so_in_the_run_too(run_folder: Path) -> None:
-    run_to_end(run_folder / "r", ["/bin/sleep", "0.5"], prelude=BROKEN_AGENTS["poll"])
-    recording = read_recording(run_folder / "r")
+    with fake_rank(run_folder, prelude=BROKEN_AGENTS["poll"]) as job:
+        job.until(lambda now: events(now, "agent_crash"), "the break")
+        job.order("exit 0")
+        recording = job.end(0)
     assert any(gap.metric == "agent" and "ZeroDivisionError" in gap.reason for gap in recording.gaps)
     assert (recording.meta.exit_code, recording.meta.ended_ns is None) == (0, False), (
         "how the job ended is told all the same"
@@ -331,7 +298,9 @@ def test_an_agent_that_breaks_says_so_in_the_run_too(run_folder: Path) -> None:
 
 
 def test_an_agent_that_never_answers_does_not_hold_the_exit_up(run_folder: Path) -> None:
-    prelude = "import threading, advisor.run.follow as f; f.Followers.look = lambda *_: threading.Event().wait()"
+    prelude = in_agent(
+        "import threading, advisor.run.follow as f; f.Followers.look = lambda *_: threading.Event().wait()"
+    )
     done = run_to_end(
         run_folder / "r", ["/bin/sh", "-c", "sleep 0.3; exit 3"], prelude=prelude, options={"close_within_s": 0.5}
     )

@@ -29,6 +29,7 @@ from launcher_harness import (
 )
 
 from advisor.core.errors import NotARun
+from advisor.run import launcher
 from advisor.store.reader import read_recording
 
 # Prints every signal it gets; SIGPWR, which comes last of all that are pending, ends it with 7.
@@ -39,7 +40,8 @@ signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
 os.write(1, b'ready %d\\n' % os.getpid())
 while True:
     number = signal.sigwait(blocked)
-    os.write(1, b'got %s\\n' % signal.Signals(number).name.encode())
+    name = signal.Signals(number).name if number in list(signal.Signals) else str(number)
+    os.write(1, b'got %s\\n' % name.encode())
     if number == signal.SIGPWR:
         os._exit(7)
 """
@@ -55,6 +57,15 @@ SENT = [
     *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2),
     *(signal.SIGWINCH, signal.SIGALRM),
 ]
+NOT_SENT = {
+    signal.SIGKILL,
+    signal.SIGSTOP,
+    signal.SIGTSTP,
+    signal.SIGTTIN,
+    signal.SIGTTOU,
+    signal.SIGCONT,
+    signal.SIGPWR,
+}
 # numpy starts threads that block no signal: those would take them, were there no handlers
 PRELUDES = {"alone": "", "with threads of a library": "import numpy"}
 
@@ -87,6 +98,34 @@ def test_a_signal_to_the_launcher_alone_reaches_the_job_once(
     with listening(run_folder, prelude) as (process, _):
         process.send_signal(number)
         assert all_the_job_got(process) == [number.name.encode(), b"SIGPWR"]
+
+
+def test_every_signal_that_can_be_sent_reaches_the_job(run_folder: Path) -> None:
+    with listening(run_folder) as (process, out):
+        for number in sorted(set(signal.valid_signals()) - NOT_SENT):
+            name = number.name if isinstance(number, signal.Signals) else str(number)
+            process.send_signal(number)
+            read_until(out, b"got " + name.encode() + b"\n")
+        assert all_the_job_got(process) == [b"SIGPWR"]
+
+
+def test_a_launcher_that_is_stopped_and_continued_again_and_again_ends_as_the_job_does(run_folder: Path) -> None:
+    """Stops that outlast its looks: Python's timed wait for a signal then hands out what nobody has written."""
+    with listening(run_folder) as (process, out):
+        for _ in range(3):
+            process.send_signal(signal.SIGSTOP)
+            wait_for(lambda: is_stopped(process.pid), "the stop")
+            select.select([], [], [], 1.2 * launcher._LOOK_S)
+            process.send_signal(signal.SIGCONT)
+            wait_for(lambda: not is_stopped(process.pid), "the end of the stop")
+            select.select([], [], [], 0.1)  # it sleeps again: the next stop shall interrupt that
+        process.send_signal(signal.SIGUSR1)
+        read_until(out, b"got SIGUSR1\n")
+        assert all_the_job_got(process) == [b"SIGPWR"]
+
+
+def is_stopped(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 @pytest.mark.parametrize("number", SENT)

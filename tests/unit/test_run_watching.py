@@ -13,7 +13,7 @@ from collections import deque
 import pytest
 
 from advisor.core.metrics import Sample
-from advisor.run import agent, canary, companion, hostwatch
+from advisor.run import agent, canary, hostwatch, recording_process
 from advisor.run.agent import Agent
 from advisor.run.hostwatch import HostNews, HostWatch, MountNews
 from probes.host.process_tree import Member, TreeChange
@@ -39,7 +39,7 @@ def test_open_files_are_allowed_as_many_as_we_may(
     found: list[tuple[int, int]] = []
     monkeypatch.setattr(resource, "getrlimit", lambda which: limits)
     monkeypatch.setattr(resource, "setrlimit", lambda which, new: found.append(new))
-    companion._allow_open_files()
+    recording_process._allow_open_files()
     assert found == ([] if raised is None else [raised])
 
 

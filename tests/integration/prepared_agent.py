@@ -1,0 +1,12 @@
+"""The process that records, after some Python of a test's has run in it."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    exec(sys.argv.pop(1), {})
+    from advisor.run import recording_process
+
+    recording_process.main()

@@ -139,7 +139,7 @@ def run(
         merge_to=merge_to,
         merge_token_file=merge_token_file,
     )
-    on_screen = not no_tui and has_terminal() and folder.is_dir()  # else there is no place for what the job prints
+    on_screen = not no_tui and has_terminal()
 
     def diagnosis(recording: Recording) -> Report:
         from advisor.config import load_config
@@ -147,21 +147,22 @@ def run(
 
         return diagnose(recording, load_config(config))
 
-    end = (_behind_screen if on_screen else _plainly)(command, folder, settings, name, diagnosis)
+    if on_screen and folder is not None:  # else there is no place for what the job prints
+        end = _behind_screen(command, folder, settings, name, diagnosis)
+    else:
+        end = _plainly(command, folder, settings, name)
     if end is None:
         told = f", {', '.join(report_files)} not written" if report_files else ""
         warn(f"the job goes on{told}; rn50-advisor watch {folder}")
         os._exit(0)
-    if end.recorded:
+    if end.recorded and folder is not None:
         conclude(folder, diagnosis, report_files)
     elif report_files:
         warn(f"nothing was recorded, so {', '.join(report_files)} was not written")
     exit_like(end)
 
 
-def _plainly(
-    command: tuple[str, ...], folder: Path, settings: RunOptions, name: str, diagnosis: Callable[[Recording], Report]
-) -> JobEnd:
+def _plainly(command: tuple[str, ...], folder: Path | None, settings: RunOptions, name: str) -> JobEnd:
     """The job owns the standard streams; the launcher itself tells what goes wrong with the recording."""
     started: list[int] = []
     try:
@@ -194,17 +195,17 @@ def _behind_screen(
         from advisor.commands.on_screen import run_on_screen
     except ImportError as error:
         warn(f"the job runs without the screen: {error}")
-        return _plainly(command, folder, settings, name, diagnosis)
+        return _plainly(command, folder, settings, name)
     try:
         end = run_on_screen(command, folder=folder, settings=settings, name=name, diagnosis=diagnosis)
     except (CommandNotFound, CommandNotExecutable):
         raise
     except AdvisorError as error:
         warn(f"the job runs without the screen: {error}")
-        return _plainly(command, folder, settings, name, diagnosis)
+        return _plainly(command, folder, settings, name)
     if end is not None and not end.started and end.exit_code is not None:
         warn(f"the job runs without the screen: its supervisor ended with exit code {end.exit_code}")
-        return _plainly(command, folder, settings, name, diagnosis)
+        return _plainly(command, folder, settings, name)
     if end is not None and end.complaint:
         warn(end.complaint)
     if end is not None and end.exit_code is None and end.signal is None:
@@ -273,13 +274,13 @@ def check_config(config: Path | None) -> None:
         raise ConfigError(failure["message"], failure["hint"])
 
 
-def _folder(run_dir: Path, name: str) -> Path:
-    """A folder for the run. Where none can be made the job runs all the same, unrecorded: that is the launcher's to say."""
+def _folder(run_dir: Path, name: str) -> Path | None:
+    """A folder for the run, new and ours; None where none can be made: the job runs all the same, unrecorded."""
     from advisor.commands.conclusion import warn
     from advisor.store.runs import new_run_folder
 
     try:
         return new_run_folder(run_dir, name, time.time())
     except AdvisorError as error:
-        warn(error.message)
-        return run_dir / "unrecorded"
+        warn(f"the job runs unrecorded: {error.message}")
+        return None

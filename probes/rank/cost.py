@@ -14,7 +14,7 @@ _OF_A_THREAD = 6  # in a clock's number: CPU time, of one thread (CPUCLOCK_PERTH
 
 
 def _resource_module() -> Any:
-    """The standard library's, under no name: a `resource.py` of the job's is not ours to run, and torch itself imports none of the two."""
+    """The standard library's, under no name: torch imports none, so that a `resource.py` of the job's would be found, and run."""
     library = os.path.dirname(os.__file__)
     spec = BuiltinImporter.find_spec("resource") or PathFinder.find_spec(
         "resource", [os.path.join(library, "lib-dynload"), library]
@@ -87,6 +87,11 @@ def _kept(descriptor: int) -> bool:
         return os.pread(descriptor, 64, 0).split()[2:3] not in ([], [b"0"])
     except OSError:
         return False
+
+
+def file_size_max() -> int:
+    """Bytes that a file which this process writes may have; negative without a limit."""
+    return resource.getrlimit(resource.RLIMIT_FSIZE)[0]
 
 
 def blocks_read() -> int:

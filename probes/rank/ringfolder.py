@@ -11,10 +11,11 @@ import contextlib
 import errno
 import fcntl
 import os
-import resource
 import stat
 import sys
 from typing import TYPE_CHECKING
+
+from .cost import file_size_max
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,7 +79,7 @@ def writable(path: str) -> Iterator[int]:
 
 def room(folder: int, share: float) -> int:
     """Bytes that one file may have: more than the job may write would end it (SIGXFSZ), and the memory is the job's."""
-    space, limit = os.fstatvfs(folder), resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    space, limit = os.fstatvfs(folder), file_size_max()
     # without a limit of their own, file systems in memory say that they have no blocks at all
     free = space.f_bavail * space.f_frsize if space.f_blocks else sys.maxsize
     return min(int(share * free), limit if limit >= 0 else sys.maxsize)

@@ -40,6 +40,11 @@ def on_one_line(text: str) -> str:
     return text if text.isascii() and text.isprintable() else _CONTROL.sub(" ", readable(text))
 
 
+def with_tabs(text: str) -> str:
+    """The same, tabs kept."""
+    return text if text.isascii() and text.isprintable() else "\t".join(map(on_one_line, text.split("\t")))
+
+
 def in_lines(text: str) -> str:
     """Readable, line breaks and tabs kept."""
     return _CONTROL_BUT_LINES.sub(" ", readable(text))
@@ -50,7 +55,7 @@ def coloured(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     parts = _COLOUR.split(text)
-    parts[::2] = ("\t".join(map(on_one_line, part.split("\t"))) for part in parts[::2])
+    parts[::2] = map(with_tabs, parts[::2])
     return "".join(parts)
 
 

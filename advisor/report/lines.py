@@ -19,7 +19,7 @@ _RICH = {"title": "bold", "dim": "dim", "bad": "bold red", "warn": "yellow", "go
 
 
 def plain(lines: Iterable[Line]) -> str:
-    return "\n".join("".join(visible.on_one_line(text) for text, _ in line).rstrip() for line in lines)
+    return "\n".join("".join(visible.with_tabs(text) for text, _ in line).rstrip() for line in lines)
 
 
 def title(text: str) -> Line:
@@ -84,7 +84,7 @@ def paint(lines: Iterable[Line], stream: TextIO | None) -> None:
 
     console = Console(file=stream, soft_wrap=True, highlight=False, markup=False, emoji=False)
     for line in lines:
-        console.print(Text.assemble(*((visible.on_one_line(text), _RICH.get(style, "")) for text, style in line)))
+        console.print(Text.assemble(*((visible.with_tabs(text), _RICH.get(style, "")) for text, style in line)))
 
 
 def closed_stdout() -> OSError:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-_NUMBER_MAX = 1e18  # bytes, nanoseconds and counts stay far below, and in 64 bits
+_NUMBER_MAX = 1 << 62  # the sum of two fits 64 bits; nanoseconds since 1970 are 1.8e18
 _DEPTH_MAX = 40  # a document of ours has seven levels
 
 EVENT_NEEDS: Mapping[str, tuple[str, ...]] = {"interpreter": ("looks", "waiting")}

@@ -32,7 +32,8 @@ check: ## formatting, lints, types, layers and tests, in an environment that is 
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q -m "not beside" tests/integration tests/bench
 	$(BIN)/python -m pytest -q -n auto --dist loadfile -m beside tests/integration tests/bench
-	$(BIN)/python -m pytest -q -n auto --dist loadfile tests --ignore=tests/integration --ignore=tests/bench
+	$(BIN)/python -m pytest -q -n auto --dist worksteal tests/harm
+	$(BIN)/python -m pytest -q -n auto --dist loadfile tests --ignore=tests/integration --ignore=tests/bench --ignore=tests/harm
 
 bench: $(DEV) ## what the advisor costs a training job
 	@$(BIN)/python tests/bench/overhead.py

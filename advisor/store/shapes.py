@@ -68,7 +68,7 @@ def _are_rows(value: Any, has: tuple[str, ...] = ()) -> bool:
 
 def _are_ranks(value: Any) -> bool:
     """Rows of a stall; of a flight dump an object with the ranks by number."""
-    return isinstance(value, dict) or _are_rows(value, ("rank",))
+    return all(map(str.isdecimal, value)) if isinstance(value, dict) else _are_rows(value, ("rank",))
 
 
 def _are_stacks(value: Any) -> bool:

@@ -150,13 +150,9 @@ def test_launchers_with_ranks_that_start_again(tmp_path: Path, launcher: str) ->
 
 def test_an_interpreter_of_another_environment(tmp_path: Path) -> None:
     """A virtual environment of the oldest other Python there is, which has no torch."""
-    found = [
-        path
-        for minor in (9, 10, 12, 13, 14)
-        if minor != sys.version_info.minor and (path := shutil.which(f"python3.{minor}")) and _runs(path)
-    ]
+    found = [path for minor in (9, 10, 11, 12, 13, 14) if minor != sys.version_info.minor for path in _pythons(minor)]
     if not found:
-        pytest.skip("NOT TESTED HERE: there is no other Python 3.9 to 3.14 on the PATH")
+        pytest.skip("NOT TESTED HERE: there is no other Python 3.9 to 3.14")
 
     def setup(work: Path) -> None:
         subprocess.run([found[0], "-m", "venv", "--without-pip", "own"], cwd=work, check=True)
@@ -165,8 +161,15 @@ def test_an_interpreter_of_another_environment(tmp_path: Path) -> None:
     must_be_same(alone, watched, seen=False)
 
 
-def _runs(python: str) -> bool:
-    return subprocess.run([python, "-c", "import venv"], capture_output=True, check=False).returncode == 0
+def _pythons(minor: int) -> list[str]:
+    """On the PATH, or where pyenv keeps them."""
+    name = f"python3.{minor}"
+    kept = map(str, Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/{name}"))
+    return [each for each in (shutil.which(name), *kept) if each and _makes_environments(each)]
+
+
+def _makes_environments(python: str) -> bool:
+    return subprocess.run([python, "-c", "import ensurepip, venv"], capture_output=True, check=False).returncode == 0
 
 
 # -- shapes of the loop ------------------------------------------------------------------------------------------------------------

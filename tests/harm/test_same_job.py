@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 import shutil
 import subprocess
 import sys
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -121,31 +121,34 @@ def test_ways_to_start(tmp_path: Path, start: str) -> None:
     must_be_same(*both(tmp_path, command, **options), seen=seen)
 
 
-def _timeless(text: str) -> str:
-    """torchrun's stamps, process numbers and ports differ from run to run."""
-    text = re.sub(r"\d+", "N", text)
-    return "\n".join(sorted(line for line in text.splitlines() if "(most recent call last)" not in line))
+def _of_any_rank(text: str) -> str:
+    """Ranks print in any order. A rank of several has one thread of ours, which looks for hangs. Ports and names are made up anew."""
+    return "\n".join(sorted(line for line in text.splitlines() if not line.startswith(("Threads", "environment"))))
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "accelerate"])
 def test_launchers_with_ranks_that_start_again(tmp_path: Path, launcher: str) -> None:
     if launcher == "torchrun":
-        command = [PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "--max-restarts=1"]
+        command = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "--max-restarts=1"]
     else:
         if importlib.util.find_spec("accelerate") is None:
             pytest.skip("NOT TESTED HERE: accelerate is not installed")
-        command = [
-            PYTHON,
-            "-m",
-            "accelerate.commands.launch",
-            "--cpu",
+        options = [
             "--multi_gpu",
             "--num_processes=2",
-            "--max_restarts=1",
+            "--num_machines=1",
+            "--mixed_precision=no",
+            "--dynamo_backend=no",
         ]
-    alone, watched = both(tmp_path, [*command, "job.py", "distributed"], same=_timeless)
-    must_be_same(alone, watched)
+        command = ["-m", "accelerate.commands.launch", *options, "--max_restarts=1", "--main_process_port=0"]
+    alone, watched = both(tmp_path, [PYTHON, *command, "job.py", "fails_and_starts_again"], same=_of_any_rank)
+    # the launcher's own stderr has stamps, numbers of processes, and whom it ended first; its logs lie in a folder of any name
+    must_be_same(*(replace(each, err="", files=_without(each.files, "tmp/torchelastic_")) for each in (alone, watched)))
     assert {"work/losses-0.txt", "work/losses-1.txt"} <= set(alone.files)
+
+
+def _without(files: dict[str, str], beginning: str) -> dict[str, str]:
+    return {name: content for name, content in files.items() if not name.startswith(beginning)}
 
 
 def test_an_interpreter_of_another_environment(tmp_path: Path) -> None:
@@ -181,7 +184,7 @@ def test_shapes_of_the_loop(tmp_path: Path, loops: str) -> None:
 
 
 def test_no_shape_is_left_out() -> None:
-    elsewhere = {"spawns_its_ranks", "without_torch"}
+    elsewhere = {"spawns_its_ranks", "fails_and_starts_again", "without_torch"}
     assert {name for loops in LOOPS_TOGETHER for name in loops.split(",")} | elsewhere == set(LOOPS)
 
 
@@ -202,7 +205,9 @@ ROOTS = {"changes_its_root", "changes_its_user", "changes_its_user_at_once"}
     "habit", [pytest.param(name, marks=needs_root if name in ROOTS else ()) for name in HABITS if name not in ENDS]
 )
 def test_what_a_job_does_to_its_process(tmp_path: Path, habit: str) -> None:
-    must_be_same(*both(tmp_path, [*SCRIPT, "plain", habit]), seen=False)
+    # whoever gives up all rights at once may not read an interpreter that lies in root's home
+    status = None if habit == "changes_its_user_at_once" else 0
+    must_be_same(*both(tmp_path, [*SCRIPT, "plain", habit]), status=status, seen=False)
 
 
 @pytest.mark.parametrize("habit", ENDS)

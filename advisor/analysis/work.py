@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.core.format import quantity
-from probes.rank.work import FIELDS, SIZES_APART
+from probes.rank.layout import SIZES_APART, WORK_FIELDS
 
 _NEAR_S = 3.0  # the recorder looks once in a second, and a change of pace is found a little beside its step
 _NEAR_STEPS = 4.0
@@ -45,7 +45,7 @@ def batch_bytes_at(facts: Mapping[str, Any], steps: NDArray[np.int64]) -> NDArra
 
 def _looks(facts: Mapping[str, Any]) -> list[Mapping[str, int]]:
     found: Sequence[Sequence[int]] = facts.get("work", ())
-    return [dict(zip(FIELDS, look, strict=True)) for look in found if len(look) == len(FIELDS)]
+    return [dict(zip(WORK_FIELDS, look, strict=True)) for look in found if len(look) == len(WORK_FIELDS)]
 
 
 def _told(was: Mapping[str, int], now: Mapping[str, int], slower: float) -> str:

@@ -213,3 +213,7 @@ SLOT = {
     kind: struct.Struct("<QHHI%dq%dxQ" % (len(fields), 8 * (PAYLOAD_FIELDS_MAX - len(fields))))
     for kind, fields in FIELDS.items()
 }
+
+# What steps work on, in the facts: a row of these wherever it changes. `first` stands for the first of the parameters, whichever it is.
+WORK_FIELDS = ("step", "trained", "first", "batch_bytes")
+SIZES_APART = 1.1  # batches are of one size below that

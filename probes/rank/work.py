@@ -8,6 +8,7 @@ from __future__ import annotations
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from .layout import SIZES_APART
 from .loaders import batch_bytes
 
 if TYPE_CHECKING:
@@ -16,9 +17,7 @@ if TYPE_CHECKING:
 EVERY_NS = 1_000_000_000
 COST_TIMES = 1_000  # a look at a thousand parameters takes 0.2 ms: of the time, never more than a thousandth
 CONFIRMED = 3  # looks that agree: batches of text differ in size, and layers may be dropped by chance
-SIZES_APART = 1.1
 CHANGES_MAX = 100
-FIELDS = ("step", "trained", "first", "batch_bytes")  # `first` stands for the first of the parameters, whichever it is
 
 
 class Work:

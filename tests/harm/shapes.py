@@ -93,7 +93,7 @@ class Job:
         sys.modules.update(names)  # type: ignore[arg-type]
         self.recorder = recorder = Recorder(torch, folder)
         recorder.precision = SimpleNamespace(  # type: ignore[assignment]
-            begin=lambda: None, refresh=lambda _: None, disarm=lambda: None, until=NEVER
+            begin=lambda: None, refresh=lambda _: None, disarm=lambda: None, until=NEVER, trained=lambda: None
         )
         recorder._describe_optimizer = lambda _: None  # type: ignore[method-assign,assignment]
         for patch in (patches._loader, patches._backward, patches._optimizer, patches._collector):

@@ -35,7 +35,7 @@ BYTES_A_WORKER = 8  # there were 517; what Python's own caches and SQLite's do i
 def start_and_end_workers(folder: Path, count: int, at_rest: Callable[[int], None]) -> Path:
     """Real rings, one for each worker, through all that follows them; `at_rest` is told how many have come and gone."""
     rings, run = folder / "rings", folder / "run"
-    rings.mkdir()
+    rings.mkdir(mode=0o700)
     writer = RunWriter.create(run, meta={}, limits=Limits(processes=LISTED))
     roster = Roster(writer, 1, "job")
     departures = Departures(roster, lambda news: None)

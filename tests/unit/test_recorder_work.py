@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from probes.rank.layout import WORK_FIELDS
 from probes.rank.recorder import Recorder
-from probes.rank.work import CHANGES_MAX, CONFIRMED, EVERY_NS, FIELDS, Work
+from probes.rank.work import CHANGES_MAX, CONFIRMED, EVERY_NS, Work
 
 
 class Paper:
@@ -51,7 +52,7 @@ class Job:
 
     @property
     def told(self) -> list[tuple[int, int, int]]:
-        rows = [dict(zip(FIELDS, row, strict=True)) for row in self.paper.values.get("work", [])]
+        rows = [dict(zip(WORK_FIELDS, row, strict=True)) for row in self.paper.values.get("work", [])]
         return [(row["step"], row["trained"], row["batch_bytes"]) for row in rows]
 
 

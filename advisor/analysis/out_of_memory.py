@@ -20,7 +20,7 @@ from advisor.core.allocator import growing_segments
 from advisor.core.analysis import Death, Failure
 from advisor.core.out_of_memory import OutOfMemory
 from advisor.core.recording import Recording
-from probes.rank.holdings import device_named
+from probes.rank.raised import device_named
 
 _SIZE = r"([\d.]+) (bytes|KiB|MiB|GiB|TiB)"
 _UNITS = {"bytes": 1.0, "KiB": 1024.0, "MiB": 1024.0**2, "GiB": 1024.0**3, "TiB": 1024.0**4}

@@ -26,14 +26,14 @@ def guard_standard_descriptors() -> None:
 def spawn(
     argv: Sequence[str], environment: Mapping[bytes, bytes], restore_signals: Callable[[], None]
 ) -> subprocess.Popen[bytes]:
-    """Raises CommandNotFound or CommandNotExecutable; `E2BIG` comes through as OSError, because it may be our doing."""
+    """Raises CommandNotFound or CommandNotExecutable; OSError where it may be our doing: `E2BIG`, and no process to be had at all."""
     try:
         return _start(argv, environment, restore_signals)
     except OSError as error:
         if error.errno == errno.ENOEXEC and _is_text(found := _resolve(argv[0], environment)):
             # what execvp and every shell do with a script that has no #! line
             return _start([_SHELL, found, *argv[1:]], environment, restore_signals)
-        if error.errno == errno.E2BIG:
+        if error.errno == errno.E2BIG or error.filename is None:  # of a fork that fails there is no file
             raise
         raise _explain(argv[0], environment, error) from error
 

@@ -18,10 +18,9 @@ from typing import Any, BinaryIO
 
 from advisor.core.errors import AdvisorError, NotARun, UsageError
 from advisor.store.access import find_database, open_database, table_names
-from advisor.store.database import as_json
 from advisor.store.schema import FILE_NAME, NODES_NAME, OUTPUT_NAME
 from advisor.store.secret_lines import MaskedLines
-from advisor.store.secrets import redact_text
+from advisor.store.secrets import as_json, redact_text
 
 SUFFIX = ".tar.gz"
 OUTPUT_TAIL_BYTES = 1 << 20

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import sqlite3
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ from typing import Any
 
 from advisor.core.errors import UsageError
 from advisor.store.schema import APPLICATION_ID, FILE_NAME, INDEXES, TABLES, USER_VERSION
-from advisor.store.secrets import redact_json, redact_text
+from advisor.store.secrets import as_json, redact_text
 
 LOCK_NAME = "run.lock"
 # Room that the lock file holds and gives back when the disk is full: for the WAL frames of the last note (a page or
@@ -77,13 +76,6 @@ def create_database(file: Path, meta: Mapping[str, Any]) -> sqlite3.Connection:
             file.unlink()
         raise
     return db
-
-
-def as_json(value: Any, *, drop_secret_names: bool = False) -> str:
-    """JSON text without secrets; ASCII, so that arguments and names of any bytes come back as they were."""
-    return json.dumps(
-        redact_json(value, drop_secret_names=drop_secret_names), default=lambda other: redact_text(str(other))
-    )
 
 
 def storable(text: str) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import binascii
 import functools
+import json
 import math
 import os
 import re
@@ -292,6 +293,13 @@ def redact_json(value: Any, *, drop_secret_names: bool = False) -> Any:
             return redact_argv(value)
         return [redact_json(item, drop_secret_names=drop_secret_names) for item in value]
     return value
+
+
+def as_json(value: Any, *, drop_secret_names: bool = False) -> str:
+    """JSON text without secrets; ASCII, so that arguments and names of any bytes come back as they were."""
+    return json.dumps(
+        redact_json(value, drop_secret_names=drop_secret_names), default=lambda other: redact_text(str(other))
+    )
 
 
 def _redacted_entry(name: str, value: Any, drop_secret_names: bool) -> Any:

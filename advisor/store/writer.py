@@ -14,10 +14,11 @@ from typing import Any
 from advisor import __version__
 from advisor.core.metrics import ProbeGap, Sample
 from advisor.core.recording import Event, Process, Source
-from advisor.store.database import SET_META, as_json, create_database, give_lock_back, meta_rows, storable, take_lock
+from advisor.store.database import SET_META, create_database, give_lock_back, meta_rows, storable, take_lock
 from advisor.store.failure import RecordingStopped, failure_reason
 from advisor.store.retention import Limits, Retention
 from advisor.store.schema import FILE_NAME, RING_TABLES
+from advisor.store.secrets import as_json
 from advisor.store.source_secrets import redact_source
 from probes.rank.layout import FIELDS, SPAN_FIELDS
 

@@ -56,7 +56,10 @@ class Garbage:
         """(begin, end) of the collections that have ended in this thread since the last call, in ns."""
         found: list[tuple[int, int]] = []
         events = self.events
-        while events and not (events[0][2] and len(events) == 1):
+        # as many as there are now: what is kept here may itself begin a collection, which notes two more
+        for _ in range(len(events)):
+            if not events or (events[0][2] and len(events) == 1):
+                break
             began, where, begins = events.popleft()
             if begins and not events[0][2]:  # else its other half was dropped
                 ended = events.popleft()[0]

@@ -5,17 +5,16 @@ Looked at in the first steps, and once more when the process ends for want of th
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from .layers import layout_of, plain
 from .parts import own
+from .raised import device_named
 
 _TENSORS_MAX = 20_000  # 5 us each
 _FRAMES_MAX = 50
 _NAMES_MAX = 1000  # of one frame
 _SUMS = ("elements", "parameter_bytes", "learning_bytes", "gradient_bytes", "state_bytes")
-_DEVICE = re.compile(r"\bGPU (\d+)\b|Allocation on device (\d+)")
 
 
 def describe_optimizer(optimizer: Any) -> dict[str, Any]:
@@ -86,12 +85,6 @@ def held_at_end(torch: Any, error: BaseException, device: str = "") -> dict[str,
         found = found or {**largest, "parameter_bytes": largest["learning_bytes"]}
         found["model_bytes"] = largest["parameter_bytes"]
     return found
-
-
-def device_named(text: str) -> str:
-    """By torch's message that its memory has run out, as tensors name it; empty where the message does not tell."""
-    named = _DEVICE.search(text)
-    return "cuda:%s" % (named[1] or named[2]) if named else ""
 
 
 def _known(torch: Any, error: BaseException) -> tuple[list[Any], list[Any]]:

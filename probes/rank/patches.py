@@ -471,12 +471,37 @@ def save_of_library(recorder: Recorder, module: str, name: str) -> None:
     setattr(owner, name, _saving(recorder, getattr(owner, name)))
 
 
+class _BuiltIn:
+    """In the place of a function of C: one of Python would bind where a class has it for an attribute, and be pickled by another name."""
+
+    def __init__(self, original: Any, call: Callable[..., Any]) -> None:
+        self._original, self._call = original, call
+        self.__module__, self.__doc__ = "os", original.__doc__
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return self._call(*args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
+
+    def __repr__(self) -> str:
+        return repr(self._original)
+
+    def __reduce__(self) -> str:
+        return str(self._original.__name__)
+
+
 def _fsync(torch: Any, recorder: Recorder) -> list[Any]:
     def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return recorder.fsync_begin() if recorder.active else None
 
-    os.fsync = _around(recorder, os.fsync, begin, recorder.fsync_end)
-    return [os.fsync]
+    call = _around(recorder, os.fsync, begin, recorder.fsync_end)
+    os.fsync = _BuiltIn(os.fsync, call)
+    return [call, _BuiltIn]
 
 
 def _collector(torch: Any, recorder: Recorder) -> list[Any]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Any
 
+_DEVICE = re.compile(r"\bGPU (\d+)\b|Allocation on device (\d+)")
 # Phases in which a forward pass may run that no mark has told of: one on tensors of the loop's own, or a second loss.
 _UNMARKED = ("", "start", "clip", "gap", "optimizer")
 
@@ -37,3 +39,9 @@ def raised_in(torch: Any, error: BaseException, marked: str) -> str:
         elif name == "_call_impl" and file == torch.nn.modules.module.__file__ and found != "backward":
             found = "forward"  # also within a step: of its closure
     return marked if found == "forward" and marked not in _UNMARKED else found or marked
+
+
+def device_named(text: str) -> str:
+    """By torch's message that its memory has run out, as tensors name it; empty where the message does not tell."""
+    named = _DEVICE.search(text)
+    return "cuda:%s" % (named[1] or named[2]) if named else ""

@@ -22,12 +22,21 @@ def let_pass() -> None:
 
 def _raised_by_a_handler(error: BaseException) -> bool:
     codes = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
-    traceback = error.__traceback__
-    while traceback is not None and codes:
-        if traceback.tb_frame.f_code in codes:
+    interrupted, traceback = None, error.__traceback__
+    while traceback is not None:
+        frame = traceback.tb_frame
+        if frame.f_code in codes or (interrupted is not None and _is_given(frame, interrupted)):
             return True
-        traceback = traceback.tb_next
+        interrupted, traceback = frame, traceback.tb_next
     return False
+
+
+def _is_given(frame: types.FrameType, interrupted: types.FrameType) -> bool:
+    """A handler gets the frame that it interrupts. It may be installed no longer: those of a time limit take themselves out, then raise."""
+    values = list(frame.f_locals.values())
+    return any(
+        each is interrupted for each in values + [inner for each in values if type(each) is tuple for inner in each]
+    )
 
 
 def _code_of(handler: Any) -> types.CodeType | None:

@@ -12,6 +12,7 @@ import ctypes
 import functools
 import gc
 import os
+import pickle
 import resource
 import signal
 import sys
@@ -157,6 +158,21 @@ def deletes_its_folder() -> None:
 @habit
 def turns_warnings_into_errors() -> None:
     warnings.simplefilter("error")
+
+
+@habit
+def collects_all_the_time() -> None:
+    gc.set_threshold(1)
+
+
+@habit
+def keeps_functions_as_attributes() -> None:
+    def use() -> None:
+        kind = type("Kind", (), {"sync": os.fsync})
+        with tempfile.TemporaryFile() as file:
+            print(kind().sync(file.fileno()), repr(os.fsync), pickle.loads(pickle.dumps(os.fsync)) is os.fsync)
+
+    MIDWAY.append(use)
 
 
 @habit

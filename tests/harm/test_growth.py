@@ -17,8 +17,10 @@ from advisor.run.follow import Followers
 from advisor.run.notes import Notes
 from advisor.run.roster import Roster
 from advisor.run.stderr_files import StderrFiles
+from advisor.store import secret_shapes
 from advisor.store.reader import read_recording
 from advisor.store.retention import Limits
+from advisor.store.secrets import redact_text
 from advisor.store.writer import RunWriter
 from probes.host.deaths import Death
 from probes.host.process_tree import Member, TreeChange
@@ -29,6 +31,7 @@ from probes.rank.ring import Ring
 FIRST_PID, PIDS = 1000, 30_000  # numbers come around, as the kernel's do
 LISTED = 300
 AT_ONCE = 50  # workers that live at a time
+CACHED = 20_000  # texts: more than are remembered once they have been masked
 BYTES_A_WORKER = 8  # there were 517; what Python's own caches and SQLite's do is less
 
 
@@ -101,6 +104,11 @@ def growth(folder: Path, count: int) -> tuple[float, Path]:
 
     tracemalloc.start()
     try:
+        secret_shapes._rules()
+        for number in range(len(secret_shapes._rows())):  # compiled where they are first needed
+            secret_shapes._compiled(number)
+        for number in range(CACHED):
+            redact_text(f"python worker of {number}")
         run = start_and_end_workers(folder, count, at_rest)
     finally:
         tracemalloc.stop()

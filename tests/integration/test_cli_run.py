@@ -159,6 +159,19 @@ CRASHED = "import ctypes; ctypes.string_at(0)"
 SIGNALLED = "import os; os.kill(os.getpid(), {})"
 
 
+def test_where_no_process_can_be_had_the_command_becomes_the_job(tmp_path: Path) -> None:
+    program = (
+        "import errno, sys, advisor.run.spawn as spawn\n"
+        "def full(*_, **__):\n    raise BlockingIOError(errno.EAGAIN, 'Resource temporarily unavailable')\n"
+        "spawn.subprocess.Popen = full\n"
+        "from advisor.cli import main\nmain(['run', '--no-tui', '--', 'sh', '-c', 'echo done; exit 9'])"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, timeout=TIMEOUT_S, check=False)
+    assert (done.returncode, done.stdout) == (9, b"done\n")
+    assert b"runs unwatched" in done.stderr
+
+
 @pytest.mark.parametrize(
     "trouble", [BROKEN, CRASHED, *(SIGNALLED.format(int(n)) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP))]
 )

@@ -30,6 +30,20 @@ def garbage() -> Iterator[Garbage]:
         gc.enable()
 
 
+def test_collections_that_taking_them_begins_do_not_keep_it_at_it(garbage: Garbage) -> None:
+    for _ in range(1000):
+        gc.collect(0)
+    thresholds = gc.get_threshold()
+    gc.set_threshold(1)
+    gc.enable()
+    try:
+        found = garbage.take(threading.get_ident())
+    finally:
+        gc.disable()
+        gc.set_threshold(*thresholds)
+    assert 1000 <= len(found) <= 2000
+
+
 def test_each_collection_is_noted_once_with_its_time(garbage: Garbage) -> None:
     gc.collect()
     gc.collect(0)

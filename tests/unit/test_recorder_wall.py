@@ -34,6 +34,16 @@ def handler(number: int, frame: Any) -> None:
     raise TimeIsUpError
 
 
+def once(number: int, frame: Any) -> None:
+    """As of a time limit: it is no handler any more when it raises."""
+    signal.signal(number, signal.SIG_IGN)
+    raise TimeIsUpError
+
+
+def once_of_any_arguments(*arguments: Any) -> None:
+    once(*arguments)
+
+
 class Handlers:
     def method(self, number: int, frame: Any) -> None:
         raise TimeIsUpError
@@ -61,8 +71,8 @@ def interrupted() -> Iterator[Callable[[], None]]:
 
 @pytest.mark.parametrize(
     "handles",
-    [handler, Handlers().method, Handlers(), functools.partial(handler)],
-    ids=["function", "method", "object", "partial"],
+    [handler, Handlers().method, Handlers(), functools.partial(handler), once, once_of_any_arguments],
+    ids=["function", "method", "object", "partial", "taken out", "of any arguments"],
 )
 def test_what_a_signal_handler_raises_amid_our_code_reaches_the_job(
     recorder: Recorder, interrupted: Callable[[], None], handles: Any

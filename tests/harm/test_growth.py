@@ -129,7 +129,7 @@ def test_nothing_is_held_of_a_worker_that_has_ended_and_the_table_has_a_ceiling(
     assert any(p.role == "rank" for p in recording.processes)
     newest = max(p.first_seen_ns for p in workers)
     assert sum(p.first_seen_ns == newest for p in workers) == AT_ONCE
-    (told,) = (gap for gap in recording.gaps if gap.metric == "processes")
+    (told,) = (gap for gap in recording.gaps if (gap.metric, gap.scope) == ("processes", "ended"))
     assert str(recording.meta.processes_left_out) in told.reason
 
 

@@ -84,7 +84,7 @@ KNOWN = (
     _known(
         "shared memory",
         r"Unexpected bus error encountered in worker|is killed by signal: Bus error"
-        r"|unable to (?:mmap|allocate shared memory|write to file) .*torch_",
+        r"|unable to (?:mmap|allocate shared memory|write to file)\b.*torch_",
         "a loader worker found no room in shared memory",
         "a larger /dev/shm (docker: --shm-size=8g), fewer workers or prefetched batches",
     ),

@@ -286,7 +286,8 @@ class Agent:
             self._writer.put_gap(ProbeGap("steps", "job", reason, "see the warning at the start of the run"))
         elif not self._followers.ranks_seen:
             hint = (
-                "python -I, -S or -E keeps the recorder out; so does a job that drops PYTHONPATH or runs in a container"
+                "python -I, -S or -E keeps the recorder out; so does a job that drops PYTHONPATH or runs in a container, and "
+                "a /dev/shm without room"
             )
             self._writer.put_gap(
                 ProbeGap("steps", "job", "no process of the job trained in view of the recorder", hint)

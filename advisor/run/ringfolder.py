@@ -20,8 +20,8 @@ from probes.rank.layout import OWN_FILES
 
 SHARED_MEMORY = Path("/dev/shm")
 PREFIX = "rn50-advisor-"
-# So much must be free for a rank's smallest ring and a worker's (36 KiB), of which each may take a small share only (layout.RING_SHARE).
-ROOM_BYTES = 5 << 20
+# So much must be free: a rank's smallest ring and a worker's (36 KiB) may take a sixteenth each (probes/rank/ringfolder.py).
+ROOM_BYTES = 1 << 20
 _IN_MEMORY = frozenset(("tmpfs", "ramfs"))
 _remove = functools.partial(remove_files, re.compile(OWN_FILES))
 

@@ -222,7 +222,8 @@ _KINDS: Mapping[str, Callable[[Any], bool]] = {
     **dict.fromkeys(
         ("copies", "ddp", "entries", "gpu_paths", "gpus", "mig_instances", "processes", "sites"), _are_rows
     ),
-    **dict.fromkeys(("frames", "save_sites"), partial(_are_rows, has=("file", "function", "line"))),
+    "frames": partial(_are_rows, has=("file", "function", "line")),
+    "save_sites": partial(_are_rows, has=("file", "line")),
     "loaders": _are_rows,
     "stacks": _are_stacks,
     "ranks": _are_ranks,

@@ -14,7 +14,7 @@ SLOT_BYTES = 256
 RANK_SLOTS = 1024  # a quarter of a MiB; one second of 1 ms steps, four polls of the agent
 WORKER_SLOTS = 128
 # Of the memory that is free a ring takes so much at most, and has fewer slots for it: loader workers hand their batches over in the same
-# memory, of which a container may have 64 MiB (Docker's default) or eight.
+# memory, of which a container may have 64 MiB (Docker's default) or eight. The smallest is made like any small file, in a share of 1/16.
 RING_SHARE = 1 / 128
 SLOTS_LEAST = 128
 

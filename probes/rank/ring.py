@@ -41,7 +41,7 @@ class Ring:
                 slots //= 2
             size = HEADER_BYTES + slots * SLOT_BYTES
             # a file of this ring's own: none that another thread has mapped is ever opened again, let alone cut short (SIGBUS)
-            partial, descriptor = ringfolder.create(at, name, size, RING_SHARE)
+            partial, descriptor = ringfolder.create(at, name, size)
             try:
                 os.posix_fallocate(descriptor, 0, size)
                 self._map = mapped(descriptor, size)

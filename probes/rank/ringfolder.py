@@ -85,9 +85,9 @@ def room(folder: int, share: float) -> int:
     return min(int(share * free), limit if limit >= 0 else sys.maxsize)
 
 
-def create(folder: int, name: str, size: int, share: float = _SHARE) -> tuple[str, int]:
+def create(folder: int, name: str, size: int) -> tuple[str, int]:
     """A new file under a name of its own, with room for `size` bytes: its name and a descriptor; `keep` gives it the name it is read by."""
-    if size > room(folder, share):
+    if size > room(folder, _SHARE):
         with contextlib.suppress(OSError):  # a name takes no room
             os.close(os.open("error-%d.txt" % os.getpid(), _APPEND, 0o600, dir_fd=folder))
         raise OSError(errno.ENOSPC, "no room for %s" % name)

@@ -19,6 +19,8 @@ import pytest
 from job import HABITS, LOOPS
 from pairs import PYTHON, Ended, both
 
+from advisor.store.reader import read_recording
+
 pytestmark = [pytest.mark.torch, pytest.mark.beside]
 
 SCRIPT = [PYTHON, "job.py"]
@@ -44,6 +46,8 @@ def must_be_same(alone: Ended, watched: Ended, *, status: int | None = 0, seen: 
         assert alone.status == status, alone.err
     if seen:
         assert watched.run is not None and "steps seen" in watched.said, watched.said
+    if watched.run is not None:
+        assert [gap for gap in read_recording(watched.run).gaps if "not as any advisor writes it" in gap.reason] == []
 
 
 # -- ways to start -----------------------------------------------------------------------------------------------------------------

@@ -270,7 +270,8 @@ print(sorted(os.listdir(folder)) == [f"error-{os.getpid()}.txt"])
         ("64m", ["1024 1023 977", "False"]),
         ("16m", ["256 255 1745", "False"]),
         ("5m", ["128 127 1873", "False"]),
-        ("1m", ["no room for rank-1.ring", "True"]),
+        ("1m", ["128 127 1873", "False"]),
+        ("512k", ["no room for rank-1.ring", "True"]),
         ("8k", ["no room for rank-1.ring", "True"]),
     ],
 )

@@ -139,7 +139,7 @@ class Agent:
         return self._stopped or self._unfinished
 
     def leave(self) -> str | None:
-        """The launcher was killed: how the job will end, nobody can say."""
+        """The launcher was killed: how the job will end, nobody can say. A node that merges it is told nothing, and loses it."""
         self._end_threads()
         self._at_the_end(self._poll)
         since = {
@@ -147,7 +147,6 @@ class Agent:
             "recording_stopped_reason": "the launcher was killed, and the job goes on without it",
         }
         self._at_the_end(lambda: self._writer.put_meta(**since))
-        self._at_the_end(self._part.finish)
         self._at_the_end(self._writer.close)
         return self._stopped or self._unfinished
 

@@ -54,6 +54,11 @@ def _is_object(value: Any) -> bool:
     return isinstance(value, dict)
 
 
+def _is_syncs(value: Any) -> bool:
+    """Of a rank's facts an object; of a deep window the time they took."""
+    return isinstance(value, dict) or is_number(value)
+
+
 def _is_list(value: Any) -> bool:
     return isinstance(value, list)
 
@@ -69,8 +74,10 @@ def _are_rows(value: Any, has: tuple[str, ...] = ()) -> bool:
 
 
 def _are_ranks(value: Any) -> bool:
-    """Rows of a stall; of a flight dump an object with the ranks by number."""
-    return all(map(str.isdecimal, value)) if isinstance(value, dict) else _are_rows(value, ("rank",))
+    """Rows of a stall; of a flight dump an object with the ranks by number, and torch's own text of a group's."""
+    if isinstance(value, dict):
+        return all(map(str.isdecimal, value))
+    return isinstance(value, str) or _are_rows(value, ("rank",))
 
 
 def _are_stacks(value: Any) -> bool:
@@ -87,6 +94,7 @@ def _holds(value: Any, kind: type | tuple[type, ...]) -> bool:
 
 
 _FOREIGN: Mapping[str, type | tuple[type, ...]] = {
+    "classes": (int, float),
     "environment_rank": (str, type(None)),
     "layers": (int, float),
     "mounts": (dict, type(None)),
@@ -212,7 +220,6 @@ _KINDS: Mapping[str, Callable[[Any], bool]] = {
             "optimizer",
             "pg_status",
             "pictures",
-            "syncs",
             "user",
         ),
         _is_object,
@@ -227,6 +234,7 @@ _KINDS: Mapping[str, Callable[[Any], bool]] = {
     "loaders": _are_rows,
     "stacks": _are_stacks,
     "ranks": _are_ranks,
+    "syncs": _is_syncs,
     "work": _is_work,
     **{name: partial(_holds, kind=kind) for name, kind in _FOREIGN.items()},  # inside, others than we give the names
 }

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,10 +63,28 @@ def both(
 ) -> tuple[Ended, Ended]:
     """`setup` prepares the working folder of each; `around` starts the advisor (or the job alone), `within` the job.
 
-    `same` takes out of a text what differs between any two runs.
+    `same` takes out of a text what differs between any two runs. `folder` keeps the run; the jobs live under a short name: a socket's path,
+    which workers make in TMPDIR, may have 107 bytes.
     """
+    with tempfile.TemporaryDirectory(prefix="harm-", dir="/tmp") as short:
+        Path(short).chmod(0o755)  # jobs that become another user live there, too
+        options = {"environment": environment, "setup": setup, "around": around, "within": within, "same": same}
+        return _both(Path(short), folder / "runs", command, **options)
+
+
+def _both(
+    folder: Path,
+    runs: Path,
+    command: Sequence[str],
+    *,
+    environment: dict[str, str] | None,
+    setup: Callable[[Path], None] | None,
+    around: Sequence[str],
+    within: Sequence[str],
+    same: Callable[[str], str],
+) -> tuple[Ended, Ended]:
     started = [
-        _start(folder / name, command, environment=environment or {}, setup=setup, around=around, within=within)
+        _start(folder / name, runs, command, environment=environment or {}, setup=setup, around=around, within=within)
         for name in (ALONE, WATCHED)
     ]
     ended = []
@@ -77,13 +96,14 @@ def both(
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(each.pid, signal.SIGKILL)
             said = process.communicate()[0] + "\nit hung"
-        ended.append(_ended(folder / name, process.returncode, said, same))
+        ended.append(_ended(folder / name, runs, process.returncode, said, same))
     alone, watched = ended
     return alone, watched
 
 
 def _start(
     place: Path,
+    runs: Path,
     command: Sequence[str],
     *,
     environment: dict[str, str],
@@ -110,7 +130,7 @@ def _start(
     line = [*within, "sh", "-c", _TO_FILES, "sh", *command]
     if place.name == WATCHED:
         entry = str(Path(PYTHON).with_name("rn50-advisor"))
-        line = [entry, "run", "--no-tui", "--run-dir", str(place.parent / "runs"), "--", *line]
+        line = [entry, "run", "--no-tui", "--run-dir", str(runs), "--", *line]
     return subprocess.Popen(
         [*around, *line],
         cwd=work,
@@ -124,14 +144,14 @@ def _start(
     )
 
 
-def _ended(place: Path, status: int, said: str, same: Callable[[str], str]) -> Ended:
+def _ended(place: Path, runs: Path, status: int, said: str, same: Callable[[str], str]) -> Ended:
     def text(name: str) -> str:
         with contextlib.suppress(OSError):
             return same(_unnamed((place / name).read_bytes()).decode(errors="replace"))
         return "none"
 
-    runs = sorted((place.parent / "runs").glob("*/run.sqlite")) if place.name == WATCHED else []
-    return Ended(status, text("out"), text("err"), _tree(place), said, runs[0].parent if runs else None)
+    found = sorted(runs.glob("*/run.sqlite")) if place.name == WATCHED else []
+    return Ended(status, text("out"), text("err"), _tree(place), said, found[0].parent if found else None)
 
 
 def _tree(place: Path) -> dict[str, str]:

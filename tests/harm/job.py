@@ -583,6 +583,8 @@ def tell() -> None:
 
 
 def main(arguments: list[str]) -> None:
+    if "RANK" in os.environ:
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # ranks share a file: no line is torn
     for name in arguments[1:]:
         HABITS[name]()
     for name in arguments[0].split(","):

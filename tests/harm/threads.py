@@ -55,10 +55,11 @@ def arm(folder: str) -> Recorder:
 
 
 def loop(model: Any, steps: int = STEPS, *, updates: bool = True) -> None:
+    """Gradients stay where they are: torch itself dies where one thread takes a gradient away that another one adds to."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     batch = torch.randn(8, 4)
     for _ in range(steps):
-        optimizer.zero_grad()
+        optimizer.zero_grad(set_to_none=False)
         model(batch).sum().backward()
         if updates:
             optimizer.step()

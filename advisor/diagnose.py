@@ -14,6 +14,7 @@ from advisor.core.analysis import Analysis
 from advisor.core.config import Config
 from advisor.core.errors import AdvisorError, NotARun
 from advisor.core.findings import Finding
+from advisor.core.format import shorten
 from advisor.core.metrics import ProbeGap
 from advisor.core.recording import Recording
 from advisor.core.report import Job, Report
@@ -44,7 +45,7 @@ def of_a_recording(recording: Recording) -> Iterator[None]:
     except Exception as error:
         what = recording.meta.name or "the run"
         raise NotARun(
-            f"{what} cannot be analysed: {type(error).__name__}: {error}; its file may be damaged",
+            f"{what} cannot be analysed: {type(error).__name__}: {shorten(str(error), 200)}; its file may be damaged",
             "if it is not, this is a bug: please report it with what `rn50-advisor bundle` makes of the run; "
             "RN50_ADVISOR_DEBUG=1 shows where",
         ) from error

@@ -21,6 +21,7 @@ import damaging
 
 from advisor.cli import _outcome
 from advisor.core.errors import NotARun
+from advisor.diagnose import of_a_recording
 from advisor.store.reader import read_recording
 from advisor.store.shapes import misfit
 
@@ -34,6 +35,12 @@ def test_damaged_runs_end_in_a_report_or_in_one_line() -> None:
         if kind == "bug"
     ]
     assert not told, "\n".join(told)
+
+
+def test_the_line_stays_short_however_long_the_damaged_word() -> None:
+    with pytest.raises(NotARun) as raised, of_a_recording(read_recording(damaging.SAMPLES / "item-each-step.tar.gz")):
+        float("y" * 100_000)
+    assert len(raised.value.message) < 300
 
 
 @pytest.fixture

@@ -10,9 +10,12 @@ from importlib import import_module
 
 import click
 
-import advisor
-from advisor.commands.glyphs import use_plain_glyphs
-from advisor.core.errors import AdvisorError, UsageError
+from rn50_advisor import advisor
+from rn50_advisor.advisor.commands.plain_glyphs import use_plain_glyphs
+from rn50_advisor.advisor.model.errors import (
+    AdvisorError,
+    UsageError,
+)
 
 PROGRAM = "rn50-advisor"
 COMPLETION_VARIABLE = "_RN50_ADVISOR_COMPLETE"  # click's name: set by a shell that wants completions
@@ -59,7 +62,7 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = import_module(f"advisor.commands.{COMMANDS[cmd_name][0]}")
+        module = import_module(f"rn50_advisor.advisor.commands.{COMMANDS[cmd_name][0]}")
         command: click.Command = getattr(module, cmd_name)
         return command
 
@@ -138,7 +141,7 @@ def _give_up_stdout() -> None:
 
 
 def _complain(message: str, hint: str, exit_code: int, error: BaseException) -> int:
-    from advisor.report.inert import one_line
+    from rn50_advisor.advisor.report.inert_text import one_line
 
     if os.environ.get(DEBUG_VARIABLE) not in (None, "", "0"):
         import traceback

@@ -7,8 +7,8 @@ import pkgutil
 import re
 from importlib.metadata import entry_points
 
-import rules
-from rules.rule import Rule
+from rn50_advisor import rules
+from rn50_advisor.rules.rule import Rule
 
 ENTRY_POINT = "rn50_advisor.rules"
 _MODULE = re.compile(r"[a-z][a-z0-9]{2}\d{3}_\w+")
@@ -17,9 +17,9 @@ _MODULE = re.compile(r"[a-z][a-z0-9]{2}\d{3}_\w+")
 def all_rules() -> tuple[Rule, ...]:
     """Ordered by id. Raises ValueError when two rules share an id: neither may win silently."""
     found = [
-        importlib.import_module(f"rules.{module.name}").RULE
-        for module in pkgutil.iter_modules(rules.__path__)
-        if _MODULE.fullmatch(module.name)
+        importlib.import_module(module.name).RULE
+        for module in pkgutil.walk_packages(rules.__path__, f"{rules.__name__}.")
+        if _MODULE.fullmatch(module.name.rpartition(".")[2])
     ]
     found += [entry.load() for entry in entry_points(group=ENTRY_POINT)]
     by_id: dict[str, Rule] = {}

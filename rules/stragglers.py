@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from statistics import median
 
-from advisor.core.analysis import Analysis
-from advisor.core.format import numbers
-from rules.rule import confidence
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.wording.quantities import numbers
+from rn50_advisor.rules.rule import confidence
 
 # Of the waiting. Several slow ranks are last by turns and by little, so that none of them is clearly the last: that they cause nearly
 # all of the waiting tells of them. One rank alone caused 0.87 to 1.0 of it.

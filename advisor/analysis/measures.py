@@ -5,52 +5,100 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from advisor.analysis.batch_sizes import batch_values
-from advisor.analysis.budget import Account, account
-from advisor.analysis.capacities import Seen, capacities
-from advisor.analysis.collecting import collecting_values
-from advisor.analysis.collectives import collective_values, group_size, wire_values
-from advisor.analysis.copying import copy_times, copy_values
-from advisor.analysis.data_mount import network_values
-from advisor.analysis.delivery import delivery_values
-from advisor.analysis.epochs import cold_values, epoch_values
-from advisor.analysis.feeding import worker_model
-from advisor.analysis.gpu_memory import gpu_memory
-from advisor.analysis.gpus import gpu_values, idle_beside
-from advisor.analysis.habits import habit_values
-from advisor.analysis.host import (
+from rn50_advisor.advisor.analysis.comm.collective_calls import (
+    collective_values,
+    group_size,
+    wire_values,
+)
+from rn50_advisor.advisor.analysis.gpu.batch_sweeps import sweep_values
+from rn50_advisor.advisor.analysis.gpu.device_copies import (
+    copy_times,
+    copy_values,
+)
+from rn50_advisor.advisor.analysis.gpu.gpu_memory import gpu_memory
+from rn50_advisor.advisor.analysis.gpu.gpu_use import (
+    gpu_values,
+    idle_beside,
+)
+from rn50_advisor.advisor.analysis.gpu.host_pacing import (
+    gaps_as_seen,
+    pace_values,
+)
+from rn50_advisor.advisor.analysis.gpu.observed_steps import habit_values
+from rn50_advisor.advisor.analysis.gpu.published_speeds import reference_values
+from rn50_advisor.advisor.analysis.host.interpreter_waits import (
+    asleep_values,
+    interpreter_values,
+)
+from rn50_advisor.advisor.analysis.host.memory_shortage import shortage_values
+from rn50_advisor.advisor.analysis.host.node_window import (
     Window,
     cpu_values,
     process_by_rank,
     quota_values,
 )
-from advisor.analysis.in_loop import own_values
-from advisor.analysis.input_waits import index_times, input_values
-from advisor.analysis.interpreter import asleep_values, interpreter_values
-from advisor.analysis.loading import Loading, loading_of
-from advisor.analysis.locking import lock_values
-from advisor.analysis.memory_shortage import shortage_values
-from advisor.analysis.pacing import gaps_as_seen, pace_values
-from advisor.analysis.phases import AFTER_UPDATE, BEFORE_UPDATE, IN_MODEL
-from advisor.analysis.references import reference_values
-from advisor.analysis.sleeping import waiting_values
-from advisor.analysis.steady import RankSteps
-from advisor.analysis.storage import storage_values
-from advisor.analysis.sweeps import sweep_values
-from advisor.analysis.threads import helper_thread_values, thread_values
-from advisor.analysis.transforms import sample_cost
-from advisor.core.analysis import JOB, LoaderFacts, training_loader
-from advisor.core.gpus import Gpu, GpuMemoryTrend
-from advisor.core.kernels import DeepWindow
-from advisor.core.pace import Habits
-from advisor.core.recording import Recording
-from advisor.core.report import Capacity, Throughput
-from advisor.core.sample_cost import SampleCost
-from advisor.core.stats import beyond_others
-from advisor.core.step_model import StepModel
-from advisor.core.storage import DataMount
-from advisor.core.worker_model import WorkerModel
-from probes.rank.layout import FLAG_CLOCKED
+from rn50_advisor.advisor.analysis.host.thread_counts import (
+    helper_thread_values,
+    thread_values,
+)
+from rn50_advisor.advisor.analysis.input.capacities import (
+    Seen,
+    capacities,
+)
+from rn50_advisor.advisor.analysis.input.delivery import delivery_values
+from rn50_advisor.advisor.analysis.input.input_waits import (
+    index_times,
+    input_values,
+)
+from rn50_advisor.advisor.analysis.input.loading import (
+    Loading,
+    loading_of,
+)
+from rn50_advisor.advisor.analysis.input.transforms import sample_cost
+from rn50_advisor.advisor.analysis.input.worker_forecast import worker_model
+from rn50_advisor.advisor.analysis.input.worker_locks import lock_values
+from rn50_advisor.advisor.analysis.stacks.loop_lines import own_values
+from rn50_advisor.advisor.analysis.stacks.sleeping_lines import waiting_values
+from rn50_advisor.advisor.analysis.steps.attribution import (
+    Account,
+    account,
+)
+from rn50_advisor.advisor.analysis.steps.batch_sizes import batch_values
+from rn50_advisor.advisor.analysis.steps.collections import collecting_values
+from rn50_advisor.advisor.analysis.steps.epochs import (
+    cold_values,
+    epoch_values,
+)
+from rn50_advisor.advisor.analysis.steps.phases import (
+    AFTER_UPDATE,
+    BEFORE_UPDATE,
+    IN_MODEL,
+)
+from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
+from rn50_advisor.advisor.analysis.storage.data_mount import network_values
+from rn50_advisor.advisor.analysis.storage.data_storage import storage_values
+from rn50_advisor.advisor.model.analysis import (
+    JOB,
+    LoaderFacts,
+    training_loader,
+)
+from rn50_advisor.advisor.model.forecast.step_model import StepModel
+from rn50_advisor.advisor.model.forecast.worker_model import WorkerModel
+from rn50_advisor.advisor.model.gpu.gpu_facts import (
+    Gpu,
+    GpuMemoryTrend,
+)
+from rn50_advisor.advisor.model.gpu.gpu_pace import Habits
+from rn50_advisor.advisor.model.gpu.kernel_classes import DeepWindow
+from rn50_advisor.advisor.model.input.mounts import DataMount
+from rn50_advisor.advisor.model.input.sample_cost import SampleCost
+from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.advisor.model.report import (
+    Capacity,
+    Throughput,
+)
+from rn50_advisor.advisor.model.statistics import beyond_others
+from rn50_advisor.probes.rank.layout import FLAG_CLOCKED
 
 Values = dict[tuple[str, str], float]
 

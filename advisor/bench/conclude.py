@@ -7,9 +7,9 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from advisor.bench.plan import knee
-from advisor.bench.sentences import sentences
-from advisor.core.benchmark import (
+from rn50_advisor.advisor.bench.bench_plan import knee
+from rn50_advisor.advisor.bench.sentences import sentences
+from rn50_advisor.advisor.model.documents.benchmark import (
     Against,
     Benchmark,
     Cell,
@@ -20,8 +20,14 @@ from advisor.core.benchmark import (
     Scaling,
     Sweep,
 )
-from advisor.core.comparison import Change, Estimate
-from advisor.reference.training import Tier, band
+from rn50_advisor.advisor.model.documents.comparison import (
+    Change,
+    Estimate,
+)
+from rn50_advisor.advisor.reference.training_speeds import (
+    Tier,
+    band,
+)
 
 # Standard deviation between two runs of one job on one machine where nothing was changed: `compare` assumes the same.
 BETWEEN_RUNS = {"cpu": 0.05, "cuda": 0.02}

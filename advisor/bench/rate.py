@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from advisor.core.comparison import Estimate
+from rn50_advisor.advisor.model.documents.comparison import Estimate
 
 STRETCHES = 10
 CONFIDENCE = 0.95

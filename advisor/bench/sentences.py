@@ -6,8 +6,13 @@ import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from advisor.core.benchmark import FULL_PRECISIONS, Benchmark, Cell, Setting
-from advisor.core.format import number
+from rn50_advisor.advisor.model.documents.benchmark import (
+    FULL_PRECISIONS,
+    Benchmark,
+    Cell,
+    Setting,
+)
+from rn50_advisor.advisor.model.wording.quantities import number
 
 # Mixed precision brings 1.5 to 3.3 times on tensor cores; below this somebody should ask why it does not.
 AMP_GAIN_MIN = 1.3

@@ -10,16 +10,32 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from advisor.commands import options, showing
-from advisor.core.errors import AdvisorError, NotARun, Regressed, UsageError
-from advisor.report import FORMATS
+from rn50_advisor.advisor.commands import (
+    common_options,
+    result_output,
+)
+from rn50_advisor.advisor.model.errors import (
+    AdvisorError,
+    NotARun,
+    Regressed,
+    UsageError,
+)
+from rn50_advisor.advisor.report import FORMATS
 
 if TYPE_CHECKING:
-    from advisor.bench.machine import Seen
-    from advisor.bench.plan import Measure, Plan
-    from advisor.core.benchmark import Benchmark, Cell, Options, Setting
+    from rn50_advisor.advisor.bench.bench_machine import Seen
+    from rn50_advisor.advisor.bench.bench_plan import (
+        Measure,
+        Plan,
+    )
+    from rn50_advisor.advisor.model.documents.benchmark import (
+        Benchmark,
+        Cell,
+        Options,
+        Setting,
+    )
 
-_SHOWN = "advisor.report.benched"
+_SHOWN = "rn50_advisor.advisor.report.benched"
 QUICK_S, USUAL_S = 3.0, 10.0
 _NUMBERS = re.compile(r"\d+(,\d+)*")
 
@@ -85,8 +101,8 @@ def _numbers(ctx: click.Context, param: click.Parameter, value: str | None) -> t
     multiple=True,
     help="Write to this file too, in the format of its name; may be given several times.",
 )
-@options.run_dir
-@options.config
+@common_options.run_dir
+@common_options.config
 def bench(
     *,
     model: str,
@@ -126,16 +142,16 @@ def bench(
     """
     import sys
 
-    from advisor.bench import machine as machines
-    from advisor.bench.launch import Bench
-    from advisor.config import load_config
-    from advisor.core.benchmark import Options
-    from advisor.report import format_of
-    from advisor.store.runs import new_run_folder
+    from rn50_advisor.advisor.bench import bench_machine as machines
+    from rn50_advisor.advisor.bench.bench_launch import Bench
+    from rn50_advisor.advisor.config_file import load_config
+    from rn50_advisor.advisor.model.documents.benchmark import Options
+    from rn50_advisor.advisor.report import format_of
+    from rn50_advisor.advisor.store.run_folders import new_run_folder
 
     for output in outputs:
         format_of(str(output))  # complain now, not after an hour
-    showing.make_room(*outputs)
+    result_output.make_room(*outputs)
     earlier = _earlier(against) if against else None
     settings = load_config(config)
     folder = new_run_folder(run_dir, "bench", time.time()).resolve()
@@ -165,23 +181,23 @@ def bench(
     try:
         cells = _measure_all(plan, job.measure)
     except _Interrupted as cut:
-        showing.write(_concluded(machine, asked, cut.cells), folder / "bench.json", "json", _SHOWN)
+        result_output.write(_concluded(machine, asked, cut.cells), folder / "bench.json", "json", _SHOWN)
         click.echo(f"what was measured so far: {folder / 'bench.json'}", err=True)
         raise KeyboardInterrupt from None
     made = _concluded(machine, asked, cells)
     if earlier is not None and against is not None:
-        from advisor.bench.conclude import against as put_beside
+        from rn50_advisor.advisor.bench.conclude import against as put_beside
 
         made = put_beside(made, earlier, against.name)
     for output in (folder / "bench.json", *outputs):
-        showing.write(made, output, format_of(str(output)), _SHOWN)
-    showing.show(made, format_, None, _SHOWN)
+        result_output.write(made, output, format_of(str(output)), _SHOWN)
+    result_output.show(made, format_, None, _SHOWN)
     _judge(made, max_regression)
 
 
 def _earlier(file: Path) -> Benchmark:
     """Raises NotARun for anything else."""
-    from advisor.core.benchmark import parse_benchmark
+    from rn50_advisor.advisor.model.documents.benchmark import parse_benchmark
 
     try:
         return parse_benchmark(file.read_text(encoding="utf-8", errors="replace"))
@@ -210,8 +226,8 @@ def _plan(
     quick: bool,
     every: bool,
 ) -> Plan:
-    from advisor.bench import machine as machines
-    from advisor.bench.plan import Plan
+    from rn50_advisor.advisor.bench import bench_machine as machines
+    from rn50_advisor.advisor.bench.bench_plan import Plan
 
     possible = machines.possible_precisions(found)
     chosen = tuple(dict.fromkeys(precisions.split(","))) if precisions else None
@@ -238,8 +254,8 @@ def _plan(
 
 def _measure_all(plan: Plan, measure: Measure) -> tuple[Cell, ...]:
     """With a line to stderr for each cell. Raises _Interrupted."""
-    from advisor.bench.plan import carry_out
-    from advisor.report.benched.wording import told
+    from rn50_advisor.advisor.bench.bench_plan import carry_out
+    from rn50_advisor.advisor.report.benched.wording import told
 
     done: list[Cell] = []
 
@@ -259,14 +275,14 @@ def _measure_all(plan: Plan, measure: Measure) -> tuple[Cell, ...]:
 
 
 def _concluded(machine: Any, asked: Options, cells: Any) -> Benchmark:
-    from advisor.bench.conclude import conclude
+    from rn50_advisor.advisor.bench.conclude import conclude
 
     return conclude(machine, asked, cells, made_unix_s=time.time())
 
 
 def _judge(made: Benchmark, max_regression: float | None) -> None:
     """Raises AdvisorError where nothing was measured, Regressed where it was and is too slow."""
-    from advisor.bench.conclude import slower_than
+    from rn50_advisor.advisor.bench.conclude import slower_than
 
     if made.best is None:
         why = next((cell.why for cell in made.cells if cell.why), "no setting was tried")

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import click
 
-from advisor.commands import options
+from rn50_advisor.advisor.commands import common_options
 
 
 @click.command
-@options.which_run
+@common_options.which_run
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Default: <run>.tar.gz here.")
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
 @click.option("--with-code", is_flag=True, help="Leave in the files of the job that findings point into, for diffs.")
-@options.run_dir
+@common_options.run_dir
 def bundle(run: str, output: Path | None, force: bool, with_code: bool, run_dir: Path) -> None:
     """Pack RUN (a folder, a run's name, or `latest`) into one file that `report` and `watch` read anywhere.
 
@@ -24,7 +24,7 @@ def bundle(run: str, output: Path | None, force: bool, with_code: bool, run_dir:
     \b
     rn50-advisor bundle latest -o slow-job.tar.gz
     """
-    from advisor.store.bundle import make_bundle
-    from advisor.store.runs import resolve_run
+    from rn50_advisor.advisor.store.run_bundle import make_bundle
+    from rn50_advisor.advisor.store.run_folders import resolve_run
 
     click.echo(make_bundle(resolve_run(run, run_dir), output, force=force, with_code=with_code))

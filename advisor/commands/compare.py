@@ -6,13 +6,20 @@ from pathlib import Path
 
 import click
 
-from advisor.commands import options, showing
-from advisor.core.errors import NotComparable, Regressed, UsageError
+from rn50_advisor.advisor.commands import (
+    common_options,
+    result_output,
+)
+from rn50_advisor.advisor.model.errors import (
+    NotComparable,
+    Regressed,
+    UsageError,
+)
 
 
 @click.command
 @click.argument("runs", nargs=-1, required=True, metavar="RUN RUN...")
-@showing.format_option()
+@result_output.format_option()
 @click.option(
     "--max-regression",
     type=click.FloatRange(min=0, max=100),
@@ -31,9 +38,9 @@ from advisor.core.errors import NotComparable, Regressed, UsageError
     metavar="RUN",
     help="One more run of the first one's job, to measure that instead; may be given several times.",
 )
-@showing.output_option
-@options.run_dir
-@options.config
+@result_output.output_option
+@common_options.run_dir
+@common_options.config
 def compare(
     *,
     runs: tuple[str, ...],
@@ -56,11 +63,14 @@ def compare(
     rn50-advisor compare one-rank two-ranks four-ranks -o scaling.html
     rn50-advisor compare main branch --max-regression 5
     """
-    from advisor.compare import compare as put_side_by_side
-    from advisor.compare import load
-    from advisor.config import load_config
-    from advisor.merge.reading import read_job, resolve_job
-    from advisor.report.compared import wording
+    from rn50_advisor.advisor.config_file import load_config
+    from rn50_advisor.advisor.merge.job_reading import (
+        read_job,
+        resolve_job,
+    )
+    from rn50_advisor.advisor.report.compared import wording
+    from rn50_advisor.advisor.run_comparison import compare as put_side_by_side
+    from rn50_advisor.advisor.run_comparison import load
 
     if len(runs) < 2:
         raise UsageError("compare needs two runs at least", "rn50-advisor compare BEFORE AFTER")
@@ -79,7 +89,7 @@ def compare(
         between_runs=None if between_runs is None else between_runs / 100,
         max_regression=None if max_regression is None else max_regression / 100,
     )
-    showing.show(made, showing.chosen(format_, output), output, "advisor.report.compared")
+    result_output.show(made, result_output.chosen(format_, output), output, "rn50_advisor.advisor.report.compared")
     if made.gate is not None and made.gate.failed:
         raise Regressed(wording.gate(made))
     if made.gate is not None and made.gate.unjudged:
@@ -88,8 +98,8 @@ def compare(
 
 def _names(paths: list[Path]) -> list[str]:
     """The folder's or bundle's name, or more of the path where two are alike."""
-    from advisor.store.bundle import SUFFIX
-    from advisor.store.schema import FILE_NAME
+    from rn50_advisor.advisor.store.run_bundle import SUFFIX
+    from rn50_advisor.advisor.store.schema import FILE_NAME
 
     paths = [path.resolve() for path in paths]
     paths = [path.parent if path.name == FILE_NAME else path for path in paths]

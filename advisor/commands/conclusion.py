@@ -14,13 +14,16 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from advisor.core.errors import AdvisorError
-from advisor.report.inert import one_line
-from advisor.run.ending import told_error, told_status
+from rn50_advisor.advisor.model.errors import AdvisorError
+from rn50_advisor.advisor.report.inert_text import one_line
+from rn50_advisor.advisor.run.launch.job_end import (
+    told_error,
+    told_status,
+)
 
 if TYPE_CHECKING:
-    from advisor.core.recording import Recording
-    from advisor.core.report import Report
+    from rn50_advisor.advisor.model.recording import Recording
+    from rn50_advisor.advisor.model.report import Report
 
 LONGEST_S = 60.0  # a batch system waits for our exit; `rn50-advisor report` can take its time
 _CUT_WITHIN_S = 5.0  # after that, of a child that hears no signal
@@ -90,7 +93,7 @@ def _conclude_within(
     try:
         with _interruptible(mask):
             _silence_libraries()
-            from advisor.merge.reading import read_job
+            from rn50_advisor.advisor.merge.job_reading import read_job
 
             _conclude(run, diagnosis(read_job(run)), report_files)
     except Cut as cut:
@@ -119,7 +122,11 @@ def warn(message: str) -> None:
 
 
 def _conclude(run: Path, report: Report, report_files: Sequence[str]) -> None:
-    from advisor.report import lines, text, write
+    from rn50_advisor.advisor.report import (
+        styled_lines,
+        text,
+        write,
+    )
 
     written = []
     for file in report_files:
@@ -132,7 +139,7 @@ def _conclude(run: Path, report: Report, report_files: Sequence[str]) -> None:
         return
     where = ", ".join(written) or f"rn50-advisor report {run}"
     with contextlib.suppress(OSError, ValueError):
-        lines.paint(text.summary_lines(report, where), sys.stderr)
+        styled_lines.paint(text.summary_lines(report, where), sys.stderr)
         sys.stderr.flush()
 
 

@@ -7,8 +7,14 @@ import sys
 
 import click
 
-from advisor.report import inert
-from advisor.report.lines import WIDTH, Line, Style, paint, wrapped
+from rn50_advisor.advisor.report import inert_text
+from rn50_advisor.advisor.report.styled_lines import (
+    WIDTH,
+    Line,
+    Style,
+    paint,
+    wrapped,
+)
 
 _MARKS: dict[str, tuple[str, Style]] = {
     "ok": ("✓ ok     ", "good"),
@@ -32,7 +38,10 @@ def doctor(context: click.Context, python: str | None, as_json: bool) -> None:
     rn50-advisor doctor
     rn50-advisor doctor --python /opt/conda/envs/train/bin/python
     """
-    from advisor.commands.machine_checks import job_python, run_checks
+    from rn50_advisor.advisor.commands.machine_checks import (
+        job_python,
+        run_checks,
+    )
 
     checks = run_checks(job_python(python))
     if as_json:
@@ -43,7 +52,7 @@ def doctor(context: click.Context, python: str | None, as_json: bool) -> None:
         for check in checks:
             mark, style = _MARKS[check.state]
             head: Line = [(f"{mark}  ", style), (check.name.ljust(22), "title")]
-            found = wrapped("", inert.one_line(check.found), indent=33)
+            found = wrapped("", inert_text.one_line(check.found), indent=33)
             lines += [[*head, (found[0][-1][0], "")], *found[1:]]
             lines += wrapped("hint: ", check.hint, "dim", indent=33) if check.hint else []
         bad = sum(check.state == "missing" for check in checks)

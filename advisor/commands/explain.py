@@ -12,11 +12,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from advisor.core.errors import UsageError
-from advisor.report.lines import WIDTH, Line, paint, wrapped
+from rn50_advisor.advisor.model.errors import UsageError
+from rn50_advisor.advisor.report.styled_lines import (
+    WIDTH,
+    Line,
+    paint,
+    wrapped,
+)
 
 if TYPE_CHECKING:
-    from rules.rule import Rule
+    from rn50_advisor.rules.rule import Rule
 
 _LABEL = re.compile(r"(?P<title>[A-Z][a-z]+(?: [a-z]+){0,4}):\s+")
 _KEPT = re.compile(r"\s*[-*] |\s{2,}\S")
@@ -31,7 +36,7 @@ def explain(rule: str | None) -> None:
     \b
     rn50-advisor explain DAT003
     """
-    from rules.registry import all_rules
+    from rn50_advisor.rules.registry import all_rules
 
     every = all_rules()
     if rule is None:
@@ -50,7 +55,7 @@ def explain(rule: str | None) -> None:
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def rules(as_json: bool) -> None:
     """List the rules and the measurements each needs; without one of them it answers "not measured"."""
-    from rules.registry import all_rules
+    from rn50_advisor.rules.registry import all_rules
 
     every = all_rules()
     if as_json:

@@ -6,14 +6,17 @@ from pathlib import Path
 
 import click
 
-from advisor.commands import options, showing
-from advisor.core.errors import NotARun
+from rn50_advisor.advisor.commands import (
+    common_options,
+    result_output,
+)
+from rn50_advisor.advisor.model.errors import NotARun
 
 
 @click.command
 @click.argument("places", nargs=-1, required=True, metavar="DIR...", type=click.Path(path_type=Path, exists=True))
-@showing.format_option()
-@showing.output_option
+@result_output.format_option()
+@result_output.output_option
 @click.option(
     "--save-baseline", type=click.Path(path_type=Path, dir_okay=False), help="Keep what these machines have in common."
 )
@@ -22,7 +25,7 @@ from advisor.core.errors import NotARun
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Judge by what was kept, not by these machines themselves: then even a single one can be judged.",
 )
-@options.config
+@common_options.config
 def fleet(
     *,
     places: tuple[Path, ...],
@@ -48,11 +51,11 @@ def fleet(
     rn50-advisor fleet new-machine/triage.json --baseline a100.json
     rn50-advisor fleet own-server.json cloud-server.json
     """
-    from advisor.config import load_config
-    from advisor.fleet import baseline as baselines
-    from advisor.fleet.rank import rank
-    from advisor.fleet.read import read_all
-    from advisor.report.fleets import wording
+    from rn50_advisor.advisor.config_file import load_config
+    from rn50_advisor.advisor.fleet import baseline as baselines
+    from rn50_advisor.advisor.fleet.fleet_ranking import rank
+    from rn50_advisor.advisor.fleet.result_files import read_all
+    from rn50_advisor.advisor.report.fleets import wording
 
     stored = baselines.load(baseline) if baseline else None
     told, unread = read_all(places, load_config(config))
@@ -62,8 +65,8 @@ def fleet(
     made = rank(told, unread, stored=stored)
     if save_baseline is not None:
         baselines.save(save_baseline, [one for one in made.baselines if one.source == "fleet"])
-    showing.show(made, showing.chosen(format_, output), output, "advisor.report.fleets")
+    result_output.show(made, result_output.chosen(format_, output), output, "rn50_advisor.advisor.report.fleets")
     if made.outliers:
-        from advisor.core.fleet import OutliersFound
+        from rn50_advisor.advisor.model.documents.ranked_fleet import OutliersFound
 
         raise OutliersFound(f"{wording.title(made)}: {', '.join(machine.name for machine in made.outliers[:5])}")

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from advisor.commands.terminal import has_terminal
-from advisor.core import format as fmt
-from advisor.core.errors import UsageError
+from rn50_advisor.advisor.commands.screen_available import has_terminal
+from rn50_advisor.advisor.model.errors import UsageError
+from rn50_advisor.advisor.model.wording import quantities as fmt
 
 TORCH_TIMEOUT_S = 120.0  # the first import of torch from a cold network disk takes that long
 CHILD_TIMEOUT_S = 20.0
@@ -95,8 +95,13 @@ def torch_of(python: str) -> Check:
 
 def injection(python: str) -> Check:
     """Starts a child as a run would and asks it whether the recorder's hook waits for torch."""
-    from advisor.run.environment import CannotInject, inherited_environment, inject_folder, with_recorder
-    from advisor.run.ringfolder import RingFolder
+    from rn50_advisor.advisor.run.launch.job_environment import (
+        CannotInject,
+        inherited_environment,
+        inject_folder,
+        with_recorder,
+    )
+    from rn50_advisor.advisor.run.rings.agent_ring_folder import RingFolder
 
     name = "injection"
     program = (
@@ -128,7 +133,7 @@ def injection(python: str) -> Check:
 
 
 def ring_folder() -> Check:
-    from advisor.run.ringfolder import RingFolder
+    from rn50_advisor.advisor.run.rings.agent_ring_folder import RingFolder
 
     name = "ring folder"
     try:
@@ -142,10 +147,16 @@ def ring_folder() -> Check:
 
 def py_spy(python: str) -> Check:
     """Takes a stack of a child that the recorder has reached as it reaches a rank: where yama asks, that is what lets us look."""
-    from advisor.core.metrics import ProbeGap
-    from advisor.run.environment import inherited_environment, with_recorder
-    from advisor.run.ringfolder import RingFolder
-    from probes.host.stacks import find_py_spy, run_py_spy
+    from rn50_advisor.advisor.model.metrics import ProbeGap
+    from rn50_advisor.advisor.run.launch.job_environment import (
+        inherited_environment,
+        with_recorder,
+    )
+    from rn50_advisor.advisor.run.rings.agent_ring_folder import RingFolder
+    from rn50_advisor.probes.host.stacks.process_stacks import (
+        find_py_spy,
+        run_py_spy,
+    )
 
     try:
         rings = RingFolder()
@@ -204,7 +215,7 @@ def nvidia_driver() -> Check:
 
 
 def cgroup() -> Check:
-    from probes.host.cgroup import CgroupReader
+    from rn50_advisor.probes.host.cgroup.cgroup_probe import CgroupReader
 
     name = "cgroup"
     version = "v2" if Path("/sys/fs/cgroup/cgroup.controllers").exists() else "v1"

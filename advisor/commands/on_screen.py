@@ -13,17 +13,17 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from advisor.commands.conclusion import warn
-from advisor.commands.saving import saver
-from advisor.core.errors import AdvisorError
-from advisor.report.inert import command_line
+from rn50_advisor.advisor.commands.conclusion import warn
+from rn50_advisor.advisor.commands.saved_reports import saver
+from rn50_advisor.advisor.model.errors import AdvisorError
+from rn50_advisor.advisor.report.inert_text import command_line
 
 if TYPE_CHECKING:
-    from advisor.core.recording import Recording
-    from advisor.core.report import Report
-    from advisor.run.launcher import JobEnd
-    from advisor.run.options import RunOptions
-    from advisor.run.screen import Supervised
+    from rn50_advisor.advisor.model.recording import Recording
+    from rn50_advisor.advisor.model.report import Report
+    from rn50_advisor.advisor.run.launch.launcher import JobEnd
+    from rn50_advisor.advisor.run.launch.screen_job import Supervised
+    from rn50_advisor.advisor.run.run_options import RunOptions
 
 STARTED_WITHIN_S = 10.0
 # A job that is done this fast (`train.py --help`) wants its output on the terminal, not a screen that flashes by.
@@ -41,7 +41,7 @@ def run_on_screen(
 
     Raises CommandNotFound, CommandNotExecutable, or another AdvisorError where the job was not started and can be without a screen.
     """
-    from advisor.run.screen import Supervised
+    from rn50_advisor.advisor.run.launch.screen_job import Supervised
 
     columns, rows = shutil.get_terminal_size()
     with _Signals() as signals:
@@ -110,7 +110,7 @@ def _brief(job: Supervised, signals: _Signals) -> JobEnd | None:
             return job.wait(0.05)
         if job.job_pid is not None and not started:
             with contextlib.suppress(Exception):  # what is wrong with it, _show says
-                import advisor.tui.app  # noqa: F401 - takes half a second, which the wait is good for
+                import rn50_advisor.advisor.tui.app  # noqa: F401 - takes half a second, which the wait is good for
 
             started, until = True, time.monotonic() + BRIEF_S
     return _wait(job) if signals.told else None
@@ -120,12 +120,12 @@ def _show(
     job: Supervised, folder: Path, title: str, diagnosis: Callable[[Recording], Report], signals: _Signals
 ) -> str | None:
     """Why the screen was left; None where it failed."""
-    from advisor.run.output import OutputTail
+    from rn50_advisor.advisor.run.launch.output_lines import OutputTail
 
     output = OutputTail(job.output)
     try:
-        from advisor.tui.app import AdvisorApp
-        from advisor.tui.source import LiveSource
+        from rn50_advisor.advisor.tui.app import AdvisorApp
+        from rn50_advisor.advisor.tui.report_source import LiveSource
 
         source = LiveSource(folder, diagnosis=diagnosis)
         app = AdvisorApp(source, output=output, controls=job, title=title, save=saver(folder))

@@ -6,15 +6,18 @@ from pathlib import Path
 
 import click
 
-from advisor.commands import options, showing
+from rn50_advisor.advisor.commands import (
+    common_options,
+    result_output,
+)
 
 
 @click.command
-@options.which_run
-@showing.format_option()
-@showing.output_option
-@options.run_dir
-@options.config
+@common_options.which_run
+@result_output.format_option()
+@result_output.output_option
+@common_options.run_dir
+@common_options.config
 def report(run: str, format_: str | None, output: Path | None, run_dir: Path, config: Path | None) -> None:
     """Show the report of RUN: a folder, a run file, a bundle, a run's name, or `latest` (the default).
 
@@ -28,9 +31,12 @@ def report(run: str, format_: str | None, output: Path | None, run_dir: Path, co
     rn50-advisor report latest -o report.html
     rn50-advisor report runs/20250131-120000-resnet50 --format json | jq .verdict
     """
-    from advisor.config import load_config
-    from advisor.diagnose import diagnose
-    from advisor.merge.reading import read_job, resolve_job
+    from rn50_advisor.advisor.config_file import load_config
+    from rn50_advisor.advisor.merge.job_reading import (
+        read_job,
+        resolve_job,
+    )
+    from rn50_advisor.advisor.verdict.diagnose import diagnose
 
     made = diagnose(read_job(resolve_job(run, run_dir)), load_config(config))
-    showing.show(made, showing.chosen(format_, output), output, "advisor.report")
+    result_output.show(made, result_output.chosen(format_, output), output, "rn50_advisor.advisor.report")

@@ -13,17 +13,23 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from advisor.commands import options
-from advisor.commands.terminal import has_terminal
-from advisor.core.errors import AdvisorError, CommandNotExecutable, CommandNotFound, ConfigError, UsageError
-from advisor.report import format_of
-from rn50_advisor import become
+from rn50_advisor.advisor.commands import common_options
+from rn50_advisor.advisor.commands.screen_available import has_terminal
+from rn50_advisor.advisor.model.errors import (
+    AdvisorError,
+    CommandNotExecutable,
+    CommandNotFound,
+    ConfigError,
+    UsageError,
+)
+from rn50_advisor.advisor.report import format_of
+from rn50_advisor.unwatched import become
 
 if TYPE_CHECKING:
-    from advisor.core.recording import Recording
-    from advisor.core.report import Report
-    from advisor.run.launcher import JobEnd
-    from advisor.run.options import RunOptions
+    from rn50_advisor.advisor.model.recording import Recording
+    from rn50_advisor.advisor.model.report import Report
+    from rn50_advisor.advisor.run.launch.launcher import JobEnd
+    from rn50_advisor.advisor.run.run_options import RunOptions
 
 
 _SAID = 1000  # characters of a message or a hint
@@ -37,7 +43,7 @@ def check_report_files(context: click.Context, parameter: click.Parameter, files
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[--] COMMAND [ARGS]...")
-@options.run_dir
+@common_options.run_dir
 @click.option("--name", default="", help="Call the run so; its folder is <time>-<name>.")
 @click.option(
     "--no-tui",
@@ -47,7 +53,7 @@ def check_report_files(context: click.Context, parameter: click.Parameter, files
     help="No screen, also on a terminal: it is left to the job, which cannot be typed to behind the screen (input(), "
     "breakpoint() and logins find an empty input there).",
 )
-@options.config
+@common_options.config
 @click.option(
     "--overhead-budget",
     type=click.FloatRange(0, 100, min_open=True),
@@ -124,9 +130,12 @@ def run(
         raise UsageError("no command to run", "rn50-advisor run -- python train.py")
     if sys.platform != "linux":
         raise AdvisorError(f"run needs Linux, this is {sys.platform}", "report, watch and compare work here too")
-    from advisor.commands.conclusion import conclude, warn
-    from advisor.run.launcher import exit_like
-    from advisor.run.options import RunOptions
+    from rn50_advisor.advisor.commands.conclusion import (
+        conclude,
+        warn,
+    )
+    from rn50_advisor.advisor.run.launch.launcher import exit_like
+    from rn50_advisor.advisor.run.run_options import RunOptions
 
     if config is not None or _has_table(Path("pyproject.toml")):
         check_config(config)
@@ -142,8 +151,8 @@ def run(
     on_screen = not no_tui and has_terminal()
 
     def diagnosis(recording: Recording) -> Report:
-        from advisor.config import load_config
-        from advisor.diagnose import diagnose
+        from rn50_advisor.advisor.config_file import load_config
+        from rn50_advisor.advisor.verdict.diagnose import diagnose
 
         return diagnose(recording, load_config(config))
 
@@ -166,7 +175,7 @@ def _plainly(command: tuple[str, ...], folder: Path | None, settings: RunOptions
     """The job owns the standard streams; the launcher itself tells what goes wrong with the recording."""
     started: list[int] = []
     try:
-        from advisor.run.launcher import run_job
+        from rn50_advisor.advisor.run.launch.launcher import run_job
 
         return run_job(command, run_folder=folder, options=settings, name=name, on_start=started.append)
     except AdvisorError:
@@ -189,10 +198,10 @@ def _has_children() -> bool:
 def _behind_screen(
     command: tuple[str, ...], folder: Path, settings: RunOptions, name: str, diagnosis: Callable[[Recording], Report]
 ) -> JobEnd | None:
-    from advisor.commands.conclusion import warn
+    from rn50_advisor.advisor.commands.conclusion import warn
 
     try:
-        from advisor.commands.on_screen import run_on_screen
+        from rn50_advisor.advisor.commands.on_screen import run_on_screen
     except ImportError as error:
         warn(f"the job runs without the screen: {error}")
         return _plainly(command, folder, settings, name)
@@ -226,7 +235,11 @@ def check_merge(listen: str, to: str, token_file: str) -> None:
         raise UsageError("a node either listens or sends", "--merge-listen on one node, --merge-to on all others")
     if not token_file:
         raise UsageError("a merge needs --merge-token-file", "the side that listens makes the file")
-    from advisor.merge.link import NoToken, parse_address, read_token
+    from rn50_advisor.advisor.merge.node_link import (
+        NoToken,
+        parse_address,
+        read_token,
+    )
 
     if not parse_address(listen or to)[0] and to:
         raise UsageError(f"{to!r} names no host", "give HOST:PORT")
@@ -251,7 +264,7 @@ def check_config(config: Path | None) -> None:
     if child == 0:
         failure: dict[str, str] = {}
         try:
-            from advisor.config import load_config
+            from rn50_advisor.advisor.config_file import load_config
 
             load_config(config)
         except AdvisorError as error:
@@ -267,7 +280,7 @@ def check_config(config: Path | None) -> None:
     os.waitpid(child, 0)
     failure = json.loads(answer or b"{}")
     if "unread" in failure:  # a fault of ours, not of the file: the job runs
-        from advisor.commands.conclusion import warn
+        from rn50_advisor.advisor.commands.conclusion import warn
 
         warn(f"{config or 'pyproject.toml'} could not be checked: {failure['unread']}")
     elif failure:
@@ -276,8 +289,8 @@ def check_config(config: Path | None) -> None:
 
 def _folder(run_dir: Path, name: str) -> Path | None:
     """A folder for the run, new and ours; None where none can be made: the job runs all the same, unrecorded."""
-    from advisor.commands.conclusion import warn
-    from advisor.store.runs import new_run_folder
+    from rn50_advisor.advisor.commands.conclusion import warn
+    from rn50_advisor.advisor.store.run_folders import new_run_folder
 
     try:
         return new_run_folder(run_dir, name, time.time())

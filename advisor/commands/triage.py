@@ -10,9 +10,9 @@ from pathlib import Path
 
 import click
 
-from advisor.commands import showing
-from advisor.core.errors import AdvisorError
-from advisor.core.triage import TriageState
+from rn50_advisor.advisor.commands import result_output
+from rn50_advisor.advisor.model.documents.machine_triage import TriageState
+from rn50_advisor.advisor.model.errors import AdvisorError
 
 _ANSWERS_S = 5.0  # a folder that answers does so at once
 EXIT_CODES: dict[TriageState, int] = {"keep": 0, "fix": 3, "hand-back": 4}
@@ -37,8 +37,8 @@ EXIT_CODES: dict[TriageState, int] = {"keep": 0, "fix": 3, "hand-back": 4}
 @click.option(
     "--python", metavar="PYTHON", help="The interpreter that runs your training. Default: python of your PATH."
 )
-@showing.format_option("markdown")
-@showing.output_option
+@result_output.format_option("markdown")
+@result_output.output_option
 @click.option(
     "--bundle",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -71,20 +71,26 @@ def triage(
     rn50-advisor triage -o runs/triage.json      # runs on this machine cite it until its next boot
     rn50-advisor triage --full --bundle ticket.tar.gz
     """
-    from advisor.commands.machine_checks import job_python
-    from advisor.instances.metadata import ask
-    from advisor.report.triaged import render, wording
-    from advisor.triage.found import Setting
-    from advisor.triage.runner import FULL_LIMIT_S, QUICK_LIMIT_S
-    from advisor.triage.runner import triage as examine
-    from advisor.triage.scratch import scratch_folder
+    from rn50_advisor.advisor.commands.machine_checks import job_python
+    from rn50_advisor.advisor.instances.metadata import ask
+    from rn50_advisor.advisor.report.triaged import (
+        render,
+        wording,
+    )
+    from rn50_advisor.advisor.triage.found_checks import Setting
+    from rn50_advisor.advisor.triage.storage.scratch_folder import scratch_folder
+    from rn50_advisor.advisor.triage.triage_runner import (
+        FULL_LIMIT_S,
+        QUICK_LIMIT_S,
+    )
+    from rn50_advisor.advisor.triage.triage_runner import triage as examine
 
     until_s = time.monotonic() + (QUICK_LIMIT_S if quick else FULL_LIMIT_S)
     _check_folders(data, scratch)
-    format_ = showing.chosen("md" if format_ == "markdown" else format_, output)
+    format_ = result_output.chosen("md" if format_ == "markdown" else format_, output)
     if bundle is not None and bundle.exists():
         raise AdvisorError(f"{bundle} exists", "name another file with --bundle")
-    showing.make_room(output, bundle)
+    result_output.make_room(output, bundle)
     interpreter = str(Path(job_python(python)).absolute())  # it is started in the scratch folder
     asked_s = time.monotonic()
     large = not quick and _agreed(yes=yes)
@@ -94,11 +100,11 @@ def triage(
         place = data.absolute() if data is not None else None
         setting = Setting(folder, interpreter, place, not quick, large, metadata=metadata, named=named, until_s=until_s)
         found = examine(setting, _tell)
-    showing.show(found, format_, output, "advisor.report.triaged")
+    result_output.show(found, format_, output, "rn50_advisor.advisor.report.triaged")
     if output is not None:
         click.echo(f"{wording.verdict(found)}: {output}", err=True)
     if bundle is not None:
-        from advisor.triage.evidence import write_bundle
+        from rn50_advisor.advisor.triage.ticket_bundle import write_bundle
 
         write_bundle(
             bundle, {f"triage.{name}": render(found, kind) for name, kind in (("json", "json"), ("txt", "text"))}
@@ -108,7 +114,7 @@ def triage(
 
 def _check_folders(data: Path | None, scratch: Path | None) -> None:
     """A folder of data that hangs is found by the triage itself. Raises BadParameter and AdvisorError."""
-    from advisor.triage.deadline import within
+    from rn50_advisor.advisor.triage.deadline import within
 
     for option, folder in (("--data", data), ("--scratch", scratch)):
         if folder is None:
@@ -126,7 +132,7 @@ def _agreed(*, yes: bool) -> bool:
     """Whether more than 2 GB may be moved; without anybody to ask it is not."""
     if yes or not sys.stdin.isatty():
         return yes
-    from advisor.triage.disk import LARGE_WORDS
+    from rn50_advisor.advisor.triage.storage.disk_checks import LARGE_WORDS
 
     return click.confirm(f"The long disk test {LARGE_WORDS}. Run it?", default=False, err=True)
 

@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING
 
 import click
 
-from advisor.commands import options
-from advisor.commands.terminal import has_terminal
-from advisor.core.errors import UsageError
+from rn50_advisor.advisor.commands import common_options
+from rn50_advisor.advisor.commands.screen_available import has_terminal
+from rn50_advisor.advisor.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from advisor.core.recording import Meta
+    from rn50_advisor.advisor.model.recording import Meta
 
 STALE_S = 30.0  # a run is written every second; one that was not for so long has lost its advisor
 
 
 @click.command
-@options.which_run
+@common_options.which_run
 @click.option(
     "--speed",
     type=click.FloatRange(min=0, min_open=True),
     help="Replay so many times as fast. Default for old runs: 1.",
 )
-@options.run_dir
+@common_options.run_dir
 def watch(run: str, speed: float | None, run_dir: Path) -> None:
     """Show RUN (a folder, a file, a bundle, a name, or `latest`) on the screen: live while it runs, else as a replay.
 
@@ -35,13 +35,20 @@ def watch(run: str, speed: float | None, run_dir: Path) -> None:
     """
     if not has_terminal():
         raise UsageError("watch needs a terminal that can draw", f"without one: rn50-advisor report {run}")
-    from advisor.merge.reading import read_job, resolve_job
+    from rn50_advisor.advisor.merge.job_reading import (
+        read_job,
+        resolve_job,
+    )
 
     path = resolve_job(run, run_dir)
     meta = read_job(path, recent_steps=1).meta
-    from advisor.commands.saving import saver
-    from advisor.tui.app import AdvisorApp
-    from advisor.tui.source import LiveSource, ReplayedRun, ReportSource
+    from rn50_advisor.advisor.commands.saved_reports import saver
+    from rn50_advisor.advisor.tui.app import AdvisorApp
+    from rn50_advisor.advisor.tui.report_source import (
+        LiveSource,
+        ReplayedRun,
+        ReportSource,
+    )
 
     live = speed is None and is_live(meta, now_unix_s=time.time())
     source: ReportSource = LiveSource(path) if live else ReplayedRun(path, speed=speed or 1.0)

@@ -6,12 +6,28 @@ import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from advisor.core.recording import Source
-from advisor.edits.calls import find_call, find_settings, options_of_settings
-from advisor.edits.code import Code, parse_code
-from advisor.edits.difference import shown_name, unified
-from advisor.edits.plan import UNSEEN, Plan
-from advisor.edits.request import Request, Value
+from rn50_advisor.advisor.edits.calls import (
+    find_call,
+    find_settings,
+    options_of_settings,
+)
+from rn50_advisor.advisor.edits.edit_plan import (
+    UNSEEN,
+    Plan,
+)
+from rn50_advisor.advisor.edits.fix_request import (
+    Request,
+    Value,
+)
+from rn50_advisor.advisor.edits.syntax import (
+    Code,
+    parse_code,
+)
+from rn50_advisor.advisor.edits.unified_diff import (
+    shown_name,
+    unified,
+)
+from rn50_advisor.advisor.model.recording import Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +93,7 @@ def _in_a_loop(code: Code, node: ast.AST) -> bool:
 
 
 def _diff(plan: Plan, codes: Sequence[Code], folder: str) -> str | None:
-    from advisor.edits.rewrite import rewritten  # libcst takes 0.2 s to import  # noqa: PLC0415
+    from rn50_advisor.advisor.edits.rewrite import rewritten  # libcst takes 0.2 s to import  # noqa: PLC0415
 
     parts = []
     for code in codes:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import ast
 
-from advisor.edits.code import Code, Function, Scope, inside, last_name
+from rn50_advisor.advisor.edits.syntax import (
+    Code,
+    Function,
+    Scope,
+    inside,
+    last_name,
+)
 
 _STEPS = 6  # from one name to the next
 _DEFINING = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)

@@ -15,9 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from advisor.core.errors import AdvisorError
-from advisor.core.fleet import Baseline, Better, Reading
-from advisor.core.report import plain_values
+from rn50_advisor.advisor.model.documents.ranked_fleet import (
+    Baseline,
+    Better,
+    Reading,
+)
+from rn50_advisor.advisor.model.errors import AdvisorError
+from rn50_advisor.advisor.model.report import plain_values
 
 SCHEMA = "rn50-advisor/baseline/1"
 DROP = 0.05

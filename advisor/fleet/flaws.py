@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from advisor.core.fleet import Source
-from advisor.fleet.readings import NO_GPU
+from rn50_advisor.advisor.fleet.machine_readings import NO_GPU
+from rn50_advisor.advisor.model.documents.ranked_fleet import Source
 
 SISTERS_LEAST = 3  # for each of the odd ones: of two machines nobody can tell which is as it should be
 ODD_MOST = 5  # six of a kind are a kind

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Literal
 
-from advisor.reference.gpu_names import gpu_model
+from rn50_advisor.advisor.reference.gpu_names import gpu_model
 
 Link = Literal["nvlink", "pcie"]
 # A driver shows 22.5 GiB of a 24 GB A10G (93 %, ECC takes its part) and 139.8 of a 141 GB H200: 40 and 80 GB lie far apart.

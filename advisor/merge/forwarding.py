@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from advisor.core.metrics import ProbeGap, Sample
-from advisor.core.recording import Event, Process
-from advisor.merge.outbox import Outbox
-from advisor.store.writer import RunWriter
+from rn50_advisor.advisor.merge.outbox import Outbox
+from rn50_advisor.advisor.model.metrics import (
+    ProbeGap,
+    Sample,
+)
+from rn50_advisor.advisor.model.recording import (
+    Event,
+    Process,
+)
+from rn50_advisor.advisor.store.run_writer import RunWriter
 
 
 class ForwardingWriter(RunWriter):

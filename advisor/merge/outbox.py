@@ -11,12 +11,27 @@ from typing import Any
 
 import numpy as np
 
-from advisor.core.metrics import ProbeGap, Sample
-from advisor.core.recording import Event, Process
-from advisor.merge.frames import SENT_TABLES, VERSION, Rows, as_rows, sent_tables
-from advisor.store.schema import RING_TABLES
-from advisor.store.secrets import redact_json, redact_text
-from probes.rank.layout import KIND_BATCH
+from rn50_advisor.advisor.merge.node_frames import (
+    SENT_TABLES,
+    VERSION,
+    Rows,
+    as_rows,
+    sent_tables,
+)
+from rn50_advisor.advisor.model.metrics import (
+    ProbeGap,
+    Sample,
+)
+from rn50_advisor.advisor.model.recording import (
+    Event,
+    Process,
+)
+from rn50_advisor.advisor.store.schema import RING_TABLES
+from rn50_advisor.advisor.store.secrets.masking import (
+    redact_json,
+    redact_text,
+)
+from rn50_advisor.probes.rank.layout import KIND_BATCH
 
 _ROWS_MAX = 20_000  # of one rank's table between two frames: ten seconds of half-millisecond steps
 _EVENTS_KEPT = 64

@@ -16,11 +16,24 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from advisor.core.errors import AdvisorError
-from advisor.core.metrics import ProbeGap
-from advisor.merge.frames import FRAME_BYTES_MAX, NotAFrame, unpacked
-from advisor.merge.inbox import Inbox
-from advisor.merge.link import GREETING, HEADER, KINDS, NONCE_BYTES, PROOF_BYTES, Seal, proof, same
+from rn50_advisor.advisor.merge.inbox import Inbox
+from rn50_advisor.advisor.merge.node_frames import (
+    FRAME_BYTES_MAX,
+    NotAFrame,
+    unpacked,
+)
+from rn50_advisor.advisor.merge.node_link import (
+    GREETING,
+    HEADER,
+    KINDS,
+    NONCE_BYTES,
+    PROOF_BYTES,
+    Seal,
+    proof,
+    same,
+)
+from rn50_advisor.advisor.model.errors import AdvisorError
+from rn50_advisor.advisor.model.metrics import ProbeGap
 
 _GREETINGS_PER_S = 20.0  # a thousand nodes are in within a minute; a flood is left in the kernel's queue
 _GREETINGS_AT_ONCE = 200

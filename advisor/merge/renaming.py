@@ -12,10 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from advisor.core.metrics import ProbeGap
-from advisor.core.recording import NODE_PIDS, Clock, Event, Meta, Process, Recording, Series, Table
-from advisor.merge.clocks import to_first
-from advisor.store.schema import RING_TABLES
+from rn50_advisor.advisor.merge.node_clocks import to_first
+from rn50_advisor.advisor.model.metrics import ProbeGap
+from rn50_advisor.advisor.model.recording import (
+    NODE_PIDS,
+    Clock,
+    Event,
+    Meta,
+    Process,
+    Recording,
+    Series,
+    Table,
+)
+from rn50_advisor.advisor.store.schema import RING_TABLES
 
 TABLES = tuple(RING_TABLES.values())
 _GPU_SCOPE = re.compile(r"(gpu:|mig:)(\d+)")

@@ -13,11 +13,21 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from advisor.core.errors import AdvisorError
-from advisor.core.metrics import ProbeGap
-from advisor.merge.frames import FRAME_BYTES_MAX, packed
-from advisor.merge.link import GREETING, NONCE_BYTES, PROOF_BYTES, Seal, proof, same
-from advisor.merge.outbox import Outbox
+from rn50_advisor.advisor.merge.node_frames import (
+    FRAME_BYTES_MAX,
+    packed,
+)
+from rn50_advisor.advisor.merge.node_link import (
+    GREETING,
+    NONCE_BYTES,
+    PROOF_BYTES,
+    Seal,
+    proof,
+    same,
+)
+from rn50_advisor.advisor.merge.outbox import Outbox
+from rn50_advisor.advisor.model.errors import AdvisorError
+from rn50_advisor.advisor.model.metrics import ProbeGap
 
 PERIOD_S = 10.0
 _STATE_EVERY_S = 60.0  # it is larger than the steps; what is urgent does not wait for it

@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 
-from advisor.core.errors import UsageError
-from advisor.core.report import Report
+from rn50_advisor.advisor.model.errors import UsageError
+from rn50_advisor.advisor.model.report import Report
 
 # Each is a module of this package, and of those below it, with `render`; jinja2 is loaded only for HTML, rich only for colour.
 FORMATS = ("text", "json", "md", "html")

@@ -8,10 +8,17 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from advisor.core import format as fmt
-from advisor.core.report import PHASES, Capacity, Segment
-from advisor.core.worker_curve import WorkerCurve
-from advisor.report import inert, phrases
+from rn50_advisor.advisor.model.forecast.worker_curve import WorkerCurve
+from rn50_advisor.advisor.model.report import (
+    PHASES,
+    Capacity,
+    Segment,
+)
+from rn50_advisor.advisor.model.wording import quantities as fmt
+from rn50_advisor.advisor.report import (
+    inert_text,
+    phrases,
+)
 
 BAR_HEIGHT = 26
 PLOT_HEIGHT = 132
@@ -120,7 +127,7 @@ def _mark(mark: Mark, end_s: float) -> Markup:
     shape = '<rect class="late" x="{:.2f}%" y="0" width="{:.2f}%" height="{}" opacity="{:.2f}"><title>{}</title></rect>'
     x, width = 100 * mark.start_s / end_s, 100 * (mark.end_s - mark.start_s) / end_s
     faint = _FAINT + (1 - _FAINT) * mark.share
-    return Markup(shape).format(x, max(width, 0.15), MARK_HEIGHT, faint, inert.one_line(mark.text))
+    return Markup(shape).format(x, max(width, 0.15), MARK_HEIGHT, faint, inert_text.one_line(mark.text))
 
 
 def worker_chart(curve: WorkerCurve, *, top: float, title: str) -> Markup:
@@ -171,7 +178,7 @@ def clock_ticks(end_s: float, count: int = 5) -> list[str]:
 
 
 def _band(segment: Segment, end_s: float) -> Markup:
-    label = inert.one_line(segment.label or segment.kind, 60)
+    label = inert_text.one_line(segment.label or segment.kind, 60)
     kind = (
         segment.kind.replace(" ", "-")
         if segment.kind in ("warm-up", "deep window", "evaluation", "checkpoint", "change", "stall")
@@ -200,7 +207,7 @@ def _rect(x: float, width: float, css: str, text: str, height: int = BAR_HEIGHT)
     if not math.isfinite(x + width):
         return Markup("")
     shape = '<rect class="{}" x="{:.2f}%" y="0" width="{:.2f}%" height="{}"><title>{}</title></rect>'
-    return Markup(shape).format(css, x, max(width, 0.15), height, inert.one_line(text))
+    return Markup(shape).format(css, x, max(width, 0.15), height, inert_text.one_line(text))
 
 
 def _line(x1: float, x2: float, y1: float, y2: float, css: str) -> Markup:
@@ -211,4 +218,4 @@ def _line(x1: float, x2: float, y1: float, y2: float, css: str) -> Markup:
 
 def _svg(height: int, title: str, parts: Iterable[Markup], css: str = "bar") -> Markup:
     head = '<svg class="{}" role="img" aria-label="{}" width="100%" height="{}">{}</svg>'
-    return Markup(head).format(css, inert.one_line(title), height, Markup("").join(parts))
+    return Markup(head).format(css, inert_text.one_line(title), height, Markup("").join(parts))

@@ -10,15 +10,25 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-import advisor
-from advisor.core import format as fmt
-from advisor.core.device_memory import memory_rows
-from advisor.core.kernels import deep_tables
-from advisor.core.loader_words import loader_rows
-from advisor.core.report import SCHEMA, Report, TimelinePoint
-from advisor.core.roofline import roofline_rows
-from advisor.core.sample_cost import sample_table
-from advisor.report import charts, inert, phrases, surroundings, told
+from rn50_advisor import advisor
+from rn50_advisor.advisor.model.gpu.gpu_memory_rows import memory_rows
+from rn50_advisor.advisor.model.gpu.kernel_classes import deep_tables
+from rn50_advisor.advisor.model.gpu.roofline import roofline_rows
+from rn50_advisor.advisor.model.input.sample_cost import sample_table
+from rn50_advisor.advisor.model.report import (
+    SCHEMA,
+    Report,
+    TimelinePoint,
+)
+from rn50_advisor.advisor.model.wording import quantities as fmt
+from rn50_advisor.advisor.model.wording.loader_words import loader_rows
+from rn50_advisor.advisor.report import (
+    charts,
+    fact_tables,
+    inert_text,
+    phrases,
+    surroundings,
+)
 
 PAGE_LIMIT = 400_000  # bytes: what a mail or a ticket takes, and a phone opens at once
 DATA_LIMIT = 150_000  # characters of embedded JSON
@@ -61,7 +71,7 @@ def _page(report: Report, findings_shown: int) -> str:
         report=report,
         version=advisor.__version__,
         schema=SCHEMA,
-        data=Markup(inert.script_json(embedded(report))),
+        data=Markup(inert_text.script_json(embedded(report))),
         finding=phrases.verdict_finding(report),
         roots=roots[:findings_shown],
         findings_hidden=max(0, len(roots) - findings_shown),
@@ -73,7 +83,7 @@ def _page(report: Report, findings_shown: int) -> str:
         windows=deep_tables(report.facts)[:WINDOWS_SHOWN],
         reached=[*roofline_rows(report.facts), *memory_rows(report.facts)],
         samples=sample_table(report.facts),
-        told=told.tables(report),
+        told=fact_tables.tables(report),
         paths=paths,
         pairs=pairs[:PAIRS_SHOWN],
         pairs_hidden=max(0, len(pairs) - PAIRS_SHOWN),
@@ -86,7 +96,7 @@ def embedded(report: Report) -> dict[str, Any]:
     document = report.as_json()
     omitted: list[str] = []
     for part in EXPENDABLE:
-        if len(inert.script_json(document)) <= DATA_LIMIT:
+        if len(inert_text.script_json(document)) <= DATA_LIMIT:
             break
         del document[part]
         omitted.append(part)
@@ -97,7 +107,7 @@ def embedded(report: Report) -> dict[str, Any]:
 def templates() -> Environment:
     """What report and comparison are printed with."""
     environment = Environment(
-        loader=PackageLoader("advisor.report", "templates"),
+        loader=PackageLoader("rn50_advisor.advisor.report", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_printable,
@@ -108,24 +118,24 @@ def templates() -> Environment:
         fmt=fmt,
         phrases=phrases,
         surroundings=surroundings,
-        command_line=inert.command_line,
+        command_line=inert_text.command_line,
         phase_class=charts.phase_class,
     )
     environment.filters["diff"] = _diff
-    environment.filters["block"] = lambda text: Markup(escape(inert.block(text)))
+    environment.filters["block"] = lambda text: Markup(escape(inert_text.block(text)))
     return environment
 
 
 def _diff(text: str) -> Markup:
     kinds = {"--- ": "hunk", "+++ ": "hunk", "@": "hunk", "+": "added", "-": "removed", "": "same"}
-    rows = inert.diff(text).split("\n")
+    rows = inert_text.diff(text).split("\n")
     named = [(next(kind for start, kind in kinds.items() if row.startswith(start)), row) for row in rows]
     return Markup("\n").join(Markup('<span class="{}">{}</span>').format(kind, row) for kind, row in named)
 
 
 def _printable(value: object) -> object:
     """Every string that a template prints passes here, before it is escaped."""
-    return inert.one_line(value, 1000) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return inert_text.one_line(value, 1000) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _budget(report: Report) -> dict[str, Any] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from advisor.core.report import Report
+from rn50_advisor.advisor.model.report import Report
 
 
 def render(report: Report) -> str:

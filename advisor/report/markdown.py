@@ -4,15 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from advisor.core import format as fmt
-from advisor.core.findings import Finding, Fix
-from advisor.core.report import Report
-from advisor.report import deep, inert, loaders, phrases, samples, surroundings, told
+from rn50_advisor.advisor.model.findings import (
+    Finding,
+    Fix,
+)
+from rn50_advisor.advisor.model.report import Report
+from rn50_advisor.advisor.model.wording import quantities as fmt
+from rn50_advisor.advisor.report import (
+    fact_tables as told,
+)
+from rn50_advisor.advisor.report import (
+    inert_text,
+    kernel_tables,
+    loader_tables,
+    phrases,
+    sample_tables,
+    surroundings,
+)
 
 ROWS_SHOWN = 60
 RANKS_SHOWN = 8  # as columns; GitHub shows about this many without scrolling
 _SEVERITY_MARK = {"critical": "🔴", "high": "🔴", "medium": "🟠", "low": "🟡", "info": "⚪"}
-_text, _code, _cell_code = inert.markdown, inert.markdown_code, inert.markdown_cell_code
+_text, _code, _cell_code = inert_text.markdown, inert_text.markdown_code, inert_text.markdown_cell_code
 
 
 def render(report: Report) -> str:
@@ -23,9 +36,9 @@ def render(report: Report) -> str:
         _capacities,
         _workers,
         _findings,
-        loaders.markdown_lines,
-        deep.markdown_lines,
-        samples.markdown_lines,
+        loader_tables.markdown_lines,
+        kernel_tables.markdown_lines,
+        sample_tables.markdown_lines,
         told.markdown_lines,
         _not_measured,
         _segments,
@@ -49,7 +62,7 @@ def _verdict(report: Report) -> list[str]:
 
 
 def _job(report: Report) -> list[str]:
-    rows = [("command", _cell_code(inert.command_line(report.job.argv), inert.ARGV_LIMIT) or fmt.DASH)]
+    rows = [("command", _cell_code(inert_text.command_line(report.job.argv), inert_text.ARGV_LIMIT) or fmt.DASH)]
     rows += [
         (label, _text(told))
         for label, told in (("name", report.job.name), ("started", phrases.started(report)))
@@ -157,8 +170,8 @@ def _evidence(finding: Finding) -> list[str]:
 def _fix(fix: Fix, label: str) -> list[str]:
     where = f" at {_code(phrases.place(fix))}" if fix.where else ""
     out = [f"{label}{_text(fix.title)}{where} ({fix.effort})"]
-    out += ["", inert.markdown_block(fix.change, "python")] if fix.change else []
-    return [*out, "", inert.markdown_diff(fix.diff)] if fix.diff else out
+    out += ["", inert_text.markdown_block(fix.change, "python")] if fix.change else []
+    return [*out, "", inert_text.markdown_diff(fix.diff)] if fix.diff else out
 
 
 def _not_measured(report: Report) -> list[str]:

@@ -7,9 +7,15 @@ import signal
 from collections.abc import Iterable
 from datetime import datetime, timezone
 
-from advisor.core import format as fmt
-from advisor.core.findings import A_GAIN, Affected, Evidence, Finding, Fix, Saving
-from advisor.core.report import (
+from rn50_advisor.advisor.model.findings import (
+    A_GAIN,
+    Affected,
+    Evidence,
+    Finding,
+    Fix,
+    Saving,
+)
+from rn50_advisor.advisor.model.report import (
     PHASE_TITLES,
     PHASES,
     Budget,
@@ -20,6 +26,7 @@ from advisor.core.report import (
     State,
     Verdict,
 )
+from rn50_advisor.advisor.model.wording import quantities as fmt
 
 # glyph and word always go together: neither colour nor a font may be needed to understand a report
 STATE_WORDS: dict[State, tuple[str, str]] = {

@@ -6,13 +6,23 @@ import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
-from advisor.core import format as fmt
-from advisor.core.loader_words import without_loaders
-from advisor.core.pace_words import with_pace_in_words
-from advisor.core.report import GpuStrip, HostStrip, NodeStrip, Report, nodes_shown
-from advisor.core.sample_cost import without_samples
-from advisor.core.told import without_told
-from advisor.report.gpu_words import PathMatrix, in_words, path_matrix
+from rn50_advisor.advisor.model.input.sample_cost import without_samples
+from rn50_advisor.advisor.model.report import (
+    GpuStrip,
+    HostStrip,
+    NodeStrip,
+    Report,
+    nodes_shown,
+)
+from rn50_advisor.advisor.model.wording import quantities as fmt
+from rn50_advisor.advisor.model.wording.loader_words import without_loaders
+from rn50_advisor.advisor.model.wording.pace_words import with_pace_in_words
+from rn50_advisor.advisor.model.wording.told_facts import without_told
+from rn50_advisor.advisor.report.gpu_words import (
+    PathMatrix,
+    in_words,
+    path_matrix,
+)
 
 NODES_SHOWN = 16
 

@@ -4,11 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from advisor.core import format as fmt
-from advisor.core.findings import Finding
-from advisor.core.report import Report, State
-from advisor.report import deep, inert, lines, loaders, phrases, samples, surroundings, told
-from advisor.report.lines import Line, Style
+from rn50_advisor.advisor.model.findings import Finding
+from rn50_advisor.advisor.model.report import (
+    Report,
+    State,
+)
+from rn50_advisor.advisor.model.wording import quantities as fmt
+from rn50_advisor.advisor.report import (
+    fact_tables as told,
+)
+from rn50_advisor.advisor.report import (
+    inert_text,
+    kernel_tables,
+    loader_tables,
+    phrases,
+    sample_tables,
+    styled_lines,
+    surroundings,
+)
+from rn50_advisor.advisor.report.styled_lines import (
+    Line,
+    Style,
+)
 
 SUMMARY_LINES = 12
 RANKS_A_TABLE = 5
@@ -20,36 +37,36 @@ _SEVERITY_STYLE: dict[str, Style] = {"critical": "bad", "high": "bad", "medium":
 
 
 def render(report: Report) -> str:
-    return lines.plain(document(report))
+    return styled_lines.plain(document(report))
 
 
 def summary(report: Report, where: str = "") -> str:
     """At most twelve lines of a hundred columns: verdict, why, fix, gain, speed, and `where` the rest is."""
-    return lines.plain(summary_lines(report, where))
+    return styled_lines.plain(summary_lines(report, where))
 
 
 def summary_lines(report: Report, where: str = "") -> list[Line]:
     verdict, finding = report.verdict, phrases.verdict_finding(report)
     style = _STATE_STYLE[verdict.state]
     rule = f" ({verdict.rule})" if verdict.rule else ""
-    out: list[Line] = [[("rn50-advisor ", "title"), ("─" * (lines.WIDTH - 13), "dim")]]
-    out += lines.wrapped(
+    out: list[Line] = [[("rn50-advisor ", "title"), ("─" * (styled_lines.WIDTH - 13), "dim")]]
+    out += styled_lines.wrapped(
         f"{phrases.verdict_word(verdict)}: ", f"{verdict.title}{rule}", "title", indent=0, most=2, label_style=style
     )
-    out += lines.wrapped("why     ", _why(report, finding), indent=0, most=3)
+    out += styled_lines.wrapped("why     ", _why(report, finding), indent=0, most=3)
     if finding is not None and finding.fixes:
         fix = finding.fixes[0]
-        where_to = f"{fmt.shorten_path(inert.one_line(phrases.place(fix)), 60)}: " if fix.where else ""
-        out += lines.wrapped("fix     ", where_to + fix.title + phrases.option(fix), "code", indent=0, most=2)
+        where_to = f"{fmt.shorten_path(inert_text.one_line(phrases.place(fix)), 60)}: " if fix.where else ""
+        out += styled_lines.wrapped("fix     ", where_to + fix.title + phrases.option(fix), "code", indent=0, most=2)
     if finding is not None and (gain := phrases.gain(finding.saving)):
-        out += lines.wrapped("gain    ", gain, "good", indent=0, most=1)
+        out += styled_lines.wrapped("gain    ", gain, "good", indent=0, most=1)
     if others := [
         f"{f.title} ({f.rule})" for f in phrases.root_findings(report) if f is not finding and f.severity != "info"
     ]:
-        out += lines.wrapped("also    ", "; ".join(others[:4]), indent=0, most=1)
-    out += lines.wrapped("speed   ", _speed(report), indent=0, most=1)
+        out += styled_lines.wrapped("also    ", "; ".join(others[:4]), indent=0, most=1)
+    out += styled_lines.wrapped("speed   ", _speed(report), indent=0, most=1)
     if where:
-        out += lines.wrapped("report  ", where, indent=0, most=1)
+        out += styled_lines.wrapped("report  ", where, indent=0, most=1)
     return out[:SUMMARY_LINES]
 
 
@@ -63,9 +80,9 @@ def document(report: Report) -> list[Line]:
         _capacities,
         _workers,
         _findings,
-        loaders.text_lines,
-        deep.text_lines,
-        samples.text_lines,
+        loader_tables.text_lines,
+        kernel_tables.text_lines,
+        sample_tables.text_lines,
         told.text_lines,
         _not_measured,
         _segments,
@@ -101,12 +118,14 @@ def _speed(report: Report) -> str:
 
 
 def _head(report: Report) -> list[Line]:
-    name = inert.one_line(report.job.name, 80)
+    name = inert_text.one_line(report.job.name, 80)
     out: list[Line] = [[("rn50-advisor report", "title"), (f"  {name}" if name else "", "")]]
-    out += lines.wrapped("command  ", inert.command_line(report.job.argv, 400) or fmt.DASH, most=4)
+    out += styled_lines.wrapped("command  ", inert_text.command_line(report.job.argv, 400) or fmt.DASH, most=4)
     if moment := phrases.started(report):
-        out += lines.wrapped("started  ", moment)
-    return out + lines.wrapped("job      ", f"{fmt.counted(report.job.ranks, 'rank')}, {phrases.ending(report.job)}")
+        out += styled_lines.wrapped("started  ", moment)
+    return out + styled_lines.wrapped(
+        "job      ", f"{fmt.counted(report.job.ranks, 'rank')}, {phrases.ending(report.job)}"
+    )
 
 
 def _verdict(report: Report) -> list[Line]:
@@ -114,17 +133,17 @@ def _verdict(report: Report) -> list[Line]:
     rule = f" ({verdict.rule})" if verdict.rule else ""
     word = phrases.verdict_word(verdict)
     out = [
-        lines.title("verdict"),
-        *lines.wrapped(f"{word}: ", verdict.title + rule, "title", label_style=_STATE_STYLE[verdict.state]),
+        styled_lines.title("verdict"),
+        *styled_lines.wrapped(f"{word}: ", verdict.title + rule, "title", label_style=_STATE_STYLE[verdict.state]),
     ]
-    return out + (lines.wrapped("", verdict.summary) if verdict.summary else [])
+    return out + (styled_lines.wrapped("", verdict.summary) if verdict.summary else [])
 
 
 def _speed_part(report: Report) -> list[Line]:
     pairs = phrases.speed(report)
     width = max(len(label) for label, _ in pairs) + 2
     rows: list[Line] = [[("  ", ""), (label.ljust(width), "dim"), (value, "")] for label, value in pairs]
-    return [lines.title("speed"), *rows]
+    return [styled_lines.title("speed"), *rows]
 
 
 def _budget(report: Report) -> list[Line]:
@@ -135,18 +154,21 @@ def _budget(report: Report) -> list[Line]:
     shown = phrases.ranks_shown(report)
     columns = [("critical path", budget.critical)] if budget.critical else []
     columns += [
-        (fmt.shorten(inert.one_line(phrases.rank_word(report, rank), 60), 20), budget.per_rank[rank]) for rank in shown
+        (fmt.shorten(inert_text.one_line(phrases.rank_word(report, rank), 60), 20), budget.per_rank[rank])
+        for rank in shown
     ]
-    out = [lines.title("where a step's time goes")]
+    out = [styled_lines.title("where a step's time goes")]
     for start in range(0, len(columns), RANKS_A_TABLE):
         group = columns[start : start + RANKS_A_TABLE]
-        rows = [[inert.one_line(phrases.phase(name), 30), *(_part(row, name) for _, row in group)] for name in names]
+        rows = [
+            [inert_text.one_line(phrases.phase(name), 30), *(_part(row, name) for _, row in group)] for name in names
+        ]
         rows.append(["whole step", *(fmt.duration(sum(row.values())) for _, row in group)])
-        out += [*lines.table(["phase", *(title for title, _ in group)], rows), []]
+        out += [*styled_lines.table(["phase", *(title for title, _ in group)], rows), []]
     notes = ["communication of a rank includes waiting for other ranks; on the critical path it is the wire alone"]
     if len(budget.per_rank) > len(shown):
         notes.append(f"{len(budget.per_rank) - len(shown)} more ranks are in the JSON report")
-    return out[:-1] + [line for note in notes for line in lines.wrapped("", note, "dim")]
+    return out[:-1] + [line for note in notes for line in styled_lines.wrapped("", note, "dim")]
 
 
 def _part(row: Mapping[str, float], name: str) -> str:
@@ -160,7 +182,7 @@ def _capacities(report: Report) -> list[Line]:
     if not report.capacities:
         return []
     slowest, cap = phrases.bottleneck_stage(report), phrases.cap_stage(report)
-    out = [lines.title("what each stage could deliver alone")]
+    out = [styled_lines.title("what each stage could deliver alone")]
     for capacity in report.capacities:
         rate = (
             f"{fmt.number(capacity.samples_per_s)} samples/s" if capacity.samples_per_s is not None else "not measured"
@@ -168,10 +190,10 @@ def _capacities(report: Report) -> list[Line]:
         span = f" ({phrases.capacity_range(capacity)})" if phrases.capacity_range(capacity) else ""
         mark = "◀ bottleneck" if capacity is slowest else "◁ caps the gain" if capacity is cap else ""
         style: Style = "warn" if capacity is slowest else "dim"
-        name = inert.one_line(phrases.stage(capacity), 24).ljust(22)
+        name = inert_text.one_line(phrases.stage(capacity), 24).ljust(22)
         bar = phrases.capacity_bar(report, capacity).ljust(phrases.BAR_CELLS + 2)
         head: Line = [("  ", ""), (name, ""), (bar, style), (f"{rate}{span}  ", ""), (mark, style)]
-        out += [head, *(lines.wrapped("", capacity.basis, "dim", indent=24, most=2) if capacity.basis else [])]
+        out += [head, *(styled_lines.wrapped("", capacity.basis, "dim", indent=24, most=2) if capacity.basis else [])]
     return out
 
 
@@ -180,13 +202,16 @@ def _workers(report: Report) -> list[Line]:
     if curve is None:
         return []
     told = f"{curve.words}, all ranks together"
-    return [lines.title("with another number of loader workers a rank"), *lines.wrapped("workers: ", told)]
+    return [
+        styled_lines.title("with another number of loader workers a rank"),
+        *styled_lines.wrapped("workers: ", told),
+    ]
 
 
 def _findings(report: Report) -> list[Line]:
     if not report.findings:
-        return [lines.title("findings"), *lines.wrapped("", "none")]
-    out = [lines.title("findings")]
+        return [styled_lines.title("findings"), *styled_lines.wrapped("", "none")]
+    out = [styled_lines.title("findings")]
     roots = phrases.root_findings(report)
     for number, root in enumerate(roots[: phrases.FINDINGS_SHOWN], 1):
         out += [*_finding(root, f"{number}. "), *_explained(report, root), []]
@@ -196,19 +221,21 @@ def _findings(report: Report) -> list[Line]:
 def _finding(finding: Finding, bullet: str) -> list[Line]:
     indent = 2 + len(bullet)
     style = _SEVERITY_STYLE.get(finding.severity, "")
-    out = lines.wrapped(f"{bullet}{finding.severity} {finding.rule}  ", finding.title, "title", label_style=style)
+    out = styled_lines.wrapped(
+        f"{bullet}{finding.severity} {finding.rule}  ", finding.title, "title", label_style=style
+    )
     about = [phrases.scope(finding.scope), phrases.cost(finding), f"confidence {fmt.share(finding.confidence)}"]
-    out += lines.wrapped("", " · ".join(part for part in about if part), "dim", indent=indent)
+    out += styled_lines.wrapped("", " · ".join(part for part in about if part), "dim", indent=indent)
     for item in finding.evidence:
-        out += lines.wrapped("evidence  ", phrases.evidence(item), indent=indent, most=4)
+        out += styled_lines.wrapped("evidence  ", phrases.evidence(item), indent=indent, most=4)
     for fix in finding.fixes:
         where = f" at {phrases.place(fix)}" if fix.where else ""
-        out += lines.wrapped("fix       ", f"{fix.title}{where} ({fix.effort})", "good", indent=indent, most=4)
-        out += lines.code(fix.change, indent + 10) if fix.change else []
-        out += lines.diff(fix.diff, indent + 10) if fix.diff else []
+        out += styled_lines.wrapped("fix       ", f"{fix.title}{where} ({fix.effort})", "good", indent=indent, most=4)
+        out += styled_lines.code(fix.change, indent + 10) if fix.change else []
+        out += styled_lines.diff(fix.diff, indent + 10) if fix.diff else []
     if gain := phrases.gain(finding.saving):
         basis = f" ({finding.saving.basis})" if finding.saving and finding.saving.basis else ""
-        out += lines.wrapped("gain      ", gain + basis, indent=indent, most=4)
+        out += styled_lines.wrapped("gain      ", gain + basis, indent=indent, most=4)
     return out
 
 
@@ -216,7 +243,7 @@ def _explained(report: Report, root: Finding) -> list[Line]:
     out: list[Line] = []
     for finding in phrases.explained_findings(report, root):
         about = " · ".join(part for part in (phrases.scope(finding.scope), phrases.cost(finding)) if part)
-        out += lines.wrapped(
+        out += styled_lines.wrapped(
             "explains  ", f"{finding.rule} {finding.title}" + (f" ({about})" if about else ""), indent=5
         )
     return out
@@ -226,25 +253,27 @@ def _not_measured(report: Report) -> list[Line]:
     missing, broken = phrases.unmeasured(report), phrases.crashed(report)
     if not (missing or broken or report.gaps):
         return []
-    out = [lines.title("not measured")]
+    out = [styled_lines.title("not measured")]
     for row in missing:
-        out += lines.wrapped(
-            f"{inert.one_line(row.rule, 24)}  ", "needs " + (", ".join(row.missing) or "what was not there"), most=2
+        out += styled_lines.wrapped(
+            f"{inert_text.one_line(row.rule, 24)}  ",
+            "needs " + (", ".join(row.missing) or "what was not there"),
+            most=2,
         )
     for row in broken:
-        out += lines.wrapped(
-            f"{inert.one_line(row.rule, 24)}  ", "the rule itself failed: " + ", ".join(row.missing), "bad", most=2
+        out += styled_lines.wrapped(
+            f"{inert_text.one_line(row.rule, 24)}  ", "the rule itself failed: " + ", ".join(row.missing), "bad", most=2
         )
     for gap in report.gaps[:GAPS_SHOWN]:
         hint = f" (hint: {gap.hint})" if gap.hint else ""
-        out += lines.wrapped(
-            f"{inert.one_line(gap.metric, 40)} ({inert.one_line(gap.scope, 24)})  ", gap.reason + hint, most=3
+        out += styled_lines.wrapped(
+            f"{inert_text.one_line(gap.metric, 40)} ({inert_text.one_line(gap.scope, 24)})  ", gap.reason + hint, most=3
         )
     return out + _more(len(report.gaps) - GAPS_SHOWN)
 
 
 def _more(hidden: int) -> list[Line]:
-    return lines.wrapped("", f"{hidden} more are in the JSON report", "dim") if hidden > 0 else []
+    return styled_lines.wrapped("", f"{hidden} more are in the JSON report", "dim") if hidden > 0 else []
 
 
 def _segments(report: Report) -> list[Line]:
@@ -252,45 +281,45 @@ def _segments(report: Report) -> list[Line]:
         return []
     rows = [
         [
-            inert.one_line(s.label or s.kind, 40),
+            inert_text.one_line(s.label or s.kind, 40),
             fmt.clock(s.start_s),
             fmt.duration(s.end_s - s.start_s),
             f"{s.first_step:,}–{s.last_step:,}" if s.first_step is not None and s.last_step is not None else fmt.DASH,
         ]
         for s in report.segments[:GAPS_SHOWN]
     ]
-    table = lines.table(["part", "from", "for", "steps"], rows)
-    return [lines.title("the run"), *table, *_more(len(report.segments) - GAPS_SHOWN)]
+    table = styled_lines.table(["part", "from", "for", "steps"], rows)
+    return [styled_lines.title("the run"), *table, *_more(len(report.segments) - GAPS_SHOWN)]
 
 
 def _machine(report: Report) -> list[Line]:
     pairs = surroundings.pairs(report)
     out: list[Line] = []
     if report.host is not None or report.gpus:
-        out.append(lines.title("the machine, as last seen"))
+        out.append(styled_lines.title("the machine, as last seen"))
     for name, seen_there in surroundings.nodes(report):
         seen = ", ".join(f"{label} {value}" for label, value in seen_there)
-        out += lines.wrapped(f"{inert.one_line(name, 40)}  ", seen)
+        out += styled_lines.wrapped(f"{inert_text.one_line(name, 40)}  ", seen)
     if report.host is not None and not report.nodes:
         seen = ", ".join(f"{label} {value}" for label, value in surroundings.host(report.host))
-        out += lines.wrapped(f"{inert.one_line(report.host.name, 40)}  ", seen or "nothing measured")
+        out += styled_lines.wrapped(f"{inert_text.one_line(report.host.name, 40)}  ", seen or "nothing measured")
     for gpu in report.gpus[:GPUS_SHOWN]:
         seen = ", ".join(f"{label} {value}" for label, value in surroundings.gpu(gpu) if value != fmt.DASH)
-        out += lines.wrapped(
-            f"{inert.one_line(surroundings.gpu_word(gpu), 40)}  ", f"{gpu.name}: {seen or 'nothing measured'}"
+        out += styled_lines.wrapped(
+            f"{inert_text.one_line(surroundings.gpu_word(gpu), 40)}  ", f"{gpu.name}: {seen or 'nothing measured'}"
         )
     out += _more(len(report.gpus) - GPUS_SHOWN)
     if not pairs:
         return out
-    out += [[], lines.title("environment")] if out else [lines.title("environment")]
+    out += [[], styled_lines.title("environment")] if out else [styled_lines.title("environment")]
     for key, value in pairs[:PAIRS_SHOWN]:
-        out += lines.wrapped(f"{inert.one_line(key, 40).ljust(24)}  ", value, most=2)
+        out += styled_lines.wrapped(f"{inert_text.one_line(key, 40).ljust(24)}  ", value, most=2)
     return out + _more(len(pairs) - PAIRS_SHOWN)
 
 
 def _overhead(report: Report) -> list[Line]:
     pairs = phrases.overhead(report)
     return [
-        lines.title("what the advisor cost"),
-        *(line for label, value in pairs for line in lines.wrapped(f"{label}: ", value)),
+        styled_lines.title("what the advisor cost"),
+        *(line for label, value in pairs for line in styled_lines.wrapped(f"{label}: ", value)),
     ]

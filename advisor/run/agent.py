@@ -8,28 +8,45 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from advisor.core.metrics import ProbeGap
-from advisor.core.recording import Event
-from advisor.merge.part import Part, writer_type
-from advisor.run.cost import CostBook
-from advisor.run.deep import Candidate, DeepDesk
-from advisor.run.departures import Departures
-from advisor.run.follow import Followers
-from advisor.run.hostwatch import HostNews, HostWatch, MachineNews, MountNews, News, without_samples
-from advisor.run.jobwords import JobWords
-from advisor.run.making import makers_of
-from advisor.run.meta import first_meta, kept_environment, startup_s
-from advisor.run.notes import Notes
-from advisor.run.options import RunOptions
-from advisor.run.plan import Plan
-from advisor.run.roster import Roster
-from advisor.run.sources import SourceNews
-from advisor.run.stacks import StackWatch
-from advisor.run.thrift import Thrift
-from advisor.run.watched import watched_ranks
-from advisor.store.failure import RecordingStopped
-from advisor.store.secrets import redact_argv
-from probes.host.deaths import Death
+from rn50_advisor.advisor.merge.live_merge import (
+    Part,
+    writer_type,
+)
+from rn50_advisor.advisor.model.metrics import ProbeGap
+from rn50_advisor.advisor.model.recording import Event
+from rn50_advisor.advisor.run.hangs.watched_ranks import watched_ranks
+from rn50_advisor.advisor.run.overhead_budget import Thrift
+from rn50_advisor.advisor.run.own_usage import CostBook
+from rn50_advisor.advisor.run.processes.departures import Departures
+from rn50_advisor.advisor.run.processes.host_watch import (
+    HostNews,
+    HostWatch,
+    MachineNews,
+    MountNews,
+    News,
+    without_samples,
+)
+from rn50_advisor.advisor.run.processes.process_roster import Roster
+from rn50_advisor.advisor.run.recording_plan import Plan
+from rn50_advisor.advisor.run.rings.ring_followers import Followers
+from rn50_advisor.advisor.run.run_meta import (
+    first_meta,
+    kept_environment,
+    startup_s,
+)
+from rn50_advisor.advisor.run.run_options import RunOptions
+from rn50_advisor.advisor.run.sidefiles.deep_requests import (
+    Candidate,
+    DeepDesk,
+)
+from rn50_advisor.advisor.run.sidefiles.job_sources import SourceNews
+from rn50_advisor.advisor.run.sidefiles.job_words import JobWords
+from rn50_advisor.advisor.run.sidefiles.rank_notes import Notes
+from rn50_advisor.advisor.run.stacks.batch_making import makers_of
+from rn50_advisor.advisor.run.stacks.stack_thread import StackWatch
+from rn50_advisor.advisor.store.recording_failure import RecordingStopped
+from rn50_advisor.advisor.store.secrets.masking import redact_argv
+from rn50_advisor.probes.host.process.death_watch import Death
 
 _HOST_ANSWERS_WITHIN_S = 2.0
 _STACKS_END_WITHIN_S = 0.5

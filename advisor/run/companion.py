@@ -14,12 +14,15 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from advisor.core.errors import AdvisorError
-from advisor.run.children import start_module
-from advisor.run.ending import told_error, told_status
-from advisor.run.plan import Plan
+from rn50_advisor.advisor.model.errors import AdvisorError
+from rn50_advisor.advisor.run.launch.job_end import (
+    told_error,
+    told_status,
+)
+from rn50_advisor.advisor.run.launch.own_processes import start_module
+from rn50_advisor.advisor.run.recording_plan import Plan
 
-_MODULE = "advisor.run.recording_process"
+_MODULE = "rn50_advisor.advisor.run.recording_process"
 _UNSENT_MAX = 64 << 10  # bytes of requests to end that a stopped process has not taken; beyond that they are dropped
 _LOOK_S = 0.02
 _LINE_MAX = 500  # characters

@@ -17,9 +17,9 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from advisor.core.errors import AdvisorError
-from advisor.run.ending import told_error
-from advisor.run.plan import Plan
+from rn50_advisor.advisor.model.errors import AdvisorError
+from rn50_advisor.advisor.run.launch.job_end import told_error
+from rn50_advisor.advisor.run.recording_plan import Plan
 
 # Four for each of hundreds of ranks and workers, where 1024 is usual.
 _OPEN_FILES = 65_536
@@ -41,9 +41,9 @@ def main() -> None:
             if task == "record":
                 Recording(plan, told["job_pid"], answers).make(lines)
             else:
-                from advisor.run import afterwards  # noqa: PLC0415 - it brings SQLite
+                from rn50_advisor.advisor.run import unrecorded  # noqa: PLC0415 - it brings SQLite
 
-                (afterwards.close_broken if task == "close" else afterwards.note_launch_error)(plan, **told)
+                (unrecorded.close_broken if task == "close" else unrecorded.note_launch_error)(plan, **told)
         os._exit(0)  # threads that a disk or a driver holds are not waited for
 
 
@@ -80,8 +80,8 @@ class Recording:
 
     def _record(self) -> None:
         # heavy imports, while the job is already starting
-        from advisor.run.agent import Agent  # noqa: PLC0415
-        from advisor.store.failure import RecordingStopped  # noqa: PLC0415
+        from rn50_advisor.advisor.run.agent import Agent  # noqa: PLC0415
+        from rn50_advisor.advisor.store.recording_failure import RecordingStopped  # noqa: PLC0415
 
         try:
             agent = Agent(self._plan, self._job_pid, self._requests)

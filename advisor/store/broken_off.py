@@ -7,8 +7,12 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from advisor.store.database import LOCK_NAME, SET_META, meta_rows
-from advisor.store.schema import FILE_NAME
+from rn50_advisor.advisor.store.database import (
+    LOCK_NAME,
+    SET_META,
+    meta_rows,
+)
+from rn50_advisor.advisor.store.schema import FILE_NAME
 
 
 def close_broken_off(

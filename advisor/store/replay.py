@@ -7,8 +7,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from advisor.core.recording import Meta, Node, Process, Recording, Series, Table
-from probes.rank.layout import SPAN_LABELS
+from rn50_advisor.advisor.model.recording import (
+    Meta,
+    Node,
+    Process,
+    Recording,
+    Series,
+    Table,
+)
+from rn50_advisor.probes.rank.layout import SPAN_LABELS
 
 # The exclusive phases of a step in the order in which they pass.
 _PHASES = ("input_wait", "forward", "backward", "clip", "optimizer", "gap", "evaluation", "checkpoint")

@@ -16,7 +16,10 @@ from itertools import chain
 
 import numpy as np
 
-from advisor.store.fold import COLUMNS, fold
+from rn50_advisor.advisor.store.step_folding import (
+    COLUMNS,
+    fold,
+)
 
 SECOND_NS = 1_000_000_000
 _HASH = 2_654_435_769  # Knuth's multiplicative hash: its high bits spread any arithmetic progression evenly

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from probes.rank.layout import (
+from rn50_advisor.probes.rank.layout import (
     BATCH_FIELDS,
     COLLECTIVES_FIELDS,
     COMM_FIELDS,
@@ -24,7 +24,9 @@ from probes.rank.layout import (
 APPLICATION_ID = 0x52353041  # "R50A"
 USER_VERSION = 1
 FILE_NAME = "run.sqlite"
-NODES_NAME = "nodes.sqlite"  # what other nodes sent, in the run of the one that merges; see advisor.merge.inbox
+NODES_NAME = (
+    "nodes.sqlite"  # what other nodes sent, in the run of the one that merges; see rn50_advisor.advisor.merge.inbox
+)
 OUTPUT_NAME = "output.log"  # the job's output, kept only when the screen stood between it and the terminal
 
 

@@ -16,8 +16,8 @@ from typing import NoReturn, TypeVar
 
 import psutil
 
-from advisor.core.triage import TriageGap
-from advisor.triage.found import Item
+from rn50_advisor.advisor.model.documents.machine_triage import TriageGap
+from rn50_advisor.advisor.triage.found_checks import Item
 
 # A process that is asked to end ends its own children first; one that the kernel does not let go is left to it.
 _ENDS_S = 3.0

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from textual.binding import Binding
 from textual.command import DiscoveryHit, Hit, Provider
 
-from advisor.tui.tab_bar import VIEWS
+from rn50_advisor.advisor.tui.panels.tab_bar import VIEWS
 
 if TYPE_CHECKING:
-    from advisor.tui.app import AdvisorApp
+    from rn50_advisor.advisor.tui.app import AdvisorApp
 
 Needs = Literal["", "replay", "output", "job", "save"]
 
@@ -86,7 +86,7 @@ class AdvisorCommands(Provider):
 
     @property
     def _advisor(self) -> AdvisorApp:
-        from advisor.tui.app import AdvisorApp  # noqa: PLC0415 - the app imports this module
+        from rn50_advisor.advisor.tui.app import AdvisorApp  # noqa: PLC0415 - the app imports this module
 
         assert isinstance(self.app, AdvisorApp)
         return self.app

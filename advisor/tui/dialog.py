@@ -11,7 +11,7 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Button, Label
 
-from advisor.tui.draw import harmless
+from rn50_advisor.advisor.tui.styles.drawing import harmless
 
 _KEY_NAMES = {"escape": "Esc"}
 

@@ -11,8 +11,8 @@ from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from advisor.core.visible import coloured
-from advisor.run.output import NewOutput
+from rn50_advisor.advisor.model.visible_text import coloured
+from rn50_advisor.advisor.run.launch.output_lines import NewOutput
 
 MOST_LINES = 20_000  # scroll-back; the whole output is in the run folder
 _WIDEST = 2_000  # cells; a line of megabytes is cut, not laid out

@@ -1,10 +1,10 @@
-"""The job's output as lines on a screen; `advisor.run.output.OutputTail` is one such source."""
+"""The job's output as lines on a screen; `rn50_advisor.advisor.run.launch.output_lines.OutputTail` is one such source."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from advisor.run.output import NewOutput
+from rn50_advisor.advisor.run.launch.output_lines import NewOutput
 
 
 class OutputSource(Protocol):

@@ -6,22 +6,30 @@ from textual.app import ComposeResult
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
 
-from advisor.core.report import Report
-from advisor.core.told import rows
-from advisor.tui.budget import BudgetPanel, legend
-from advisor.tui.capacities import CapacitiesPanel
-from advisor.tui.checks import GapsPanel, OutcomesPanel, OverheadPanel, RunPanel
-from advisor.tui.deep import DeepPanel
-from advisor.tui.draw import labelled
-from advisor.tui.finding_detail import FindingDetail
-from advisor.tui.finding_list import FindingList
-from advisor.tui.gpus import GpusPanel
-from advisor.tui.host import HostPanel
-from advisor.tui.loaders import LoadersPanel
-from advisor.tui.now import NowPanel
-from advisor.tui.panel import Panel
-from advisor.tui.ranks import RankTable
-from advisor.tui.throughput import Throughput
+from rn50_advisor.advisor.model.report import Report
+from rn50_advisor.advisor.model.wording.told_facts import rows
+from rn50_advisor.advisor.tui.panels.budget_panel import (
+    BudgetPanel,
+    legend,
+)
+from rn50_advisor.advisor.tui.panels.capacity_panel import CapacitiesPanel
+from rn50_advisor.advisor.tui.panels.check_panel import (
+    GapsPanel,
+    OutcomesPanel,
+    OverheadPanel,
+    RunPanel,
+)
+from rn50_advisor.advisor.tui.panels.finding_detail import FindingDetail
+from rn50_advisor.advisor.tui.panels.finding_list import FindingList
+from rn50_advisor.advisor.tui.panels.gpu_panel import GpusPanel
+from rn50_advisor.advisor.tui.panels.host_panel import HostPanel
+from rn50_advisor.advisor.tui.panels.kernel_panel import DeepPanel
+from rn50_advisor.advisor.tui.panels.loader_panel import LoadersPanel
+from rn50_advisor.advisor.tui.panels.now_panel import NowPanel
+from rn50_advisor.advisor.tui.panels.panel import Panel
+from rn50_advisor.advisor.tui.panels.rank_panel import RankTable
+from rn50_advisor.advisor.tui.panels.throughput_panel import Throughput
+from rn50_advisor.advisor.tui.styles.drawing import labelled
 
 
 class LegendPanel(Panel):

@@ -7,19 +7,29 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from advisor.core.metrics import ProbeGap, Sample
-from probes.host.allowances import AllowancesProbe
-from probes.host.cgroup import CgroupProbe
-from probes.host.cpu import CpuProbe
-from probes.host.data_files import DataFilesProbe
-from probes.host.disk import DiskProbe
-from probes.host.gpu import GpuProbe
-from probes.host.io_limits import IoLimitsProbe
-from probes.host.memory import MemoryProbe
-from probes.host.network import NetworkProbe
-from probes.host.nfs import NfsProbe
-from probes.host.processes import ProcessesProbe, ProcessTree
-from probes.host.target import Probe, Seldom, Target
+from rn50_advisor.advisor.model.metrics import (
+    ProbeGap,
+    Sample,
+)
+from rn50_advisor.probes.host.cgroup.cgroup_probe import CgroupProbe
+from rn50_advisor.probes.host.cgroup.io_limits import IoLimitsProbe
+from rn50_advisor.probes.host.cgroup.provider_limits import AllowancesProbe
+from rn50_advisor.probes.host.cpu_probe import CpuProbe
+from rn50_advisor.probes.host.gpu.gpu_probe import GpuProbe
+from rn50_advisor.probes.host.memory_probe import MemoryProbe
+from rn50_advisor.probes.host.network_probe import NetworkProbe
+from rn50_advisor.probes.host.process.process_probe import (
+    ProcessesProbe,
+    ProcessTree,
+)
+from rn50_advisor.probes.host.storage.data_files import DataFilesProbe
+from rn50_advisor.probes.host.storage.disk_probe import DiskProbe
+from rn50_advisor.probes.host.storage.nfs_probe import NfsProbe
+from rn50_advisor.probes.host.target import (
+    Probe,
+    Seldom,
+    Target,
+)
 
 FAILURES_MAX = 3  # in a row; a probe that fails once may have met a process in the act of dying
 # what explains least goes first

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from advisor.core.metrics import Reading
+from rn50_advisor.advisor.model.metrics import Reading
 
 if TYPE_CHECKING:
-    from advisor.core.recording import Role  # at run time it would bring numpy along
+    from rn50_advisor.advisor.model.recording import Role  # at run time it would bring numpy along
 
 
 @dataclass(frozen=True, slots=True)

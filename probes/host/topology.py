@@ -6,7 +6,11 @@ import os
 from pathlib import Path
 from typing import Any
 
-from probes.host.procfs import parse_cpu_list, parse_keyed, read_text
+from rn50_advisor.probes.host.procfs import (
+    parse_cpu_list,
+    parse_keyed,
+    read_text,
+)
 
 CONTAINER_MARKS = ("docker", "kubepods", "containerd", "libpod", "lxc", "garden")
 

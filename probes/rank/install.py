@@ -8,8 +8,13 @@ import types
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from . import collectives, foreign, patches, ptrace
-from .frames import passed_over
+from . import ptrace
+from .comm import collective_marks
+from .hidden_frames import passed_over
+from .patches import (
+    foreign_loaders,
+    torch_patches,
+)
 from .recorder import Recorder
 
 if TYPE_CHECKING:
@@ -23,11 +28,11 @@ def install(folder: str, after: Callable[[str, Callable[[], None]], Any]) -> Non
     ptrace.let_owner_look(folder)
     torch = sys.modules["torch"]
     recorder = Recorder(torch, folder)
-    wrappers = patches.apply(torch, recorder)
-    wrappers += patches._quietly(recorder, collectives.install, recorder) or []
-    patches._quietly(recorder, foreign.install, recorder, after)
-    for module, name in patches.SAVERS:
-        sys.meta_path.insert(0, after(module, partial(patches.save_of_library, recorder, module, name)))
+    wrappers = torch_patches.apply(torch, recorder)
+    wrappers += torch_patches._quietly(recorder, collective_marks.install, recorder) or []
+    torch_patches._quietly(recorder, foreign_loaders.install, recorder, after)
+    for module, name in torch_patches.SAVERS:
+        sys.meta_path.insert(0, after(module, partial(torch_patches.save_of_library, recorder, module, name)))
     atexit.register(recorder.leave)  # also of what never trains: how it failed
 
     def hide() -> None:

@@ -14,39 +14,76 @@ from _thread import allocate_lock, get_ident, get_native_id
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from . import debugging, ringfolder
-from . import facts as about
-from .account import USUAL_MARKS, Account
-from .capturing import Captures
-from .comm import DdpStamps
-from .cost import RunDelay
-from .deep import asked
-from .drawing import Drawing
+from . import rank_ring_folder
+from .comm.ddp_stamps import DdpStamps
+from .facts import debugging_aids
+from .facts import process_facts as about
+from .facts.known_loaders import KnownLoaders
+from .facts.optimizer_holdings import (
+    describe_convolutions,
+    describe_holdings,
+    describe_optimizer,
+    held_at_end,
+)
+from .facts.precision_facts import (
+    Precision,
+    fast_paths,
+)
+from .facts.work_facts import Work
 from .garbage import Garbage
-from .gpu import GpuTimes
-from .holdings import describe_convolutions, describe_holdings, describe_optimizer, held_at_end
-from .hooked import Hooked
-from .known_loaders import KnownLoaders
-from .layout import ERRORS_MAX, PHASES, RANK_SLOTS, ROLE_RANK
-from .phases import BACKWARD, FORWARD, GAP, INPUT, OPTIMIZER
-from .pictures import LOOK_AT, describe_pictures
-from .pinning import Pinning
-from .precision import Precision, fast_paths
-from .raised import raised_in, uncaught
+from .gpu.device_syncs import Syncs
+from .gpu.gpu_events import GpuTimes
+from .gpu.graph_captures import Captures
+from .gpu.profiler_window import asked
+from .layout import (
+    ERRORS_MAX,
+    PHASES,
+    RANK_SLOTS,
+    ROLE_RANK,
+)
+from .patches.checkpoint_saves import Saves
+from .patches.hooked_updates import Hooked
+from .patches.pinning import Pinning
+from .raised_exceptions import (
+    raised_in,
+    uncaught,
+)
 from .ring import Ring
-from .samples import count_samples
-from .saves import Saves
-from .syncs import Syncs
-from .tape import NOTED_NS, Tape, mark_ns
-from .unmet import shows_evaluation
+from .step_account import (
+    USUAL_MARKS,
+    Account,
+)
+from .step_phases import (
+    BACKWARD,
+    FORWARD,
+    GAP,
+    INPUT,
+    OPTIMIZER,
+)
+from .tape import (
+    NOTED_NS,
+    Tape,
+    mark_ns,
+)
+from .thread_clocks import RunDelay
+from .unmet_batches import shows_evaluation
 from .wall import let_pass
-from .work import Work
-from .workers import InProcess, WorkerLog, own_loader
+from .workers.batch_size import count_samples
+from .workers.index_drawing import Drawing
+from .workers.picture_numbers import (
+    LOOK_AT,
+    describe_pictures,
+)
+from .workers.worker_batches import (
+    InProcess,
+    WorkerLog,
+    own_loader,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .deep import Window
+    from .gpu.profiler_window import Window
 
 _MESSAGE_HALF = 1000  # characters
 _OPTIMIZER_LOOKS = 3  # its state is made in its first step
@@ -142,7 +179,7 @@ class Recorder:
         error = sys.exc_info()[1]
         if self.errors <= 3:
             try:
-                ringfolder.note_error(self.folder, "%s: %s" % (type(error).__name__, error))
+                rank_ring_folder.note_error(self.folder, "%s: %s" % (type(error).__name__, error))
             except Exception:
                 pass  # no place to tell of it, or an error that cannot be printed: it is counted
 
@@ -332,8 +369,8 @@ class Recorder:
             self.facts.write()
         finally:
             account.leave()
-        if ringfolder.owner_is_gone(self.folder):
-            ringfolder.remove(*os.path.split(account.ring.path))  # nobody is left to read it, and memory holds it
+        if rank_ring_folder.owner_is_gone(self.folder):
+            rank_ring_folder.remove(*os.path.split(account.ring.path))  # nobody is left to read it, and memory holds it
 
     def _sum_up(self) -> None:
         values = self.facts.values
@@ -434,7 +471,7 @@ class Recorder:
         self._sum_up()
         values["visible_optimizer"] = self.account.optimizers > 0
         self.precision.refresh(step)
-        self.asks_for_aids = step >= debugging.FROM_STEP
+        self.asks_for_aids = step >= debugging_aids.FROM_STEP
         self.due_at = min(self.due_at, self.precision.until)
         self.facts.write()
 
@@ -549,7 +586,7 @@ class Recorder:
             self._read_stamps(account, account.step if account.backward_seen else account.step - 1, since)
         if self.asks_for_aids:
             self.asks_for_aids = False
-            debugging.look(self.torch, self.facts.values, profiled_by_us=self.deep is not None and self.deep.on)
+            debugging_aids.look(self.torch, self.facts.values, profiled_by_us=self.deep is not None and self.deep.on)
         account.self_ns += perf_counter_ns() - began
         return account
 
@@ -675,7 +712,7 @@ class Recorder:
     def become_worker(self, worker: int, queue: Any = None) -> None:
         """`queue`: what it puts its batches into."""
         self.garbage.stop()
-        if ringfolder.owner_is_gone(self.folder):
+        if rank_ring_folder.owner_is_gone(self.folder):
             # nobody is left to read its ring, nor to remove it: those of many epochs would fill /dev/shm
             self.active = False
             return

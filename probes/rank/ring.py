@@ -8,8 +8,18 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from . import layout, ringfolder
-from .layout import HEADER_BYTES, LIVE_OFFSET, RING_SHARE, SLOT, SLOT_BYTES, SLOTS_LEAST
+from . import (
+    layout,
+    rank_ring_folder,
+)
+from .layout import (
+    HEADER_BYTES,
+    LIVE_OFFSET,
+    RING_SHARE,
+    SLOT,
+    SLOT_BYTES,
+    SLOTS_LEAST,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,13 +45,13 @@ class Ring:
         worker: int = -1,
     ) -> None:
         where, name = os.path.split(path)
-        with ringfolder.writable(where) as at:
-            room = ringfolder.room(at, RING_SHARE)
+        with rank_ring_folder.writable(where) as at:
+            room = rank_ring_folder.room(at, RING_SHARE)
             while slots > SLOTS_LEAST and HEADER_BYTES + slots * SLOT_BYTES > room:
                 slots //= 2
             size = HEADER_BYTES + slots * SLOT_BYTES
             # a file of this ring's own: none that another thread has mapped is ever opened again, let alone cut short (SIGBUS)
-            partial, descriptor = ringfolder.create(at, name, size)
+            partial, descriptor = rank_ring_folder.create(at, name, size)
             try:
                 os.posix_fallocate(descriptor, 0, size)
                 self._map = mapped(descriptor, size)
@@ -49,7 +59,7 @@ class Ring:
                     self._map, 0, layout.MAGIC, layout.VERSION, SLOT_BYTES, slots, os.getpid(), role, rank, local_rank,
                     world_size, worker, os.getppid(), time.time_ns(), time.perf_counter_ns(),
                 )  # fmt: skip
-                ringfolder.keep(at, partial, name)  # a reader never sees half a header
+                rank_ring_folder.keep(at, partial, name)  # a reader never sees half a header
             except BaseException:
                 os.unlink(partial, dir_fd=at)
                 raise

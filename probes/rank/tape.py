@@ -16,12 +16,12 @@ from itertools import repeat
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from .account import USUAL_MARKS
 from .layout import RANK_SLOTS
-from .samples import count_samples
+from .step_account import USUAL_MARKS
+from .workers.batch_size import count_samples
 
 if TYPE_CHECKING:
-    from .account import Account
+    from .step_account import Account
 
 # Those of a plain loop's step, in their order: it ends with the next one's fetch. A collection is no mark, but is read among them.
 BATCH, BACKWARD, BACKWARD_END, OPTIMIZER, OPTIMIZER_END, FETCH, COLLECTED = range(7)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from advisor.diagnose import diagnose
-from advisor.store.reader import read_recording
+from rn50_advisor.advisor.store.run_reader import read_recording
+from rn50_advisor.advisor.verdict.diagnose import diagnose
 from samples.faults.observe import Observation
 from samples.faults.results import advisor_state
 from samples.faults.runner import blank, describe, promised

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.core.recording import Recording, Table
-from advisor.core.stats import weighted_quantile
-from advisor.diagnose import diagnose
-from advisor.store.replay import cut
-from probes.rank.layout import FLAG_TAIL
+from rn50_advisor.advisor.model.recording import (
+    Recording,
+    Table,
+)
+from rn50_advisor.advisor.model.statistics import weighted_quantile
+from rn50_advisor.advisor.store.replay import cut
+from rn50_advisor.advisor.verdict.diagnose import diagnose
+from rn50_advisor.probes.rank.layout import FLAG_TAIL
 from samples.faults.scenario import Truth, Untouched
 from samples.faults.score import judge
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import psutil
 
-from advisor.run import ownfolder
-from advisor.run.ownfolder import remove_tree
+from rn50_advisor.advisor.run.rings import own_folder
+from rn50_advisor.advisor.run.rings.own_folder import remove_tree
 from samples.faults.fixtures import CGROUP, NAME, call, remove_group, unified
 from samples.faults.scenario import CannotBeMade
 
@@ -69,7 +69,7 @@ def sweep(folder: Path) -> list[str]:
         swept.append(name)
         return remove_tree(place, name, left)
 
-    ownfolder.sweep(folder, NAME, remove, other_boots_after_s=_OLD_S)
+    own_folder.sweep(folder, NAME, remove, other_boots_after_s=_OLD_S)
     return swept
 
 

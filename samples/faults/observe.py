@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from advisor.core.recording import Recording
-from advisor.diagnose import diagnose
-from advisor.store.reader import read_recording
+from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.advisor.store.run_reader import read_recording
+from rn50_advisor.advisor.verdict.diagnose import diagnose
 from samples.faults.leftovers import OWNER, end_processes
 from samples.faults.neighbours import NOBODY, Neighbours, between, read_ticks
 from samples.faults.scenario import Conditions, Ending, Job
@@ -78,7 +78,7 @@ def command(job: Job, conditions: Conditions, folder: Path) -> list[str]:
 def _advisor() -> list[str]:
     """As installed, or, from the root of a checkout, as it lies there."""
     script = BIN / "rn50-advisor"
-    return [str(script)] if script.exists() else [sys.executable, "-m", "advisor.cli"]
+    return [str(script)] if script.exists() else [sys.executable, "-m", "rn50_advisor.advisor.cli"]
 
 
 def launcher(job: Job) -> list[str]:

@@ -6,8 +6,8 @@ import subprocess
 import time
 from pathlib import Path
 
-from advisor.diagnose import diagnose
-from advisor.store.reader import read_recording
+from rn50_advisor.advisor.store.run_reader import read_recording
+from rn50_advisor.advisor.verdict.diagnose import diagnose
 from samples.faults.observe import JobWentWrong, Observation
 from samples.faults.scenario import CannotBeMade, Recorded
 from samples.gpus.__main__ import build_driver, record_in_process

@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 from rich.table import Table
 
-from advisor.core.findings import RUNS_DIFFER
+from rn50_advisor.advisor.model.findings import RUNS_DIFFER
 from samples.faults.score import PROMPT_S, PROMPT_STEPS, Result, Summary, summarise
 
 SCHEMA = "rn50-advisor/faults/1"

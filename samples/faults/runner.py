@@ -13,10 +13,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from advisor.analysis.analyse import analyse
-from advisor.core.recording import Recording
-from advisor.run.ownfolder import OwnFolder, remove_tree
-from advisor.store.schema import FILE_NAME
+from rn50_advisor.advisor.analysis.pipeline import analyse
+from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.advisor.run.rings.own_folder import (
+    OwnFolder,
+    remove_tree,
+)
+from rn50_advisor.advisor.store.schema import FILE_NAME
 from samples.faults.first_verdict import first_right_verdict, pace_s, samples_per_s
 from samples.faults.fixtures import NAME, Burners
 from samples.faults.leftovers import sweep

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from advisor.core.analysis import Analysis
-from advisor.core.findings import Saving
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.findings import Saving
 
 Strength = Literal["clear", "just above", "just below", "none"]
 Ending = Literal["finishes", "fails", "hangs"]

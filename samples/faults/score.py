@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from advisor.core.findings import RUNS_DIFFER
+from rn50_advisor.advisor.model.findings import RUNS_DIFFER
 from samples.faults.scenario import Recorded, Scenario, Truth
 
 WORTH = ("critical", "high", "medium")

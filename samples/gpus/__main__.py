@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from advisor.store.bundle import make_bundle
+from rn50_advisor.advisor.store.run_bundle import make_bundle
 from samples.gpus.stories import STORIES
 
 ROOT = Path(__file__).resolve().parents[2]

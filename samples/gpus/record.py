@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from advisor.core.metrics import Sample
-from advisor.core.recording import Process
-from advisor.store.writer import RunWriter
-from probes.host.gpu import GpuProbe
-from probes.host.procfs import parse_cpu_list
-from probes.host.target import Target
+from rn50_advisor.advisor.model.metrics import Sample
+from rn50_advisor.advisor.model.recording import Process
+from rn50_advisor.advisor.store.run_writer import RunWriter
+from rn50_advisor.probes.host.gpu.gpu_probe import GpuProbe
+from rn50_advisor.probes.host.procfs import parse_cpu_list
+from rn50_advisor.probes.host.target import Target
 from samples.gpus.steps import SECOND, steps_of
 from samples.gpus.stories import STORIES, Story
 

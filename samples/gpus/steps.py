@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from probes.rank.layout import (
+from rn50_advisor.probes.rank.layout import (
     COMM_FIELDS,
     FLAG_COMM_SAMPLED,
     GPU_STEP_FIELDS,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from advisor.core.findings import RUNS_DIFFER
+from rn50_advisor.advisor.model.findings import RUNS_DIFFER
 from samples.faults.observe import JobWentWrong, observe
 from samples.faults.runner import STEADY_HEAP, Bench, disturbed, held
 from samples.faults.scenario import CannotBeMade

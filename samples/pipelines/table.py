@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from advisor.core.findings import RUNS_DIFFER
+from rn50_advisor.advisor.model.findings import RUNS_DIFFER
 from samples.faults.results import days, several
 from samples.pipelines.measure import Row
 

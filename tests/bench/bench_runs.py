@@ -18,7 +18,7 @@ from typing import Any
 
 from sizes import SIZES, nominal_s
 
-from advisor.store.reader import read_recording
+from rn50_advisor.advisor.store.run_reader import read_recording
 
 HERE = Path(__file__).resolve().parent
 RUN_S = 2.5
@@ -123,7 +123,7 @@ def run_inside(script: str, job: BenchJob, pairs: int, events: str = "") -> dict
 
 
 def under_advisor(command: Sequence[str], folder: Path) -> list[str]:
-    tool = [sys.executable, "-m", "advisor.cli", "run", "--no-tui", f"--run-dir={folder / 'runs'}"]
+    tool = [sys.executable, "-m", "rn50_advisor.advisor.cli", "run", "--no-tui", f"--run-dir={folder / 'runs'}"]
     return [*tool, f"--report={folder / 'report.json'}", "--", *command]
 
 

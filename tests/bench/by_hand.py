@@ -84,7 +84,15 @@ def by_hand_apart(model: str, batch: int, seconds: float) -> float:
 
 def by_bench(model: str, batch: int, seconds: float) -> float:
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "advisor.cli", "bench", f"--model={model}", f"--batch={batch}", "--device=cpu"]
+        command = [
+            sys.executable,
+            "-m",
+            "rn50_advisor.advisor.cli",
+            "bench",
+            f"--model={model}",
+            f"--batch={batch}",
+            "--device=cpu",
+        ]
         command += ["--precisions=fp32", "--layout=first", "--no-sweep", "--devices=1", f"--seconds={seconds}"]
         command += ["--format=json", f"--run-dir={folder}"]
         done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)

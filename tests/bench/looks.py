@@ -25,11 +25,18 @@ from torchvision.datasets import ImageFolder
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from advisor.run.ownfolder import hold
-from probes.rank.layout import ROLE_WORKER, WORKER_SLOTS
-from probes.rank.looks import FIRST_EVERY_NS, LAST_EVERY_NS, Looks
-from probes.rank.ring import Ring
-from probes.rank.workers import WorkerLog
+from rn50_advisor.advisor.run.rings.own_folder import hold
+from rn50_advisor.probes.rank.layout import (
+    ROLE_WORKER,
+    WORKER_SLOTS,
+)
+from rn50_advisor.probes.rank.ring import Ring
+from rn50_advisor.probes.rank.workers.sample_looks import (
+    FIRST_EVERY_NS,
+    LAST_EVERY_NS,
+    Looks,
+)
+from rn50_advisor.probes.rank.workers.worker_batches import WorkerLog
 
 BATCH = 32
 ROUNDS = 300

@@ -25,14 +25,28 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests/unit")]
+sys.path[:0] = [str(ROOT), str(ROOT / "src"), str(ROOT / "tests/support")]
 
-from advisor.core.metrics import SAMPLES, Sample  # noqa: E402
-from advisor.core.recording import Process  # noqa: E402
-from advisor.merge.frames import packed  # noqa: E402
-from advisor.merge.link import GREETING, NONCE_BYTES, PROOF_BYTES, Seal, proof  # noqa: E402
-from advisor.merge.outbox import Outbox  # noqa: E402
-from probes.rank.layout import COMM_FIELDS, KIND_COMM, KIND_STEP, STEP_FIELDS  # noqa: E402
+from rn50_advisor.advisor.merge.node_frames import packed  # noqa: E402
+from rn50_advisor.advisor.merge.node_link import (  # noqa: E402
+    GREETING,
+    NONCE_BYTES,
+    PROOF_BYTES,
+    Seal,
+    proof,
+)
+from rn50_advisor.advisor.merge.outbox import Outbox  # noqa: E402
+from rn50_advisor.advisor.model.metrics import (  # noqa: E402
+    SAMPLES,
+    Sample,
+)
+from rn50_advisor.advisor.model.recording import Process  # noqa: E402
+from rn50_advisor.probes.rank.layout import (  # noqa: E402
+    COMM_FIELDS,
+    KIND_COMM,
+    KIND_STEP,
+    STEP_FIELDS,
+)
 
 TOKEN = b"0123456789abcdef0123456789abcdef"
 _SECOND = 1_000_000_000
@@ -41,7 +55,7 @@ _SOUND = ("cpu.steal", "psi.", "mem.swap", "mem.oom", "cgroup.", "gpu.")  # coun
 _LISTEN = """
 import sys, time
 from pathlib import Path
-from advisor.merge.receiver import Receiver
+from rn50_advisor.advisor.merge.receiver import Receiver
 r = Receiver(("127.0.0.1", 0), sys.argv[2].encode(), Path(sys.argv[1]), post=print)
 r.start()
 print(r.address[1], flush=True)
@@ -228,9 +242,12 @@ def exactly(link: socket.socket, size: int) -> bytes:
 
 
 def reading(folder: Path) -> dict[str, Any]:
-    from advisor.diagnose import diagnose
-    from advisor.merge.inbox import INBOX_NAME, sent_recordings
-    from advisor.merge.merging import merge
+    from rn50_advisor.advisor.merge.inbox import (
+        INBOX_NAME,
+        sent_recordings,
+    )
+    from rn50_advisor.advisor.merge.merging import merge
+    from rn50_advisor.advisor.verdict.diagnose import diagnose
 
     began_s = time.monotonic()
     own = sent_recordings(folder / INBOX_NAME)

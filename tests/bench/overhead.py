@@ -39,7 +39,7 @@ from bench_runs import (
 from bench_tables import markdown, sheets, table
 from rich.console import Console
 
-from advisor.run.ownfolder import hold
+from rn50_advisor.advisor.run.rings.own_folder import hold
 
 INJECT = Path(__file__).resolve().parents[2] / "probes" / "rank" / "inject"
 LOG_WIDTH = 160  # of the tables where no terminal limits it

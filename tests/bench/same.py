@@ -16,12 +16,16 @@ from pathlib import Path
 
 from bench_results import machine
 from bench_tables import grid
-
-from advisor.compare import Run, compare, load
-from advisor.core.comparison import Pair
 from samples.faults.catalogue import SCENARIOS
 from samples.faults.observe import observe
 from samples.faults.scenario import Conditions, Scenario
+
+from rn50_advisor.advisor.model.documents.comparison import Pair
+from rn50_advisor.advisor.run_comparison import (
+    Run,
+    compare,
+    load,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 JOBS = (

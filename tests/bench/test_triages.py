@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from samples.gpus.machines import MACHINES
 from triages import CASES, Seen, as_expected, markdown, row, seen, to_do
 
-from advisor.core.triage import Band, Check, CheckState, Triage, TriageState, TriageVerdict
-from samples.gpus.machines import MACHINES
+from rn50_advisor.advisor.model.documents.machine_triage import (
+    Band,
+    Check,
+    CheckState,
+    Triage,
+    TriageState,
+    TriageVerdict,
+)
 
 pytest.importorskip("torch")  # whose version stands above the table
 

@@ -22,7 +22,11 @@ from time import perf_counter
 from bench_results import machine
 from bench_tables import NOTHING, grid
 
-from advisor.core.triage import Triage, TriageState, parse_triage
+from rn50_advisor.advisor.model.documents.machine_triage import (
+    Triage,
+    TriageState,
+    parse_triage,
+)
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from samples.faults.fixtures import Burners, CpuQuota, SlowDisk, SmallSharedMemory
@@ -89,7 +93,14 @@ def run_once(name: str) -> Seen:
             case.fault.hold(folder) if case.fault else nullcontext(Conditions()) as conditions,
             driver(case, folder) as variables,
         ):
-            command = [*conditions.container, *conditions.prefix, sys.executable, "-m", "advisor.cli", "triage"]
+            command = [
+                *conditions.container,
+                *conditions.prefix,
+                sys.executable,
+                "-m",
+                "rn50_advisor.advisor.cli",
+                "triage",
+            ]
             command += ["--quick", "--python", sys.executable, "-o", str(output)]
             command += ["--data", conditions.values["disk"]] if "disk" in conditions.values else []
             began = perf_counter()

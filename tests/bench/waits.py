@@ -19,7 +19,7 @@ os.environ["RN50_ADVISOR_SYNC_DEVICE"] = "cpu"
 import torch
 import torch._dynamo  # loaded in any job that has stepped an optimizer
 
-from probes.rank.syncs import Syncs
+from rn50_advisor.probes.rank.gpu.device_syncs import Syncs
 
 LOOKS = 200
 CALLS = 200

@@ -25,7 +25,7 @@ def pair(folder: Path, arguments: list[str]) -> tuple[float, float, dict[str, fl
     job = [*LOOP, *arguments, f"--took={took}"]
     subprocess.run(job, check=True)
     alone = float(took.read_text())
-    watched = (sys.executable, "-m", "advisor.cli", "run", "--no-tui", f"--run-dir={folder / 'runs'}")
+    watched = (sys.executable, "-m", "rn50_advisor.advisor.cli", "run", "--no-tui", f"--run-dir={folder / 'runs'}")
     subprocess.run([*watched, f"--report={report}", "--", *job], check=True, cwd=ROOT, stderr=subprocess.DEVNULL)
     return alone, float(took.read_text()), json.loads(report.read_text())["overhead"]
 

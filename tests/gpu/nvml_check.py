@@ -19,9 +19,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from probes.host.gpu import GpuProbe
-from probes.host.gpu_readers import CALLS, THROUGHPUT, fields_for
-from probes.host.nvml import ask_fields
+from rn50_advisor.probes.host.gpu.gpu_probe import GpuProbe
+from rn50_advisor.probes.host.gpu.gpu_readers import (
+    CALLS,
+    THROUGHPUT,
+    fields_for,
+)
+from rn50_advisor.probes.host.gpu.nvml import ask_fields
 
 TICKS = 12
 # field of nvidia-smi, metric of ours, unit, how far they may lie apart: they are not read at the same moment

@@ -55,7 +55,7 @@ verdict_of() { # what a program said, for the table: "ok" or "FAILED" by its exi
 check() {
     local name=$1 expected=$2
     shift 2
-    "$python" -m advisor.cli run --no-tui $options --run-dir "$out/runs" --name "$name" --report "$out/$name.json" -- "$@" >"$out/$name.log" 2>&1
+    "$python" -m rn50_advisor.advisor.cli run --no-tui $options --run-dir "$out/runs" --name "$name" --report "$out/$name.json" -- "$@" >"$out/$name.log" 2>&1
     local code=$?
     if [ "$code" != 0 ] && [ "$expected" != failed ]; then
         note "$name" "FAILED: the job ended with code $code, see $name.log"
@@ -81,7 +81,7 @@ PYTHON
         note "$name" "FAILED: said $said"
         failed=1
     fi
-    "$python" -m advisor.cli bundle --run-dir "$out/runs" "$name" -o "$out/$name.tar.gz" --force >/dev/null 2>&1 || note "$name" "no bundle"
+    "$python" -m rn50_advisor.advisor.cli bundle --run-dir "$out/runs" "$name" -o "$out/$name.tar.gz" --force >/dev/null 2>&1 || note "$name" "no bundle"
 }
 
 deep() { # name, conditions of tests/gpu/deep_check.py in one word, job...
@@ -109,13 +109,13 @@ one=("$python" -m torch.distributed.run --standalone --nproc_per_node=1 "${train
 machine_section() {
     nvidia-smi --query-gpu=name,driver_version,memory.total,pcie.link.gen.max --format=csv,noheader | tee "$out/machine.txt"
     nvidia-smi topo -m >"$out/topology.txt" 2>&1
-    "$python" -m advisor.cli doctor --json >"$out/doctor.json"
+    "$python" -m rn50_advisor.advisor.cli doctor --json >"$out/doctor.json"
     verdict_of nvml-idle "$python" tests/gpu/nvml_check.py "$out/nvml.json"
 }
 
 triage_section() {
     rm -f "$out/triage.tar.gz"
-    "$python" -m advisor.cli triage --full --python "$python" --format json -o "$out/triage.json" --bundle "$out/triage.tar.gz" 2>"$out/triage.log"
+    "$python" -m rn50_advisor.advisor.cli triage --full --python "$python" --format json -o "$out/triage.json" --bundle "$out/triage.tar.gz" 2>"$out/triage.log"
     local code=$? # 0, 3 and 4 are verdicts
     if [[ $code =~ ^[034]$ ]] && grep -q '"gpu.0.hbm_gb_per_s"' "$out/triage.json"; then note triage "ok: ended with $code"; else
         note triage "FAILED: ended with $code, see triage.log"
@@ -167,7 +167,7 @@ deep_section() {
     deep deep-batch-8 "device=cuda idle.launch/step_s>0.05" "${train[@]}" --amp bf16 --batch-size 8 --workers 4
     deep deep-one-nccl-rank "device=cuda nccl_s>0" "${one[@]}"
     # a window must leave nothing behind: steps with and without one, side by side (pytorch#146604); `precision` made the one without
-    "$python" -m advisor.cli compare "$(newest amp-channels-last)" "$(newest deep-amp)" >"$out/deep-after.txt" 2>&1 || note deep-after "look at deep-after.txt"
+    "$python" -m rn50_advisor.advisor.cli compare "$(newest amp-channels-last)" "$(newest deep-amp)" >"$out/deep-after.txt" 2>&1 || note deep-after "look at deep-after.txt"
 }
 
 memory_section() {

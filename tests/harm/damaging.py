@@ -20,7 +20,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from advisor.core.errors import AdvisorError, NotARun
+from rn50_advisor.advisor.model.errors import (
+    AdvisorError,
+    NotARun,
+)
 
 HERE = Path(__file__).resolve().parent
 SAMPLES = HERE.parents[1] / "samples" / "runs"
@@ -262,9 +265,13 @@ def limited() -> Iterator[None]:
 
 
 def reported(run: Path) -> None:
-    from advisor.diagnose import diagnose
-    from advisor.merge.reading import read_job
-    from advisor.report import FORMATS, render, text
+    from rn50_advisor.advisor.merge.job_reading import read_job
+    from rn50_advisor.advisor.report import (
+        FORMATS,
+        render,
+        text,
+    )
+    from rn50_advisor.advisor.verdict.diagnose import diagnose
 
     made = diagnose(read_job(run))
     for format in FORMATS:
@@ -274,7 +281,10 @@ def reported(run: Path) -> None:
 
 def watched(run: Path) -> None:
     """As the live screen reads, and as the replay does at a few moments."""
-    from advisor.tui.source import LiveSource, ReplayedRun
+    from rn50_advisor.advisor.tui.report_source import (
+        LiveSource,
+        ReplayedRun,
+    )
 
     LiveSource(run).poll()
     replayed = ReplayedRun(run)
@@ -286,11 +296,14 @@ def watched(run: Path) -> None:
 
 
 def compared(run: Path) -> None:
-    from advisor.compare import compare, load
-    from advisor.config import load_config
-    from advisor.merge.reading import read_job
-    from advisor.report import FORMATS
-    from advisor.report.compared import render
+    from rn50_advisor.advisor.config_file import load_config
+    from rn50_advisor.advisor.merge.job_reading import read_job
+    from rn50_advisor.advisor.report import FORMATS
+    from rn50_advisor.advisor.report.compared import render
+    from rn50_advisor.advisor.run_comparison import (
+        compare,
+        load,
+    )
 
     settings = load_config(None)
     whole = load("whole", read_job(BUNDLES[0]), settings, place=0)
@@ -300,8 +313,8 @@ def compared(run: Path) -> None:
 
 
 def bundled(run: Path) -> None:
-    from advisor.store.bundle import make_bundle
-    from advisor.store.reader import read_recording
+    from rn50_advisor.advisor.store.run_bundle import make_bundle
+    from rn50_advisor.advisor.store.run_reader import read_recording
 
     read_recording(make_bundle(run, run / "b.tar.gz", force=True))
 

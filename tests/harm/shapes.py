@@ -19,11 +19,14 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from probes.rank import patches
-from probes.rank.cost import RunDelay
-from probes.rank.layout import RANK_SLOTS, ROLE_RANK
-from probes.rank.recorder import Recorder
-from probes.rank.ring import Ring
+from rn50_advisor.probes.rank.layout import (
+    RANK_SLOTS,
+    ROLE_RANK,
+)
+from rn50_advisor.probes.rank.patches import torch_patches
+from rn50_advisor.probes.rank.recorder import Recorder
+from rn50_advisor.probes.rank.ring import Ring
+from rn50_advisor.probes.rank.thread_clocks import RunDelay
 
 NEVER = 1 << 62
 BATCH: list[list[int]] = [[1]]
@@ -96,7 +99,12 @@ class Job:
             begin=lambda: None, refresh=lambda _: None, disarm=lambda: None, until=NEVER, trained=lambda: None
         )
         recorder._describe_optimizer = lambda _: None  # type: ignore[method-assign,assignment]
-        for patch in (patches._loader, patches._backward, patches._optimizer, patches._collector):
+        for patch in (
+            torch_patches._loader,
+            torch_patches._backward,
+            torch_patches._optimizer,
+            torch_patches._collector,
+        ):
             patch(torch, recorder)
         account: Any = recorder.own_account()
         self.ring = Ring(folder + "/ring", slots=RANK_SLOTS, role=ROLE_RANK)

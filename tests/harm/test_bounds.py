@@ -3,7 +3,7 @@
 what                                   bound
 marks of the tape, by kind             `tape.MARKS_MAX`; a fetch, a backward and an update each find it full
 its sizes and other optimizers         one for each batch or update that is noted
-updates by hooks in other threads      `hooked.UPDATES_MAX` of one backward, `hooked.THREADS_MAX` under way
+updates by hooks in other threads      `hooked_updates.UPDATES_MAX` of one backward, `hooked_updates.THREADS_MAX` under way
 collections of garbage                 `garbage.EVENTS_MAX`
 run-queue delays ahead of their steps  `phases._DELAYS_MAX` and those of a tape
 an account's dicts by loader           numbers of loaders: `known_loaders.LOADERS_MAX`, and -1
@@ -11,10 +11,10 @@ loaders, their first batches           `known_loaders.LOADERS_MAX`
 numbers of objects                     living objects of the job: weak references
 threads that fetch, fill, train        `recorder._THREADS_MAX`, `known_loaders.LOADERS_MAX`
 events of a GPU                        `gpu._MARKS_MAX` a step; 4 times as many wait, 64 steps at most
-places of saves, collectives, syncs    `saves._SITES_MAX`, `collectives.SITES_MAX`, `syncs.NAMED_MAX`
+places of saves, collectives, syncs    `checkpoint_saves._SITES_MAX`, `collectives.SITES_MAX`, `device_syncs.NAMED_MAX`
 process groups                         `collectives._GROUPS_MAX`
-parts of transforms, of looks          `parts.PARTS_MAX`, `looks._PARTS_MAX`
-wrappers of models, misses, in facts   `facts.MADE_MAX`, `facts._MISSES_MAX`
+parts of transforms, of looks          `sample_parts.PARTS_MAX`, `sample_looks._PARTS_MAX`
+wrappers of models, misses, in facts   `process_facts.MADE_MAX`, `process_facts._MISSES_MAX`
 changes of work                        `work.CHANGES_MAX`
 library iterators                      `known_loaders.LOADERS_MAX`
 """
@@ -29,13 +29,20 @@ from types import SimpleNamespace
 
 import pytest
 
-from probes.rank import facts as about
-from probes.rank import hooked, phases, saves
-from probes.rank.account import Account
-from probes.rank.collectives import _GROUPS_MAX, Collectives
-from probes.rank.garbage import EVENTS_MAX
-from probes.rank.layout import RANK_SLOTS
-from probes.rank.tape import MARKS_MAX
+from rn50_advisor.probes.rank import step_phases
+from rn50_advisor.probes.rank.comm.collective_marks import (
+    _GROUPS_MAX,
+    Collectives,
+)
+from rn50_advisor.probes.rank.facts import process_facts as about
+from rn50_advisor.probes.rank.garbage import EVENTS_MAX
+from rn50_advisor.probes.rank.layout import RANK_SLOTS
+from rn50_advisor.probes.rank.patches import (
+    checkpoint_saves,
+    hooked_updates,
+)
+from rn50_advisor.probes.rank.step_account import Account
+from rn50_advisor.probes.rank.tape import MARKS_MAX
 
 SHAPES = Path(__file__).with_name("shapes.py")
 STEPS = 1_000_000  # of two to ten marks
@@ -73,28 +80,28 @@ def test_delays_of_a_loop_whose_steps_never_end_are_summed() -> None:
     account.run_delay = lambda: next(delay)
     for number in range(5_000):
         account.read_delay(range(number * 10, number * 10 + 5))
-    assert len(account._delays) <= phases._DELAYS_MAX + 5
+    assert len(account._delays) <= step_phases._DELAYS_MAX + 5
     assert sum(grown for _, grown in account._delays) > 0
 
 
 def test_updates_by_hooks_have_a_bound() -> None:
-    noted = hooked.Hooked()
-    for number in range(hooked.UPDATES_MAX + 10):
+    noted = hooked_updates.Hooked()
+    for number in range(hooked_updates.UPDATES_MAX + 10):
         noted.begin()
         noted.end(number)
-    assert len(noted.take(0)) == hooked.UPDATES_MAX and noted.take(0) == []
+    assert len(noted.take(0)) == hooked_updates.UPDATES_MAX and noted.take(0) == []
 
 
 def test_places_of_saves_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = iter(range(1000))
-    monkeypatch.setattr(saves.about, "call_site", lambda: ("made anew", next(lines)))
-    account, known = Account(thread=1), saves.Saves()
+    monkeypatch.setattr(checkpoint_saves.about, "call_site", lambda: ("made anew", next(lines)))
+    account, known = Account(thread=1), checkpoint_saves.Saves()
     account.ring = SimpleNamespace(phase=lambda *_: None, write=lambda *_: None)
     for _ in range(500):
         token = known.begin(account)
         assert token is not None
         known.end(token)
-    assert len(known.facts()) == saves._SITES_MAX
+    assert len(known.facts()) == checkpoint_saves._SITES_MAX
 
 
 def test_what_does_not_work_is_told_once_and_not_for_ever(tmp_path: Path) -> None:

@@ -19,11 +19,11 @@ sys.path.append(str(Path(__file__).parent))
 
 import damaging
 
-from advisor.cli import _outcome
-from advisor.core.errors import NotARun
-from advisor.diagnose import of_a_recording
-from advisor.store.reader import read_recording
-from advisor.store.shapes import misfit
+from rn50_advisor.advisor.cli import _outcome
+from rn50_advisor.advisor.model.errors import NotARun
+from rn50_advisor.advisor.store.fact_shapes import misfit
+from rn50_advisor.advisor.store.run_reader import read_recording
+from rn50_advisor.advisor.verdict.diagnose import of_a_recording
 
 FIRST, COUNT = 20_000, 120  # of some 70 ms each; by hand 2,500 and more
 

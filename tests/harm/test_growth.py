@@ -11,22 +11,25 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from advisor.core.recording import Process
-from advisor.run.departures import Departures
-from advisor.run.follow import Followers
-from advisor.run.notes import Notes
-from advisor.run.roster import Roster
-from advisor.run.stderr_files import StderrFiles
-from advisor.store import secret_shapes
-from advisor.store.reader import read_recording
-from advisor.store.retention import Limits
-from advisor.store.secrets import redact_text
-from advisor.store.writer import RunWriter
-from probes.host.deaths import Death
-from probes.host.process_tree import Member, TreeChange
-from probes.host.sampler import Tick
-from probes.rank import layout
-from probes.rank.ring import Ring
+from rn50_advisor.advisor.model.recording import Process
+from rn50_advisor.advisor.run.processes.departures import Departures
+from rn50_advisor.advisor.run.processes.process_roster import Roster
+from rn50_advisor.advisor.run.rings.ring_followers import Followers
+from rn50_advisor.advisor.run.sidefiles.rank_notes import Notes
+from rn50_advisor.advisor.run.sidefiles.stderr_files import StderrFiles
+from rn50_advisor.advisor.store.retention import Limits
+from rn50_advisor.advisor.store.run_reader import read_recording
+from rn50_advisor.advisor.store.run_writer import RunWriter
+from rn50_advisor.advisor.store.secrets import secret_shapes
+from rn50_advisor.advisor.store.secrets.masking import redact_text
+from rn50_advisor.probes.host.process.death_watch import Death
+from rn50_advisor.probes.host.process.process_tree import (
+    Member,
+    TreeChange,
+)
+from rn50_advisor.probes.host.sampler import Tick
+from rn50_advisor.probes.rank import layout
+from rn50_advisor.probes.rank.ring import Ring
 
 FIRST_PID, PIDS = 1000, 30_000  # numbers come around, as the kernel's do
 LISTED = 300
@@ -138,8 +141,8 @@ def test_what_the_processes_left_out_read_and_wrote_is_not_taken_for_nothing(tmp
 
     import numpy as np
 
-    from advisor.analysis.process_io import grown
-    from advisor.core.recording import Series
+    from rn50_advisor.advisor.analysis.storage.process_io import grown
+    from rn50_advisor.advisor.model.recording import Series
 
     writer = RunWriter.create(tmp_path / "run", meta={})
     writer.put_process(Process(7, "worker", 0, None, 0, 1, "python", 0))

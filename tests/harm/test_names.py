@@ -15,9 +15,11 @@ import click
 import pytest
 
 import rn50_advisor
-from advisor.commands.run import run as run_command
+from rn50_advisor import unwatched
+from rn50_advisor.advisor.commands.run import run as run_command
 
-ENTRY = Path(rn50_advisor.__file__)
+HOME = Path(rn50_advisor.__path__[0])
+ENTRY = Path(sys.executable).with_name("rn50-advisor")
 NAMES = ("advisor", "probes", "rules")
 KINDS = {
     "ends": "raise SystemExit(5)\n",
@@ -26,7 +28,7 @@ KINDS = {
     "namespace": None,
 }
 DROPPED = ("PYTHONPATH", "RN50_ADVISOR_RUN_DIR", "RN50_ADVISOR_CONFIG", "RN50_ADVISOR_NO_TUI", "RN50_ADVISOR_DEBUG")
-CONSOLE_SCRIPT = "from rn50_advisor import main\nmain()\n"
+CONSOLE_SCRIPT = "from rn50_advisor.entry import main\nmain()\n"
 
 
 def packages(folder: Path, kind: str) -> Path:
@@ -70,7 +72,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(folder, symlinks=True)
     (site,) = folder.glob("lib/python*/site-packages")
     packages(site, "ends")
-    ours = (sysconfig.get_path("purelib"), str(ENTRY.parent))
+    ours = (sysconfig.get_path("purelib"), str(HOME.parent))
     (site / "ours.pth").write_text("import site; site.addsitedir(%r); site.addsitedir(%r)\n" % ours)  # noqa: UP031
     return folder / "bin" / "python"
 
@@ -186,12 +188,20 @@ BROKEN = {
 @pytest.fixture(params=BROKEN.values(), ids=BROKEN)
 def broken(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
     """The command of an installation that cannot be entered."""
-    folder = tmp_path / "installed"
-    for name, text in request.param.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-    folder.mkdir(exist_ok=True)
-    return [sys.executable, "-S", shutil.copy(ENTRY, folder)]
+    return _installed(tmp_path / "installed", request.param)
+
+
+def _installed(folder: Path, files: dict[str, str]) -> list[str]:
+    """The command of an installation that has these files behind its entry, in a Python without site-packages."""
+    package = folder / "rn50_advisor"
+    package.mkdir(parents=True)
+    for path in HOME.glob("*.py"):
+        shutil.copy(path, package)
+    for name, text in files.items():
+        (package / name).parent.mkdir(exist_ok=True)
+        (package / name).write_text(text)
+    (folder / "rn50-advisor").write_text(CONSOLE_SCRIPT)
+    return [sys.executable, "-S", str(folder / "rn50-advisor")]
 
 
 def test_a_broken_installation_costs_the_recording_and_not_the_job(tmp_path: Path, broken: list[str]) -> None:
@@ -240,13 +250,12 @@ def test_a_script_without_a_first_line_is_run_by_the_shell(tmp_path: Path, broke
 
 def test_a_job_runs_where_all_dependencies_but_click_are_missing(tmp_path: Path) -> None:
     folder = tmp_path / "installed"
-    folder.mkdir()
-    shutil.copy(ENTRY, folder)
-    for package in (*(ENTRY.parent / name for name in NAMES), Path(click.__file__).parent):
-        (folder / package.name).symlink_to(package)
+    command = _installed(folder, {})
+    for name in NAMES:
+        (folder / "rn50_advisor" / name).symlink_to(HOME / name)
+    (folder / "click").symlink_to(Path(click.__file__).parent)
     (tmp_path / "pyproject.toml").write_text("[tool.rn50-advisor]\n")
-    program = [sys.executable, "-S", folder / "rn50_advisor.py", "run", "--no-tui", "--report", "r.html"]
-    done = call(*program, "sh", "-c", "echo job; exit 7", cwd=tmp_path)
+    done = call(*command, "run", "--no-tui", "--report", "r.html", "sh", "-c", "echo job; exit 7", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (7, "job\n")
     assert "No module named 'numpy'" in done.stderr and "bug" not in done.stderr
 
@@ -265,19 +274,19 @@ BREAKS = {
 @pytest.mark.parametrize(("replacement", "told"), BREAKS.values(), ids=BREAKS)
 def test_what_breaks_before_the_job_does_not_keep_it_from_starting(tmp_path: Path, replacement: str, told: str) -> None:
     program = (
-        "import subprocess, sys, rn50_advisor\n"
-        "rn50_advisor.put_own_first()\n"
-        "import advisor.commands.run as run, advisor.commands.on_screen as on_screen\n"
-        "import advisor.run.launcher as launcher, advisor.run.screen as screen\n"
-        "from advisor.core.errors import AdvisorError\n"
+        "import subprocess, sys\n"
+        "from rn50_advisor import entry\n"
+        "import rn50_advisor.advisor.commands.run as run, rn50_advisor.advisor.commands.on_screen as on_screen\n"
+        "import rn50_advisor.advisor.run.launch.launcher as launcher, rn50_advisor.advisor.run.launch.screen_job as screen\n"
+        "from rn50_advisor.advisor.model.errors import AdvisorError\n"
         "def broken(*_): raise RuntimeError('broken')\n"
         "def refused(*_, **__): raise AdvisorError('no terminal')\n"
         f"run.has_terminal = lambda: 'screen' in {replacement!r}\n"
         f"{replacement}\n"
-        "rn50_advisor.main()\n"
+        "entry.main()\n"
     )
     arguments = ["run", "--run-dir", tmp_path / "runs", "--", "sh", "-c", "echo job; exit 4"]
-    done = call(sys.executable, "-c", program, *arguments, cwd=ENTRY.parent)
+    done = call(sys.executable, "-c", program, *arguments, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (4, "job\n")
     assert done.stderr.splitlines()[0] == f"rn50-advisor: {told}"
 
@@ -286,4 +295,4 @@ def test_the_entry_knows_all_options_of_run() -> None:
     options = [parameter for parameter in run_command.params if isinstance(parameter, click.Option)]
     flags = {name for option in options if option.is_flag for name in option.opts}
     valued = {name for option in options if not option.is_flag for name in option.opts}
-    assert (flags, valued) == (rn50_advisor._FLAGS, rn50_advisor._VALUED)
+    assert (flags, valued) == (unwatched._FLAGS, unwatched._VALUED)

@@ -24,7 +24,16 @@ Told = tuple[int, str, str]
 
 def both(tmp_path: Path, *command: object) -> tuple[Told, Told]:
     """Exit code, stdout and stderr of a job alone and of the same job in `rn50-advisor run`, whose summary is left out."""
-    advisor = [sys.executable, "-m", "advisor.cli", "run", "--no-tui", "--run-dir", str(tmp_path / "runs"), "--"]
+    advisor = [
+        sys.executable,
+        "-m",
+        "rn50_advisor.advisor.cli",
+        "run",
+        "--no-tui",
+        "--run-dir",
+        str(tmp_path / "runs"),
+        "--",
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
     told = []
     for name, before in (("alone", []), ("watched", advisor)):

@@ -19,7 +19,7 @@ import pytest
 from job import HABITS, LOOPS
 from pairs import PYTHON, Ended, both
 
-from advisor.store.reader import read_recording
+from rn50_advisor.advisor.store.run_reader import read_recording
 
 pytestmark = [pytest.mark.torch, pytest.mark.beside]
 

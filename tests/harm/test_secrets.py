@@ -14,17 +14,29 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-
-from advisor.core.metrics import ProbeGap, Sample
-from advisor.core.recording import Event, Process
-from advisor.store.bundle import make_bundle
-from advisor.store.schema import FILE_NAME, OUTPUT_NAME
-from advisor.store.secrets import redact_argv, redact_text
-from advisor.store.writer import RunWriter
 from tests.harm.secret_corpus import GENERIC, SAID, key_blocks, provider_tokens, values
 
+from rn50_advisor.advisor.model.metrics import (
+    ProbeGap,
+    Sample,
+)
+from rn50_advisor.advisor.model.recording import (
+    Event,
+    Process,
+)
+from rn50_advisor.advisor.store.run_bundle import make_bundle
+from rn50_advisor.advisor.store.run_writer import RunWriter
+from rn50_advisor.advisor.store.schema import (
+    FILE_NAME,
+    OUTPUT_NAME,
+)
+from rn50_advisor.advisor.store.secrets.masking import (
+    redact_argv,
+    redact_text,
+)
+
 ROOT = Path(__file__).parents[2]
-CLI = [sys.executable, "-m", "advisor.cli"]
+CLI = [sys.executable, "-m", "rn50_advisor.advisor.cli"]
 FORMATS = ("text", "json", "html", "md")
 
 
@@ -129,7 +141,7 @@ def test_a_recorded_job_leaves_no_secret_anywhere(tmp_path: Path, how: str) -> N
         (run,) = (path for path in kept.iterdir() if path.is_dir() and not path.is_symlink())
     else:
         script = (
-            "import sys; from pathlib import Path; from advisor.run.screen import Supervised\n"
+            "import sys; from pathlib import Path; from rn50_advisor.advisor.run.launch.screen_job import Supervised\n"
             "end = Supervised.start(sys.argv[2:], run_folder=Path(sys.argv[1])).wait(120)\n"
             "sys.exit(end.exit_code)"
         )

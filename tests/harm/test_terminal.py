@@ -18,19 +18,27 @@ from typing import Any
 import pytest
 
 TESTS = Path(__file__).resolve().parents[1]
-sys.path += [str(TESTS / "unit"), str(TESTS / "tui")]
 
 import report_samples  # noqa: E402
 import tui_doubles  # noqa: E402
+from rn50_advisor.advisor.cli import _outcome  # noqa: E402
+from rn50_advisor.advisor.model import visible_text  # noqa: E402
+from rn50_advisor.advisor.report import (  # noqa: E402
+    FORMATS,
+    inert_text,
+    render,
+    styled_lines,
+    text,
+)
+from rn50_advisor.advisor.run.launch.output_lines import OutputTail  # noqa: E402
+from rn50_advisor.advisor.tui.app import AdvisorApp  # noqa: E402
+from rn50_advisor.advisor.tui.styles.drawing import (  # noqa: E402
+    fit,
+    prose,
+    unmarked,
+)
 
-from advisor.cli import _outcome  # noqa: E402
-from advisor.core import visible  # noqa: E402
-from advisor.report import FORMATS, inert, lines, render, text  # noqa: E402
-from advisor.run.output import OutputTail  # noqa: E402
-from advisor.tui.app import AdvisorApp  # noqa: E402
-from advisor.tui.draw import fit, prose, unmarked  # noqa: E402
-
-ENVIRONMENT = {"PYTHONPATH": str(TESTS.parent), "PATH": "/bin:/usr/bin"}
+ENVIRONMENT = {"PYTHONPATH": str(TESTS.parent / "src"), "PATH": "/bin:/usr/bin"}
 HIDDEN_LETTERS = "\u034f\u115f\u1160\u3164\uffa0\u17b4\u17b5" + "".join(map(chr, range(0xFE00, 0xFE0F)))
 SIGNS_OF_ARABIC = {*range(0x600, 0x606), 0x6DD, 0x70F, 0x890, 0x891, 0x8E2, 0x110BD, 0x110CD}
 FORMAT_CHARACTERS = "".join(
@@ -84,7 +92,9 @@ def hostile(monkeypatch: pytest.MonkeyPatch) -> Any:
 # -- the deciding function ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("make", [visible.on_one_line, inert.one_line, inert.block, inert.diff, unmarked])
+@pytest.mark.parametrize(
+    "make", [visible_text.on_one_line, inert_text.one_line, inert_text.block, inert_text.diff, unmarked]
+)
 @pytest.mark.parametrize("nasty", [*NASTY[-7:], ALL], ids=range(8))
 def test_nothing_that_is_obeyed_or_hides_comes_through(make: Any, nasty: str) -> None:
     assert found_in(make(nasty)) == []
@@ -93,7 +103,7 @@ def test_nothing_that_is_obeyed_or_hides_comes_through(make: Any, nasty: str) ->
 def test_each_single_character_is_either_seen_or_gone() -> None:
     for first in range(0, sys.maxunicode, 4096):
         characters = map(chr, range(first, first + 4096))
-        assert found_in(visible.on_one_line("a".join(characters)), also="") == []
+        assert found_in(visible_text.on_one_line("a".join(characters)), also="") == []
 
 
 @pytest.mark.parametrize(
@@ -110,8 +120,8 @@ def test_each_single_character_is_either_seen_or_gone() -> None:
     ],
 )
 def test_what_people_write_stays_as_it_is(words: str) -> None:
-    assert visible.on_one_line(words) == words
-    assert visible.coloured(f"\x1b[1;31m{words}\x1b[0m") == f"\x1b[1;31m{words}\x1b[0m"
+    assert visible_text.on_one_line(words) == words
+    assert visible_text.coloured(f"\x1b[1;31m{words}\x1b[0m") == f"\x1b[1;31m{words}\x1b[0m"
 
 
 def test_drawing_functions_of_the_screen_let_nothing_through() -> None:
@@ -137,8 +147,8 @@ def test_the_summary_and_coloured_lines(hostile: Any) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TERM", "xterm")
         patch.delenv("NO_COLOR", raising=False)
-        lines.paint(text.summary_lines(hostile, ALL), screen)
-        lines.paint([[(nasty, "code")] for nasty in NASTY], screen)
+        styled_lines.paint(text.summary_lines(hostile, ALL), screen)
+        styled_lines.paint([[(nasty, "code")] for nasty in NASTY], screen)
     assert "\x1b[" in screen.getvalue()
     assert found_in(screen.getvalue(), colours=True) == []
 
@@ -244,7 +254,7 @@ def test_errors_and_hints_of_commands(
 
 def test_a_command_that_is_not_found_is_named_without_harm(tmp_path: Path) -> None:
     for nasty in NASTY[-6:-1]:
-        command = [sys.executable, "-m", "advisor.cli", "run", "--no-tui", "--", f"no-such-{nasty}"]
+        command = [sys.executable, "-m", "rn50_advisor.advisor.cli", "run", "--no-tui", "--", f"no-such-{nasty}"]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, env=ENVIRONMENT)
         assert done.returncode in (126, 127)
         assert found_in(done.stderr.decode()) == []
@@ -253,7 +263,7 @@ def test_a_command_that_is_not_found_is_named_without_harm(tmp_path: Path) -> No
 def test_what_the_job_prints_is_the_jobs_without_a_screen(tmp_path: Path) -> None:
     printed = ALL.encode("utf-8", "replace")
     (tmp_path / "printed").write_bytes(printed)
-    command = [sys.executable, "-m", "advisor.cli", "run", "--no-tui", "--", "cat", "printed"]
+    command = [sys.executable, "-m", "rn50_advisor.advisor.cli", "run", "--no-tui", "--", "cat", "printed"]
     done = subprocess.run(
         command,
         cwd=tmp_path,

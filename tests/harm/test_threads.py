@@ -12,9 +12,12 @@ from typing import Any
 
 import pytest
 
-from probes.rank import recorder as module
-from probes.rank.layout import FLAG_NO_OPTIMIZER, STEP_FIELDS
-from probes.rank.recorder import Recorder
+from rn50_advisor.probes.rank import recorder as module
+from rn50_advisor.probes.rank.layout import (
+    FLAG_NO_OPTIMIZER,
+    STEP_FIELDS,
+)
+from rn50_advisor.probes.rank.recorder import Recorder
 
 torch = pytest.importorskip("torch")
 

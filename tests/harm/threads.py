@@ -17,13 +17,16 @@ from typing import Any
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 
-from probes.rank import install
-from probes.rank.account import FIRST_IS_GONE_AFTER
-from probes.rank.layout import FLAG_NO_OPTIMIZER, KIND_STEP
-from probes.rank.recorder import Recorder
-from probes.rank.ring import Ring
+from rn50_advisor.probes.rank import install
+from rn50_advisor.probes.rank.layout import (
+    FLAG_NO_OPTIMIZER,
+    KIND_STEP,
+)
+from rn50_advisor.probes.rank.recorder import Recorder
+from rn50_advisor.probes.rank.ring import Ring
+from rn50_advisor.probes.rank.step_account import FIRST_IS_GONE_AFTER
 
 FORKS = 4
 STEPS = 60

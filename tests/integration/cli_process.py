@@ -27,9 +27,9 @@ def environment(**more: str) -> dict[str, str]:
 def advisor(
     *arguments: str | bytes | Path, cwd: Path, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[bytes]:
-    """`python -m advisor.cli ARGUMENTS` without a terminal."""
+    """`python -m rn50_advisor.advisor.cli ARGUMENTS` without a terminal."""
     return subprocess.run(
-        [sys.executable, "-m", "advisor.cli", *arguments],
+        [sys.executable, "-m", "rn50_advisor.advisor.cli", *arguments],
         cwd=cwd,
         env=environment(**(env or {})),
         stdin=subprocess.DEVNULL,

@@ -10,9 +10,9 @@ from typing import Any
 
 from launcher_harness import DEADLINE_S, PYTHON, killed_at_end, launch, read_until, wait_for
 
-from advisor.core.errors import NotARun
-from advisor.core.recording import Recording
-from advisor.store.reader import read_recording
+from rn50_advisor.advisor.model.errors import NotARun
+from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.advisor.store.run_reader import read_recording
 
 FAKE_RANK = str(Path(__file__).with_name("fake_rank.py"))
 QUICK = {"poll_s": 0.05, "period_s": 0.2, "stall_after_s": 0.6, "stall_refresh_s": 0.3}

@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from probes.rank.layout import (
+from rn50_advisor.probes.rank.layout import (
     BATCH_FIELDS,
     KIND_BATCH,
     KIND_STEP,
@@ -24,7 +24,7 @@ from probes.rank.layout import (
     ROLE_WORKER,
     STEP_FIELDS,
 )
-from probes.rank.ring import Ring
+from rn50_advisor.probes.rank.ring import Ring
 
 STEP_NS = 10_000_000
 

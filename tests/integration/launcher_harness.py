@@ -26,7 +26,7 @@ def launcher_argv(run_folder: Path, job: list[str], *, prelude: str = "", **opti
 def in_agent(code: str) -> str:
     """A prelude: this Python runs in the process that records, before it begins."""
     return f"""
-import advisor.run.companion as companion
+import rn50_advisor.advisor.run.companion as companion
 start = companion.start_module
 companion.start_module = lambda module, arguments, **rest: start("prepared_agent", [{code!r}, *arguments], **rest)
 """
@@ -115,9 +115,12 @@ def killed_at_end(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen
 def main() -> None:
     folder, options, prelude, *job = sys.argv[1:]
     exec(prelude, {})
-    from advisor.core.errors import AdvisorError
-    from advisor.run.launcher import exit_like, run_job
-    from advisor.run.options import RunOptions
+    from rn50_advisor.advisor.model.errors import AdvisorError
+    from rn50_advisor.advisor.run.launch.launcher import (
+        exit_like,
+        run_job,
+    )
+    from rn50_advisor.advisor.run.run_options import RunOptions
 
     try:
         end = run_job(job, run_folder=Path(folder), options=RunOptions(**eval(options)))

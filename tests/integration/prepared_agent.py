@@ -7,6 +7,6 @@ import sys
 
 def main() -> None:
     exec(sys.argv.pop(1), {})
-    from advisor.run import recording_process
+    from rn50_advisor.advisor.run import recording_process
 
     recording_process.main()

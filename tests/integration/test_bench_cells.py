@@ -16,11 +16,19 @@ from types import ModuleType
 
 import pytest
 
-from advisor.bench.launch import TRAINER, Bench, cell_name
-from advisor.bench.rate import rate_of
-from advisor.core.benchmark import Options, Setting, parse_benchmark
-from advisor.run.children import module_command
-from advisor.store.reader import read_recording
+from rn50_advisor.advisor.bench.bench_launch import (
+    TRAINER,
+    Bench,
+    cell_name,
+)
+from rn50_advisor.advisor.bench.rate import rate_of
+from rn50_advisor.advisor.model.documents.benchmark import (
+    Options,
+    Setting,
+    parse_benchmark,
+)
+from rn50_advisor.advisor.run.launch.own_processes import module_command
+from rn50_advisor.advisor.store.run_reader import read_recording
 
 SMALL = Options("resnet18", 32, 10, 0.2, 0)
 SETTING = Setting("fp32", True, 4, 1)
@@ -60,7 +68,7 @@ def test_the_command_trains_on_two_ranks_in_a_project_with_names_like_ours(tmp_p
         (tmp_path / f"{name}.py").write_text("raise SystemExit('the wrong one')")
     options = "--device cpu --devices 2 --precisions fp32 --layout last --no-sweep --batch 4"
     options += " --model resnet18 --image-size 32 --classes 10 --seconds 0.2 -o b.json -o b.md -o b.html"
-    command = module_command("advisor.cli", ["bench", *options.split()])
+    command = module_command("rn50_advisor.advisor.cli", ["bench", *options.split()])
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert ended.returncode == 0, ended.stderr
     [kept] = (tmp_path / "runs").glob("*-bench*/bench.json")

@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 from cli_process import advisor
 
-from advisor.store.schema import APPLICATION_ID, FILE_NAME, USER_VERSION
+from rn50_advisor.advisor.store.schema import (
+    APPLICATION_ID,
+    FILE_NAME,
+    USER_VERSION,
+)
 
 CASES = {
     "no command at all": ([], 64, "no command given"),

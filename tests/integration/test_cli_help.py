@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from cli_process import TIMEOUT_S, advisor, environment
 
-from advisor import __version__
-from advisor.cli import COMMANDS
-from rules.registry import all_rules
+from rn50_advisor.advisor import __version__
+from rn50_advisor.advisor.cli import COMMANDS
+from rn50_advisor.rules.registry import all_rules
 
 HEAVY = ("torch", "numpy", "textual", "rich", "jinja2", "psutil", "pynvml")
 
@@ -21,7 +21,7 @@ HEAVY = ("torch", "numpy", "textual", "rich", "jinja2", "psutil", "pynvml")
 def imported(arguments: list[str], cwd: Path) -> set[str]:
     """The packages that a fresh process has loaded once the command is done."""
     program = (
-        "import sys\nfrom advisor.cli import main\n"
+        "import sys\nfrom rn50_advisor.advisor.cli import main\n"
         f"try:\n    main({arguments!r})\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
         "print('\\nLOADED', *sorted({name.partition('.')[0] for name in sys.modules}))"
     )
@@ -80,8 +80,8 @@ def test_a_rule_is_explained_in_its_own_words_whatever_the_case(tmp_path: Path) 
 
 @pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.id)
 def test_every_rule_can_be_explained_within_a_hundred_columns(rule: object, tmp_path: Path) -> None:
-    from advisor.commands.explain import explanation
-    from advisor.report.lines import plain
+    from rn50_advisor.advisor.commands.explain import explanation
+    from rn50_advisor.advisor.report.styled_lines import plain
 
     shown = plain(explanation(rule))  # type: ignore[arg-type]
     assert shown.count("\n") > 5
@@ -89,7 +89,7 @@ def test_every_rule_can_be_explained_within_a_hundred_columns(rule: object, tmp_
 
 
 def test_a_reader_that_goes_away_is_no_error_of_ours(tmp_path: Path) -> None:
-    command = f"'{sys.executable}' -m advisor.cli rules | true; exit ${{PIPESTATUS[0]}}"
+    command = f"'{sys.executable}' -m rn50_advisor.advisor.cli rules | true; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(
         ["bash", "-c", command], cwd=tmp_path, env=environment(), capture_output=True, timeout=TIMEOUT_S, check=False
     )

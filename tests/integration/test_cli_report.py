@@ -18,7 +18,7 @@ import pytest
 from cli_process import TIMEOUT_S, advisor, environment
 from test_cli_help import imported
 
-from advisor.store.schema import FILE_NAME
+from rn50_advisor.advisor.store.schema import FILE_NAME
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def test_files_are_utf_8_whatever_the_locale(home: Path) -> None:
 def test_without_a_standard_output_there_is_one_line_and_a_file_can_be_written_all_the_same(
     format: str, home: Path, tmp_path: Path
 ) -> None:
-    shell = f"'{sys.executable}' -m advisor.cli report --format {format}"
+    shell = f"'{sys.executable}' -m rn50_advisor.advisor.cli report --format {format}"
     for more, code in ((">&-", 1), (f"-o {tmp_path / 'r'} >&-", 0)):
         done = subprocess.run(
             ["bash", "-c", f"{shell} {more}"],
@@ -116,7 +116,7 @@ for module, names in ((signal, ("SIGHUP", "SIGQUIT", "SIGALRM", "SIGCHLD", "SIGS
                       (os, ("statvfs", "sched_getaffinity", "waitid", "pread", "fork", "WEXITED", "O_CLOEXEC", "sysconf", "getuid"))):
     for name in names:
         delattr(module, name)
-from advisor.cli import main
+from rn50_advisor.advisor.cli import main
 main(sys.argv[1:])
 """
 
@@ -155,7 +155,7 @@ def test_a_bundle_replaces_nothing_unless_forced(home: Path, tmp_path: Path) -> 
 
 def test_a_report_can_be_made_while_the_job_runs(tmp_path: Path) -> None:
     program = "import sys; print('up', flush=True); sys.stdin.read()"
-    command = [sys.executable, "-m", "advisor.cli", "run", "--no-tui", "--", sys.executable, "-c", program]
+    command = [sys.executable, "-m", "rn50_advisor.advisor.cli", "run", "--no-tui", "--", sys.executable, "-c", program]
     with subprocess.Popen(
         command,
         cwd=tmp_path,
@@ -179,7 +179,7 @@ def test_a_report_can_be_made_while_the_job_runs(tmp_path: Path) -> None:
 def test_watch_replays_a_finished_run_on_a_terminal_and_leaves_on_q(home: Path) -> None:
     screen, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
-    command = [sys.executable, "-m", "advisor.cli", "watch", "first", "--speed", "100"]
+    command = [sys.executable, "-m", "rn50_advisor.advisor.cli", "watch", "first", "--speed", "100"]
     watching = subprocess.Popen(
         command, cwd=home, env=environment(TERM="xterm-256color"), stdin=terminal, stdout=terminal, stderr=terminal
     )

@@ -110,7 +110,9 @@ def test_a_job_that_removes_its_own_recording_still_ends_as_it_does(tmp_path: Pa
 
 
 def test_a_job_whose_stderr_is_gone_still_ends_as_it_does(tmp_path: Path) -> None:
-    shell = f"'{sys.executable}' -m advisor.cli run '{sys.executable}' -c 'raise SystemExit(6)' 2>&-; echo $?"
+    shell = (
+        f"'{sys.executable}' -m rn50_advisor.advisor.cli run '{sys.executable}' -c 'raise SystemExit(6)' 2>&-; echo $?"
+    )
     done = subprocess.run(
         ["bash", "-c", shell], cwd=tmp_path, env=environment(), capture_output=True, timeout=TIMEOUT_S, check=True
     )
@@ -134,7 +136,7 @@ def test_while_a_job_runs_its_launcher_has_mapped_nothing_but_python(tmp_path: P
 
 def test_where_memory_is_short_the_job_runs_and_each_failure_is_one_line(tmp_path: Path) -> None:
     """100 MB of addresses are enough for Python, and not for numpy and what it brings."""
-    shell = f"ulimit -v 100000; exec '{sys.executable}' -m advisor.cli run sh -c 'echo ran; exit 6'"
+    shell = f"ulimit -v 100000; exec '{sys.executable}' -m rn50_advisor.advisor.cli run sh -c 'echo ran; exit 6'"
     done = subprocess.run(
         ["bash", "-c", shell], cwd=tmp_path, env=environment(), capture_output=True, timeout=TIMEOUT_S, check=False
     )
@@ -144,7 +146,7 @@ def test_where_memory_is_short_the_job_runs_and_each_failure_is_one_line(tmp_pat
 
 
 def test_in_a_folder_that_is_gone_the_job_runs_and_the_summary_comes(tmp_path: Path) -> None:
-    shell = "cd gone && rmdir ../gone && exec '{}' -m advisor.cli run --run-dir '{}' '{}' -c 'print(1); raise SystemExit(6)'"
+    shell = "cd gone && rmdir ../gone && exec '{}' -m rn50_advisor.advisor.cli run --run-dir '{}' '{}' -c 'print(1); raise SystemExit(6)'"
     (tmp_path / "gone").mkdir()
     command = shell.format(sys.executable, tmp_path / "runs", sys.executable)
     done = subprocess.run(
@@ -161,10 +163,10 @@ SIGNALLED = "import os; os.kill(os.getpid(), {})"
 
 def test_where_no_process_can_be_had_the_command_becomes_the_job(tmp_path: Path) -> None:
     program = (
-        "import errno, sys, advisor.run.spawn as spawn\n"
+        "import errno, sys, rn50_advisor.advisor.run.launch.spawn as spawn\n"
         "def full(*_, **__):\n    raise BlockingIOError(errno.EAGAIN, 'Resource temporarily unavailable')\n"
         "spawn.subprocess.Popen = full\n"
-        "from advisor.cli import main\nmain(['run', '--no-tui', '--', 'sh', '-c', 'echo done; exit 9'])"
+        "from rn50_advisor.advisor.cli import main\nmain(['run', '--no-tui', '--', 'sh', '-c', 'echo done; exit 9'])"
     )
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, timeout=TIMEOUT_S, check=False)
@@ -177,8 +179,8 @@ def test_where_no_process_can_be_had_the_command_becomes_the_job(tmp_path: Path)
 )
 def test_what_befalls_us_after_the_job_is_one_line_and_not_the_exit_code(trouble: str, tmp_path: Path) -> None:
     program = (
-        f"import advisor.diagnose\ndef trouble(*_):\n    {trouble}\n"
-        f"advisor.diagnose.diagnose = trouble\nfrom advisor.cli import main\nmain(['run', '--', 'sh', '-c', 'exit 9'])"
+        f"import rn50_advisor.advisor.verdict.diagnose\ndef trouble(*_):\n    {trouble}\n"
+        f"rn50_advisor.advisor.verdict.diagnose.diagnose = trouble\nfrom rn50_advisor.advisor.cli import main\nmain(['run', '--', 'sh', '-c', 'exit 9'])"
     )
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, timeout=TIMEOUT_S, check=False)

@@ -21,14 +21,16 @@ import pytest
 from cli_process import TIMEOUT_S, environment
 
 # However slow the machine is, the job is brief or it is not.
-PATIENT = "import advisor.commands.on_screen as s; s.BRIEF_S = 60.0; from advisor.cli import main; main()"
+PATIENT = "import rn50_advisor.advisor.commands.on_screen as s; s.BRIEF_S = 60.0; from rn50_advisor.advisor.cli import main; main()"
 WAITS = "import sys; print('job is up', flush=True); open('gate').read(); sys.exit(7)"
 
 
 class Terminal:
     """The command line on a pseudo-terminal of 30 × 100."""
 
-    def __init__(self, cwd: Path, *arguments: str, program: tuple[str, ...] = ("-m", "advisor.cli")) -> None:
+    def __init__(
+        self, cwd: Path, *arguments: str, program: tuple[str, ...] = ("-m", "rn50_advisor.advisor.cli")
+    ) -> None:
         self.screen, terminal = pty.openpty()
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
         self.process = subprocess.Popen(
@@ -67,7 +69,9 @@ class Terminal:
 
 
 @contextlib.contextmanager
-def on_terminal(cwd: Path, *arguments: str, program: tuple[str, ...] = ("-m", "advisor.cli")) -> Iterator[Terminal]:
+def on_terminal(
+    cwd: Path, *arguments: str, program: tuple[str, ...] = ("-m", "rn50_advisor.advisor.cli")
+) -> Iterator[Terminal]:
     terminal = Terminal(cwd, *arguments, program=program)
     try:
         yield terminal
@@ -172,7 +176,7 @@ def _supervisor(pid: int) -> int:
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-                if parent == pid and b"advisor.run.supervise" in (entry / "cmdline").read_bytes():
+                if parent == pid and b"rn50_advisor.advisor.run.launch.supervise" in (entry / "cmdline").read_bytes():
                     return int(entry.name)
     raise AssertionError("no supervisor")
 
@@ -193,6 +197,6 @@ def _let_go(gate: Path, terminal: Terminal | None = None) -> None:
 
 
 def _exit_code(folder: Path) -> int | None:
-    from advisor.store.reader import read_recording
+    from rn50_advisor.advisor.store.run_reader import read_recording
 
     return read_recording(folder).meta.exit_code

@@ -12,11 +12,15 @@ import pytest
 from cli_process import advisor
 from test_recorder_jobs import rings, run, run_sound, steps
 
-from advisor.analysis.kernels import window_of
-from advisor.core.kernels import DeepWindow
-from advisor.run.asking import FROM_STEP, STEPS, ask
-from advisor.store.reader import read_recording
-from probes.rank.layout import FLAG_DEEP
+from rn50_advisor.advisor.analysis.kernels.kernel_windows import window_of
+from rn50_advisor.advisor.model.gpu.kernel_classes import DeepWindow
+from rn50_advisor.advisor.run.sidefiles.recorder_requests import (
+    FROM_STEP,
+    STEPS,
+    ask,
+)
+from rn50_advisor.advisor.store.run_reader import read_recording
+from rn50_advisor.probes.rank.layout import FLAG_DEEP
 
 pytestmark = [pytest.mark.torch, pytest.mark.beside]
 

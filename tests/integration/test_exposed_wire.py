@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from cli_process import advisor
 
-from advisor.analysis.analyse import analyse
-from advisor.analysis.buffers import accounted_steps
-from advisor.analysis.steady import steady_steps
-from advisor.store.reader import read_recording
+from rn50_advisor.advisor.analysis.comm.buffer_waits import accounted_steps
+from rn50_advisor.advisor.analysis.pipeline import analyse
+from rn50_advisor.advisor.analysis.steps.steady_state import steady_steps
+from rn50_advisor.advisor.store.run_reader import read_recording
 
 pytestmark = pytest.mark.torch
 

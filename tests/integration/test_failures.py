@@ -11,8 +11,8 @@ from cli_process import advisor
 from launcher_harness import DEADLINE_S, launch, python
 from test_launcher_supervised import supervised
 
-from advisor.diagnose import diagnose
-from advisor.store.reader import read_recording
+from rn50_advisor.advisor.store.run_reader import read_recording
+from rn50_advisor.advisor.verdict.diagnose import diagnose
 
 
 @pytest.mark.torch

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
 from samples.faults.catalogue import SCENARIOS
 from samples.faults.runner import Bench, open_bench, run_scenario
 from samples.faults.scenario import Scenario

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-
 from samples.faults.fixtures import CGROUP, NAME
 from samples.faults.leftovers import OWNER, sweep
 

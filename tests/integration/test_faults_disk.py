@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from samples.faults.fixtures import SlowDisk
 from samples.faults.scenario import CannotBeMade
 

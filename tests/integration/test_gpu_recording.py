@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from cli_process import advisor
-
 from samples.gpus.machines import A100, MACHINES, machine, uuid
 
 JOB = Path(__file__).with_name("gpu_job.py")

@@ -24,8 +24,8 @@ from launcher_harness import (
     wait_for,
 )
 
-from advisor.diagnose import diagnose
-from advisor.store.reader import read_recording
+from rn50_advisor.advisor.store.run_reader import read_recording
+from rn50_advisor.advisor.verdict.diagnose import diagnose
 
 
 def agents_of(launcher_pid: int) -> list[int]:
@@ -76,7 +76,7 @@ def test_the_agent_holds_nothing_that_the_job_prints_to(run_folder: Path) -> Non
 def test_an_agent_that_is_killed_costs_one_line_and_what_was_not_committed(run_folder: Path, number: int) -> None:
     crash = f"lambda: ctypes.string_at(0) if {int(number)} == {int(signal.SIGSEGV)} else os.kill(os.getpid(), 9)"
     code = f"""
-import ctypes, os, advisor.run.thrift as t
+import ctypes, os, rn50_advisor.advisor.run.overhead_budget as t
 die, look = {crash}, t.Thrift.look
 def looked(self, *given, **named):
     if os.path.exists({str(run_folder / "now")!r}):
@@ -123,7 +123,7 @@ def test_an_agent_that_takes_nothing_holds_up_neither_signals_nor_the_end(run_fo
         "import os, signal, sys\nseen = 0\ndef count(*_):\n    global seen\n    seen += 1\n    os.write(1, b'%d\\n' % seen)\n"
         "signal.signal(signal.SIGTERM, count)\nos.write(1, b'ready\\n')\nwhile seen < 30: signal.pause()\nsys.exit(4)"
     )
-    prelude = "import advisor.run.companion as c; c._UNSENT_MAX = 100\n" + in_agent(code)
+    prelude = "import rn50_advisor.advisor.run.companion as c; c._UNSENT_MAX = 100\n" + in_agent(code)
     options = {"close_within_s": 0.5}
     process = launch(run_folder / "r", job, prelude=prelude, options=options, stdout=subprocess.PIPE)
     with killed_at_end(process):
@@ -162,9 +162,9 @@ def test_a_launcher_that_is_killed_leaves_a_run_that_says_so(run_folder: Path) -
 
 
 BROKEN = {
-    "who got it": "import advisor.run.canary as c; c.Canary.group_got = lambda *_, **__: 1 / 0",
-    "the wait": "import advisor.run.signals as s; s.SignalDesk.wait = lambda *_: 1 / 0",
-    "the recording": "import advisor.run.companion as c; c.Companion.look = c.Companion.start = lambda *_: 1 / 0",
+    "who got it": "import rn50_advisor.advisor.run.launch.group_canary as c; c.Canary.group_got = lambda *_, **__: 1 / 0",
+    "the wait": "import rn50_advisor.advisor.run.launch.job_signals as s; s.SignalDesk.wait = lambda *_: 1 / 0",
+    "the recording": "import rn50_advisor.advisor.run.companion as c; c.Companion.look = c.Companion.start = lambda *_: 1 / 0",
 }
 
 
@@ -222,7 +222,17 @@ def can_unshare() -> bool:
 @pytest.mark.skipif(not can_unshare(), reason="a pid namespace of its own needs root and unshare")
 def test_the_first_process_of_a_container_reaps_what_the_job_orphans(run_folder: Path) -> None:
     job = [sys.executable, "-c", ORPHANS.replace("SLEEPS", "sleeps()")]
-    command = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-m", "advisor.cli", "run", "--run-dir"]
+    command = [
+        "unshare",
+        "--pid",
+        "--fork",
+        "--mount-proc",
+        sys.executable,
+        "-m",
+        "rn50_advisor.advisor.cli",
+        "run",
+        "--run-dir",
+    ]
     done = subprocess.run(
         [*command, str(run_folder), "--", *job], capture_output=True, timeout=4 * DEADLINE_S, check=False
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from launcher_harness import DEADLINE_S, PYTHON, killed_at_end, launch, launcher_argv, python, run_to_end
 
-from advisor.store.reader import read_recording
+from rn50_advisor.advisor.store.run_reader import read_recording
 
 
 @pytest.mark.parametrize("code", [0, 1, 3, 126, 255])
@@ -259,7 +259,7 @@ def test_the_job_runs_although_the_run_folder_cannot_be_made(tmp_path: Path) -> 
 
 def test_the_job_runs_although_no_ring_folder_can_be_made(run_folder: Path) -> None:
     prelude = """
-import pathlib, advisor.run.ringfolder as f
+import pathlib, rn50_advisor.advisor.run.rings.agent_ring_folder as f
 f.default_places = lambda: (pathlib.Path('/proc'),)
 """
     done = run_to_end(run_folder / "r", python("import os; print('RN50_ADVISOR_DIR' in os.environ)"), prelude=prelude)
@@ -270,7 +270,7 @@ f.default_places = lambda: (pathlib.Path('/proc'),)
 
 def test_arguments_that_leave_no_room_for_two_variables_still_run(run_folder: Path) -> None:
     prelude = """
-import errno, advisor.run.launcher as launcher
+import errno, rn50_advisor.advisor.run.launch.launcher as launcher
 real = launcher.spawn
 def spawn(argv, environment, restore):
     if b'RN50_ADVISOR_DIR' in environment:
@@ -289,5 +289,5 @@ def test_nothing_is_left_in_shared_memory(run_folder: Path) -> None:
 
 
 def test_the_launcher_starts_the_job_before_it_imports_anything_heavy() -> None:
-    code = "import sys, advisor.run.launcher; print([m for m in ('numpy', 'torch', 'sqlite3', 'psutil') if m in sys.modules])"
+    code = "import sys, rn50_advisor.advisor.run.launch.launcher; print([m for m in ('numpy', 'torch', 'sqlite3', 'psutil') if m in sys.modules])"
     assert subprocess.run([PYTHON, "-c", code], capture_output=True, check=True).stdout == b"[]\n"

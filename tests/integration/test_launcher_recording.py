@@ -21,9 +21,12 @@ from launcher_harness import (
     wait_for,
 )
 
-from advisor.analysis.analyse import analyse
-from advisor.core.recording import Process, Recording
-from advisor.store.reader import read_recording
+from rn50_advisor.advisor.analysis.pipeline import analyse
+from rn50_advisor.advisor.model.recording import (
+    Process,
+    Recording,
+)
+from rn50_advisor.advisor.store.run_reader import read_recording
 
 
 def process_of(recording: Recording, pid: int) -> Process:
@@ -269,9 +272,9 @@ def test_secrets_on_the_command_line_are_not_stored(run_folder: Path, secret: st
 
 
 BROKEN_AGENTS = {
-    "import": in_agent("import sys; sys.modules['advisor.run.agent'] = None"),
-    "poll": in_agent("import advisor.run.follow as f; f.Followers.look = lambda *_: 1 / 0"),
-    "second": in_agent("import advisor.run.notes as n; n.Notes.read = lambda *_: 1 / 0"),
+    "import": in_agent("import sys; sys.modules['rn50_advisor.advisor.run.agent'] = None"),
+    "poll": in_agent("import rn50_advisor.advisor.run.rings.ring_followers as f; f.Followers.look = lambda *_: 1 / 0"),
+    "second": in_agent("import rn50_advisor.advisor.run.sidefiles.rank_notes as n; n.Notes.read = lambda *_: 1 / 0"),
     "thread": in_agent(
         "import threading; threading.Thread.start = lambda *_: (_ for _ in ()).throw(RuntimeError('no thread'))"
     ),
@@ -299,7 +302,7 @@ def test_an_agent_that_breaks_says_so_in_the_run_too(run_folder: Path) -> None:
 
 def test_an_agent_that_never_answers_does_not_hold_the_exit_up(run_folder: Path) -> None:
     prelude = in_agent(
-        "import threading, advisor.run.follow as f; f.Followers.look = lambda *_: threading.Event().wait()"
+        "import threading, rn50_advisor.advisor.run.rings.ring_followers as f; f.Followers.look = lambda *_: threading.Event().wait()"
     )
     done = run_to_end(
         run_folder / "r", ["/bin/sh", "-c", "sleep 0.3; exit 3"], prelude=prelude, options={"close_within_s": 0.5}

@@ -28,9 +28,9 @@ from launcher_harness import (
     wait_for,
 )
 
-from advisor.core.errors import NotARun
-from advisor.run import launcher
-from advisor.store.reader import read_recording
+from rn50_advisor.advisor.model.errors import NotARun
+from rn50_advisor.advisor.run.launch import launcher
+from rn50_advisor.advisor.store.run_reader import read_recording
 
 # Prints every signal it gets; SIGPWR, which comes last of all that are pending, ends it with 7.
 LISTENER = """
@@ -376,7 +376,7 @@ def test_ctrl_c_at_any_moment_of_the_start_leaves_nothing_behind(run_folder: Pat
 def test_a_ctrl_c_before_the_job_starts_means_it_does_not_start(run_folder: Path, tmp_path: Path) -> None:
     mark = tmp_path / "started"
     prelude = """
-import os, signal, advisor.run.launcher as launcher
+import os, signal, rn50_advisor.advisor.run.launch.launcher as launcher
 real = launcher._make_rings
 def make_rings(folder):
     os.kill(os.getpid(), signal.SIGINT)
@@ -393,7 +393,7 @@ launcher._make_rings = make_rings
 
 def test_a_ctrl_c_between_the_last_look_and_the_fork_is_not_lost(run_folder: Path) -> None:
     prelude = """
-import os, signal, advisor.run.launcher as launcher
+import os, signal, rn50_advisor.advisor.run.launch.launcher as launcher
 real = launcher.spawn
 def spawn(*arguments):
     os.kill(os.getpid(), signal.SIGINT)

@@ -14,12 +14,15 @@ from typing import Any
 import pytest
 from launcher_harness import DEADLINE_S, ROOT, children_of, descendants_of, is_gone, python, wait_for
 
-from advisor.core.errors import CommandNotExecutable, CommandNotFound
-from advisor.run import relay
-from advisor.run.options import RunOptions
-from advisor.run.output import OutputTail
-from advisor.run.screen import Supervised
-from advisor.store.reader import read_recording
+from rn50_advisor.advisor.model.errors import (
+    CommandNotExecutable,
+    CommandNotFound,
+)
+from rn50_advisor.advisor.run.launch import output_relay
+from rn50_advisor.advisor.run.launch.output_lines import OutputTail
+from rn50_advisor.advisor.run.launch.screen_job import Supervised
+from rn50_advisor.advisor.run.run_options import RunOptions
+from rn50_advisor.advisor.store.run_reader import read_recording
 
 
 @contextlib.contextmanager
@@ -240,11 +243,11 @@ def test_a_stopped_supervisor_is_told_and_goes_on(run_folder: Path, tmp_path: Pa
 def test_the_job_outlives_the_screen(run_folder: Path, tmp_path: Path) -> None:
     go = tmp_path / "go"
     code = (
-        "import sys; sys.path.insert(0, sys.argv[1])\nfrom pathlib import Path\nfrom advisor.run.screen import Supervised\n"
+        "import sys; sys.path.insert(0, sys.argv[1])\nfrom pathlib import Path\nfrom rn50_advisor.advisor.run.launch.screen_job import Supervised\n"
         "s = Supervised.start(sys.argv[3:], run_folder=Path(sys.argv[2]))\nprint(s.pid, flush=True); sys.stdin.read()"
     )
     screen = subprocess.Popen(
-        [sys.executable, "-c", code, str(ROOT), str(run_folder / "r"), *python(TALKER, str(go))],
+        [sys.executable, "-c", code, str(ROOT / "src"), str(run_folder / "r"), *python(TALKER, str(go))],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,
@@ -307,7 +310,7 @@ def test_options_and_name_arrive(run_folder: Path) -> None:
 
 def test_what_finds_no_room_is_counted_and_named_when_there_is_room_again(tmp_path: Path) -> None:
     log = tmp_path / "absent" / "log"
-    writer = relay.LogWriter(str(log))
+    writer = output_relay.LogWriter(str(log))
     writer.put(b"lost\n")
     wait_for(lambda: writer._dropped == 5, "the count")
     log.parent.mkdir()
@@ -319,7 +322,9 @@ def test_what_finds_no_room_is_counted_and_named_when_there_is_room_again(tmp_pa
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 def test_a_full_disk_never_stops_the_reading(tmp_path: Path) -> None:
     reading, writing = os.pipe()
-    process = subprocess.Popen([sys.executable, "-IS", relay.__file__, str(reading), "/dev/full"], pass_fds=[reading])
+    process = subprocess.Popen(
+        [sys.executable, "-IS", output_relay.__file__, str(reading), "/dev/full"], pass_fds=[reading]
+    )
     os.close(reading)
     for _ in range(64):
         os.write(writing, b"x" * 65536)  # blocks for ever if nobody reads

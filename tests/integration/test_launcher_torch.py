@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from launcher_harness import is_gone, killed_at_end, launch, python, read_until, wait_for
 
-from advisor.core.errors import NotARun
-from advisor.core.recording import Recording
-from advisor.store.reader import read_recording
+from rn50_advisor.advisor.model.errors import NotARun
+from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.advisor.store.run_reader import read_recording
 
 TRAINING = """
 import os, sys, torch

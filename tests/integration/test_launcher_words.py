@@ -7,8 +7,8 @@ from pathlib import Path
 
 from launcher_harness import python, run_to_end
 
-from advisor.analysis.analyse import analyse
-from advisor.store.reader import read_recording
+from rn50_advisor.advisor.analysis.pipeline import analyse
+from rn50_advisor.advisor.store.run_reader import read_recording
 
 DUMP = Path(__file__).parents[1] / "unit" / "gloo_flight_dump.pickle"
 JOB = """

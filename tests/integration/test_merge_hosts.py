@@ -13,16 +13,19 @@ from typing import Any
 
 import pytest
 from cli_process import advisor
+from samples.faults.scenario import CannotBeMade
 from two_hosts import APART_S, MERGE, Hosts, two_hosts
 
-from advisor.core.recording import Recording
-from advisor.merge.merging import LATE_NS
-from advisor.merge.part import ADDRESS_NAME
-from advisor.merge.reading import read_job, read_nodes
-from advisor.store.reader import read_recording
-from advisor.store.runs import list_runs
-from probes.rank.layout import FLAG_TAIL
-from samples.faults.scenario import CannotBeMade
+from rn50_advisor.advisor.merge.job_reading import (
+    read_job,
+    read_nodes,
+)
+from rn50_advisor.advisor.merge.live_merge import ADDRESS_NAME
+from rn50_advisor.advisor.merge.merging import LATE_NS
+from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.advisor.store.run_folders import list_runs
+from rn50_advisor.advisor.store.run_reader import read_recording
+from rn50_advisor.probes.rank.layout import FLAG_TAIL
 
 pytestmark = pytest.mark.torch
 

@@ -12,9 +12,9 @@ from typing import Any
 from launcher_harness import wait_for
 from test_launcher_recording import fake_rank
 
-from advisor.core.recording import Recording
-from advisor.merge.part import ADDRESS_NAME
-from advisor.merge.reading import read_job
+from rn50_advisor.advisor.merge.job_reading import read_job
+from rn50_advisor.advisor.merge.live_merge import ADDRESS_NAME
+from rn50_advisor.advisor.model.recording import Recording
 
 QUICK = {"merge_period_s": 0.2}
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from advisor.run.ownfolder import hold
-from advisor.run.rings import RingReader
-from probes.rank.layout import (
+from rn50_advisor.advisor.run.rings.own_folder import hold
+from rn50_advisor.advisor.run.rings.ring_reader import RingReader
+from rn50_advisor.probes.rank.layout import (
     BATCH_FIELDS,
     FLAG_CLOCKED,
     FLAG_EPOCH_START,
@@ -27,7 +27,7 @@ from probes.rank.layout import (
     KIND_STEP,
     STEP_FIELDS,
 )
-from probes.rank.tape import NOTED_NS
+from rn50_advisor.probes.rank.tape import NOTED_NS
 
 pytestmark = [pytest.mark.torch, pytest.mark.beside]
 

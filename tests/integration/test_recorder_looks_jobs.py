@@ -10,9 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from advisor.run.ownfolder import hold
-from advisor.run.rings import RingReader
-from probes.rank.layout import KIND_LOOK, KIND_PART, LOOK_FIELDS, PART_FIELDS
+from rn50_advisor.advisor.run.rings.own_folder import hold
+from rn50_advisor.advisor.run.rings.ring_reader import RingReader
+from rn50_advisor.probes.rank.layout import (
+    KIND_LOOK,
+    KIND_PART,
+    LOOK_FIELDS,
+    PART_FIELDS,
+)
 
 pytestmark = [pytest.mark.torch, pytest.mark.beside]
 

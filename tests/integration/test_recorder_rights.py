@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from advisor.run.ownfolder import LOCK, hold
-from advisor.run.rings import RingReader
-from probes.rank.layout import KIND_STEP
+from rn50_advisor.advisor.run.rings.own_folder import (
+    LOCK,
+    hold,
+)
+from rn50_advisor.advisor.run.rings.ring_reader import RingReader
+from rn50_advisor.probes.rank.layout import KIND_STEP
 
 pytestmark = [pytest.mark.torch, pytest.mark.beside]
 

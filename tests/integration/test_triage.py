@@ -15,13 +15,17 @@ from typing import Any
 
 import pytest
 from cli_process import environment
-
-from advisor.core.triage import Check, Triage, parse_triage
-from advisor.triage.child import run_child
-from probes.host.cpu import allowed_cores
 from samples.faults.fixtures import Burners, CpuQuota, SlowDisk, SmallSharedMemory
 from samples.faults.scenario import CannotBeMade
 from samples.gpus import machines
+
+from rn50_advisor.advisor.model.documents.machine_triage import (
+    Check,
+    Triage,
+    parse_triage,
+)
+from rn50_advisor.advisor.triage.child_program import run_child
+from rn50_advisor.probes.host.cpu_probe import allowed_cores
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -29,8 +33,8 @@ ROOT = Path(__file__).resolve().parents[2]
 def found(code: str, folder: Path, *, under: tuple[str, ...] = ()) -> dict[str, dict[str, Any]]:
     """Checks by name that a fresh process, started by the command `under`, makes of `items`."""
     program = (
-        "import json, sys\nfrom pathlib import Path\nfrom advisor.triage.load import Watch, Stretch\n"
-        "from advisor.triage.found import Found, Setting\nfrom advisor.triage import disk, memory, processor, reading\n"
+        "import json, sys\nfrom pathlib import Path\nfrom rn50_advisor.advisor.triage.host.other_load import Watch, Stretch\n"
+        "from rn50_advisor.advisor.triage.found_checks import Found, Setting\nfrom rn50_advisor.advisor.triage import disk, memory, processor, reading\n"
         "watch = Watch()\nnow = watch.now()\nidle = Stretch(now, now)\nscratch = Path(sys.argv[1])\n"
         f"items = {code}\n"
         "print(json.dumps({i.check.name: {'value': i.check.value, 'state': i.check.state, 'remedy': i.remedy, 'why': i.why}"
@@ -89,13 +93,13 @@ def test_a_throttled_disk_is_seen_by_its_limit_and_by_its_rate(tmp_path: Path, b
 # Everything is made short; what a number is worth then is no affair of these tests.
 SHORT = """
 import sys
-import advisor.commands.triage as command
-from advisor.triage import decode, disk, gpu_driver, memory, runner
+import rn50_advisor.advisor.commands.triage as command
+from rn50_advisor.advisor.triage import decode, disk, gpu_driver, memory, runner
 runner.IDLE_S, decode.QUICK_S, memory._SECONDS = 0.5, 0.2, 0.1
 gpu_driver.PERIOD_S, gpu_driver.LEAST_S = 0.1, 0.5
 command._ANSWERS_S = runner._DATA_ANSWERS_S = 0.5
 disk.QUICK = disk.Amounts(4 << 20, 8, 1.0, 8 << 20)
-from advisor.cli import main
+from rn50_advisor.advisor.cli import main
 main(sys.argv[1:])
 """
 CODES = {"keep": 0, "fix": 3, "hand-back": 4}

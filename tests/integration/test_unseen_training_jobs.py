@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from advisor.analysis.coverage import unseen_runs
-from advisor.core.recording import Recording
-from advisor.core.report import Report
-from advisor.diagnose import diagnose
-from advisor.store.reader import read_recording
+from rn50_advisor.advisor.analysis.steps.seen_training import unseen_runs
+from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.advisor.model.report import Report
+from rn50_advisor.advisor.store.run_reader import read_recording
+from rn50_advisor.advisor.verdict.diagnose import diagnose
 
 pytestmark = [pytest.mark.torch, pytest.mark.beside]
 

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cli_process import environment
-
 from samples.faults.fixtures import call, need, need_tools, own_name, undo
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,8 +33,8 @@ class Hosts:
         """`rn50-advisor run` on this host; the pid is that of what enters the namespaces, the advisor its child."""
         clock = ["unshare", "--uts", "--time", "--monotonic", str(APART_S * host), "--boottime", str(APART_S * host)]
         inside = [*clock, "--fork", "--kill-child", "sh", "-c", _NAMED, "sh", f"node{host}"]
-        command = [sys.executable, "-m", "advisor.cli", "run", "--no-tui", *arguments, "--", *job]
-        variables = {"GLOO_SOCKET_IFNAME": "data0", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-m", "rn50_advisor.advisor.cli", "run", "--no-tui", *arguments, "--", *job]
+        variables = {"GLOO_SOCKET_IFNAME": "data0", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
         return subprocess.Popen(
             ["ip", "netns", "exec", self._names[host], *inside, *command],
             cwd=self._folder,

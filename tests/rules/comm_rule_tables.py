@@ -8,9 +8,9 @@ from typing import Any
 from rule_cases import META, SCRIPT, job, rank
 from rule_table import Table, warm
 
-from advisor.core.analysis import Analysis
-from advisor.core.findings import Where
-from advisor.core.nccl import NcclFacts
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.comm.nccl_settings import NcclFacts
+from rn50_advisor.advisor.model.findings import Where
 
 WRAPPED = Where(SCRIPT, 7)
 ONE_HOST = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}

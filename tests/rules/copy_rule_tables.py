@@ -9,8 +9,8 @@ from gpu_rule_cases import on_gpus
 from rule_cases import SCRIPT, loader
 from rule_table import Table
 
-from advisor.core.analysis import Analysis
-from advisor.core.findings import Where
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.findings import Where
 
 LINK_MB_PER_S = {3: 12_000.0, 4: 26_000.0, 5: 52_000.0}
 IMAGES = {

@@ -7,8 +7,8 @@ from gpu_rule_cases import FAR, gpu, trend
 from rule_cases import death, stands
 from rule_table import Table
 
-from advisor.core.analysis import Stall
-from advisor.core.gpus import GpuPath
+from rn50_advisor.advisor.model.analysis import Stall
+from rn50_advisor.advisor.model.gpu.gpu_facts import GpuPath
 
 ALONE = (gpu(0, ranks=(0, 1)),)
 GEFORCE = (GpuPath(0, 1, "PHB", "GNS"),)

@@ -7,9 +7,12 @@ from typing import Any
 
 from rule_cases import SCRIPT, Phases, dat001, hot, job, rank
 
-from advisor.core.analysis import Analysis, MemoryTrend
-from advisor.core.findings import Where
-from advisor.core.pace import Holder
+from rn50_advisor.advisor.model.analysis import (
+    Analysis,
+    MemoryTrend,
+)
+from rn50_advisor.advisor.model.findings import Where
+from rn50_advisor.advisor.model.gpu.gpu_pace import Holder
 
 
 def cpu005(

@@ -7,7 +7,7 @@ from host_rule_cases import trend
 from rule_cases import SCRIPT, death
 from rule_table import Table, waits, warm
 
-from advisor.core.findings import Where
+from rn50_advisor.advisor.model.findings import Where
 
 COPIED = {"role": "worker", "copied": True, "processes": 4, "first": 100.0}
 

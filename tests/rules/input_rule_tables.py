@@ -6,8 +6,8 @@ import input_rule_cases as jobs
 from rule_cases import SCRIPT, death
 from rule_table import Table, waits, warm
 
-from advisor.core.findings import Where
-from advisor.core.sample_cost import SharedLock
+from rn50_advisor.advisor.model.findings import Where
+from rn50_advisor.advisor.model.input.sample_cost import SharedLock
 
 LINE = Where(SCRIPT, 42)
 BUS = "RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error. Workers are out of shared memory."

@@ -9,11 +9,15 @@ from typing import Any
 from gpu_rule_cases import gpu
 from rule_cases import META, SCRIPT, Phases, job, loader, rank
 
-from advisor.core.analysis import Analysis
-from advisor.core.batch_curve import BatchCurve
-from advisor.core.gpus import GpuView
-from advisor.core.pace import Habits, HostCopy, Wait
-from advisor.core.report import Capacity
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.forecast.batch_curve import BatchCurve
+from rn50_advisor.advisor.model.gpu.gpu_facts import GpuView
+from rn50_advisor.advisor.model.gpu.gpu_pace import (
+    Habits,
+    HostCopy,
+    Wait,
+)
+from rn50_advisor.advisor.model.report import Capacity
 
 LINK_MB_PER_S = 26_000.0  # sixteen lanes of the fourth generation
 TORCH = "2.8.0+cu128"

@@ -6,8 +6,8 @@ import pace_rule_cases as jobs
 from rule_cases import SCRIPT, rank
 from rule_table import Table
 
-from advisor.core.findings import Where
-from advisor.core.pace import Habits
+from rn50_advisor.advisor.model.findings import Where
+from rn50_advisor.advisor.model.gpu.gpu_pace import Habits
 
 STRANGER = {"foreign_processes": 1.0, "foreign_mem_mb": 7_000.0, "foreign_sm_share": 0.0}
 

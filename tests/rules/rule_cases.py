@@ -7,7 +7,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from advisor.core.analysis import (
+from rn50_advisor.advisor.model.analysis import (
     JOB,
     Analysis,
     Coincidence,
@@ -19,10 +19,19 @@ from advisor.core.analysis import (
     Stall,
     StalledRank,
 )
-from advisor.core.recording import Meta
-from advisor.core.report import Budget, Segment, StepTime, Throughput
-from advisor.core.step_model import StepModel
-from advisor.core.worker_model import Feed, WorkerModel, forecast
+from rn50_advisor.advisor.model.forecast.step_model import StepModel
+from rn50_advisor.advisor.model.forecast.worker_model import (
+    Feed,
+    WorkerModel,
+    forecast,
+)
+from rn50_advisor.advisor.model.recording import Meta
+from rn50_advisor.advisor.model.report import (
+    Budget,
+    Segment,
+    StepTime,
+    Throughput,
+)
 
 Phases = dict[str, float]
 

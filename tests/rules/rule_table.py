@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from advisor.core.analysis import Analysis
-from advisor.core.findings import Where
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.findings import Where
 
 Given = Mapping[str, Any]
 

@@ -15,8 +15,8 @@ from rule_cases import SCRIPT, death, stands
 from rule_table import Table, waits, warm
 from storage_rule_tables import STORAGE_TABLES
 
-from advisor.core.analysis import Coincidence
-from advisor.core.findings import Where
+from rn50_advisor.advisor.model.analysis import Coincidence
+from rn50_advisor.advisor.model.findings import Where
 
 WAIT = {"input_wait": ({"wait": 0.05}, {"wait": 0.0499})}
 LINE = Where(SCRIPT, 42)

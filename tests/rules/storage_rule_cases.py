@@ -7,8 +7,8 @@ from typing import Any
 
 from rule_cases import dat002
 
-from advisor.core.analysis import Analysis
-from advisor.core.storage import DataMount
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.input.mounts import DataMount
 
 DATA = DataMount("/data", "ext4", "/dev/sdb", False, "sdb")
 NFS = DataMount("/data", "nfs4", "server:/x", True, None)

@@ -9,7 +9,7 @@ from rule_cases import SCRIPT
 from rule_table import Given, Table, waits, warm
 from storage_rule_cases import NFS
 
-from advisor.core.findings import Where
+from rn50_advisor.advisor.model.findings import Where
 
 LINE = Where(SCRIPT, 42)
 STARVED: dict[str, tuple[Given, Given]] = {

@@ -12,12 +12,28 @@ from rule_cases import rank
 from rule_table import warm
 from test_rule_cases import RULES
 
-from advisor.core.analysis import Analysis, SpeedChange, StuckCollective
-from advisor.core.config import Config
-from advisor.core.findings import Clear, Finding, NotMeasured, Where
-from advisor.engine import judge, run_rule
-from rules.exchange import path_is_sound, path_of, several_hosts
-from rules.registry import all_rules
+from rn50_advisor.advisor.model.analysis import (
+    Analysis,
+    SpeedChange,
+    StuckCollective,
+)
+from rn50_advisor.advisor.model.findings import (
+    Clear,
+    Finding,
+    NotMeasured,
+    Where,
+)
+from rn50_advisor.advisor.model.thresholds import Config
+from rn50_advisor.advisor.verdict.rule_engine import (
+    judge,
+    run_rule,
+)
+from rn50_advisor.rules.communication.comm_cost import (
+    path_is_sound,
+    path_of,
+    several_hosts,
+)
+from rn50_advisor.rules.registry import all_rules
 
 
 def causes(analysis: Analysis) -> dict[str, str | None]:

@@ -7,11 +7,11 @@ import re
 import pytest
 from rule_tables import TABLES
 
-from advisor.core.config import Config
-from advisor.core.findings import Finding
-from advisor.edits.request import request_of
-from advisor.engine import run_rule
-from rules.registry import all_rules
+from rn50_advisor.advisor.edits.fix_request import request_of
+from rn50_advisor.advisor.model.findings import Finding
+from rn50_advisor.advisor.model.thresholds import Config
+from rn50_advisor.advisor.verdict.rule_engine import run_rule
+from rn50_advisor.rules.registry import all_rules
 
 # `num_workers=2 → 6`, `persistent_workers=True`
 _SAID = re.compile(r"\b([a-z_]+)=(?:\w+ → )?(\w+)\b")

@@ -13,11 +13,19 @@ from rule_cases import SCRIPT, rank
 from rule_table import warm
 from rule_tables import TABLES
 
-from advisor.core.analysis import Analysis, PeriodicStall
-from advisor.core.config import Config
-from advisor.core.findings import Clear, Finding, NotMeasured, Where
-from advisor.engine import run_rule
-from rules.registry import all_rules
+from rn50_advisor.advisor.model.analysis import (
+    Analysis,
+    PeriodicStall,
+)
+from rn50_advisor.advisor.model.findings import (
+    Clear,
+    Finding,
+    NotMeasured,
+    Where,
+)
+from rn50_advisor.advisor.model.thresholds import Config
+from rn50_advisor.advisor.verdict.rule_engine import run_rule
+from rn50_advisor.rules.registry import all_rules
 
 RULES = {rule.id: rule for rule in all_rules()}
 

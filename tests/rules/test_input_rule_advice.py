@@ -10,12 +10,19 @@ import rule_cases as jobs
 from rule_cases import loader
 from rule_tables import TABLES
 
-from advisor.core.analysis import Analysis
-from advisor.core.config import Config
-from advisor.core.findings import Clear, Finding, NotMeasured
-from advisor.engine import run_rule
-from rules.hunger import fed_by_waiting, input_waits
-from rules.registry import all_rules
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.findings import (
+    Clear,
+    Finding,
+    NotMeasured,
+)
+from rn50_advisor.advisor.model.thresholds import Config
+from rn50_advisor.advisor.verdict.rule_engine import run_rule
+from rn50_advisor.rules.data_loading.input_starvation import (
+    fed_by_waiting,
+    input_waits,
+)
+from rn50_advisor.rules.registry import all_rules
 
 RULES = {rule.id: rule for rule in all_rules()}
 

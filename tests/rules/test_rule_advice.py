@@ -12,13 +12,27 @@ import rule_cases as jobs
 from rule_cases import SCRIPT, death, loader, rank, stands
 from rule_tables import TABLES
 
-from advisor.core.analysis import Analysis, Coincidence, Death, Failure
-from advisor.core.config import Config
-from advisor.core.findings import Affected, Clear, Finding, NotMeasured, Where
-from advisor.core.sample_cost import SampleLine
-from advisor.engine import judge, run_rule
-from rules import reading
-from rules.registry import all_rules
+from rn50_advisor.advisor.model.analysis import (
+    Analysis,
+    Coincidence,
+    Death,
+    Failure,
+)
+from rn50_advisor.advisor.model.findings import (
+    Affected,
+    Clear,
+    Finding,
+    NotMeasured,
+    Where,
+)
+from rn50_advisor.advisor.model.input.sample_cost import SampleLine
+from rn50_advisor.advisor.model.thresholds import Config
+from rn50_advisor.advisor.verdict.rule_engine import (
+    judge,
+    run_rule,
+)
+from rn50_advisor.rules import analysis_reading
+from rn50_advisor.rules.registry import all_rules
 
 RULES = {rule.id: rule for rule in all_rules()}
 SAVED = 1.0  # seconds of a step, in all these jobs
@@ -73,7 +87,7 @@ def test_workers_that_sleep_through_their_batches_may_outnumber_the_cores() -> N
 
 
 def test_another_limit_than_cores_binds_however_little_workers_compute(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "worker_cap", lambda a: 3)  # memory, say
+    monkeypatch.setattr(analysis_reading, "worker_cap", lambda a: 3)  # memory, say
     assert found("DAT003", wait=0.9, wall=0.9, job_cores=1.0).fixes[0].title.startswith("num_workers=0 → 3,")
 
 

@@ -10,10 +10,15 @@ from rule_cases import without
 from rule_table import Given, Table
 from rule_tables import TABLES
 
-from advisor.core.config import Config
-from advisor.core.findings import Clear, Finding, NotMeasured, Outcome
-from advisor.engine import run_rule
-from rules.registry import all_rules
+from rn50_advisor.advisor.model.findings import (
+    Clear,
+    Finding,
+    NotMeasured,
+    Outcome,
+)
+from rn50_advisor.advisor.model.thresholds import Config
+from rn50_advisor.advisor.verdict.rule_engine import run_rule
+from rn50_advisor.rules.registry import all_rules
 
 RULES = {rule.id: rule for rule in all_rules()}
 

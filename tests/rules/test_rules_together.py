@@ -13,11 +13,14 @@ import pytest
 import rule_cases as jobs
 from rule_cases import death, rank
 
-from advisor.core.analysis import Analysis
-from advisor.core.config import Config
-from advisor.core.gpus import GpuView
-from advisor.engine import Judgement, judge
-from rules.registry import all_rules
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.gpu.gpu_facts import GpuView
+from rn50_advisor.advisor.model.thresholds import Config
+from rn50_advisor.advisor.verdict.rule_engine import (
+    Judgement,
+    judge,
+)
+from rn50_advisor.rules.registry import all_rules
 
 
 def judged(analysis: Analysis) -> Judgement:

@@ -10,12 +10,18 @@ import storage_rule_cases as jobs
 from rule_cases import dat002, rank
 from rule_table import warm
 
-from advisor.core.analysis import Analysis
-from advisor.core.config import Config
-from advisor.core.findings import Finding, NotMeasured
-from advisor.core.storage import DataMount
-from advisor.engine import judge, run_rule
-from rules.registry import all_rules
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.findings import (
+    Finding,
+    NotMeasured,
+)
+from rn50_advisor.advisor.model.input.mounts import DataMount
+from rn50_advisor.advisor.model.thresholds import Config
+from rn50_advisor.advisor.verdict.rule_engine import (
+    judge,
+    run_rule,
+)
+from rn50_advisor.rules.registry import all_rules
 
 RULES = {rule.id: rule for rule in all_rules()}
 STORAGE = ("DAT002", "DAT010", "DSK001", "DSK002")

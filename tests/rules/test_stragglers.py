@@ -9,12 +9,16 @@ import rule_cases as jobs
 from rule_cases import rank
 from test_rule_cases import RULES
 
-from advisor.core.analysis import Analysis
-from advisor.core.changes import SpeedChange
-from advisor.core.config import Config
-from advisor.core.findings import Clear, Finding, Outcome
-from advisor.engine import run_rule
-from rules.stragglers import apart
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.changes import SpeedChange
+from rn50_advisor.advisor.model.findings import (
+    Clear,
+    Finding,
+    Outcome,
+)
+from rn50_advisor.advisor.model.thresholds import Config
+from rn50_advisor.advisor.verdict.rule_engine import run_rule
+from rn50_advisor.rules.stragglers import apart
 
 
 def ranks_of(slow: set[int], count: int, **phases: float) -> Analysis:

@@ -9,12 +9,19 @@ import input_rule_cases as jobs
 import pytest
 from rule_cases import SCRIPT, dat001, without
 
-from advisor.core.analysis import Analysis
-from advisor.core.config import Config
-from advisor.core.findings import Finding, NotMeasured, Where
-from advisor.core.sample_cost import SampleLine, SharedLock
-from advisor.engine import run_rule
-from rules.registry import all_rules
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.findings import (
+    Finding,
+    NotMeasured,
+    Where,
+)
+from rn50_advisor.advisor.model.input.sample_cost import (
+    SampleLine,
+    SharedLock,
+)
+from rn50_advisor.advisor.model.thresholds import Config
+from rn50_advisor.advisor.verdict.rule_engine import run_rule
+from rn50_advisor.rules.registry import all_rules
 
 RULES = {rule.id: rule for rule in all_rules()}
 

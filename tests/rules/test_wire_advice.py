@@ -13,12 +13,25 @@ from gpu_rule_cases import com008
 from rule_cases import rank
 from test_rule_cases import RULES
 
-from advisor.core.analysis import Analysis
-from advisor.core.config import Config
-from advisor.core.findings import Clear, Evidence, Finding, NotMeasured, Where
-from advisor.engine import judge, run_rule
-from rules.exchange import compresses, exposed_at, on_faster_links
-from rules.registry import all_rules
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.findings import (
+    Clear,
+    Evidence,
+    Finding,
+    NotMeasured,
+    Where,
+)
+from rn50_advisor.advisor.model.thresholds import Config
+from rn50_advisor.advisor.verdict.rule_engine import (
+    judge,
+    run_rule,
+)
+from rn50_advisor.rules.communication.comm_cost import (
+    compresses,
+    exposed_at,
+    on_faster_links,
+)
+from rn50_advisor.rules.registry import all_rules
 
 
 def found(rule: str, analysis: Analysis) -> Finding:

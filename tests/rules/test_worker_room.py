@@ -9,12 +9,18 @@ import input_rule_cases as input_jobs
 import pytest
 import rule_cases as jobs
 
-from advisor.core.analysis import JOB, Analysis
-from advisor.core.config import Config
-from advisor.core.findings import Finding, Fix
-from advisor.engine import run_rule
-from rules import reading
-from rules.registry import all_rules
+from rn50_advisor.advisor.model.analysis import (
+    JOB,
+    Analysis,
+)
+from rn50_advisor.advisor.model.findings import (
+    Finding,
+    Fix,
+)
+from rn50_advisor.advisor.model.thresholds import Config
+from rn50_advisor.advisor.verdict.rule_engine import run_rule
+from rn50_advisor.rules import analysis_reading
+from rn50_advisor.rules.registry import all_rules
 
 GIB = 1073.741824  # in MB
 PICTURES = 38_535_168  # bytes: 64 x 3 x 224 x 224 floats
@@ -52,13 +58,13 @@ IN_PROCESS: dict[str, Any] = {"wait": 0.9, "wall": 0.9, "job_cores": 1.0}
 )
 def test_so_many_workers_fit_into_shared_memory(total_mb: float, used: float, batch: int, room: int) -> None:
     a = short_of(jobs.dat003(**IN_PROCESS), batch=batch, shm__total_mb=total_mb, shm__used_share=used)
-    assert reading.room_beside_cores(a) == (("/dev/shm", room),)
+    assert analysis_reading.room_beside_cores(a) == (("/dev/shm", room),)
 
 
 def test_batches_on_their_way_do_not_take_room_from_themselves() -> None:
     a = short_of(jobs.dat004(workers=2), shm__total_mb=1000.0, shm__used_share=0.309)  # 2 ranks x 2 workers x 2 batches
     empty = short_of(jobs.dat003(**IN_PROCESS), shm__total_mb=1000.0, shm__used_share=0.0)
-    assert reading.room_beside_cores(a) == reading.room_beside_cores(empty)
+    assert analysis_reading.room_beside_cores(a) == analysis_reading.room_beside_cores(empty)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +73,7 @@ def test_batches_on_their_way_do_not_take_room_from_themselves() -> None:
 )
 def test_so_many_workers_fit_into_memory(worker_mb: float, left_mb: float, room: int) -> None:
     a = short_of(jobs.dat004(workers=2), memory__worker_mb=worker_mb, memory__headroom_mb=left_mb)
-    assert reading.room_beside_cores(a) == (("the memory", room),)
+    assert analysis_reading.room_beside_cores(a) == (("the memory", room),)
 
 
 @pytest.mark.parametrize(
@@ -80,8 +86,8 @@ def test_so_many_workers_fit_into_memory(worker_mb: float, left_mb: float, room:
     ],
 )
 def test_what_was_not_measured_limits_nothing(values: dict[str, float]) -> None:
-    assert reading.room_beside_cores(short_of(jobs.dat004(), batch=None, **values)) == ()
-    assert reading.room_beside_cores(short_of(jobs.dat004(), **values)) == ()
+    assert analysis_reading.room_beside_cores(short_of(jobs.dat004(), batch=None, **values)) == ()
+    assert analysis_reading.room_beside_cores(short_of(jobs.dat004(), **values)) == ()
 
 
 @pytest.mark.parametrize(
@@ -95,19 +101,19 @@ def test_what_was_not_measured_limits_nothing(values: dict[str, float]) -> None:
 def test_where_no_worker_was_seen_memory_is_shared_out_by_what_others_took(
     job: Analysis, left_mb: float, room: int
 ) -> None:
-    assert reading.room_beside_cores(short_of(job, memory__headroom_mb=left_mb)) == (
+    assert analysis_reading.room_beside_cores(short_of(job, memory__headroom_mb=left_mb)) == (
         ("the memory (140 MB each)", room),
     )
 
 
 def test_the_cap_is_the_least_of_all() -> None:
     whole = jobs.dat004(workers=2)
-    assert reading.worker_cap(whole) == 7
-    assert reading.worker_cap(short_of(whole, memory__worker_mb=500.0, memory__headroom_mb=1000.0)) == 2
-    assert reading.worker_cap(short_of(whole, shm__total_mb=GIB, shm__used_share=0.0)) == 5
+    assert analysis_reading.worker_cap(whole) == 7
+    assert analysis_reading.worker_cap(short_of(whole, memory__worker_mb=500.0, memory__headroom_mb=1000.0)) == 2
+    assert analysis_reading.worker_cap(short_of(whole, shm__total_mb=GIB, shm__used_share=0.0)) == 5
     unknown = replace(whole, values={k: v for k, v in whole.values.items() if k[0] != "cpu.allowed_cores"})
-    assert reading.worker_cap(unknown) is None
-    assert reading.worker_cap(short_of(unknown, shm__total_mb=GIB, shm__used_share=0.0)) == 5
+    assert analysis_reading.worker_cap(unknown) is None
+    assert analysis_reading.worker_cap(short_of(unknown, shm__total_mb=GIB, shm__used_share=0.0)) == 5
 
 
 def test_dat003_obeys_shared_memory_and_says_so() -> None:

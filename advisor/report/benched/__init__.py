@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from advisor.core.benchmark import Benchmark
-from advisor.report import rendered
+from rn50_advisor.advisor.model.documents.benchmark import Benchmark
+from rn50_advisor.advisor.report import rendered
 
 
 def render(benchmark: Benchmark, format: str) -> str:

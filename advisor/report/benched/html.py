@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-import advisor
-from advisor.core.benchmark import SCHEMA, Benchmark
-from advisor.report import inert
-from advisor.report.benched import charts, wording
-from advisor.report.html import templates
+from rn50_advisor import advisor
+from rn50_advisor.advisor.model.documents.benchmark import (
+    SCHEMA,
+    Benchmark,
+)
+from rn50_advisor.advisor.report import inert_text
+from rn50_advisor.advisor.report.benched import (
+    bench_charts,
+    wording,
+)
+from rn50_advisor.advisor.report.html import templates
 
 CELLS_EMBEDDED = 300  # of 400 bytes each: the page stays below 400 KB
 
@@ -25,11 +31,11 @@ def render(benchmark: Benchmark) -> str:
             wording=wording,
             table=[wording.cell_row(cell) for cell in benchmark.cells],
             against=[wording.against_row(benchmark, c) for c in benchmark.against.cells] if benchmark.against else [],
-            rates=[charts.rate_bar(cell, best) for cell in benchmark.cells],
-            sweeps=[(sweep, charts.sweep_plot(sweep)) for sweep in benchmark.sweeps],
-            scaling=[(line, charts.scaling_plot(line)) for line in benchmark.scaling],
+            rates=[bench_charts.rate_bar(cell, best) for cell in benchmark.cells],
+            sweeps=[(sweep, bench_charts.sweep_plot(sweep)) for sweep in benchmark.sweeps],
+            scaling=[(line, bench_charts.scaling_plot(line)) for line in benchmark.scaling],
             version=advisor.__version__,
             schema=SCHEMA,
-            data=Markup(inert.script_json(document)),
+            data=Markup(inert_text.script_json(document)),
         )
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from advisor.core.benchmark import Benchmark
+from rn50_advisor.advisor.model.documents.benchmark import Benchmark
 
 
 def render(benchmark: Benchmark) -> str:

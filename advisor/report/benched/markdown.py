@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from advisor.core.benchmark import Benchmark
-from advisor.report import inert
-from advisor.report.benched import wording
+from rn50_advisor.advisor.model.documents.benchmark import Benchmark
+from rn50_advisor.advisor.report import inert_text
+from rn50_advisor.advisor.report.benched import wording
 
-_text = inert.markdown
+_text = inert_text.markdown
 
 
 def render(benchmark: Benchmark) -> str:

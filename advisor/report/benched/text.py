@@ -2,44 +2,50 @@
 
 from __future__ import annotations
 
-from advisor.core.benchmark import Benchmark
-from advisor.core.comparison import Change
-from advisor.report import inert, lines
-from advisor.report.benched import wording
-from advisor.report.lines import Line, Style
+from rn50_advisor.advisor.model.documents.benchmark import Benchmark
+from rn50_advisor.advisor.model.documents.comparison import Change
+from rn50_advisor.advisor.report import (
+    inert_text,
+    styled_lines,
+)
+from rn50_advisor.advisor.report.benched import wording
+from rn50_advisor.advisor.report.styled_lines import (
+    Line,
+    Style,
+)
 
 _STYLE: dict[Change, Style] = {"improved": "good", "regressed": "bad", "same": "", "unknown": "warn"}
 _NARROW = 44  # of a title that ends a line
 
 
 def render(benchmark: Benchmark) -> str:
-    return lines.plain(document(benchmark))
+    return styled_lines.plain(document(benchmark))
 
 
 def document(benchmark: Benchmark) -> list[Line]:
-    out: list[Line] = [*lines.wrapped("", wording.title(benchmark), "title", indent=0)]
+    out: list[Line] = [*styled_lines.wrapped("", wording.title(benchmark), "title", indent=0)]
     for sentence in benchmark.sentences:
-        out += lines.wrapped("• ", sentence)
+        out += styled_lines.wrapped("• ", sentence)
     out += [[], *_cells(benchmark)]
     for sweep in benchmark.sweeps:
         out += [[], [("BATCHES  ", "title"), (wording.sweep_title(sweep), "dim")]]
-        out += lines.table(list(wording.SWEEP_COLUMNS), wording.sweep_rows(sweep))
+        out += styled_lines.table(list(wording.SWEEP_COLUMNS), wording.sweep_rows(sweep))
     for line in benchmark.scaling:
         out += [[], [("SCALING  ", "title"), (wording.scaling_title(line), "dim")]]
-        out += lines.table(list(wording.SCALING_COLUMNS), wording.scaling_rows(line))
+        out += styled_lines.table(list(wording.SCALING_COLUMNS), wording.scaling_rows(line))
     out += _references(benchmark) + _against(benchmark)
     out.append([])
     for name, value in wording.circumstances(benchmark):
-        out += lines.wrapped(f"{name}  ", value, "dim")
+        out += styled_lines.wrapped(f"{name}  ", value, "dim")
     return out
 
 
 def _cells(benchmark: Benchmark) -> list[Line]:
     """What a cell says is cut, for it stands in full in the other formats; so is a column that nobody filled."""
-    rows = [[inert.one_line(text, _NARROW) for text in wording.cell_row(cell)] for cell in benchmark.cells]
+    rows = [[inert_text.one_line(text, _NARROW) for text in wording.cell_row(cell)] for cell in benchmark.cells]
     filled = [i for i in range(len(wording.CELL_COLUMNS)) if any(row[i] not in ("", "–") for row in rows)]
     *numbers, last = filled or [0]
-    table = lines.table([wording.CELL_COLUMNS[i] for i in numbers], [[row[i] for i in numbers] for row in rows])
+    table = styled_lines.table([wording.CELL_COLUMNS[i] for i in numbers], [[row[i] for i in numbers] for row in rows])
     head, body = table[0], table[1:]
     says: list[Line] = [[(f"  {row[last]}", "")] for row in rows]
     return [
@@ -54,7 +60,7 @@ def _references(benchmark: Benchmark) -> list[Line]:
         return []
     out: list[Line] = [[], [("MEASURED ELSEWHERE", "title")]]
     for where, tier, span, source in rows:
-        out += lines.wrapped(f"{where}, {tier}  ", f"{span} images/s: {source}")
+        out += styled_lines.wrapped(f"{where}, {tier}  ", f"{span} images/s: {source}")
     return out
 
 
@@ -62,9 +68,9 @@ def _against(benchmark: Benchmark) -> list[Line]:
     found = benchmark.against
     if found is None:
         return []
-    out: list[Line] = [[], *lines.wrapped("", wording.against_summary(found), "title", indent=0)]
+    out: list[Line] = [[], *styled_lines.wrapped("", wording.against_summary(found), "title", indent=0)]
     if found.cells:
-        table = lines.table(
+        table = styled_lines.table(
             list(wording.AGAINST_COLUMNS), [wording.against_row(benchmark, change) for change in found.cells]
         )
         styles = [_STYLE[change.change] for change in found.cells]
@@ -73,5 +79,5 @@ def _against(benchmark: Benchmark) -> list[Line]:
             *([(text, style or old) for text, old in line] for line, style in zip(table[1:], styles, strict=True)),
         ]
     for note in found.notes:
-        out += lines.wrapped("note  ", note, "dim")
+        out += styled_lines.wrapped("note  ", note, "dim")
     return out

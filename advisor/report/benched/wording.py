@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from advisor.core import format as fmt
-from advisor.core.benchmark import Against, Benchmark, Cell, CellChange, Scaling, Sweep
-from advisor.core.comparison import Change, Estimate
+from rn50_advisor.advisor.model.documents.benchmark import (
+    Against,
+    Benchmark,
+    Cell,
+    CellChange,
+    Scaling,
+    Sweep,
+)
+from rn50_advisor.advisor.model.documents.comparison import (
+    Change,
+    Estimate,
+)
+from rn50_advisor.advisor.model.wording import quantities as fmt
 
 CELL_COLUMNS = ("setting", "images/s", "95 %", "step", "memory", "typical", "what it says")
 SWEEP_COLUMNS = ("batch", "images/s", "of the best", "")

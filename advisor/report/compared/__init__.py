@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from advisor.core.comparison import Comparison
-from advisor.report import rendered
+from rn50_advisor.advisor.model.documents.comparison import Comparison
+from rn50_advisor.advisor.report import rendered
 
 
 def render(comparison: Comparison, format: str) -> str:

@@ -6,11 +6,18 @@ from typing import Any
 
 from markupsafe import Markup
 
-import advisor
-from advisor.core.comparison import SCHEMA, Comparison
-from advisor.report import inert
-from advisor.report.compared import wording
-from advisor.report.html import DATA_LIMIT, PAGE_LIMIT, templates
+from rn50_advisor import advisor
+from rn50_advisor.advisor.model.documents.comparison import (
+    SCHEMA,
+    Comparison,
+)
+from rn50_advisor.advisor.report import inert_text
+from rn50_advisor.advisor.report.compared import wording
+from rn50_advisor.advisor.report.html import (
+    DATA_LIMIT,
+    PAGE_LIMIT,
+    templates,
+)
 
 FACTS_SHOWN = 60  # of each pair
 
@@ -28,7 +35,7 @@ def render(comparison: Comparison) -> str:
 def embedded(comparison: Comparison) -> dict[str, Any]:
     """The JSON, without the differing facts where they are too many; `omitted` says so."""
     document = comparison.as_json()
-    if len(inert.script_json(document)) <= DATA_LIMIT:
+    if len(inert_text.script_json(document)) <= DATA_LIMIT:
         return document
     return {**document, "pairs": [{**pair, "facts": []} for pair in document["pairs"]], "omitted": ["facts"]}
 
@@ -45,6 +52,6 @@ def _page(comparison: Comparison, facts_shown: int) -> str:
             facts_shown=facts_shown,
             version=advisor.__version__,
             schema=SCHEMA,
-            data=Markup(inert.script_json(embedded(comparison))),
+            data=Markup(inert_text.script_json(embedded(comparison))),
         )
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from advisor.core.comparison import Comparison
+from rn50_advisor.advisor.model.documents.comparison import Comparison
 
 
 def render(comparison: Comparison) -> str:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from advisor.core.comparison import Comparison, Pair
-from advisor.report import inert
-from advisor.report.compared import wording
+from rn50_advisor.advisor.model.documents.comparison import (
+    Comparison,
+    Pair,
+)
+from rn50_advisor.advisor.report import inert_text
+from rn50_advisor.advisor.report.compared import wording
 
 ROWS_SHOWN = 60
-_text = inert.markdown
+_text = inert_text.markdown
 
 
 def render(comparison: Comparison) -> str:

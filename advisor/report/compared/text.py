@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from advisor.core import format as fmt
-from advisor.core.comparison import Change, Comparison, Pair
-from advisor.report import inert, lines
-from advisor.report.compared import wording
-from advisor.report.lines import Line, Style
+from rn50_advisor.advisor.model.documents.comparison import (
+    Change,
+    Comparison,
+    Pair,
+)
+from rn50_advisor.advisor.model.wording import quantities as fmt
+from rn50_advisor.advisor.report import (
+    inert_text,
+    styled_lines,
+)
+from rn50_advisor.advisor.report.compared import wording
+from rn50_advisor.advisor.report.styled_lines import (
+    Line,
+    Style,
+)
 
 WIDTH = 80
 FACTS_SHOWN = 30
@@ -15,7 +25,7 @@ _STYLE: dict[Change, Style] = {"improved": "good", "regressed": "bad", "same": "
 
 
 def render(comparison: Comparison) -> str:
-    return lines.plain(document(comparison))
+    return styled_lines.plain(document(comparison))
 
 
 def document(comparison: Comparison) -> list[Line]:
@@ -32,7 +42,7 @@ def document(comparison: Comparison) -> list[Line]:
 
 
 def _wrapped(label: str, text: str, style: Style = "", *, indent: int = 2, label_style: Style = "dim") -> list[Line]:
-    return lines.wrapped(label, text, style, indent=indent, label_style=label_style, width=WIDTH)
+    return styled_lines.wrapped(label, text, style, indent=indent, label_style=label_style, width=WIDTH)
 
 
 def _verdict(comparison: Comparison, pair: Pair) -> list[Line]:
@@ -47,12 +57,14 @@ def _verdict(comparison: Comparison, pair: Pair) -> list[Line]:
 def _runs(comparison: Comparison) -> list[Line]:
     hidden = () if wording.scaled(comparison) else (wording.RUN_COLUMNS.index("efficiency"),)
     rows = [[*wording.RUN_COLUMNS], *(wording.run_row(run) for run in comparison.runs)]
-    table = [[inert.one_line(cell, WIDTH) for place, cell in enumerate(row) if place not in hidden] for row in rows]
+    table = [
+        [inert_text.one_line(cell, WIDTH) for place, cell in enumerate(row) if place not in hidden] for row in rows
+    ]
     others = [max(map(len, column)) + 2 for column in list(zip(*table, strict=True))[1:]]
     room = max(_NAME_MIN, WIDTH - 2 - sum(others))
     # names begin with a time and mostly differ at their end
     table = [[fmt.shorten_path(name, room), *cells] for name, *cells in table]
-    return lines.table(table[0], table[1:])
+    return styled_lines.table(table[0], table[1:])
 
 
 def _details(comparison: Comparison, pair: Pair) -> list[Line]:
@@ -72,7 +84,7 @@ def _phases(pair: Pair) -> list[Line]:
     head = ["phase of a step", "before", "after", "change", "interval"]
     return [
         [("WHERE A STEP'S TIME WENT", "title")],
-        *lines.table(head, [wording.phase_row(delta) for delta in pair.phases]),
+        *styled_lines.table(head, [wording.phase_row(delta) for delta in pair.phases]),
         *_wrapped("", "in brackets: a change that may be none", "dim"),
     ]
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from advisor.core import format as fmt
-from advisor.core.comparison import (
+from rn50_advisor.advisor.model.documents.comparison import (
     WHOLE_STEP,
     Change,
     Comparison,
@@ -14,7 +13,8 @@ from advisor.core.comparison import (
     PhaseDelta,
     RunColumn,
 )
-from advisor.report import phrases
+from rn50_advisor.advisor.model.wording import quantities as fmt
+from rn50_advisor.advisor.report import phrases
 
 # glyph and word always go together, as in the report
 CHANGE_WORDS: dict[Change, tuple[str, str]] = {

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from advisor.core.fleet import Fleet
-from advisor.report import rendered
+from rn50_advisor.advisor.model.documents.ranked_fleet import Fleet
+from rn50_advisor.advisor.report import rendered
 
 
 def render(fleet: Fleet, format: str) -> str:

@@ -6,11 +6,14 @@ from typing import Any
 
 from markupsafe import Markup
 
-import advisor
-from advisor.core.fleet import SCHEMA, Fleet
-from advisor.report import inert
-from advisor.report.fleets import wording
-from advisor.report.html import templates
+from rn50_advisor import advisor
+from rn50_advisor.advisor.model.documents.ranked_fleet import (
+    SCHEMA,
+    Fleet,
+)
+from rn50_advisor.advisor.report import inert_text
+from rn50_advisor.advisor.report.fleets import wording
+from rn50_advisor.advisor.report.html import templates
 
 DATA_LIMIT = 150_000  # characters of embedded JSON: the page must stay below 400 KB
 MACHINES_SHOWN = 300
@@ -31,7 +34,7 @@ def render(fleet: Fleet) -> str:
             components_shown=COMPONENTS_SHOWN,
             version=advisor.__version__,
             schema=SCHEMA,
-            data=Markup(inert.script_json(embedded(fleet))),
+            data=Markup(inert_text.script_json(embedded(fleet))),
         )
     )
 
@@ -42,7 +45,7 @@ def embedded(fleet: Fleet) -> dict[str, Any]:
     machines, room = document["machines"], DATA_LIMIT
     kept = []
     for machine in machines:
-        room -= len(inert.script_json(machine))
+        room -= len(inert_text.script_json(machine))
         if room < 0:
             break
         kept.append(machine)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from advisor.core.fleet import Fleet
+from rn50_advisor.advisor.model.documents.ranked_fleet import Fleet
 
 
 def render(fleet: Fleet) -> str:

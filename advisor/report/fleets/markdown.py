@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from advisor.core.fleet import Fleet
-from advisor.report import inert
-from advisor.report.fleets import wording
+from rn50_advisor.advisor.model.documents.ranked_fleet import Fleet
+from rn50_advisor.advisor.report import inert_text
+from rn50_advisor.advisor.report.fleets import wording
 
 MACHINES_SHOWN = 200
-_text = inert.markdown
+_text = inert_text.markdown
 
 
 def render(fleet: Fleet) -> str:

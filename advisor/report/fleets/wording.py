@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from advisor.core import format as fmt
-from advisor.core.fleet import Deviation, Fleet, FleetMachine
+from rn50_advisor.advisor.model.documents.ranked_fleet import (
+    Deviation,
+    Fleet,
+    FleetMachine,
+)
+from rn50_advisor.advisor.model.wording import quantities as fmt
 
 MACHINE_COLUMNS = ("machine", "kind", "score", "results", "worst component", "value", "baseline", "deviation")
 DEVIATION_COLUMNS = ("component", "value", "baseline", "deviation", "score")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from advisor.core.triage import Triage
-from advisor.report import rendered
+from rn50_advisor.advisor.model.documents.machine_triage import Triage
+from rn50_advisor.advisor.report import rendered
 
 
 def render(triage: Triage, format: str) -> str:

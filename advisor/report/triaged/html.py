@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-import advisor
-from advisor.core.triage import HOSTNAME, MADE_AT, SCHEMA, Triage
-from advisor.report import inert
-from advisor.report.html import templates
-from advisor.report.triaged import wording
+from rn50_advisor import advisor
+from rn50_advisor.advisor.model.documents.machine_triage import (
+    HOSTNAME,
+    MADE_AT,
+    SCHEMA,
+    Triage,
+)
+from rn50_advisor.advisor.report import inert_text
+from rn50_advisor.advisor.report.html import templates
+from rn50_advisor.advisor.report.triaged import wording
 
 
 def render(triage: Triage) -> str:
@@ -25,6 +30,6 @@ def render(triage: Triage) -> str:
             tone={"keep": "healthy", "fix": "bottleneck", "hand-back": "failed"}[triage.verdict.state],
             version=advisor.__version__,
             schema=SCHEMA,
-            data=Markup(inert.script_json(triage.as_json())),
+            data=Markup(inert_text.script_json(triage.as_json())),
         )
     )

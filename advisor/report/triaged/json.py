@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from advisor.core.triage import Triage
+from rn50_advisor.advisor.model.documents.machine_triage import Triage
 
 
 def render(triage: Triage) -> str:

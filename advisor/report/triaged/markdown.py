@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from advisor.core.triage import Triage
-from advisor.report import inert
-from advisor.report.triaged import wording
+from rn50_advisor.advisor.model.documents.machine_triage import Triage
+from rn50_advisor.advisor.report import inert_text
+from rn50_advisor.advisor.report.triaged import wording
 
-_text = inert.markdown
+_text = inert_text.markdown
 
 
 def render(triage: Triage) -> str:

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from advisor.core.triage import Check, Triage, TriageState
-from advisor.report import inert
-from advisor.report.lines import WIDTH, Line, Style, plain, wrapped
-from advisor.report.triaged import wording
+from rn50_advisor.advisor.model.documents.machine_triage import (
+    Check,
+    Triage,
+    TriageState,
+)
+from rn50_advisor.advisor.report import inert_text
+from rn50_advisor.advisor.report.styled_lines import (
+    WIDTH,
+    Line,
+    Style,
+    plain,
+    wrapped,
+)
+from rn50_advisor.advisor.report.triaged import wording
 
 _STYLE: dict[TriageState, Style] = {"keep": "good", "fix": "warn", "hand-back": "bad"}
 _STATE_STYLE: dict[str, Style] = {"ok": "good", "low": "warn", "bad": "bad", "unknown": "dim"}
@@ -32,12 +42,12 @@ def document(triage: Triage) -> list[Line]:
         out += [[], [("NOT MEASURED", "title")]]
         for gap in triage.gaps:
             hint = f" ({gap.hint})" if gap.hint else ""
-            out += wrapped(f"{inert.one_line(gap.name, _NAME)}: ", f"{gap.reason}{hint}", "dim")
+            out += wrapped(f"{inert_text.one_line(gap.name, _NAME)}: ", f"{gap.reason}{hint}", "dim")
     return out
 
 
 def _judged(check: Check) -> list[Line]:
-    name, value = inert.one_line(check.name, _NAME - 2), inert.one_line(wording.value(check), 60)
+    name, value = inert_text.one_line(check.name, _NAME - 2), inert_text.one_line(wording.value(check), 60)
     head: Line = [
         ("  ", ""),
         (wording.state(check).ljust(10), _STATE_STYLE[check.state]),
@@ -53,7 +63,7 @@ def _judged(check: Check) -> list[Line]:
 
 
 def _fact(check: Check) -> list[Line]:
-    name = inert.one_line(check.name, _NAME - 2).ljust(_NAME)
-    value = inert.one_line(wording.value(check), WIDTH - _NAME - 2)
+    name = inert_text.one_line(check.name, _NAME - 2).ljust(_NAME)
+    value = inert_text.one_line(wording.value(check), WIDTH - _NAME - 2)
     hint = f"  ({check.hint})" if check.hint else ""
     return wrapped(name, value + hint)

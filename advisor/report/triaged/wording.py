@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 
-from advisor.core import format as fmt
-from advisor.core.triage import UNIX_SECONDS, Band, Check, CheckState, Triage, TriageState
+from rn50_advisor.advisor.model.documents.machine_triage import (
+    UNIX_SECONDS,
+    Band,
+    Check,
+    CheckState,
+    Triage,
+    TriageState,
+)
+from rn50_advisor.advisor.model.wording import quantities as fmt
 
 # glyph and word always go together, as in the report
 VERDICT_WORDS: dict[TriageState, tuple[str, str]] = {

@@ -74,7 +74,7 @@ class _After(object):
             except Exception as error:
                 _note(error)
 
-        code = exec_module.__code__  # a warning's `stacklevel` passes over files of such names: see frames.py
+        code = exec_module.__code__  # a warning's `stacklevel` passes over files of such names: see hidden_frames.py
         exec_module.__code__ = code.replace(co_filename=code.co_filename + " (importlib._bootstrap)")
         loader.exec_module = exec_module
 
@@ -83,7 +83,7 @@ def _hide_frame(error):
     """The module alone, under no name: whether the recorder is started remains to be seen."""
     import importlib.util
 
-    spec = importlib.util.spec_from_file_location("frames", os.path.join(os.path.dirname(_HERE), "frames.py"))
+    spec = importlib.util.spec_from_file_location("frames", os.path.join(os.path.dirname(_HERE), "hidden_frames.py"))
     frames = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(frames)
     frames.hide_frame(error)
@@ -104,7 +104,7 @@ def _start_recorder():
     sys.modules[name] = package
     spec.loader.exec_module(package)
     # asked now and not when Python starts: it takes a lock, and most processes never get here
-    if importlib.import_module(name + ".ringfolder").arm(_FOLDER):
+    if importlib.import_module(name + ".rank_ring_folder").arm(_FOLDER):
         importlib.import_module(name + ".install").install(_FOLDER, _After)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from advisor.core.analysis import Analysis
-from advisor.core.findings import Saving
-from rules.exchange import on_faster_links
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.findings import Saving
+from rn50_advisor.rules.communication.comm_cost import on_faster_links
 from samples.faults.fixtures import SlowLoopback
 from samples.faults.scenario import Job, Promise, Remedy, Scenario, Truth
 

@@ -1,0 +1,85 @@
+"""Ranks that wait for one another at the begin of a forward pass, where nobody times it.
+
+Before each forward pass that follows an exchange of gradients DistributedDataParallel sends the buffers of rank 0 (batch norm's running
+statistics) to all others. They cannot go on before rank 0 has come; over gloo, which hands on from rank to rank, who sends waits for who
+takes. All leave the exchange of the step before together, so a rank waits there no longer than another's way to its forward is longer, and
+no longer than its forward is beyond the shortest one. (ResNet18 on two ranks of a CPU: with 147 ms of rank 0's own work after each update
+rank 1's forward took 190 ms for 41 of its own; with rank 1's, rank 0's took as long.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rn50_advisor.advisor.analysis.stacks.after_backward import with_own_work
+from rn50_advisor.advisor.analysis.stacks.after_update import with_own_loop
+from rn50_advisor.advisor.analysis.stacks.thinned_profiles import with_few_profiles
+from rn50_advisor.advisor.analysis.steps.phases import (
+    AFTER_BACKWARD,
+    WAITS_FOR_BUFFERS,
+    phases_of,
+)
+from rn50_advisor.advisor.analysis.steps.steady_state import (
+    RankSteps,
+    all_steps,
+    common_rows,
+)
+from rn50_advisor.advisor.model.recording import Recording
+
+Array = NDArray[np.float64]
+
+_SENDER = 0  # as DistributedDataParallel chooses it, but for ranks that have joined early
+
+
+def accounted_steps(recording: Recording) -> dict[int, RankSteps]:
+    """Every rank's real steps, with columns of the seconds for which its forward waited for another rank's buffers, and of own work."""
+    recording = with_few_profiles(recording)
+    everything = with_own_loop(recording, with_own_work(recording, all_steps(recording)))
+    if len(everything) < 2 or _SENDER not in everything:
+        return everything
+    groups = [backend for rank in everything if (backend := _sent_over(recording, rank)) is not None]
+    rows = common_rows(everything)
+    if len(groups) < len(everything) or rows[_SENDER].size < 2:
+        return everything
+    waits = _waits(everything, recording, rows, mutual=any("gloo" in backend for backend in groups))
+    return {rank: _with_column(steps, rows[rank], waits[rank]) for rank, steps in everything.items()}
+
+
+def _sent_over(recording: Recording, rank: int) -> str | None:
+    """The backend over which the buffers of the rank's models go; None where none do, or nobody knows."""
+    pids = [p.pid for p in recording.processes if p.role == "rank" and p.rank == rank]
+    models: list[Mapping[str, Any]] = [m for pid in pids for m in recording.facts.get(pid, {}).get("ddp") or ()]
+    return next((str(m.get("backend_name")) for m in models if m.get("synced_buffers")), None)
+
+
+def _waits(
+    everything: Mapping[int, RankSteps], recording: Recording, rows: Mapping[int, NDArray[np.int64]], *, mutual: bool
+) -> dict[int, Array]:
+    """Per common row, in seconds."""
+    way: dict[int, Array] = {}
+    forward: dict[int, Array] = {}
+    for rank, steps in everything.items():
+        phases = {name: s[rows[rank]] for name, s in phases_of(steps, recording.gpu_steps.get(rank)).items()}
+        batches = np.maximum(steps.columns["micro_batches"][rows[rank]], 1.0)  # before the first of them
+        after = np.sum([phases[name] for name in AFTER_BACKWARD], axis=0)
+        way[rank] = np.roll(after, 1) + phases["input_wait"] / batches
+        forward[rank] = phases["forward"]
+    longest = np.max(np.stack(list(way.values())), axis=0) if mutual else way[_SENDER]
+    shortest = np.min(np.stack(list(forward.values())), axis=0)
+    found = {}
+    for rank, own in way.items():
+        found[rank] = np.clip(np.minimum(longest - own, forward[rank] - shortest), 0.0, None)
+        found[rank][0] = 0.0  # what came before the first step is not known
+    return found
+
+
+def _with_column(steps: RankSteps, rows: NDArray[np.int64], waits: Array) -> RankSteps:
+    """Rows of several steps have what the single ones have in the mean."""
+    column = np.where(steps.count > 1, float(waits.mean()) * steps.count, 0.0)
+    column[rows] = waits
+    return replace(steps, columns={**steps.columns, WAITS_FOR_BUFFERS: column})

@@ -1,0 +1,1 @@
+"""What `compare` needs of each run, and by how much runs differ."""

@@ -1,0 +1,124 @@
+"""By how much two runs differ, and how sure that is: pure numbers.
+
+Two things make the mean step of a run uncertain. Within a run, neighbouring steps resemble each other: whole blocks of steps
+are drawn again (bootstrap). Between runs of one and the same job, memory layout, placement on cores and the state of a shared
+machine differ, and no number of steps shows it: that part is measured on repeated runs and added.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rn50_advisor.advisor.analysis.compare.step_blocks import StepBlocks
+from rn50_advisor.advisor.model.documents.comparison import Estimate
+
+Array = NDArray[np.float64]
+
+# At 95 % one of twenty comparisons of a job with itself would be called a change; CI asks more often than that.
+CONFIDENCE = 0.99
+_DRAWS = 4000
+# Phases in which runs of one job hardly differ. Measured on 24 quiet runs of five jobs on two shared CPU cores: forward and backward differ
+# by 1 to 6 % of themselves from run to run, the exposed exchange by 13 to 28 %, and each of these by at most 0.4 % of the step, or
+# where it is 5 % of the step and more by 8 % of itself. Whoever keeps the cores busy beside a job starves its loader first.
+_INPUT = ("input_wait", "input_wait.epoch_start")
+_BETWEEN = ("optimizer", "gap", "gap.evaluation", "gap.checkpoint")
+_BESIDE_STEP = 0.005
+_BESIDE_OWN = 0.1
+_SEED = 20261120  # the same two runs always give the same interval
+_Z = 2.575829  # of the normal distribution at that confidence
+_ONE_FREEDOM = 63.657  # of Student's t
+
+
+def drawn(blocks: StepBlocks, *, seed: int) -> dict[str, Array]:
+    """Means of the step ("step") and of its phases, once for each draw of blocks with replacement."""
+    count = blocks.steps.size
+    random = np.random.default_rng(_SEED + seed)
+    weights = random.multinomial(count, np.full(count, 1.0 / count), size=_DRAWS).astype(np.float64)
+    steps = weights @ blocks.steps
+    named = {"step": blocks.seconds, **blocks.phases}
+    return {name: _widened(weights @ values / steps, values, blocks.steps) for name, values in named.items()}
+
+
+def _widened(draws: Array, values: Array, steps: Array) -> Array:
+    """Few blocks spread less than they should, and their spread is itself uncertain: as Student's t does it."""
+    centre = values.sum() / steps.sum()
+    freedom = values.size - 1
+    if freedom < 1:
+        return np.full(draws.size, centre)
+    factor = math.sqrt(values.size / freedom) * student(freedom) / _Z
+    if draws.min() <= 0.0:  # a phase that most blocks do without
+        return np.asarray(centre + factor * (draws - centre))
+    return np.asarray(centre * np.exp(factor * np.log(draws / centre)))  # nothing becomes shorter than nothing
+
+
+def student(freedom: int) -> float:
+    """The two-sided point of Student's t at this confidence (expansion in 1/freedom, good to 5 % from 4 on)."""
+    if freedom < 2:
+        return _ONE_FREEDOM
+    z = _Z
+    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+
+
+def speed_ratio(
+    base: dict[str, Array],
+    other: dict[str, Array],
+    scale: float,
+    *,
+    between_runs: tuple[float, float],
+    spared_s: tuple[float, float],
+) -> Estimate:
+    """Speed of `other` over `base`; `scale`: work of a step of `other` over one of `base`.
+
+    `between_runs`: share of the step by which each run may differ from its like, standard deviation. `spared_s`: seconds per
+    step of each run that chance has brought and that may as well not be there. The interval covers both.
+    """
+    noise = np.random.default_rng(_SEED).normal(0.0, math.hypot(*between_runs), _DRAWS)
+    raw = np.log(base["step"] / other["step"])
+    without = np.log(_less(base["step"], spared_s[0]) / _less(other["step"], spared_s[1]))
+    ends = [np.percentile(values + noise, _ends()) for values in (raw, without)]
+    value = float(scale * np.mean(base["step"]) / np.mean(other["step"]))
+    lo, hi = min(e[0] for e in ends), max(e[1] for e in ends)
+    return Estimate(value, scale * math.exp(lo), scale * math.exp(hi))
+
+
+def ratio_beside_compute(
+    base: Mapping[str, Array], other: Mapping[str, Array], *, disturbed: tuple[float, float]
+) -> Estimate:
+    """Speed of `other` over `base` if forward, backward and exchange took equally long in both: what input, optimizer and gaps tell.
+
+    Runs of one job differ most in how fast they compute, which hides a change elsewhere that is sure by itself. `disturbed`: share by which
+    others on the machine may have lengthened anything in each run, standard deviation; with any, input is left out.
+    """
+    names = _BETWEEN if any(disturbed) else (*_INPUT, *_BETWEEN)
+    own = [sum((run[name] for name in names if name in run), np.zeros(_DRAWS)) for run in (base, other)]
+    widths = [(_BESIDE_OWN + share) * float(took.mean()) for took, share in zip(own, disturbed, strict=True)]
+    widths += [_BESIDE_STEP * float(run["step"].mean()) for run in (base, other)]
+    noise = np.random.default_rng(_SEED).normal(0.0, math.hypot(*widths), _DRAWS)
+    more = own[1] - own[0]
+    lo, hi = np.percentile(_slowed(base["step"], more + noise), _ends())
+    return Estimate(float(np.mean(_slowed(base["step"], more))), float(lo), float(hi))
+
+
+def _slowed(step_s: Array, more_s: Array) -> Array:
+    return np.asarray(step_s / np.maximum(step_s + more_s, 0.1 * step_s))
+
+
+def _less(step_s: Array, spared_s: float) -> Array:
+    return np.maximum(step_s - spared_s, 0.1 * step_s)
+
+
+def phase_delta(base: Array, other: Array, *, between_runs: tuple[float, float]) -> Estimate:
+    """Seconds per step that a phase of `other` takes more; what runs differ by in any case goes by the phase's own length."""
+    width = math.hypot(between_runs[0] * float(base.mean()), between_runs[1] * float(other.mean()))
+    noise = np.random.default_rng(_SEED).normal(0.0, 1.0, _DRAWS) * width
+    lo, hi = np.percentile(other - base + noise, _ends())
+    return Estimate(float(other.mean() - base.mean()), float(lo), float(hi))
+
+
+def _ends() -> tuple[float, float]:
+    rest = 100.0 * (1.0 - CONFIDENCE) / 2.0
+    return rest, 100.0 - rest

@@ -1,0 +1,216 @@
+"""Why a job failed, in the words of its own last lines and exceptions.
+
+The first cause counts, not the last line: what ranks say whose peer has gone is a consequence.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from rn50_advisor.advisor.analysis.comm.flight_dumps import stuck_by_flight
+from rn50_advisor.advisor.analysis.failures.known_failures import (
+    GPU_MEMORY,
+    KNOWN,
+    LINE_MAX,
+    PINNING,
+    failure,
+    is_consequence,
+    recognised,
+)
+from rn50_advisor.advisor.model.analysis import (
+    Death,
+    Failure,
+)
+from rn50_advisor.advisor.model.recording import Recording
+
+_EXCEPTION = re.compile(
+    r"^(?:\[\w+\]:\s*)?((?:\w+\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Failure|Timeout|Warning)): ?(.*)"
+)
+_RANK = re.compile(r"^\s*\[(?:rank|default)(\d+)\]:|\[[Rr]ank (\d+)\]|\bRank (\d+)\b|\brank (\d+)\b")
+_ROOT = re.compile(r"Root Cause \(first observed failure\)")
+_ROOT_RANK = re.compile(r"^\s*rank\s*: (\d+) \(")
+_ROOT_WITHIN = 6  # lines
+# multiprocessing.spawn raises it in the parent
+SPAWNED = re.compile(r"-- Process (\d+) terminated with the following error")
+_REASON_WITHIN = 5  # lines: NCCL names the call first, and CUDA's error below
+_TRACEBACK = 30  # lines, of a thread of the loader
+_LAST_LINES = 20  # of what was printed, where a message may stand that was caught and printed before the end
+_ENQUEUED = re.compile(r"\bRank (\d+)\].*last enqueued (?:NCCL )?work: (-?\d+)")
+
+
+def mark_followers(deaths: Iterable[Death]) -> tuple[Death, ...]:
+    """Ranks whose own exception says that another had gone before are followers, whenever they ended."""
+    return tuple(replace(d, follows=bool(d.exception) and is_consequence(d.exception)) for d in deaths)
+
+
+def with_leaver(recording: Recording, deaths: tuple[Death, ...]) -> tuple[Death, ...]:
+    """Where all ranks that died follow one that had gone, and that one ended in order: it comes first, for it left the others behind."""
+    ranks = [death for death in deaths if death.role == "rank"]
+    if not ranks or not all(death.follows for death in ranks):
+        return deaths
+    start = recording.meta.started_ns
+    left = [p for p in recording.processes if p.role == "rank" and p.exit_code == 0 and p.ended_ns is not None]
+    leaver = min(left, key=lambda p: p.ended_ns or 0, default=None)
+    if leaver is None or leaver.ended_ns is None or leaver.rank is None:
+        return deaths
+    t_s = (leaver.ended_ns - start) / 1e9
+    if t_s >= ranks[0].t_s:
+        return deaths
+    _, step, _ = recording.positions.get(leaver.rank, ("", 0, 0))
+    gone = Death(leaver.rank, leaver.pid, t_s, 0, None, False, "ended", step, first=True)
+    return (gone, *(replace(death, first=False) for death in deaths))
+
+
+def failure_of(recording: Recording, deaths: Sequence[Death]) -> Failure | None:
+    """What made the job fail, by the exceptions that processes left and by the output that was kept. None: nothing tells."""
+    told = [death for death in deaths if death.exception and not death.follows and death.role == "rank"]
+    ranks = [death for death in deaths if death.role == "rank" and not death.follows]
+    for death in told:
+        known = recognised(death.exception)
+        if known is not None:
+            return replace(known, rank=death.rank)
+    if told and told[0] is ranks[0]:
+        first = told[0]
+        return Failure(
+            "exception", first.exception.partition("\n")[0][:LINE_MAX], "", first.rank, first.exception[:LINE_MAX]
+        )
+    found = _before_training(recording) or _in_output(_output(recording), ranks)
+    aborted = any(death.role == "rank" and death.signal == signal.SIGABRT for death in deaths)
+    return _behind_in_flight(recording, found, aborted=aborted)
+
+
+def _behind_in_flight(recording: Recording, found: Failure | None, *, aborted: bool) -> Failure | None:
+    """Of a watchdog's end whose lines name nobody, or were not kept: the one rank that is behind in the dumps which the watchdogs left."""
+    if found is None and aborted:
+        gave_up = next(failure(known, "", "") for known in KNOWN if known.kind == "watchdog")
+    elif found is not None and found.rank is None and found.kind.startswith("watchdog"):
+        gave_up = found
+    else:
+        return found
+    dumps = {
+        int(rank): [dump]
+        for event in recording.events
+        if event.kind == "flight"
+        for rank, dump in (event.data.get("ranks") or {}).items()
+    }
+    stuck = stuck_by_flight(dumps)
+    if stuck is None:
+        return found
+    size = f" of {stuck.elements} elements" if stuck.elements else ""
+    which = (
+        stuck.differing
+        or f"{stuck.kind}{size}, number {stuck.number}: rank {', '.join(map(str, stuck.missing))} not in it"
+    )
+    line = "; ".join(filter(None, (gave_up.line, f"{stuck.source}: {which}")))[:LINE_MAX]
+    return replace(gave_up, rank=stuck.missing[0] if len(stuck.missing) == 1 else None, line=line)
+
+
+def _before_training(recording: Recording) -> Failure | None:
+    """The exception of a process that ended before it had made a step: the first known one, else the first."""
+    trained = {process.pid for process in recording.processes if process.role != "other"}
+    ended = {process.pid: process.ended_ns or 0 for process in recording.processes}
+    texts = []
+    for pid, facts in sorted(recording.facts.items(), key=lambda item: ended.get(item[0], 0)):
+        error = facts.get("exception")
+        if pid not in trained and isinstance(error, dict):
+            text = f"{error.get('type')}: {error.get('message')}"
+            spawned = SPAWNED.search(text)
+            rank = int(spawned[1]) if spawned else facts.get("rank")
+            if spawned:  # what the child raised stands at the end of its traceback
+                text = text.rstrip().rpartition("\n")[2]
+            if not is_consequence(text):
+                texts.append((text, rank))
+    for text, rank in texts:
+        known = recognised(text)
+        if known is not None:
+            return replace(known, rank=_number(rank))
+    if texts:
+        return Failure(
+            "exception", texts[0][0].partition("\n")[0][:LINE_MAX], "", _number(texts[0][1]), texts[0][0][:LINE_MAX]
+        )
+    return None
+
+
+def _output(recording: Recording) -> list[str]:
+    """Of a job behind the screen: lines that tell of errors, and its last ones."""
+    return [str(line) for event in recording.events if event.kind == "output" for line in event.data.get("lines") or ()]
+
+
+def _in_output(lines: Sequence[str], deaths: Sequence[Death]) -> Failure | None:
+    """The first known failure among these lines; else the first exception that follows from no other. `deaths`: of ranks, by themselves."""
+    for number in range(len(lines)):
+        known = _with_reason(lines, number)
+        if known is not None:
+            found = replace(known, rank=_first_rank(lines, number, known.kind))
+            if known.kind != GPU_MEMORY or _ended_by_it(lines, number, found.rank, deaths):
+                return found
+    for number, line in enumerate(lines):
+        raised = _EXCEPTION.match(line)
+        if raised and not is_consequence(line) and recognised(line) is None:
+            title = f"{raised[1]}: {raised[2]}" if raised[2] else raised[1]
+            return Failure("exception", title[:LINE_MAX], "", _first_rank(lines, number, ""), line[:LINE_MAX])
+    return None
+
+
+def _with_reason(lines: Sequence[str], number: int) -> Failure | None:
+    """What a line tells of, read with those lines of the same traceback that say what was behind it."""
+    known = recognised(lines[number])
+    if known is not None and known.kind == "NCCL":
+        near = (recognised(line) for line in lines[number + 1 : number + _REASON_WITHIN])
+        return next((reason for reason in near if reason is not None and reason.kind == GPU_MEMORY), known)
+    if known is not None and known.kind == GPU_MEMORY:
+        before = lines[max(0, number - _TRACEBACK) : number]
+        pinning = next((line for line in before if PINNING in line), "")
+        return (recognised(f"{pinning}\n{lines[number]}") if pinning else None) or known
+    return known
+
+
+def _ended_by_it(lines: Sequence[str], number: int, rank: int | None, deaths: Sequence[Death]) -> bool:
+    """A GPU without memory raises an exception, which many jobs catch to go on with a smaller batch: that is no end.
+
+    Nobody dies of it by a signal, but for an abort. It ended the job where it is among its last lines, or was raised (`Name: text`) and
+    what was raised after it only follows.
+    """
+    told = [death for death in deaths if rank in (None, death.rank)]
+    if told and all(death.signal and death.signal != signal.SIGABRT for death in told):
+        return False
+    if number >= len(lines) - _LAST_LINES:
+        return True
+    later = (line for line in lines[number + 1 :] if _EXCEPTION.match(line))
+    return bool(_EXCEPTION.match(lines[number])) and all(
+        is_consequence(line) or ((again := recognised(line)) is not None and again.kind == GPU_MEMORY) for line in later
+    )
+
+
+def _first_rank(lines: Sequence[str], number: int, kind: str) -> int | None:
+    """Who failed first: torchrun says so at the end; else who is behind in a collective; else who wrote the line."""
+    if kind == "watchdog":  # whoever gives up is waiting: the first to do so is no more guilty than the others
+        return _behind(lines)
+    wrote = _rank_in(lines[number])
+    if wrote is not None:
+        return wrote
+    for place, line in enumerate(lines):
+        if _ROOT.search(line):
+            found = (_ROOT_RANK.search(near) for near in lines[place : place + _ROOT_WITHIN])
+            return next((int(rank[1]) for rank in found if rank), None)
+    return None
+
+
+def _behind(lines: Sequence[str]) -> int | None:
+    """The one rank that has enqueued fewer collectives than the others when the watchdogs gave up."""
+    enqueued = {int(found[1]): int(found[2]) for line in lines if (found := _ENQUEUED.search(line))}
+    least = min(enqueued.values(), default=0)
+    late = [rank for rank, work in enqueued.items() if work == least]
+    return late[0] if len(late) == 1 and len(enqueued) > 1 else None
+
+
+def _rank_in(line: str) -> int | None:
+    found = _RANK.search(line)
+    return int(next(group for group in found.groups() if group)) if found else None
+
+
+def _number(rank: object) -> int | None:
+    return rank if isinstance(rank, int) and rank >= 0 else None

@@ -1,0 +1,185 @@
+"""Known failures by what PyTorch, NCCL and torchrun print of them. Texts are those of PyTorch 1.10 to 2.15."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from rn50_advisor.advisor.model.analysis import Failure
+
+LINE_MAX = 400
+GPU_MEMORY = "GPU memory"
+HOST_MEMORY = "host memory"
+PINNING = "in pin memory thread"  # a worker thread of the loader, whose want of host memory CUDA words as its own
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A failure by the lines that tell of it. `{0}` in the title is the pattern's first group."""
+
+    kind: str
+    pattern: re.Pattern[str]
+    title: str
+    advice: str
+
+
+def _known(kind: str, pattern: str, title: str, advice: str) -> Known:
+    return Known(kind, re.compile(pattern), title, advice)
+
+
+# In this order: where one line fits several, the first tells most.
+KNOWN = (
+    _known(
+        "mismatched collectives",
+        r"Detected mismatch between collectives on ranks|NCCL WARN Mismatched collective detected"
+        r"|op\.preamble\.length <= op\.nbytes",
+        "ranks called different collectives",
+        "compare what these ranks call at that place: a branch, a shape or a log call that differs between ranks",
+    ),
+    _known(
+        "late rank",
+        r"Ranks? ([\d, ]+) failed to pass monitoredBarrier",
+        "rank {0} never came to the barrier",
+        "look at what that rank did instead: its last step and line",
+    ),
+    _known(
+        "watchdog",
+        r"[Cc]aught collective operation timeout: (?:WorkNCCL\(.*?OpType=(\w+))?",
+        "the NCCL watchdog gave up on a collective ({0})",
+        "find the rank that did not come to it: one that reports no timeout, or whose last enqueued work is behind the others'",
+    ),
+    _known(
+        "watchdog stuck",
+        r"watchdog got stuck for (\d+) seconds|Heartbeat monitor timed out",
+        "the NCCL watchdog itself was stuck (for {0} s)",
+        "a CUDA or NCCL call never returned: look at dmesg for Xid errors, and for a rank that ended unseen; a longer "
+        "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC only where such a long call is normal",
+    ),
+    _known(
+        "different models",
+        r"DDP expects same model across all ranks|appears not to match sizes of the same param in process",
+        "the ranks wrapped different models in DDP",
+        "build the model from the same arguments on every rank: a class count or a checkpoint that only some ranks load",
+    ),
+    _known(
+        "one GPU for two ranks",
+        r"Duplicate GPU detected\s*: (rank \d+ and rank \d+)",
+        "{0} use the same GPU",
+        "torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before the first collective, and as many GPUs as local ranks",
+    ),
+    _known(
+        HOST_MEMORY,
+        rf"{PINNING}(?:.|\n)*out of memory",
+        "no more pinned memory of the host could be had",
+        "fewer or smaller batches pinned ahead (prefetch_factor), a higher limit, or pin_memory=False",
+    ),
+    _known(
+        GPU_MEMORY,
+        r"(?:CUDA|HIP|XPU) out of memory\.(?: ?(?:Tried to allocate|Allocation was preemptively rejected[^:]*:) ([\d.]+ \w+))?"
+        r"|(?:CUDA|HIP|CUDA driver) error: out of memory|would exceed allowed memory\. \(out of memory\)|MPS backend out of memory"
+        r"|\bC[Uu]da failure (?:\d+ )?'out of memory'|\b(?:CU|HIP)[A-Z]+_STATUS_ALLOC_FAILED",
+        "the GPU's memory ran out (asked for {0})",
+        "a smaller batch with accumulation, AMP, activation checkpointing",
+    ),
+    _known(
+        "shared memory",
+        r"Unexpected bus error encountered in worker|is killed by signal: Bus error"
+        r"|unable to (?:mmap|allocate shared memory|write to file)\b.*torch_",
+        "a loader worker found no room in shared memory",
+        "a larger /dev/shm (docker: --shm-size=8g), fewer workers or prefetched batches",
+    ),
+    _known(
+        "worker killed",
+        r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) (?:is killed by signal: (?!Terminated|Interrupt|Hangup)(\w+)|exited unexpectedly)",
+        "a loader worker died ({0})",
+        "read what that worker printed; Killed means that the host's or the container's memory ran out",
+    ),
+    _known(
+        "address in use",
+        r"EADDRINUSE|[Aa]ddress already in use",
+        "the port for the rendezvous is taken",
+        "end the job that still holds it, or let torchrun choose: --standalone, or --rdzv-endpoint=localhost:0; else another MASTER_PORT",
+    ),
+    _known(
+        "rendezvous",
+        r"Rendezvous(?:Connection|Timeout|Closed|State)?Error|client socket has (?:timed out|failed to connect)"
+        r"|seconds waiting for (?:clients|workers)\. (\d+/\d+)|[Tt]imed out initializing process group in store based barrier"
+        r"|connect\(\) timed out|wait timeout after \d+ms, keys|DistStoreError: Socket Timeout|gai error: -\d+",
+        "the ranks did not find each other ({0} came)",
+        "the same MASTER_ADDR, port, number of nodes and rendezvous id everywhere; a firewall; a rank that died before it came",
+    ),
+    _known(
+        "unused parameters",
+        r"Expected to have finished reduction in the prior iteration|Expected to mark a variable ready only once",
+        "DDP waits for parameters that took no part in the loss",
+        "take them out of the model or into the loss; find_unused_parameters=True if they come and go",
+    ),
+    _known(
+        "device assertion",
+        r"device-side assert triggered",
+        "a kernel's assertion failed on the GPU",
+        "mostly an index or a label out of range; run once with CUDA_LAUNCH_BLOCKING=1 for the line",
+    ),
+    _known(
+        "GPU memory access",
+        r"an illegal memory access was encountered|CUDA error: misaligned address",
+        "a kernel accessed memory that is not its own",
+        "run once with CUDA_LAUNCH_BLOCKING=1 for the line; suspect custom kernels first",
+    ),
+    _known(
+        "GPU lost",
+        r"GPU has fallen off the bus|CUDA error: (uncorrectable ECC|unspecified launch failure|device.* unavailable|no CUDA-capable)",
+        "the GPU failed ({0})",
+        "look at dmesg for Xid errors, drain the machine and hand it back if there are some",
+    ),
+    _known(
+        HOST_MEMORY,
+        r"DefaultCPUAllocator: .*(?:can't|not enough) |Cannot allocate memory|^(?:\[\w+\]:\s*)?MemoryError"
+        r"|Unable to allocate [\d.]+ \w+ for an array",
+        "the host's memory ran out",
+        "fewer workers or prefetched batches, a smaller cache, a higher limit",
+    ),
+    _known("disk", r"No space left on device", "a disk is full", "make room, or write checkpoints elsewhere"),
+    _known(
+        "NCCL",
+        r"nccl(UnhandledCudaError|SystemError|InternalError|InvalidUsage|InvalidArgument)",
+        "NCCL failed ({0})",
+        "run again with NCCL_DEBUG=WARN: it names the call and the reason",
+    ),
+)  # fmt: skip
+# What is said by those whose peer has gone, or who were told to end.
+_CONSEQUENCE = re.compile(
+    r"Connection (?:closed|reset) by (?:remote )?peer|remote process exited or there was a network error|ncclRemoteError"
+    r"|NCCL communicator was aborted|ChildFailedError|ProcessExitedException|SignalException|closing signal SIG"
+    r"|Observed flight recorder dump signal from another rank|Failed to check the .should dump. flag"
+    r"|Broken pipe|[Ss]ocket closed|failed to recv|Connection was likely closed|taking the entire process down"
+    r"|is killed by signal: (?:Terminated|Interrupt|Hangup)"
+    r"|Timed out waiting \d+ms for (?:recv|send)|Application timeout caused pair closure|failed \(exitcode"
+)
+
+
+def recognised(text: str) -> Failure | None:
+    """The failure that this text tells of, if it is a known one."""
+    for known in KNOWN:
+        found = known.pattern.search(text)
+        if found:
+            group = found.group(1) if known.pattern.groups and found.group(1) else ""
+            return failure(known, group, line_of(text, found.start()))
+    return None
+
+
+def failure(known: Known, group: str, line: str) -> Failure:
+    title = known.title.format(group) if group else re.sub(r" \([^)]*\{0\}[^)]*\)|\{0\} ?", "", known.title)
+    return Failure(known.kind, title, known.advice, None, line)
+
+
+def is_consequence(text: str) -> bool:
+    """Said by a rank whose peer had gone before, or that was told to end."""
+    return bool(_CONSEQUENCE.search(text)) and recognised(text) is None
+
+
+def line_of(text: str, at: int) -> str:
+    """The line of a text in which something was found."""
+    begin = text.rfind("\n", 0, at) + 1
+    end = text.find("\n", at)
+    return text[begin : end if end >= 0 else len(text)].strip()[:LINE_MAX]

@@ -1,0 +1,230 @@
+"""Reads what torch says when a GPU's memory runs out, and puts beside it what the recorder knew of the rank.
+
+The texts are those of c10's CUDACachingAllocator: one sentence up to torch 2.0 ("15.78 GiB total capacity; 14.35 GiB already allocated"),
+several from 2.1 on ("has a total capacity of 23.65 GiB of which …", spelt "capacty" in 2.1), a table under cudaMallocAsync.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from rn50_advisor.advisor.analysis.failures.failure_causes import SPAWNED
+from rn50_advisor.advisor.analysis.failures.known_failures import GPU_MEMORY
+from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
+from rn50_advisor.advisor.model.analysis import (
+    Death,
+    Failure,
+)
+from rn50_advisor.advisor.model.gpu.allocator_settings import growing_segments
+from rn50_advisor.advisor.model.gpu.out_of_memory import OutOfMemory
+from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.probes.rank.raised_exceptions import device_named
+
+_SIZE = r"([\d.]+) (bytes|KiB|MiB|GiB|TiB)"
+_UNITS = {"bytes": 1.0, "KiB": 1024.0, "MiB": 1024.0**2, "GiB": 1024.0**3, "TiB": 1024.0**4}
+_TELLS = {
+    "asked": rf"Tried to allocate {_SIZE}|Requested(?: size)?\s*: {_SIZE}",
+    "total": rf"total capac(?:i)?ty of {_SIZE}|{_SIZE} total capacity|Device limit\s*: {_SIZE}",
+    "free": rf"of which {_SIZE} is free|{_SIZE} free|Free \(according to CUDA\): {_SIZE}",
+    "allowed": rf"{_SIZE} allowed;|memory fraction\)\s*: {_SIZE}",
+    "allocated": rf"{_SIZE} is allocated by PyTorch|{_SIZE} already allocated|Currently allocated\s*: {_SIZE}",
+    "unallocated": rf"{_SIZE} is reserved by PyTorch but unallocated",
+    "reserved": rf"{_SIZE} reserved in total by PyTorch|{_SIZE} cached",
+    "own": rf"this process has {_SIZE} memory in use",
+}
+_PATTERNS = {name: re.compile(pattern) for name, pattern in _TELLS.items()}
+_OTHER = re.compile(rf"Process \d+ has {_SIZE} memory in use")
+# Tensors at the end of steps: so much more in the last third than in the first, and so much of the GPU, is no odd batch; and what settles
+# rises less in the second half (as in GPU004).
+_GREW_TIMES = 1.2
+_GREW_SHARE = 0.10
+_LASTING = 0.3
+_WARM_UP = 4  # the first of so many parts: gradients, state and caches are made
+_LOOKS = 6  # two for each third
+# What an optimizer will keep for each parameter, where it had not made it yet: by its name alone, in copies of the parameters.
+_STATE_COPIES = {
+    "Adam": 2.0,
+    "AdamW": 2.0,
+    "NAdam": 2.0,
+    "RAdam": 2.0,
+    "Adamax": 2.0,
+    "LAMB": 2.0,
+    "RMSprop": 1.0,
+    "Adagrad": 1.0,
+}
+
+
+def sizes(text: str) -> dict[str, float]:
+    """Bytes by name, as far as the message tells; empty where it is no such message."""
+    if "out of memory" not in text:
+        return {}
+    found = {}
+    for name, pattern in _PATTERNS.items():
+        told = pattern.search(text)
+        if told:
+            value, unit = [group for group in told.groups() if group is not None][:2]
+            found[name] = float(value) * _UNITS[unit]
+    if found.get("allowed", 0.0) > found.get("total", math.inf):
+        del found["allowed"]  # no limit, as cudaMallocAsync words it
+    if "reserved" in found and "allocated" in found:
+        found.setdefault("unallocated", max(0.0, found["reserved"] - found["allocated"]))
+    others = _others([float(value) * _UNITS[unit] for value, unit in _OTHER.findall(text)], found)
+    if others:
+        found["others"] = others
+    return found
+
+
+def _others(listed: list[float], told: Mapping[str, float]) -> float:
+    """What the processes that torch lists hold beside this one; 0 where that cannot be told.
+
+    In a container torch does not find itself among them, for their ids are the host's: then the smallest that holds as much as torch has
+    reserved is this one.
+    """
+    total, own = told.get("total", 0.0), told.get("own")
+    listed = sorted(size for size in listed if size <= total)  # beyond it: the driver did not tell
+    if own is None and "allocated" not in told:
+        return 0.0
+    if own is None:
+        torchs = told["allocated"] + told.get("unallocated", 0.0)
+        own = next((size for size in listed if size >= torchs), torchs)
+        if own in listed:
+            listed.remove(own)
+    return min(sum(listed), max(0.0, total - told.get("free", 0.0) - own))
+
+
+def out_of_memory(recording: Recording, deaths: tuple[Death, ...], failure: Failure | None) -> OutOfMemory | None:
+    """None where the job did not fail so, or nobody told its numbers."""
+    if failure is None or failure.kind != GPU_MEMORY:
+        return None
+    said = next((each for each in _texts(recording, deaths, failure) if len(sizes(each[1])) > 1), None)
+    if said is None:
+        return None
+    rank, text, facts = said
+    told = sizes(text)
+    process = process_by_rank(recording.processes).get(rank) if rank is not None else None
+    facts = facts or (recording.facts.get(process.pid, {}) if process is not None else {})
+    death = next((d for d in deaths if d.rank == rank and d.role == "rank"), None)
+    own = next((node.recording for node in recording.nodes if rank in node.ranks), recording)
+    steps = death.step if death is not None else 0
+    grew = _grew(recording, rank, told.get("total"))
+    return OutOfMemory(
+        rank=rank,
+        asked=told.get("asked"),
+        total=told.get("total"),
+        free=told.get("free"),
+        allowed=told.get("allowed"),
+        allocated=told.get("allocated"),
+        unallocated=told.get("unallocated"),
+        others=told.get("others"),
+        segments=growing_segments(own.meta.environment),
+        **_parts(facts, steps=steps, device=device_named(text)),
+        phase=_phase(facts, death),
+        batch=_batch(recording, rank, facts),
+        steps=steps,
+        grew_from=grew[0] if grew else None,
+        grew_to=grew[1] if grew else None,
+    )
+
+
+def _texts(
+    recording: Recording, deaths: tuple[Death, ...], failure: Failure
+) -> Iterator[tuple[int | None, str, Mapping[str, Any]]]:
+    """Who said it, the whole of it (the line that a failure keeps is cut), and the facts of that process where they are known."""
+    for death in deaths:
+        if death.exception and not death.follows and failure.rank in (None, death.rank):
+            yield death.rank, death.exception, recording.facts.get(death.pid, {})
+    for facts in recording.facts.values():
+        error = facts.get("exception")
+        text = str(error.get("message")) if isinstance(error, Mapping) else ""
+        spawned = SPAWNED.search(text)  # then these are the facts of its parent
+        if text and failure.rank in (None, int(spawned[1]) if spawned else facts.get("rank")):
+            yield failure.rank, text, {} if spawned else facts
+    for event in recording.events:
+        if event.kind == "output":
+            yield from ((failure.rank, str(line), {}) for line in event.data.get("lines") or ())
+
+
+def _phase(facts: Mapping[str, Any], death: Death | None) -> str:
+    """Empty where it is not known: who has left stands in none."""
+    if death is None:
+        told = (facts.get("exception") or {}).get("phase")
+        return str(told) if told not in (None, "", "start") else "forward"  # it had not come to its first backward pass
+    return "" if death.phase == "ended" else death.phase
+
+
+def _parts(facts: Mapping[str, Any], *, steps: int, device: str) -> dict[str, Any]:
+    """What does not depend on the batch, by what the optimizer steps; where it was never seen, by the model or by what DDP wraps.
+
+    The frames that failed know best what there was at that moment, but not all know the optimizer.
+    """
+    end, seen = (_holdings(facts.get(name), device) for name in ("held_at_end", "optimizer"))
+    model = max(float(end.get("model_bytes") or 0), _model_bytes(facts.get("model"), device))
+    known = end if "class" in end else seen or end
+    if not known:
+        wrapped = [m.get("total_parameter_size_bytes") for m in facts.get("ddp") or () if isinstance(m, Mapping)]
+        learns = max((float(size) for size in wrapped if isinstance(size, int)), default=0.0)
+        return {"parameters": learns, "frozen": max(0.0, model - learns), "gradients": learns} if learns else {}
+    parameters, state = float(known["parameter_bytes"]), float(known.get("state_bytes") or 0)
+    # before a step all gradients are there, at the end not all need be
+    gradients = float(seen.get("gradient_bytes") or known.get("learning_bytes") or parameters)
+    copies = 1.0 if known.get("momentum") else _STATE_COPIES.get(str(known.get("class")), 0.0)
+    whole = state if state and steps else max(state, copies * gradients)
+    made_since = known is seen and steps > 0  # it was looked at before its first step
+    return {
+        "parameters": parameters,
+        "frozen": max(0.0, model - parameters),
+        "gradients": gradients,
+        "gradients_held": float(end.get("gradient_bytes") or 0) if end else None,
+        "state": whole or None,
+        "state_held": whole if made_since else state,
+    }
+
+
+def _holdings(told: object, device: str) -> Mapping[str, Any]:
+    """Empty where it is of another device, or nothing of it lies on this one."""
+    if not isinstance(told, Mapping) or not isinstance(told.get("parameter_bytes"), int):
+        return {}
+    elsewhere = device and told.get("device", device) != device
+    return {} if elsewhere or not (told["parameter_bytes"] or told.get("model_bytes")) else told
+
+
+def _model_bytes(told: object, device: str) -> float:
+    held = told.get("bytes") if isinstance(told, Mapping) else None
+    found = held.get(device, 0) if isinstance(held, Mapping) else 0
+    return float(found)
+
+
+def _batch(recording: Recording, rank: int | None, facts: Mapping[str, Any]) -> float | None:
+    """Samples of a micro-batch: of the last step made, else as the only loader that may train was made."""
+    table = recording.steps.get(rank) if rank is not None else None
+    if table is not None and table.size:
+        full = table[(table["samples"] > 0) & (table["micro_batches"] > 0)]
+        if full.size:
+            return float(full["samples"][-1]) / float(full["micro_batches"][-1])
+    sizes = {
+        loader.get("batch_size")
+        for loader in facts.get("loaders") or ()
+        if isinstance(loader, Mapping) and loader.get("training") is not False
+    }
+    known = sizes.pop() if len(sizes) == 1 else None
+    return float(known) if isinstance(known, int) and known > 0 else None
+
+
+def _grew(recording: Recording, rank: int | None, total: float | None) -> tuple[float, float] | None:
+    """Tensors at the end of the steps looked at, in the first and in the last third after a warm-up, where they never stopped growing."""
+    table = recording.gpu_steps.get(rank) if rank is not None else None
+    if table is None:
+        return None
+    held = table["allocated_bytes"][table["allocated_bytes"] >= 0]
+    held = held[held.size // _WARM_UP :]
+    if held.size < _LOOKS:
+        return None
+    first, second, third = (float(np.median(part)) for part in np.array_split(held, 3))
+    much = third >= _GREW_TIMES * first and (not total or third - first >= _GREW_SHARE * total)
+    lasting = min(second - first, third - second) >= _LASTING * (third - first)
+    return (first, third) if much and lasting else None

@@ -1,0 +1,288 @@
+"""Where a job stood still: which rank keeps the others, what it does meanwhile, and whether the job went on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rn50_advisor.advisor.analysis.comm.collective_calls import group_size
+from rn50_advisor.advisor.analysis.comm.flight_dumps import (
+    stuck_by_calls,
+    stuck_by_flight,
+)
+from rn50_advisor.advisor.analysis.gpu.gpu_ranks import gpus_of
+from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
+from rn50_advisor.advisor.analysis.stacks.stack_moments import place
+from rn50_advisor.advisor.analysis.stacks.stack_profiles import called
+from rn50_advisor.advisor.analysis.steps.steady_state import (
+    RankSteps,
+    warm_up_rows,
+)
+from rn50_advisor.advisor.model.analysis import (
+    Stall,
+    StalledRank,
+    StuckCollective,
+)
+from rn50_advisor.advisor.model.recording import (
+    Event,
+    Recording,
+    Series,
+)
+from rn50_advisor.advisor.model.statistics import weighted_quantile
+from rn50_advisor.probes.host.stacks.process_stacks import is_ours
+from rn50_advisor.probes.rank.layout import FLAG_TAIL
+
+# A rank in one of these stands in a collective: it waits for others.
+_COLLECTIVE_FUNCTIONS = frozenset(
+    (
+        "all_reduce", "allreduce", "barrier", "monitored_barrier", "broadcast", "all_gather", "all_gather_into_tensor", "reduce_scatter",
+        "reduce_scatter_tensor", "reduce", "all_to_all", "gather", "scatter", "recv", "send", "all_gather_object", "broadcast_object_list",
+        "_all_gather_base", "wait", "synchronize", "init_process_group", "destroy_process_group", "_store_based_barrier",
+    )
+)  # fmt: skip
+_ENOUGH_STEPS = 10  # before, the warm-up cannot be told from what is usual
+# A rank that has moved within the last of these seconds goes on by itself: the agent calls nothing a stall before.
+_MOVED_S = 15.0
+_LOOKS_APART_NS = 2_000_000_000
+_STOPPED = "T"  # by a signal, as the kernel says of its training thread; a debugger's stop is another
+_BUSY_SHARE = 0.05  # of a core, over all threads of a process that does nothing but wait
+# Of a core: far more than threads that look around take, and what is left of one where four share two.
+_WORKING_SHARE = 0.5
+_FRAMES_SHOWN = 8  # of a stack: from a library's depths up to the line that called it
+_GPU_RESTS_PCT = 10.0  # a kernel that waits for another rank shows as 100 %, and its own rank may spin until it is over
+# What a thread sleeps in that waits for time, a signal or a lock: not for a disk, a socket, a pipe or a process that works for it.
+_IDLE = re.compile(r"nanosleep|nsleep|sys_pause|futex|sigsuspend|sigtimedwait|locks_")
+
+Look = tuple[Event, Mapping[str, Any]]  # and what it has seen of one rank
+
+
+@dataclass(frozen=True, slots=True)
+class SlowestSteps:
+    """The 99th percentile of the slowest rank, in seconds: of usual steps without evaluation and checkpoints, and of whole ones."""
+
+    usual_s: float = 0.0
+    whole_s: float = 0.0
+
+
+def slowest_steps(everything: Mapping[int, RankSteps]) -> SlowestSteps:
+    """Of few steps the first ones, which compile, would make a hang of any that comes later wait ten times as long."""
+    usual, whole = [0.0], [0.0]
+    for steps in everything.values():
+        lengths, counts = steps.length / steps.count, steps.count
+        whole.append(weighted_quantile(lengths, counts, 0.99))
+        if counts.sum() >= _ENOUGH_STEPS:
+            aside, first = (steps.columns["evaluation"] + steps.columns["checkpoint"]) / counts, warm_up_rows(steps)
+            lengths, counts = (lengths - aside)[first:], counts[first:]
+        usual.append(weighted_quantile(lengths, counts, 0.99) if lengths.size else 0.0)
+    return SlowestSteps(max(usual), max(whole))
+
+
+def stalls(recording: Recording, typical_step_s: float, slowest: SlowestSteps) -> tuple[Stall, ...]:
+    """Each stall as last seen; `culprit` is the rank that stands outside any collective while others wait in one."""
+    looks: dict[Any, list[Event]] = {}
+    ends = {event.data.get("id"): event.t_ns for event in recording.events if event.kind == "stall_end"}
+    for event in recording.events:
+        if event.kind == "stall":
+            looks.setdefault(event.data.get("id"), []).append(event)
+    return tuple(_stall(recording, told, ends.get(number), typical_step_s, slowest) for number, told in looks.items())
+
+
+def _stall(
+    recording: Recording, looks: list[Event], ended_ns: int | None, typical_step_s: float, slowest: SlowestSteps
+) -> Stall:
+    last = looks[-1]
+    until_ns = last.t_ns
+    if ended_ns is None and recording.meta.ended_ns is None and _still_there(recording, last):
+        until_ns = max(until_ns, recording.meta.last_ns)
+    stuck = _stuck(last)
+    group = group_size(recording, [int(row["rank"]) for row in last.data.get("ranks") or ()])
+    ranks = _stalled_ranks(recording, looks, until_ns, frozenset(stuck.missing if stuck else ()), group)
+    stalled_s = float(last.data.get("stalled_s", 0.0)) + (until_ns - last.t_ns) / 1e9
+    evaluating = any(rank.phase == "evaluation" for rank in ranks)
+    p99_s = slowest.whole_s if evaluating else slowest.usual_s
+    moved_s = max(min(stalled_s / 2, _MOVED_S), p99_s)
+    return Stall(
+        t_s=(until_ns - recording.meta.started_ns) / 1e9,
+        stalled_s=stalled_s,
+        ended=ended_ns is not None,
+        typical_step_s=typical_step_s,
+        p99_step_s=p99_s,
+        ranks=ranks,
+        group_size=group,
+        collective=stuck,
+        others_moved=any(rank.since_s < moved_s for rank in ranks),
+        resumed=ended_ns is not None and _went_on(recording, ended_ns),
+    )
+
+
+def _still_there(recording: Recording, look: Event) -> bool:
+    """Whether the ranks' own positions, which come every second, are those of the last look: it goes on between two looks.
+
+    A rank that has not begun to train has none for as long as that is so.
+    """
+    rows = look.data.get("ranks") or ()
+    places = {int(row["rank"]): (row.get("phase"), row.get("step"), row.get("since_ns")) for row in rows}
+    known = places.keys() & recording.positions.keys()
+    unseen = (places[rank][0] == "start" for rank in places.keys() - known)
+    return bool(known) and all(recording.positions[rank] == places[rank] for rank in known) and all(unseen)
+
+
+def _went_on(recording: Recording, ended_ns: int) -> bool:
+    """Whether steps were finished after it, by any rank."""
+    for table in recording.steps.values():
+        real = table[(table["flags"] & FLAG_TAIL) == 0]
+        if real.size and int(real["t_end_ns"].max()) > ended_ns:
+            return True
+    return False
+
+
+def _stuck(event: Event) -> StuckCollective | None:
+    """What torch's flight recorder tells comes first: it has also seen what DDP calls."""
+    rows = list(event.data.get("ranks") or ())
+    dumps = {int(row["rank"]): list(row["flight"]) for row in rows if row.get("flight")}
+    return stuck_by_flight(dumps) or stuck_by_calls(rows)
+
+
+def _stalled_ranks(
+    recording: Recording, looks: list[Event], until_ns: int, missing: frozenset[int], group: int
+) -> tuple[StalledRank, ...]:
+    """`missing`: ranks that have not come to the collective in which others stand, as far as calls were counted.
+
+    `group`: with how many these ranks exchange; some may have ended, or be on other nodes.
+    """
+    event = looks[-1]
+    told = list(event.data.get("ranks") or ())
+    before = {int(row["rank"]): (look, row) for look in looks[-2:-1] for row in look.data.get("ranks") or ()}
+    several = max(len(told), group) > 1
+    used = _use_of_gpus(recording)
+    waiting = {int(row["rank"]): _waits(row, several=several, missing=missing) for row in told}
+    culprits = _culprits(told, waiting, missing)
+    rows = []
+    for row in told:
+        rank = int(row["rank"])
+        frames = list(row.get("frames") or ())
+        user = row.get("user") or (frames[0] if frames else {})
+        rows.append(
+            StalledRank(
+                rank=rank,
+                phase=str(row.get("phase", "")),
+                step=int(row.get("step", 0)),
+                since_s=max(0.0, (until_ns - int(row.get("since_ns", event.t_ns))) / 1e9),
+                file=str(user.get("file", "")),
+                line=int(user.get("line", 0) or 0),
+                function=str(user.get("function", "")),
+                leaf=place(frames[0]) if frames else "",
+                culprit=rank in culprits,
+                waiting_in_collective=waiting[rank],
+                halted=_halted(before.get(rank), (event, row)),
+                compiling=bool(row.get("compiles")),
+                working=not waiting[rank] and _works(used.get(rank), before.get(rank), (event, row)),
+                frames=_shown(frames) if rank in culprits else (),
+            )
+        )
+    return tuple(rows)
+
+
+def _shown(frames: list[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Innermost first, without our own marks."""
+    return tuple(place(frame) for frame in frames if not is_ours(str(frame.get("file"))))[:_FRAMES_SHOWN]
+
+
+def _waits(row: Mapping[str, Any], *, several: bool, missing: frozenset[int]) -> bool:
+    if row.get("state") == _STOPPED:
+        return False
+    # DDP waits for its all-reduce inside the backward, where no Python frame tells
+    inside = (row.get("collective") or {}).get("inside_s") is not None
+    in_backward = row.get("phase") == "backward" and several and int(row["rank"]) not in missing
+    return inside or in_backward or any(_in_collective(frame) for frame in list(row.get("frames") or ())[:6])
+
+
+def _culprits(told: list[Mapping[str, Any]], waiting: Mapping[int, bool], missing: frozenset[int]) -> frozenset[int]:
+    stopped = frozenset(int(row["rank"]) for row in told if row.get("state") == _STOPPED)
+    if stopped:
+        return stopped  # wherever it was when it was stopped: the others wait for it
+    outside = [rank for rank, waits in waiting.items() if not waits]
+    if outside and len(outside) == len(told) > 1:
+        # none waits in a collective that can be seen: the one that is furthest behind keeps the others
+        behind = min(int(row.get("step", 0)) for row in told)
+        outside = [int(row["rank"]) for row in told if int(row.get("step", 0)) == behind]
+    # a rank may hang inside its backward pass, where it looks like one that waits, or wait in another collective than the rest
+    return frozenset([rank for rank in outside if rank in missing] or outside or missing)
+
+
+def _halted(earlier: Look | None, later: Look) -> Literal["", "asleep", "stopped"]:
+    """By two looks between which the rank has neither moved nor used its CPUs."""
+    cores = _cores_used(earlier, later)
+    if earlier is None or cores is None or cores > _BUSY_SHARE:
+        return ""
+    before, now = earlier[1], later[1]
+    if any(before.get(key) != now.get(key) for key in ("state", "user", "frames")):
+        return ""
+    if now.get("state") == _STOPPED:
+        return "stopped"
+    return "asleep" if _sleeps(now) else ""
+
+
+def _use_of_gpus(recording: Recording) -> dict[int, list[Series]]:
+    """Of each rank that trains on GPUs how much of the time these had a kernel, as far as it was read."""
+    ranks = process_by_rank(recording.processes).items()
+    found: dict[int, list[Series]] = {rank: [] for rank, p in ranks if recording.facts.get(p.pid, {}).get("cuda")}
+    for gpu in gpus_of(recording) if found else ():
+        series = recording.samples.get(("gpu.util_pct", f"gpu:{gpu.index}"))
+        for rank in gpu.ranks:
+            if rank in found and series is not None:
+                found[rank].append(series)
+    return found
+
+
+def _works(used: list[Series] | None, earlier: Look | None, later: Look) -> bool:
+    """Whether the rank computed on the CPUs between two looks, as far as that can be told from spinning until its GPU is done.
+
+    `used`: None where it trains on none.
+    """
+    cores = _cores_used(earlier, later)
+    if earlier is None or cores is None or cores < _WORKING_SHARE or _sleeps(later[1]):
+        return False
+    if used is None:
+        return True
+    read = [s.value[(s.t_ns >= _seen_ns(earlier)) & (s.t_ns <= _seen_ns(later))] for s in used]
+    return bool(read) and all(values.size and values.max() < _GPU_RESTS_PCT for values in read)
+
+
+def _cores_used(earlier: Look | None, later: Look) -> float | None:
+    """By all threads between two looks at the same place; None where nobody knows."""
+    if earlier is None:
+        return None
+    before, now = earlier[1], later[1]
+    apart_ns = _seen_ns(later) - _seen_ns(earlier)
+    moved = any(before.get(key) != now.get(key) for key in ("pid", "phase", "step", "since_ns"))
+    used_s, used_then_s = now.get("cpu_s"), before.get("cpu_s")
+    if moved or apart_ns < _LOOKS_APART_NS or not isinstance(used_s, float) or not isinstance(used_then_s, float):
+        return None
+    return (used_s - used_then_s) / (apart_ns / 1e9)
+
+
+def _seen_ns(look: Look) -> int:
+    """Agents of several nodes look at times of their own."""
+    event, row = look
+    return int(row.get("seen_ns", event.t_ns))
+
+
+def _sleeps(row: Mapping[str, Any]) -> bool:
+    idle = row.get("state") == "S" and _IDLE.search(str(row.get("wchan") or ""))
+    return bool(idle) and _in_users_line(row)
+
+
+def _in_users_line(row: Mapping[str, Any]) -> bool:
+    """Whether the user's own line is what waits: not a library below it, which may be fetching, writing or compiling for it."""
+    user, frames = row.get("user") or {}, row.get("frames") or ()
+    if not user or not frames:
+        return False
+    return all(frames[0].get(key) == user.get(key) for key in ("file", "line", "function"))
+
+
+def _in_collective(frame: Mapping[str, Any]) -> bool:
+    """Other libraries have functions called `wait` or `send` too: only torch's count."""
+    return "/torch/" in str(frame.get("file")) and called(frame) in _COLLECTIVE_FUNCTIONS

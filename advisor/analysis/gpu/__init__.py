@@ -1,0 +1,1 @@
+"""What the GPUs did, by the driver and by the recorder."""

@@ -1,0 +1,108 @@
+"""How much of a GPU's arithmetic a job uses: FLOPs of a sample, by a table of known models or by a deep window, times samples a second."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
+from rn50_advisor.advisor.analysis.steps.trained_model import (
+    gpus_of_job,
+    model_of,
+    picture_of,
+    precision_of,
+    replicas,
+)
+from rn50_advisor.advisor.model.analysis import JOB
+from rn50_advisor.advisor.model.gpu.kernel_classes import DeepWindow
+from rn50_advisor.advisor.model.gpu.roofline import Roofline
+from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.advisor.peaks.gpu_peaks import peak
+from rn50_advisor.advisor.peaks.known_models import KnownModel
+from rn50_advisor.advisor.reference.training_speeds import (
+    Band,
+    Tier,
+    band,
+)
+
+Values = dict[tuple[str, str], float]
+
+
+def roofline(recording: Recording, windows: Sequence[DeepWindow], values: Values) -> Roofline | None:
+    """Of the lowest rank that was looked into, else of the lowest one; its numbers are added to `values`. None: nothing tells FLOPs."""
+    processes = process_by_rank(recording.processes)
+    ranks = [window.rank for window in windows if window.rank in processes] or sorted(processes)
+    step_s = values.get(("step.time_s", JOB))
+    if not ranks or not step_s:
+        return None
+    rank = ranks[0]
+    samples = values.get(("step.samples", f"rank:{rank}"))
+    if not samples:
+        return None
+    told = recording.facts.get(processes[rank].pid, {})
+    window = next((window for window in windows if window.rank == rank), None)
+    known, size = model_of(told), picture_of(told)
+    by_table = known.flops_per_sample(*size) if known is not None and size is not None else None
+    counted = window.flops / samples if window is not None and window.flops is not None else None
+    flops = by_table if by_table is not None else counted
+    if flops is None:
+        return None
+    found = Roofline(
+        rank=rank,
+        source="table" if by_table is not None else "window",
+        flops_per_sample=flops,
+        samples_per_s=samples / step_s,
+        tflops=flops * samples / step_s / 1e12,
+        model=f"{known.name} at {size[0]}×{size[1]}" if known and size and by_table is not None else "",
+        counted_per_sample=counted if by_table is not None else None,
+        gpus=replicas(values, rank),
+    )
+    found = _beside_the_peak(found, told, window, values)
+    if known is not None and size is not None:
+        found = _beside_others(found, known, size, ranks=len(processes), gpus=gpus_of_job(recording, values))
+    scope = f"rank:{rank}"
+    values["roofline.flops_per_sample", scope] = flops
+    values["roofline.tflops", scope] = found.tflops
+    if found.mfu is not None:
+        values["roofline.mfu", scope] = found.mfu
+    return found
+
+
+def _beside_the_peak(
+    found: Roofline, told: Mapping[str, Any], window: DeepWindow | None, values: Mapping[tuple[str, str], float]
+) -> Roofline:
+    cuda = told.get("cuda")
+    if not isinstance(cuda, Mapping):
+        return found
+    hardware = str(cuda.get("name", ""))
+    precision = (window.precision if window is not None else "") or precision_of(told, values, found.rank)
+    best = peak(hardware)
+    if best is None or precision not in best.tflops:
+        return replace(found, hardware=hardware, precision=precision)
+    return replace(
+        found, hardware=hardware, precision=precision, peak_tflops=best.tflops[precision], peak_source=best.source
+    )
+
+
+def _beside_others(found: Roofline, known: KnownModel, size: tuple[int, int], *, ranks: int, gpus: int) -> Roofline:
+    """TFLOP/s of one rank's part in jobs of so many GPUs that sources have measured."""
+    if not found.hardware or not found.precision or size[0] != size[1]:
+        return found
+
+    def tier(name: Tier) -> Band | None:
+        return band(
+            found.hardware, gpus=gpus, precision=found.precision, tier=name, model=known.name, image_size=size[0]
+        )
+
+    def tflops(of: Band | None) -> tuple[float, float] | None:
+        each = found.flops_per_sample / ranks / 1e12
+        return (of.lo * each, of.hi * each) if of is not None else None
+
+    typical = tier("typical")
+    return replace(
+        found,
+        reference=tflops(typical),
+        reference_source=typical.source if typical is not None else "",
+        tuned=tflops(tier("tuned")),
+    )

@@ -1,0 +1,211 @@
+"""Which GPUs the host has, which rank runs on which, and how they are connected: from what the agent and the ranks wrote down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from rn50_advisor.advisor.analysis.host.node_window import (
+    Window,
+    process_by_rank,
+)
+from rn50_advisor.advisor.model.gpu.gpu_facts import (
+    Gpu,
+    GpuPath,
+    Xid,
+)
+from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.probes.host.gpu.gpu_devices import (
+    GpuDevice,
+    MigInstance,
+)
+from rn50_advisor.probes.host.gpu.gpu_visibility import (
+    same_uuid,
+    visible_devices,
+)
+from rn50_advisor.probes.host.procfs import parse_cpu_list
+
+# Any driver tells one of these.
+_BASICS = frozenset({"gpu.sm_clock_mhz", "gpu.power_w", "gpu.mem_used_bytes", "gpu.temp_c"})
+# What GPU001 and GPU002 stand on. Strangers and errors are no condition: in a container nobody sees who else is on the GPU, and no run
+# there would be healthy; that they were not looked for stands beside the verdict.
+_HELD_BACK = {"gpu.throttled_share": "what held its clocks down", "gpu.clock_mhz": "its clock under load"}
+
+
+def gpus_of(recording: Recording) -> tuple[Gpu, ...]:
+    """The GPUs of this host with the ranks that run on them."""
+    devices = _told(recording)
+    on = rank_devices(recording, devices)
+    also, places = _of_one_rank(recording, on), gpu_places(recording)
+    found = []
+    for device in devices:
+        host, number = places.get(device.index, ("", device.index))
+        ranks = tuple(sorted({r for r, i in [*on.items(), *also] if i == device.index}))
+        first_of = tuple(sorted(r for r, i in on.items() if i == device.index))
+        gpu = _gpu(recording, device, ranks)
+        found.append(replace(gpu, first_of=first_of, host=host, index_on_host=number))
+    return tuple(_as_its_kind(gpu, found) for gpu in found)
+
+
+def _told(recording: Recording) -> list[GpuDevice]:
+    told = recording.meta.environment.get("gpus") or ()
+    return [_device(entry) for entry in told if isinstance(entry, Mapping)]
+
+
+def gpu_places(recording: Recording) -> dict[int, tuple[str, int]]:
+    """By number in the job: the host of a GPU and its number there. Empty where the job ran on one."""
+    return {
+        int(gpu["index"]): (node.host, int(gpu.get("index_on_host", gpu["index"])))
+        for node in recording.nodes
+        for gpu in node.recording.meta.environment.get("gpus") or ()
+    }
+
+
+def paths_of(recording: Recording) -> tuple[GpuPath, ...]:
+    told = recording.meta.environment.get("gpu_paths") or ()
+    return tuple(GpuPath(int(p["a"]), int(p["b"]), str(p["path"]), str(p["p2p"])) for p in told)
+
+
+def unseen_ranks(
+    recording: Recording, gpus: tuple[Gpu, ...], values: Mapping[tuple[str, str], float], missing: Mapping[str, str]
+) -> tuple[tuple[int, ...], str]:
+    """(ranks that train on a GPU of which it is not known for most of the steps whether it is held back, why).
+
+    Of a part of one (MIG) neither clocks nor power are told: those of the whole are what the others on it make of them, too.
+    """
+    read = _read_scopes(recording)
+    blind = {rank for gpu in gpus if not _is_seen(gpu, read, values) for rank in gpu.ranks}
+    seen = {rank for gpu in gpus for rank in gpu.ranks} - blind
+    facts = {rank: recording.facts.get(p.pid, {}) for rank, p in process_by_rank(recording.processes).items()}
+    unseen = tuple(sorted(rank for rank, told in facts.items() if told.get("cuda") and rank not in seen))
+    return unseen, _why_unseen(recording, gpus, unseen, read, missing) if unseen else ""
+
+
+def _is_seen(gpu: Gpu, read: set[str], values: Mapping[tuple[str, str], float]) -> bool:
+    scope = f"gpu:{gpu.index}"
+    return not gpu.mig and scope in read and all((name, scope) in values for name in _HELD_BACK)
+
+
+def _read_scopes(recording: Recording) -> set[str]:
+    tables = [table for table in recording.steps.values() if table.size]
+    start_ns = min((int(table["t_start_ns"].min()) for table in tables), default=recording.meta.started_ns)
+    end_ns = max((int(table["t_end_ns"].max()) for table in tables), default=recording.meta.last_ns)
+    window = Window(recording, start_ns, end_ns)
+    return {scope for metric, scope in recording.samples if metric in _BASICS and window.covers(metric, scope)}
+
+
+def _why_unseen(
+    recording: Recording, gpus: tuple[Gpu, ...], unseen: tuple[int, ...], read: set[str], missing: Mapping[str, str]
+) -> str:
+    on = [gpu for gpu in gpus if set(gpu.ranks) & set(unseen)]
+    if on and all(gpu.mig for gpu in on):
+        return "of a part of a GPU (MIG) the driver tells neither clocks nor power"
+    untold = [f"{what} is not told ({missing[name]})" for name, what in _HELD_BACK.items() if name in missing]
+    if on and untold and all(f"gpu:{gpu.index}" in read for gpu in on):
+        return untold[0]
+    told = next((gap.reason for gap in recording.gaps if gap.metric == "gpu.*"), "")
+    return told or ("its readings stopped early" if on else "which GPU is theirs is not known")
+
+
+def rank_devices(recording: Recording, devices: Iterable[GpuDevice]) -> dict[int, int]:
+    """NVML's index of the GPU of each rank: by the UUID that CUDA told, else by CUDA_VISIBLE_DEVICES; ranks without GPU are absent.
+
+    A name that none of these GPUs has is that of one which the driver did not give out, and so is a number that is missing among theirs:
+    whoever counts on lands on another rank's GPU.
+    """
+    known, found = tuple(devices), {}
+    if recording.nodes:  # what a variable counts are the GPUs of its own host
+        on_hosts = [(node.recording, {d.index for d in _told(node.recording)}) for node in recording.nodes]
+        return {
+            r: i for own, here in on_hosts for r, i in rank_devices(own, [d for d in known if d.index in here]).items()
+        }
+    variables = recording.meta.environment.get("variables") or {}
+    named, complete = any(d.uuid for d in known), _is_complete(recording)
+    for rank, process in process_by_rank(recording.processes).items():
+        cuda = recording.facts.get(process.pid, {}).get("cuda")
+        if not isinstance(cuda, Mapping):
+            continue
+        uuid = str(cuda.get("uuid") or "")
+        index = next((d.index for d in known if any(same_uuid(uuid, name) for name in (d.uuid, *d.mig_uuids))), None)
+        if index is None and complete and not (uuid and named):
+            index = _by_environment(cuda, variables, known)
+        if index is not None:
+            found[rank] = index
+    return found
+
+
+def _is_complete(recording: Recording) -> bool:
+    """Whether no number is missing among this host's GPUs: a variable counts those that the driver did not give out, too."""
+    told = [entry for entry in recording.meta.environment.get("gpus") or () if isinstance(entry, Mapping)]
+    numbers = {int(entry.get("index_on_host", entry["index"])) for entry in told}
+    return numbers == set(range(len(told)))
+
+
+def _of_one_rank(recording: Recording, on: Mapping[int, int]) -> list[tuple[int, int]]:
+    """A job of one rank may compute on several GPUs (DataParallel): on all where its processes were listed."""
+    ranks = list(process_by_rank(recording.processes))
+    if len(ranks) != 1:
+        return []
+    listed = [scope for metric, scope in recording.samples if metric == "gpu.own_processes"]
+    return [(ranks[0], int(scope.removeprefix("gpu:"))) for scope in listed]
+
+
+def _by_environment(
+    cuda: Mapping[str, Any], variables: Mapping[str, Any], devices: tuple[GpuDevice, ...]
+) -> int | None:
+    setting = {
+        "CUDA_VISIBLE_DEVICES": cuda.get("visible"),
+        "CUDA_DEVICE_ORDER": cuda.get("order") or variables.get("CUDA_DEVICE_ORDER"),
+    }
+    visible = visible_devices({name: str(value) for name, value in setting.items() if value is not None}, devices)
+    place = cuda.get("device")
+    return visible[place] if visible and isinstance(place, int) and 0 <= place < len(visible) else None
+
+
+def _device(entry: Mapping[str, Any]) -> GpuDevice:
+    """As the agent wrote it down; older recordings know less."""
+    names = {name: entry.get(name) for name in GpuDevice.__slots__ if name in entry and name != "mig_instances"}
+    instances = tuple(
+        MigInstance(str(i["uuid"]), str(i.get("name", "")), None) for i in entry.get("mig_instances") or ()
+    )
+    given: dict[str, Any] = {"name": "", "uuid": "", "pci_bus_id": "", "mem_total_bytes": None, **names}
+    return GpuDevice(**{**given, "mig_instances": instances})
+
+
+def _gpu(recording: Recording, device: GpuDevice, ranks: tuple[int, ...]) -> Gpu:
+    return Gpu(
+        index=device.index,
+        name=device.name,
+        uuid=device.uuid,
+        ranks=ranks,
+        mig=device.mig,
+        ecc=device.ecc,
+        mem_total_bytes=device.mem_total_bytes,
+        power_limit_default_w=device.power_limit_default_w,
+        sm_clock_max_mhz=device.sm_clock_max_mhz,
+        pcie_gen_max=device.pcie_gen_max,
+        pcie_width_max=device.pcie_width_max,
+        nvlinks=device.nvlinks,
+        nvlink_switched=device.nvlink_switched,
+        numa_node=device.numa_node,
+        cpus=frozenset(parse_cpu_list(device.cpus or "")),
+        xids=_xids(recording, device.index),
+        instances=tuple(instance.name.rpartition(" ")[2] for instance in device.mig_instances),
+    )
+
+
+def _as_its_kind(gpu: Gpu, all_of_them: list[Gpu]) -> Gpu:
+    """A slot that is itself too slow hides behind its own maximum; another GPU of the same model on its host shows it."""
+    kind = [other for other in all_of_them if other.is_like(gpu)]
+    gens = [other.pcie_gen_max for other in kind if other.pcie_gen_max]
+    widths = [other.pcie_width_max for other in kind if other.pcie_width_max]
+    return replace(gpu, pcie_gen_max=max(gens, default=None), pcie_width_max=max(widths, default=None))
+
+
+def _xids(recording: Recording, index: int) -> tuple[Xid, ...]:
+    series = recording.samples.get(("gpu.xid", f"gpu:{index}"))
+    if series is None:
+        return ()
+    started = recording.meta.started_ns
+    return tuple(Xid((int(t) - started) / 1e9, int(code)) for t, code in zip(series.t_ns, series.value, strict=True))

@@ -1,0 +1,259 @@
+"""What the GPUs of the job did, as the driver told it: which rank runs on which, clocks, limits, links, strangers."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rn50_advisor.advisor.analysis.gpu.energy import energy_values
+from rn50_advisor.advisor.analysis.gpu.gpu_gaps import tell_missing
+from rn50_advisor.advisor.analysis.gpu.observed_steps import trains_on_gpu
+from rn50_advisor.advisor.analysis.host.node_window import (
+    Window,
+    process_by_rank,
+)
+from rn50_advisor.advisor.model.analysis import JOB
+from rn50_advisor.advisor.model.gpu.gpu_facts import (
+    Gpu,
+    GpuPath,
+)
+from rn50_advisor.advisor.model.recording import (
+    Recording,
+    Series,
+)
+from rn50_advisor.advisor.model.statistics import others_median
+
+Values = dict[tuple[str, str], float]
+
+# A reading counts as under load from here on: below, clocks and links rest.
+_LOADED_PCT = 10.0
+_HELD_SHARE = 0.1  # of the memory: a driver keeps less for itself
+_LOADED_READINGS = 3  # one look at a link may meet it in the act of changing
+_MB = 1e6
+_THROTTLES = {
+    "gpu.sw_thermal_share": "gpu.sw_thermal_s",
+    "gpu.hw_thermal_share": "gpu.hw_thermal_s",
+    "gpu.power_brake_share": "gpu.power_brake_s",
+}
+_COUNTED = {
+    "gpu.sm_active_share": "gpu.sm_active_pct",
+    "gpu.tensor_active_share": "gpu.tensor_active_pct",
+    "gpu.dram_active_share": "gpu.dram_active_pct",
+    "gpu.util_share": "gpu.util_pct",
+}
+_TIMES_ENOUGH = 2  # the power brake alone is not enough to say that no heat held it back
+# Clock event reasons, where no times are kept: thermal by software, thermal by hardware, power brake; and the power cap.
+_HELD_BITS, _CAPPED_BIT = 0x20 | 0x40 | 0x80, 0x4
+_LOOKS_LEAST, _LOOKS_HIT = 5, 3
+_TOLD = ("gpu.throttled_share", "gpu.power_capped_share", "gpu.clock_mhz", "gpu.pcie_width", "gpu.foreign_processes")
+
+
+class Covered(Window):
+    """A window that is silent on readings that do not cover it."""
+
+    def rate(self, metric: str, scope: str) -> float | None:
+        return Window.rate(self, metric, scope) if self.covers(metric, scope) else None
+
+    def growth(self, metric: str, scope: str) -> float | None:
+        return Window.growth(self, metric, scope) if self.covers(metric, scope) else None
+
+    def level(self, metric: str, scope: str) -> float | None:
+        return Window.level(self, metric, scope) if self.covers(metric, scope) else None
+
+
+def gpu_values(
+    window: Window,
+    gpus: tuple[Gpu, ...],
+    missing: dict[str, str],
+    samples_per_s: float | None = None,
+    *,
+    of_load: bool = False,
+) -> Values:
+    """What the job's GPUs did in the steady steps; of the others only whether they idled. Readings that stopped before half of them are
+    left out.
+
+    `of_load`: clocks that were held down are a share of the time in which there was work, where each GPU has it for a while only.
+    """
+    values: Values = {}
+    window = Covered(window.recording, window.start_ns, window.end_ns)
+    used, others = (tuple(gpu for gpu in gpus if bool(gpu.ranks) == some) for some in (True, False))
+    for gpu in used:
+        _time_values(window, gpu, values, of_load=of_load)
+        _link_values(window, gpu, values)
+        _foreign_values(window, gpu, values)
+    for gpu in used:
+        _peers_clock(gpu, used, values)
+        _near_cpus(window.recording, gpu, values)
+    for gpu in others:
+        if (idle := _idles(window, f"gpu:{gpu.index}")) is not None:
+            values["gpu.idle", f"gpu:{gpu.index}"] = float(idle)
+    # of what others draw as well no sample of this job costs anything
+    shared = any(values.get(("gpu.foreign_processes", f"gpu:{gpu.index}")) for gpu in used)
+    values.update(energy_values(window, gpus, None if shared else samples_per_s))
+    tell_missing(window.recording, gpus, {**dict.fromkeys(_TOLD, used), "gpu.idle": others}, values, missing)
+    return values
+
+
+def idle_beside(recording: Recording, gpus: tuple[Gpu, ...], values: Values) -> Values:
+    """GPUs with nothing to do beside ranks of which none trains on one; those whose memory is in use are somebody's."""
+    if trains_on_gpu(recording) or any(gpu.ranks for gpu in gpus):
+        return {}
+    seen = [idle for gpu in gpus if (idle := values.get(("gpu.idle", f"gpu:{gpu.index}"))) is not None]
+    return {("gpu.idle_beside", JOB): sum(seen)} if seen else {}
+
+
+def _idles(window: Window, scope: str) -> bool | None:
+    use, held, total = (
+        window.level(f"gpu.{name}", scope) for name in ("util_pct", "mem_used_bytes", "mem_total_bytes")
+    )
+    if use is None or held is None or not total:
+        return None
+    return use < _LOADED_PCT and held < _HELD_SHARE * total
+
+
+def path_values(gpus: tuple[Gpu, ...], paths: tuple[GpuPath, ...]) -> Values:
+    """One GPU alone has no pairs, which is known; pairs of which nothing is told are not."""
+    used = {gpu.index for gpu in gpus if gpu.ranks}
+    known = [p for p in paths if p.a in used and p.b in used and p.path != "?"]
+    return {("gpu.pairs", JOB): float(len(known))} if known or len(used) == 1 else {}
+
+
+def _time_values(window: Window, gpu: Gpu, values: Values, *, of_load: bool) -> None:
+    scope = f"gpu:{gpu.index}"
+    rate = functools.partial(_rate_under_load, window) if of_load else window.rate
+    shares = {name: rate(metric, scope) for name, metric in _THROTTLES.items()}
+    split = [share for share in shares.values() if share is not None]
+    # The three overlap: the driver lowers clocks while the board has halved them.
+    whole = rate("gpu.thermal_s", scope)
+    if whole is None and len(split) < _TIMES_ENOUGH:
+        whole = _seen_share(window, scope, _HELD_BITS)
+    capped = rate("gpu.power_cap_s", scope)
+    thermal = [*split, whole] if whole is not None else split
+    held = window.level("gpu.mem_used_bytes", scope)
+    found = {
+        **shares,
+        "gpu.throttled_share": max(thermal) if thermal and (len(split) >= _TIMES_ENOUGH or whole is not None) else None,
+        "gpu.power_capped_share": _seen_share(window, scope, _CAPPED_BIT) if capped is None else capped,
+        "gpu.power_w": window.level("gpu.power_w", scope),
+        "gpu.power_limit_w": window.level("gpu.power_limit_w", scope),
+        "gpu.mem_used_mb": None if held is None else held / _MB,
+    }
+    for name, metric in _COUNTED.items():
+        percent = window.level(metric, scope)
+        found[name] = None if percent is None else percent / 100
+    clock, temperature = _loaded(window, "gpu.sm_clock_mhz", scope), _loaded(window, "gpu.temp_c", scope)
+    if clock is not None and clock.size:
+        found["gpu.clock_mhz"] = float(clock.mean())
+    if temperature is not None and temperature.size:
+        found["gpu.temp_c"] = float(temperature.max())
+    values.update(
+        {(name, scope): min(value, 1.0) if name.endswith("_share") else value for name, value in _known(found)}
+    )
+
+
+def _rate_under_load(window: Window, metric: str, scope: str) -> float | None:
+    """Growth over the time with work alone; all of the time where nobody knows (MIG), None where there was hardly any."""
+    rate, use = window.rate(metric, scope), _within(window, "gpu.util_pct", scope)
+    if rate is None or use is None:
+        return rate
+    loaded = int(np.count_nonzero(use.value >= _LOADED_PCT))
+    return rate * use.value.size / loaded if loaded >= _LOADED_READINGS else None
+
+
+def _seen_share(window: Window, scope: str, bits: int) -> float | None:
+    """Share of the looks at which the driver gave one of these reasons, for GPUs that keep no times; one or two looks are a flash."""
+    reasons = _loaded(window, "gpu.clock_reasons", scope)
+    if reasons is None or reasons.size < _LOOKS_LEAST:
+        return None
+    hits = int(np.count_nonzero(reasons.astype(np.int64) & bits))
+    return hits / reasons.size if hits >= _LOOKS_HIT else 0.0
+
+
+def _link_values(window: Window, gpu: Gpu, values: Values) -> None:
+    """The link under load: while a GPU rests its link falls back to the first generation.
+
+    Where nobody knows when it rests, looks at less than the best it can be may all have met it at rest: only the best is told.
+    """
+    scope = f"gpu:{gpu.index}"
+    blind = _within(window, "gpu.util_pct", scope) is None
+    for name, best in (("gpu.pcie_gen", gpu.pcie_gen_max), ("gpu.pcie_width", gpu.pcie_width_max)):
+        readings = _loaded(window, name, scope)
+        if readings is not None and blind:
+            readings = readings[readings >= (best or np.inf)]
+        if readings is not None and readings.size >= _LOADED_READINGS:
+            values[name, scope] = float(np.median(readings))
+    if blind and ("gpu.pcie_gen", scope) not in values:
+        values.pop(("gpu.pcie_width", scope), None)  # half of a link says nothing
+    received = window.level("gpu.pcie_rx_bytes_per_s", scope)  # GPM's, where it tells: by nvml.h the counter may wrap
+    if received is None:
+        received = window.rate("gpu.pcie_rx_bytes", scope)
+    over_links = window.rate("gpu.nvlink_rx_bytes", scope)
+    if over_links is None:
+        over_links = window.level("gpu.nvlink_rx_bytes_per_s", scope)
+    if received is not None:
+        values["gpu.pcie_rx_mb_per_s", scope] = received / _MB
+    if over_links is not None:
+        values["gpu.nvlink_mb_per_s", scope] = over_links / _MB
+
+
+def _foreign_values(window: Window, gpu: Gpu, values: Values) -> None:
+    scope = f"gpu:{gpu.index}"
+    count, used = (window.recording.samples.get((f"gpu.foreign_{n}", scope)) for n in ("processes", "mem_bytes"))
+    if count is None or not window.covers("gpu.foreign_processes", scope):
+        return
+    values["gpu.foreign_processes", scope] = float(np.median(count.value))
+    if used is not None and used.value.size:
+        values["gpu.foreign_mem_mb", scope] = float(used.value.max()) / _MB
+    share = window.level("gpu.foreign_sm_pct", scope)
+    if share is not None:
+        values["gpu.foreign_sm_share", scope] = share / 100
+
+
+def _peers_clock(gpu: Gpu, used: tuple[Gpu, ...], values: Values) -> None:
+    clocks = {
+        other.index: values["gpu.clock_mhz", f"gpu:{other.index}"]
+        for other in used
+        if other.name == gpu.name and ("gpu.clock_mhz", f"gpu:{other.index}") in values
+    }
+    if len(clocks) > 1 and gpu.index in clocks:
+        values["gpu.peers_clock_mhz", f"gpu:{gpu.index}"] = others_median(clocks, gpu.index)
+
+
+def _near_cpus(recording: Recording, gpu: Gpu, values: Values) -> None:
+    """On a host of one node everything is near; nothing where the host does not say what is."""
+    nodes = recording.meta.environment.get("numa_nodes") or {}
+    several = sum(bool(cpus) for cpus in nodes.values()) > 1
+    processes = process_by_rank(recording.processes)
+    for rank in gpu.ranks:
+        allowed = recording.facts.get(processes[rank].pid, {}).get("cpus_allowed")
+        if nodes and not several:
+            values["gpu.near_cpu_share", f"rank:{rank}"] = 1.0
+        elif allowed and gpu.cpus and several:
+            values["gpu.near_cpu_share", f"rank:{rank}"] = len(gpu.cpus & set(allowed)) / len(allowed)
+
+
+def _loaded(window: Window, metric: str, scope: str) -> NDArray[np.float64] | None:
+    """Readings in the window at which the GPU had work; all of them where nobody knows (MIG)."""
+    series = _within(window, metric, scope)
+    if series is None:
+        return None
+    use = _within(window, "gpu.util_pct", scope)
+    if use is None:
+        return series.value
+    at = np.clip(np.searchsorted(use.t_ns, series.t_ns), 0, use.t_ns.size - 1)
+    return series.value[use.value[at] >= _LOADED_PCT]
+
+
+def _within(window: Window, metric: str, scope: str) -> Series | None:
+    series = window.recording.samples.get((metric, scope))
+    if series is None or not window.covers(metric, scope):
+        return None
+    inside = (series.t_ns >= window.start_ns) & (series.t_ns <= window.end_ns)
+    return Series(series.t_ns[inside], series.value[inside]) if inside.any() else None
+
+
+def _known(found: Mapping[str, float | None]) -> list[tuple[str, float]]:
+    return [(name, value) for name, value in found.items() if value is not None]

@@ -1,0 +1,164 @@
+"""Where the GPU stood idle, and where it went no faster than the host could launch: from the events at the marks of each step.
+
+An event passes when all that was queued before it is done. So the time on the stream between two marks with nothing queued in between, as
+those around a fetch, is idle time; and when there is any, the stream has run dry at the second mark: host and GPU are at the same place.
+From there on, the GPU is behind by what its phases take longer than the host's. A phase at whose end it is not behind went at the host's
+pace: it had nothing queued. How much of that time kernels took is not known from events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rn50_advisor.advisor.analysis.gpu.observed_steps import trains_on_gpu
+from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
+from rn50_advisor.advisor.model.analysis import JOB
+from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu
+from rn50_advisor.advisor.model.gpu.gpu_pace import Habits
+from rn50_advisor.advisor.model.recording import (
+    Recording,
+    Table,
+)
+
+Array = NDArray[np.float64]
+Values = dict[tuple[str, str], float]
+
+PHASES = ("forward", "backward", "optimizer")
+_ROWS_MIN = 10
+_DRY_S = 30e-6  # two events with nothing between them are a few microseconds apart
+# Behind by no more than this at the end of a phase, the GPU kept up: its last kernels run a moment longer than their launches.
+_BEHIND_SHARE, _BEHIND_S = 0.10, 0.0002
+# A phase whose host time is to this share a wait for the GPU tells nothing of launches.
+_WAITED_SHARE = 0.10
+_TOLD = {
+    "gpu.idle_input_s": "input_ms",
+    "gpu.idle_gap_s": "between_steps_ms",
+    "gpu.host_paced_s": "at_the_hosts_pace_ms",
+    "sync.blocked_s": "host_waits_ms",
+    "copy.pageable_s": "host_in_pageable_copies_ms",
+    "copy.blocking_s": "host_in_blocking_copies_ms",
+}
+_SEVERAL = "steps of several batches: the order of their phases is not recorded"
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Steps of which both the host's and the GPU's times are known, seconds."""
+
+    host: Mapping[str, Array]
+    gpu: Mapping[str, Array]
+    gap_before: Array  # the host's, which the stream's stands beside
+    quiet_before: NDArray[np.bool_]  # neither evaluation nor checkpoint came right before
+    one_batch: bool
+
+
+def pace_values(
+    recording: Recording, steady: Mapping[int, RankSteps], known: Habits, missing: dict[str, str]
+) -> Values:
+    """Idle time and host-paced time of every rank whose events were read."""
+    values: Values = {}
+    for rank, steps in steady.items():
+        table = recording.gpu_steps.get(rank)
+        rows = _together(steps, table) if table is not None and steps.fed else None
+        if rows is None:
+            continue
+        scope = f"rank:{rank}"
+        values["gpu.idle_input_s", scope] = float(rows.gpu["input_wait"].mean())
+        if rows.quiet_before.any():
+            idle = np.minimum(rows.gpu["gap"], rows.gap_before)
+            values["gpu.idle_gap_s", scope] = float(idle[rows.quiet_before].mean())
+        if rows.one_batch:
+            paced = _host_paced(rows)
+            lost = _not_launching(rank, known, rows)
+            values["gpu.host_paced_s", scope] = sum(max(0.0, paced[p] - lost[p]) for p in PHASES)
+        else:
+            missing["gpu.host_paced_s"] = _SEVERAL
+    if trains_on_gpu(recording) and not any(name == "gpu.idle_input_s" for name, _ in values):
+        missing["gpu.idle_input_s"] = missing["gpu.idle_gap_s"] = missing["gpu.host_paced_s"] = (
+            "no events of a GPU were read in steps that a loader feeds"
+        )
+    return values
+
+
+def _together(steps: RankSteps, table: Table) -> _Rows | None:
+    """The steps that both sides know; None where they are too few."""
+    order = np.argsort(table["step"], kind="stable")
+    at = np.clip(np.searchsorted(table["step"][order], steps.step), 0, max(table.size - 1, 0))
+    if not table.size:
+        return None
+    row = table[order][at]
+    use = (row["step"] == steps.step) & steps.sample
+    if use.sum() < _ROWS_MIN:
+        return None
+    c = steps.columns
+    aside = c["evaluation"] + c["checkpoint"]
+    before = np.roll(aside, 1)
+    before[0] = 1.0  # what came before the first row is not known
+    host = {name: c[name][use] for name in ("input_wait", "forward", "backward")}
+    host["optimizer"] = (c["clip"] + c["optimizer"])[use]
+    gpu = {name: row[f"{name}_ns"][use] / 1e9 for name in ("input_wait", "gap", *PHASES)}
+    gap = np.roll(c["gap"], 1)[use]
+    return _Rows(host, gpu, gap, (before == 0)[use], bool((c["micro_batches"][use] <= 1).all()))
+
+
+def runs_dry(table: Table | None) -> bool:
+    """In most steps nothing was queued on the GPU any more when the batch came."""
+    return table is not None and table.size > 0 and bool(np.median(table["input_wait_ns"]) > 1e9 * _DRY_S)
+
+
+def gaps_as_seen(values: Mapping[tuple[str, str], float], gpus: Iterable[Gpu]) -> Values:
+    """The idle time between steps of each rank, no more than its GPUs had no kernel at all."""
+    found: Values = {}
+    for gpu in gpus:
+        resident = values.get(("gpu.util_share", f"gpu:{gpu.index}"))
+        for rank in gpu.ranks:
+            gap, fetch = (values.get((f"gpu.idle_{name}_s", f"rank:{rank}")) for name in ("gap", "input"))
+            if resident is not None and gap is not None:
+                idle = max(0.0, (1.0 - resident) * values["step.time_s", JOB] - (fetch or 0.0))
+                key = "gpu.idle_gap_s", f"rank:{rank}"
+                found[key] = max(found.get(key, 0.0), min(gap, idle))
+    return found
+
+
+def _host_paced(rows: _Rows) -> dict[str, float]:
+    """Seconds a step of each phase in which the GPU kept up with the host."""
+    dry = rows.gpu["input_wait"] > _DRY_S
+    behind = np.zeros_like(rows.gpu["input_wait"])
+    found = {}
+    for phase in PHASES:
+        began = behind
+        behind = np.maximum(0.0, behind + rows.gpu[phase] - rows.host[phase])
+        kept_up = dry & (behind <= _BEHIND_SHARE * rows.host[phase] + _BEHIND_S)
+        spent = np.maximum(0.0, rows.host[phase] - began)
+        found[phase] = float(np.where(kept_up, spent, 0.0).mean())
+    return found
+
+
+def _not_launching(rank: int, known: Habits, rows: _Rows) -> dict[str, float]:
+    """Of the host's time in each phase, what tells nothing of launches: copies, and the whole phase where it waits for the GPU in it."""
+    lost = dict.fromkeys(PHASES, 0.0)
+    for copy in known.copies:
+        if copy.rank == rank and copy.phase in lost:
+            lost[copy.phase] += copy.blocked_s
+    waited = dict.fromkeys(PHASES, 0.0)
+    for wait in known.waits:
+        phase = "optimizer" if wait.phase == "clip" else wait.phase
+        if wait.rank == rank and phase in waited:
+            waited[phase] += wait.blocked_s
+    for phase, seconds in waited.items():
+        if seconds > _WAITED_SHARE * float(rows.host[phase].mean()):
+            lost[phase] = np.inf
+    return lost
+
+
+def idle_facts(values: Mapping[tuple[str, str], float]) -> dict[str, dict[str, dict[str, float]]]:
+    """Where the GPU's time goes beside its compute, of each rank with events: milliseconds of a step, for the facts."""
+    found: dict[str, dict[str, float]] = {}
+    for (name, scope), seconds in values.items():
+        if name in _TOLD and scope.startswith("rank:") and ("gpu.idle_input_s", scope) in values:
+            found.setdefault(scope[5:], {})[_TOLD[name]] = round(1000 * seconds, 3)
+    return {"gpu_idle": found} if found else {}

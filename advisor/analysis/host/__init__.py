@@ -1,0 +1,1 @@
+"""What the node did meanwhile: cores, memory, threads, the interpreter lock."""

@@ -1,0 +1,181 @@
+"""How the memory of ranks and workers moves over a run, and how much of it is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rn50_advisor.advisor.analysis.host.first_pass import (
+    FirstPass,
+    first_pass,
+)
+from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
+from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
+from rn50_advisor.advisor.model.analysis import (
+    JOB,
+    LoaderFacts,
+    MemoryTrend,
+    training_loader,
+)
+from rn50_advisor.advisor.model.recording import (
+    Process,
+    Recording,
+    Series,
+)
+
+Array = NDArray[np.float64]
+
+# Allocators, caches and the page tables of forked workers fill at first; what still grows after so much of the time
+# does not settle.
+_WARM_UP_SHARE = 0.25
+_READINGS = 6  # two for each third
+_READINGS_OF_COPIES = 4  # read every ten seconds or less often, and they hardly fall
+_LAST_NS = 2_000_000_000  # workers end with their loader, a little before the rank's last step does
+_PAIRS_OF = 150  # readings among which slopes are taken: 11,000 pairs
+_MB = 1e6
+
+
+def memory_trends(
+    recording: Recording, steps: Mapping[int, RankSteps], loaders: Sequence[LoaderFacts] = ()
+) -> tuple[MemoryTrend, ...]:
+    """One for each rank, for its workers, and for what all workers copy; those that have ended gave their memory back."""
+    found, copying = [], []
+    ranks = len(steps)
+    for rank, process in sorted(process_by_rank(recording.processes).items()):
+        if rank not in steps:
+            continue
+        own = steps[rank]
+        begin_ns, end_ns = int(own.start_ns[0]), int(own.end_ns[-1])  # after its last step a rank gives its memory back
+        loader = training_loader(loaders, rank)
+        first = (
+            first_pass(own, loader, begin_ns, ranks=ranks) if loader is not None and not loader.num_workers else None
+        )
+        found.append(_trend(recording, [process], "proc.held_bytes", (begin_ns, end_ns), own, filling=first))
+        workers = [p for p in recording.processes if p.role == "worker" and p.rank == rank]
+        alive = [p for p in workers if p.ended_ns is None or p.ended_ns >= end_ns - _LAST_NS]
+        if alive:
+            begin_ns = max(begin_ns, *(p.first_seen_ns for p in alive))
+            first = first_pass(own, loader, begin_ns, ranks=ranks)
+            found.append(_trend(recording, alive, "proc.held_bytes", (begin_ns, end_ns), own, filling=first))
+            copying += alive
+    followed = next((p for p in copying if ("proc.private_bytes", f"pid:{p.pid}") in recording.samples), None)
+    if followed is not None:
+        own = steps[followed.rank or 0]
+        begin_ns = max(int(own.start_ns[0]), followed.first_seen_ns)
+        first = first_pass(own, training_loader(loaders, own.rank), begin_ns, ranks=ranks)
+        found.append(
+            _trend(recording, copying, "proc.private_bytes", (begin_ns, int(own.end_ns[-1])), own, filling=first)
+        )
+    return tuple(trend for trend in found if trend is not None)
+
+
+def memory_values(
+    recording: Recording, steps: Mapping[int, RankSteps], trends: Iterable[MemoryTrend]
+) -> dict[tuple[str, str], float]:
+    """Values of the job: how long its memory was followed, how much of it is left, and what a worker takes of it."""
+    found: dict[tuple[str, str], float] = {}
+    watched = max((trend.seconds for trend in trends), default=None)
+    if watched is not None:
+        found["memory.watched_s", JOB] = watched
+    headroom = _headroom_bytes(recording, steps) if steps else None
+    if headroom is not None:
+        found["memory.headroom_mb", JOB] = headroom / _MB
+    private = [
+        float(series.value.max())
+        for p in recording.processes
+        if p.role == "worker" and (series := recording.samples.get(("proc.private_bytes", f"pid:{p.pid}"))) is not None
+    ]
+    if private:
+        found["memory.worker_mb", JOB] = max(private) / _MB
+    return found
+
+
+def _trend(
+    recording: Recording,
+    processes: list[Process],
+    metric: str,
+    span_ns: tuple[int, int],
+    steps: RankSteps,
+    *,
+    filling: FirstPass | None,
+) -> MemoryTrend | None:
+    """Of the processes together, from those that were followed; None with too few readings."""
+    begin_ns, end_ns = span_ns
+    begin_ns += round(_WARM_UP_SHARE * max(0, end_ns - begin_ns))
+    if filling is not None and filling.ended_ns is not None:
+        begin_ns = max(begin_ns, filling.ended_ns)
+    followed = [_between(recording.samples.get((metric, f"pid:{p.pid}")), begin_ns, end_ns) for p in processes]
+    copied = metric == "proc.private_bytes"
+    enough = _READINGS_OF_COPIES if copied else _READINGS
+    seen = [series for series in followed if series is not None and series.t_ns.size >= enough]
+    if not seen:
+        return None
+    scale = len(processes) / len(seen)  # workers do the same; what they copy is measured of one of them
+    thirds = [
+        scale / _MB * sum(float(np.median(part)) for part in parts)
+        for parts in zip(*(np.array_split(s.value, 3) for s in seen), strict=True)
+    ]
+    first, last = min(int(s.t_ns[0]) for s in seen), max(int(s.t_ns[-1]) for s in seen)
+    mb_per_s = sum(slope(s) for s in seen) * scale / _MB
+    bounds = [_left_to_copy(recording, processes, end_ns) if copied else None]
+    if filling is not None and filling.left_s is not None:
+        bounds.append(max(0.0, mb_per_s * filling.left_s))
+    return MemoryTrend(
+        rank=steps.rank,
+        role="rank" if processes[0].role == "rank" else "worker",
+        processes=len(processes),
+        copied=copied,
+        seconds=(last - first) / 1e9,
+        steps=float(steps.count[(steps.start_ns >= first) & (steps.start_ns <= last)].sum()),
+        thirds_mb=(thirds[0], thirds[1], thirds[2]),
+        mb_per_s=mb_per_s,
+        left_mb=min((left for left in bounds if left is not None), default=None),
+    )
+
+
+def _headroom_bytes(recording: Recording, steps: Mapping[int, RankSteps]) -> float | None:
+    """What was left when the last step ended: after that the processes give their memory back."""
+    end_ns = max(int(s.end_ns[-1]) for s in steps.values())
+    left = [_last(recording, "mem.available_bytes", "host", end_ns)]
+    for process in process_by_rank(recording.processes).values():
+        scope = f"pid:{process.pid}"
+        limit = _last(recording, "cgroup.mem_limit_bytes", scope, end_ns)
+        used = _last(recording, "cgroup.mem_used_bytes", scope, end_ns)
+        if limit is not None and used is not None:
+            cache = _last(recording, "cgroup.mem_cache_bytes", scope, end_ns) or 0.0
+            left.append(max(0.0, limit - used + cache))
+    return min((value for value in left if value is not None), default=None)
+
+
+def slope(series: Series) -> float:
+    """Median of the slopes between all pairs of readings, per second: a jump or a few outliers do not move it (Theil and Sen)."""
+    pick = np.linspace(0, series.t_ns.size - 1, min(series.t_ns.size, _PAIRS_OF)).astype(np.int64)
+    t_s, value = (series.t_ns[pick] - series.t_ns[0]) / 1e9, series.value[pick]
+    a, b = np.triu_indices(pick.size, 1)
+    later = t_s[b] > t_s[a]
+    return float(np.median((value[b] - value[a])[later] / (t_s[b] - t_s[a])[later])) if later.any() else 0.0
+
+
+def _left_to_copy(recording: Recording, workers: Iterable[Process], end_ns: int) -> float | None:
+    """A worker can copy no more than it inherited."""
+    left, workers = [], list(workers)
+    for process in workers:
+        held = _last(recording, "proc.held_bytes", f"pid:{process.pid}", end_ns)
+        private = _last(recording, "proc.private_bytes", f"pid:{process.pid}", end_ns)
+        if held is not None and private is not None:
+            left.append(max(0.0, held - private))
+    return sum(left) * len(workers) / len(left) / _MB if left else None
+
+
+def _between(series: Series | None, begin_ns: int, end_ns: int) -> Series | None:
+    if series is None:
+        return None
+    inside = (series.t_ns >= begin_ns) & (series.t_ns <= end_ns)
+    return Series(series.t_ns[inside], series.value[inside])
+
+
+def _last(recording: Recording, metric: str, scope: str, end_ns: int) -> float | None:
+    series = _between(recording.samples.get((metric, scope)), 0, end_ns)
+    return float(series.value[-1]) if series is not None and series.value.size else None

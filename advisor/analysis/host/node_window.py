@@ -1,0 +1,213 @@
+"""What the node did meanwhile: cores, quota, steal, and the strips of the screen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
+from rn50_advisor.advisor.model.recording import (
+    NODE_PIDS,
+    Process,
+    Recording,
+    Series,
+)
+from rn50_advisor.advisor.model.report import HostStrip
+from rn50_advisor.advisor.model.statistics import increase
+
+_COVERED = 0.5
+_HELPS = 0.05  # of a core: launchers and trackers take less
+_SPARSE_NS = 10_000_000_000  # some probes read once in five seconds
+_RECENT_NS = 5_000_000_000  # the strips show the last five seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """An interval of a recording, asked for growth of counters and means of levels."""
+
+    recording: Recording
+    start_ns: int
+    end_ns: int
+
+    def rate(self, metric: str, scope: str) -> float | None:
+        """Growth of a counter per second."""
+        series = self.recording.samples.get((metric, scope))
+        grown = increase(series.t_ns, series.value, self.start_ns, self.end_ns) if series else None
+        return grown[0] / grown[1] if grown else None
+
+    def growth(self, metric: str, scope: str) -> float | None:
+        series = self.recording.samples.get((metric, scope))
+        grown = increase(series.t_ns, series.value, self.start_ns, self.end_ns) if series else None
+        return grown[0] if grown else None
+
+    def level(self, metric: str, scope: str) -> float | None:
+        """Mean of a level; outside the interval the nearest reading stands in: limits and sizes hardly move."""
+        series = self.recording.samples.get((metric, scope))
+        if series is None or series.value.size == 0:
+            return None
+        inside = self._inside(series)
+        return float(series.value[inside].mean()) if inside.any() else float(series.value[-1])
+
+    def _inside(self, series: Series) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        inside: np.ndarray[tuple[int], np.dtype[np.bool_]] = (series.t_ns >= self.start_ns) & (
+            series.t_ns <= self.end_ns
+        )
+        return inside
+
+    def covers(self, metric: str, scope: str) -> bool:
+        """Readings were taken over half of the interval at least: a probe that was given up early says nothing of the rest."""
+        series = self.recording.samples.get((metric, scope))
+        if series is None or series.value.size == 0:
+            return False
+        seen_ns = min(int(series.t_ns[-1]), self.end_ns) - max(int(series.t_ns[0]), self.start_ns)
+        return seen_ns + _SPARSE_NS >= _COVERED * (self.end_ns - self.start_ns)
+
+    def scopes(self, metric: str) -> list[str]:
+        return sorted(scope for name, scope in self.recording.samples if name == metric)
+
+
+def cpu_values(window: Window) -> dict[str, float]:
+    """The job's and the host's cores over the window; what was not sampled is absent."""
+    found: dict[str, float | None] = {
+        "cpu.allowed_cores": window.level("cpu.allowed_cores", "job"),
+        "cpu.given_cores": window.level("cpu.given_cores", "job"),
+        "cpu.host_cores": window.level("cpu.cores", "host"),
+        "cpu.affinity_cores": _affinity_cores(window.recording),
+        "cpu.job_cores": window.rate("job.cpu_s", "job"),
+        "cpu.host_busy_cores": window.rate("cpu.busy_s", "host"),
+    }
+    busy, job = found["cpu.host_busy_cores"], found["cpu.job_cores"]
+    found["cpu.other_cores"] = None if busy is None or job is None else max(0.0, busy - job)
+    helpers = helper_cores(window)
+    found["cpu.helper_cores"] = sum(helpers.values()) if helpers else None
+    parts = [window.rate(f"cpu.{name}_s", "host") for name in ("busy", "idle", "iowait", "steal")]
+    steal = parts[3]
+    total = sum(part for part in parts if part is not None)
+    found["cpu.steal_share"] = None if steal is None or total <= 0 else steal / total
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def helper_cores(window: Window) -> dict[str, float]:
+    """Cores that each process of the job kept busy which is neither rank nor worker, by its command; those that hardly computed aside.
+
+    Of a job on several hosts those of the one that the host's samples are of.
+    """
+    found: dict[str, float] = {}
+    seconds = max((window.end_ns - window.start_ns) / 1e9, 1e-9)
+    node = window.recording.shown_node
+    others = {p.pid: p for p in window.recording.processes if p.role == "other"}  # a number may have come twice
+    for pid, process in others.items():
+        if node is not None and pid // NODE_PIDS != node.number:
+            continue
+        scope = f"pid:{pid}"
+        grown, pace = window.growth("proc.cpu_s", scope) or 0.0, window.rate("proc.cpu_s", scope) or 0.0
+        cores = min(pace, grown / seconds)  # it may have lived for a part of the time, and be read a little beyond it
+        if cores >= _HELPS:
+            found[process.command] = found.get(process.command, 0.0) + cores
+    return found
+
+
+def helpers_beside(recording: Recording, steady: Mapping[int, RankSteps]) -> dict[str, float]:
+    """The same, over the steady steps."""
+    if not steady:
+        return {}
+    starts, ends = zip(*((int(s.start_ns[0]), int(s.end_ns[-1])) for s in steady.values()), strict=True)
+    return helper_cores(Window(recording, min(starts), max(ends)))
+
+
+def _affinity_cores(recording: Recording) -> float | None:
+    """Cores of this host that any of its ranks may run on; None where one of them did not tell."""
+    node, found = recording.shown_node, set()
+    for rank, process in process_by_rank(recording.processes).items():
+        if node is None or rank in node.ranks:
+            told = recording.facts.get(process.pid, {}).get("cpus_allowed")
+            if not isinstance(told, (list, tuple)) or not told:
+                return None
+            found |= set(told)
+    return float(len(found)) if found else None
+
+
+def quota_values(window: Window, process: Process) -> dict[str, float]:
+    """The quota above one process: cores, share of throttled periods, seconds held back per second.
+
+    Without a quota the probe says so by a counter that stands at zero; empty where it could not see.
+    """
+    scope = f"pid:{process.pid}"
+    cores = window.level("cgroup.quota_cores", scope)
+    found = {} if cores is None else {"quota.cores": cores}
+    periods, throttled = window.growth("cgroup.periods", scope), window.growth("cgroup.throttled_periods", scope)
+    if periods and throttled is not None:
+        found["quota.throttled_share"] = throttled / periods
+    held = window.rate("cgroup.throttled_s", scope)
+    if held is not None:
+        found["quota.throttled_s_per_s"] = held
+    return found
+
+
+def shared_memory_values(recording: Recording) -> dict[tuple[str, str], float]:
+    """How full /dev/shm ever was: a batch that finds no room there kills its worker at once, whatever the mean says."""
+    used, total = (recording.samples.get((f"mem.shm_{name}_bytes", "host")) for name in ("used", "total"))
+    if used is None or total is None or used.value.size != total.value.size or not (total.value > 0).any():
+        return {}
+    share = np.divide(used.value, total.value, out=np.zeros_like(used.value), where=total.value > 0)
+    fullest = int(share.argmax())
+    return {
+        ("shm.used_share", "job"): float(share[fullest]),
+        ("shm.total_mb", "job"): float(total.value[fullest]) / 1e6,
+    }
+
+
+def host_strip(recording: Recording) -> HostStrip | None:
+    """The node over the last seconds recorded."""
+    end = recording.meta.last_ns
+    now = Window(recording, end - _RECENT_NS, end)
+    if not recording.samples:
+        return None
+    cpu = cpu_values(now)
+    total, available = now.level("mem.total_bytes", "host"), now.level("mem.available_bytes", "host")
+    held = [now.rate("cgroup.throttled_s", scope) for scope in now.scopes("cgroup.throttled_s")]
+    reads = [now.rate("disk.read_bytes", scope) for scope in now.scopes("disk.read_bytes")]
+    busy = [now.rate("disk.busy_s", scope) for scope in now.scopes("disk.busy_s")]
+    sent = [now.rate("net.tx_bytes", scope) for scope in now.scopes("net.tx_bytes")]
+    return HostStrip(
+        name=recording.meta.host,
+        cores=now.level("cpu.cores", "host"),
+        allowed_cores=cpu.get("cpu.allowed_cores"),
+        busy_cores=cpu.get("cpu.host_busy_cores"),
+        job_cores=cpu.get("cpu.job_cores"),
+        steal_pct=_percent(cpu.get("cpu.steal_share")),
+        throttled_pct=_percent(_most(held)),
+        mem_used_bytes=None if total is None or available is None else total - available,
+        mem_total_bytes=total,
+        shm_used_bytes=now.level("mem.shm_used_bytes", "host"),
+        shm_total_bytes=now.level("mem.shm_total_bytes", "host"),
+        disk_read_mb_s=_mega(_sum(reads)),
+        disk_busy_pct=_percent(_most(busy)),
+        net_mb_s=_mega(_sum(sent)),
+    )
+
+
+def _sum(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _most(values: list[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _percent(value: float | None) -> float | None:
+    return None if value is None else 100.0 * value
+
+
+def _mega(value: float | None) -> float | None:
+    return None if value is None else value / 1e6
+
+
+def process_by_rank(processes: tuple[Process, ...]) -> Mapping[int, Process]:
+    """The last process of each rank: after an elastic restart the new one counts."""
+    return {
+        p.rank: p for p in sorted(processes, key=lambda p: p.first_seen_ns) if p.role == "rank" and p.rank is not None
+    }

@@ -1,0 +1,82 @@
+"""How many threads ranks and loader workers compute with, how many of them stand in line for a core, and who of a worker's computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rn50_advisor.advisor.analysis.host.node_window import (
+    Window,
+    process_by_rank,
+)
+from rn50_advisor.advisor.analysis.input.loading import made_for
+from rn50_advisor.advisor.model.analysis import (
+    LoaderFacts,
+    training_loader,
+)
+from rn50_advisor.advisor.model.recording import Table
+from rn50_advisor.probes.rank.layout import FLAG_FIRST_BATCH
+
+# Of a rank's workers: the kernel counts in hundredths of a second, and batches are cut off at both ends.
+_LEAST_CPU_S = 0.5
+_LEAST_BATCHES = 3  # of a worker
+
+
+def thread_values(window: Window) -> dict[tuple[str, str], float]:
+    """Values of each rank; what was not seen is absent."""
+    found: dict[tuple[str, str], float] = {}
+    for rank, process in process_by_rank(window.recording.processes).items():
+        threads = window.recording.facts.get(process.pid, {}).get("threads")
+        waiting = window.rate("proc.threads_delay_s", f"pid:{process.pid}")
+        if isinstance(threads, int) and threads > 0:
+            found["threads.intra_op", f"rank:{rank}"] = float(threads)
+        if waiting is not None:
+            found["threads.waiting", f"rank:{rank}"] = waiting  # seconds of waiting per second
+    return found
+
+
+def helper_thread_values(window: Window, loaders: Sequence[LoaderFacts]) -> dict[tuple[str, str], float]:
+    """What threads of each rank's loader workers compute beside the one that makes batches: cores, and the share of their CPU time."""
+    found: dict[tuple[str, str], float] = {}
+    for rank, table in window.recording.batches.items():
+        loader, scope = training_loader(loaders, rank), f"rank:{rank}"
+        if loader is None or not loader.num_workers:
+            continue
+        seen = list(_workers(window, made_for(table, loader)))
+        total_s, making_s = sum(use.process_s for use in seen), sum(use.making_s for use in seen)
+        if total_s >= _LEAST_CPU_S:
+            helping_s = max(0.0, total_s - making_s)
+            found["loader.helper_share", scope] = helping_s / total_s
+            found["loader.helper_cores", scope] = loader.num_workers * helping_s / sum(use.seconds for use in seen)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """CPU seconds of a worker's process, and of the thread in it that makes batches, in so many seconds."""
+
+    process_s: float
+    making_s: float
+    seconds: float
+
+
+def _workers(window: Window, batches: Table) -> Iterator[_Use]:
+    """Each from one reading of its process to another."""
+    ordered = batches[np.lexsort((batches["t_end_ns"], batches["pid"]))]
+    for rows in np.split(ordered, np.flatnonzero(np.diff(ordered["pid"])) + 1) if ordered.size else ():
+        series = window.recording.samples.get(("proc.cpu_s", f"pid:{rows['pid'][0]}"))
+        first = rows[(rows["flags"] & FLAG_FIRST_BATCH) != 0]
+        # before its first batch is done it imports and opens
+        begin_ns = max(window.start_ns, int(first["t_end_ns"][0]) if first.size else 0)
+        inside = None if series is None else (series.t_ns >= begin_ns) & (series.t_ns <= window.end_ns)
+        if series is None or inside is None or inside.sum() < 2:
+            continue
+        times, readings = series.t_ns[inside], series.value[inside]
+        within = rows[(rows["t_end_ns"] > times[0]) & (rows["t_end_ns"] <= times[-1])]
+        if within.size >= _LEAST_BATCHES:
+            # by the worker's own count: of a long run not all rows are kept
+            made = np.diff(np.interp(times[[0, -1]], rows["t_end_ns"], rows["number"]))
+            making_s = float(made[0]) * float(within["cpu_ns"].mean()) / 1e9
+            yield _Use(float(readings[-1] - readings[0]), making_s, float(times[-1] - times[0]) / 1e9)

@@ -1,0 +1,1 @@
+"""How the loop gets its batches: loaders, workers, transforms, waits for input."""

@@ -1,0 +1,299 @@
+"""What each stage could deliver alone, from what it did while it was busy; the smallest is the bottleneck, the next one caps the gain.
+
+Each interval is two standard errors of the mean, from batch to batch or step to step, widened by what one run cannot tell; for copies it is
+from the slowest to the fastest. `basis` says what that is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rn50_advisor.advisor.analysis.gpu.device_copies import CopyTime
+from rn50_advisor.advisor.analysis.gpu.observed_steps import trains_on_gpu
+from rn50_advisor.advisor.analysis.input.loading import (
+    Loading,
+    making_of,
+)
+from rn50_advisor.advisor.analysis.steps.attribution import Account
+from rn50_advisor.advisor.analysis.steps.phases import split_of
+from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
+from rn50_advisor.advisor.analysis.storage.reading_limit import storage_ceiling
+from rn50_advisor.advisor.model.analysis import (
+    JOB,
+    LoaderFacts,
+    training_loader,
+)
+from rn50_advisor.advisor.model.forecast.step_model import (
+    WARMER,
+    StepModel,
+)
+from rn50_advisor.advisor.model.forecast.worker_model import WorkerModel
+from rn50_advisor.advisor.model.input.data_loaders import with_helpers_s
+from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.advisor.model.report import Capacity
+from rn50_advisor.advisor.model.statistics import relative_error
+from rn50_advisor.advisor.model.wording.quantities import (
+    duration,
+    number,
+)
+
+Array = NDArray[np.float64]
+
+_LITTLE = 0.02  # a stage with less than this share of the batch's making is no limit that could be told
+_ALSO_BLOCKS = 0.10  # of the time that a batch is blocked: locks and queues stand in it too
+_READY = 0.05  # of the step's compute: who waited no longer had its input ready
+_READY_S = 0.003  # taking a batch that lies ready from a worker: 1.6 to 2.2 ms on two cores
+_ENOUGH = 20  # steps with their input ready
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What capacities are told from."""
+
+    recording: Recording
+    steady: Mapping[int, RankSteps]
+    loading: Mapping[int, Loading | None]
+    account: Account
+    model: StepModel
+    loaders: tuple[LoaderFacts, ...]
+    values: Mapping[tuple[str, str], float]
+    missing: Mapping[str, str]
+    workers: WorkerModel | None
+    copies: Mapping[int, CopyTime]
+    uncopied: str  # why the copies of other ranks were not timed
+
+    def of(self, name: str, rank: int | None = None) -> float | None:
+        return self.values.get((name, JOB if rank is None else f"rank:{rank}"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Making:
+    """The rank whose batches take longest, per lane: ranks in step are as fast as it is."""
+
+    rank: int
+    made: Loading
+    lanes: int
+    errors: Mapping[str, float]  # two standard errors of wall, computing and blocked, over their means
+
+    def per_sample_s(self, batch_s: float) -> float:
+        return batch_s / self.made.samples / self.lanes
+
+
+def capacities(seen: Seen, samples: float | None) -> tuple[Capacity, ...]:
+    """Samples per second of all ranks together; `samples` is one rank's samples per step."""
+    if not samples:
+        return ()
+    making = _slowest(seen)
+    return (
+        _storage(seen, making, samples),
+        _preprocessing(seen, making),
+        _hand_over(seen, samples),
+        _copy(seen, samples),
+        _compute(seen, samples),
+        _communication(seen, samples),
+    )
+
+
+def _unknown(stage: str, why: str) -> Capacity:
+    return Capacity(stage, None, None, None, why)
+
+
+def _known(stage: str, value: float, error: float, basis: str, *, less: float = 0.0, more: float = 0.0) -> Capacity:
+    """`error`: two standard errors, relative; `less` and `more`: what else it may be below and above, relative."""
+    return Capacity(stage, value, value * max(0.0, 1 - error) * (1 - less), value * (1 + error) * (1 + more), basis)
+
+
+def _slowest(seen: Seen) -> _Making | None:
+    found = []
+    for rank, made in seen.loading.items():
+        if made is not None and made.samples and made.wall_s > 0:
+            series = making_of(seen.recording, seen.steady[rank], made, training_loader(seen.loaders, rank))
+            errors = {name: relative_error(values) for name, values in series.items()}
+            found.append(_Making(rank, made, max(made.workers, 1), errors))
+    return max(found, key=lambda making: making.per_sample_s(making.made.wall_s), default=None)
+
+
+def _reads(seen: Seen, making: _Making) -> bool:
+    """Blocked time is the storage's: blocks were read, or the mount is one where none show."""
+    return making.made.reads or bool(seen.of("data.network_mount", making.rank))
+
+
+def _unclocked(seen: Seen, making: _Making) -> str:
+    """Why the time that its batches are blocked is not known; empty where it is."""
+    told = seen.of("fetch.blocked_share", making.rank) is not None
+    return "" if told else seen.missing.get("fetch.blocked_share", "")
+
+
+def _storage(seen: Seen, making: _Making | None, samples: float) -> Capacity:
+    if making is None:
+        return _unknown("storage", "no batch was seen being made")
+    if why := _unclocked(seen, making):
+        return _unknown("storage", why)
+    made = making.made
+    if not _reads(seen, making) or made.blocked_s < _LITTLE * made.wall_s:
+        return _unknown("storage", "nothing was read from a device: the page cache served the data")
+    ranks, error = len(seen.model.own), making.errors["waiting"]
+    by_lanes = ranks / making.per_sample_s(made.blocked_s)
+    ceiling = storage_ceiling(seen.of, made, seen.model.hosts)
+    if ceiling is not None and ceiling.reached:
+        return _known("storage", min(by_lanes, ceiling.samples_per_s), error, ceiling.why)
+    # nobody saw all lanes read at a time: what one of them reads alone, or all by turns, is certain
+    least = max(made.samples / made.blocked_s, ranks * samples / seen.model.step_s)
+    value, basis = by_lanes, f"time blocked on reads, by {_lanes(making)} reading at a time"
+    if ceiling is not None and ceiling.samples_per_s < by_lanes:
+        value, basis = ceiling.samples_per_s, ceiling.why
+    else:
+        error, basis = error + _ALSO_BLOCKS, f"{basis}; other waiting in it ±{_ALSO_BLOCKS:.0%}"
+    return _known("storage", value, error, basis, less=max(0.0, 1 - least / value))
+
+
+def _preprocessing(seen: Seen, making: _Making | None) -> Capacity:
+    if making is None:
+        return _unknown("preprocessing", "no batch was seen being made")
+    made, ranks = making.made, len(seen.model.own)
+    asleep = 0.0 if _reads(seen, making) else made.blocked_s
+    work = made.cpu_s + asleep
+    if work < _LITTLE * made.wall_s or work <= 0:
+        return _unknown("preprocessing", "making a batch takes next to no CPU time")
+    by_cores, per_core = _on_all_cores(seen, making)
+    value = min(ranks / making.per_sample_s(work), by_cores)
+    what = "CPU time" if asleep < _LITTLE * made.wall_s else "CPU time and waiting that is no reading,"
+    more, why = 0.0, _unclocked(seen, making)
+    if why and asleep >= _LITTLE * made.wall_s:  # it may all have been waiting for a core
+        what = "CPU time and all waiting,"
+        at_most = min(ranks / making.per_sample_s(made.cpu_s), by_cores) if made.cpu_s > 0 else value
+        more = at_most / value - 1
+    slower, how = _in_company(seen, making)
+    parts = (f"{what} per sample on {_lanes(making)}, {per_core}", how, why if more > 0 else "")
+    error = making.errors["computing"] if made.cpu_s > asleep else making.errors["waiting"]
+    basis = "; ".join(part for part in parts if part)
+    return _known("preprocessing", value, error, basis, less=slower, more=more)
+
+
+def _on_all_cores(seen: Seen, making: _Making) -> tuple[float, str]:
+    """Samples/s of all ranks at the most that the cores can compute, with all threads of a worker; and what one core makes, in words."""
+    made, cores = making.made, seen.model.allowed_cores
+    if made.cpu_s <= 0:
+        return math.inf, "no CPU time"
+    per_core = made.samples / with_helpers_s(made.cpu_s, seen.of("loader.helper_share", making.rank))
+    return (seen.model.hosts * cores * per_core if cores else math.inf), f"{number(per_core)} a second and core"
+
+
+def _in_company(seen: Seen, making: _Making) -> tuple[float, str]:
+    """By how much less the lanes may make once all of them work all the time, relative; and how that is known."""
+    cores, busy = seen.model.allowed_cores, making.made.busy_share
+    if making.made.workers == 0 or busy is None or seen.workers is None or not cores or cores <= 1:
+        return 0.0, ""
+    idle = making.lanes * seen.model.ranks_of_host * (1 - busy)
+    worst = seen.workers.crowding[1]
+    slower = 1 - 1 / (1 + worst * min(idle, cores - 1) / (cores - 1))
+    if slower >= 0.01:
+        return slower, f"parallel efficiency {_efficiency(seen.workers)}"
+    known = f", at a parallel efficiency of {_efficiency(seen.workers)}" if seen.workers.crowding_measured else ""
+    return 0.0, f"with all of them at work{known}"
+
+
+def _efficiency(workers: WorkerModel) -> str:
+    """Of a worker beside cores that are all busy, against one that computes alone."""
+    most, least = (1 / (1 + slower) for slower in workers.crowding)
+    if not workers.crowding_measured:
+        return f"{least:.1f}–{most:.1f}, not measured"
+    return f"{least:.2f}–{most:.2f} as measured"
+
+
+def _lanes(making: _Making) -> str:
+    if not making.made.workers:
+        return "the training process"
+    return f"{making.lanes} worker{'s' if making.lanes > 1 else ''} a rank"
+
+
+def _hand_over(seen: Seen, samples: float) -> Capacity:
+    """The way of a batch that is made: pickled, through shared memory, pinned, taken by the training thread."""
+    made = {rank: known for rank, known in seen.loading.items() if known is not None}
+    if not made:
+        return _unknown("loader", "no batch was seen being made")
+    if not any(known.workers for known in made.values()):
+        return _unknown("loader", "batches are made where they are used: nothing is handed over")
+    handed = {rank: seconds for rank in made if (seconds := seen.of("fetch.hand_over_s", rank)) is not None}
+    if not handed:
+        return _unknown("loader", seen.missing.get("fetch.hand_over_s", "no batch could be followed to the loop"))
+    each = {rank: max(seen.of("step.batches", rank) or 1.0, 1e-9) * seconds for rank, seconds in handed.items()}
+    slow = max(each, key=lambda rank: each[rank])
+    if each[slow] <= 0:
+        return _unknown("loader", "the loop has a batch as soon as it is made: no time was seen in between")
+    error = seen.of("fetch.hand_over_error", slow) or 0.0
+    basis = f"{1e3 * handed[slow]:.3g} ms from a batch's making to the loop having it; the loop takes one at a time"
+    return _known("loader", samples / each[slow] * len(seen.model.own), error, basis)
+
+
+def _copy(seen: Seen, samples: float) -> Capacity:
+    if not trains_on_gpu(seen.recording):
+        return _unknown("copy", "no CUDA device: nothing is copied")
+    if not seen.copies:
+        return _unknown("copy", seen.uncopied)
+    slow = max(seen.copies.values(), key=lambda copies: copies.usual_s)
+    value, lo, hi = (samples * len(seen.model.own) / s for s in (slow.usual_s, slow.worst_s, slow.best_s))
+    return Capacity("copy", value, lo, hi, slow.basis if len(seen.copies) == 1 else f"{slow.basis}; the slowest rank")
+
+
+def _compute(seen: Seen, samples: float) -> Capacity:
+    if not all(steps.fed for steps in seen.steady.values()):
+        return _unknown("compute", "no loader was seen: fetching and forward cannot be told apart")
+    found = []
+    for rank, steps in seen.steady.items():
+        busy, wait = _busy_and_wait(seen, rank, steps)
+        if busy.size and busy.sum() > 0:
+            found.append(_computed(busy, wait, samples, _copied_s(seen, rank)))
+    if not found:
+        return _unknown("compute", "no step was seen computing")
+    slow = min(found, key=lambda capacity: capacity.samples_per_s or 0.0)
+    times = len(found)
+    value, lo, hi = (times * (x or 0.0) for x in (slow.samples_per_s, slow.lo, slow.hi))
+    return Capacity("compute", value, lo, hi, slow.basis if times == 1 else f"{slow.basis}; the slowest rank")
+
+
+def _copied_s(seen: Seen, rank: int) -> float:
+    """Of its forward, seconds of copying: they bound another stage. Ranks that nobody looked into copy as those that were."""
+    each = {known: copies.in_forward_s for known, copies in seen.copies.items()}
+    return each.get(rank, min(each.values(), default=0.0))
+
+
+def _computed(busy: Array, wait: Array, samples: float, copied_s: float) -> Capacity:
+    """One rank's, from the steps that did not wait for input, where there are enough of them."""
+    ready = wait <= max(_READY * float(np.median(busy)), _READY_S)
+    busy = np.clip(busy - copied_s, 1e-9, None)
+    less = f", {duration(copied_s)} of copies left out" if copied_s > 0 else ""
+    if ready.sum() >= _ENOUGH:
+        part = busy[ready]
+        basis = f"forward, backward and optimizer of {int(ready.sum())} steps whose input was ready{less}"
+        return _known("compute", samples / float(part.mean()), relative_error(part), basis)
+    basis = (
+        f"only {int(ready.sum())} of {busy.size} steps had their input ready: forward, backward and optimizer of all{less}, "
+        f"up to {WARMER:.0%} more without waits that let caches go cold"
+    )
+    return _known("compute", samples / float(busy.mean()), relative_error(busy), basis, more=WARMER)
+
+
+def _busy_and_wait(seen: Seen, rank: int, steps: RankSteps) -> tuple[Array, Array]:
+    """Of single steps, the seconds of computing and of waiting for input."""
+    phases = split_of(seen.recording, steps, ranks=len(seen.steady)).phases
+    busy = phases["forward"] + phases["backward"] + phases["optimizer"]
+    return busy[steps.sample], phases["input_wait"][steps.sample]
+
+
+def _communication(seen: Seen, samples: float) -> Capacity:
+    ranks, account = len(seen.model.own), seen.account
+    if ranks > 1 and not account.exposed:
+        return _unknown("communication", "no DistributedDataParallel stamps, no collectives from Python: not measured")
+    if seen.of("comm.wire_s") is None:
+        return _unknown("communication", seen.missing.get("comm.wire_s", "not measured"))
+    if seen.model.wire_s < 1e-6:
+        return _unknown("communication", "hidden behind the backward pass")
+    who = "DDP stamped" if any(rows.size for rows in seen.recording.comm.values()) else "called collectives"
+    basis = f"exposed wire time, from {account.sampled_steps} steps that {who}"
+    return _known("communication", samples * ranks / seen.model.wire_s, account.wire_error, basis)

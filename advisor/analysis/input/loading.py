@@ -1,0 +1,196 @@
+"""How batches are made: in workers or in the training process, computing, waiting for a core, or blocked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
+from rn50_advisor.advisor.model.analysis import LoaderFacts
+from rn50_advisor.advisor.model.recording import (
+    Process,
+    Recording,
+    Table,
+)
+from rn50_advisor.probes.rank.layout import (
+    BATCH_FIELDS,
+    FLAG_FIRST_BATCH,
+    SPAN_CODE,
+)
+
+BLOCK_BYTES = 512
+_ASIDE = (SPAN_CODE["evaluation"], SPAN_CODE["checkpoint"])
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """The making of one rank's training batches over the steady steps; times are means per batch in seconds."""
+
+    workers: int  # 0: in the training process
+    batches: int
+    samples: float  # per batch
+    wall_s: float
+    cpu_s: float
+    delay_s: float
+    read_bytes: float
+    system_s: float | None  # of `cpu_s`, inside the kernel; None: not taken in the training process
+    busy_share: float | None  # of the workers' time; None in the training process
+
+    @property
+    def blocked_s(self) -> float:
+        return max(0.0, self.wall_s - self.cpu_s - self.delay_s)
+
+    @property
+    def reads(self) -> bool:
+        """At least a block a sample came from a device: below that the page cache or memory served the data."""
+        return self.read_bytes >= BLOCK_BYTES * self.samples
+
+
+def loader_facts(recording: Recording, ranks: Mapping[int, int]) -> tuple[LoaderFacts, ...]:
+    """Every DataLoader of every rank; `ranks` maps pid to rank."""
+    found = []
+    for pid, facts in recording.facts.items():
+        if pid not in ranks:
+            continue
+        for loader in facts.get("loaders", ()):
+            found.append(_loader(loader, ranks[pid], facts))
+    return tuple(sorted(found, key=lambda loader: (loader.rank, loader.id)))
+
+
+def _loader(loader: Mapping[str, Any], rank: int, facts: Mapping[str, Any]) -> LoaderFacts:
+    size = loader.get("batch_size")
+    mounts = facts.get("mounts") or {}
+    root = (loader.get("dataset") or {}).get("root")
+    return LoaderFacts(
+        rank=rank,
+        id=int(loader["id"]),
+        training=loader.get("training"),
+        file=str(loader.get("file", "")),
+        line=int(loader.get("line", 0)),
+        num_workers=int(loader.get("num_workers") or 0),
+        batch_size=int(size) if isinstance(size, int) else None,
+        persistent_workers=bool(loader.get("persistent_workers")),
+        pin_memory=bool(loader.get("pin_memory")),
+        dataset=loader.get("dataset") or {},
+        mount=mounts.get(root) if root else None,
+        prefetch_factor=int(loader["prefetch_factor"]) if isinstance(loader.get("prefetch_factor"), int) else None,
+        batch_bytes=int(loader["batch_bytes"]) if isinstance(loader.get("batch_bytes"), int) else None,
+        library=str(loader.get("library") or ""),
+        made=int(loader.get("made") or 1),
+    )
+
+
+def loading_of(
+    recording: Recording, steps: RankSteps, loader: LoaderFacts | None, index_s: float = 0.0
+) -> Loading | None:
+    """None where batches were made out of sight (another framework's loader, tensors in memory). `index_s`: per step, to draw indices."""
+    beside = loader is not None and loader.beside and loader.num_workers
+    inside = None if beside else _in_process(steps, loader, index_s)
+    if inside is not None:
+        return inside
+    span = training_batches(recording, steps, loader)
+    if span.size == 0:
+        return None
+    start, end = int(steps.start_ns.min()), int(steps.end_ns.max())
+    wall = (span["t_end_ns"] - span["t_start_ns"]).sum() / 1e9
+    workers = len(np.unique(span["pid"])) if loader is None else max(loader.num_workers, 1)
+    # busy: of the time in which the worker existed and the loop took batches, which its own waits between batches tell
+    waits = np.minimum(span["wait_ns"], end - start)
+    idle = (waits - _aside_ns(recording, steps.rank, span["t_start_ns"] - waits, span["t_start_ns"])).sum() / 1e9
+    count = span.size
+    return Loading(
+        workers=workers,
+        batches=count,
+        samples=_samples(steps, loader) or float(span["samples"].mean()),
+        wall_s=float(wall / count),
+        cpu_s=float(span["cpu_ns"].sum() / 1e9 / count),
+        delay_s=float(span["run_delay_ns"].sum() / 1e9 / count),
+        read_bytes=float(span["blocks"].sum() * BLOCK_BYTES / count),
+        system_s=float(span["system_ns"].sum() / 1e9 / count),
+        busy_share=float(wall / max(wall + idle, 1e-9)),
+    )
+
+
+def _aside_ns(
+    recording: Recording, rank: int, begin_ns: NDArray[np.int64], end_ns: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Of each of these stretches, what lies in the rank's evaluations and checkpoints: it takes no training batch in them."""
+    spans = recording.spans.get(rank)
+    spans = None if spans is None else spans[np.isin(spans["label"], _ASIDE)]
+    if spans is None or spans.size == 0:
+        return np.zeros(begin_ns.size)
+    spans = spans[np.argsort(spans["t_start_ns"], kind="stable")]
+    # a checkpoint may lie within an evaluation: of each, what it adds to those before it
+    ends = np.maximum.accumulate(spans["t_end_ns"])
+    begins = np.maximum(spans["t_start_ns"], np.append(0, ends[:-1]))
+    total = np.cumsum(ends - begins)
+    times, taken = (np.stack(pair, axis=1).ravel() for pair in ((begins, ends), (total - (ends - begins), total)))
+    return np.asarray(np.interp(end_ns, times, taken) - np.interp(begin_ns, times, taken))
+
+
+def training_batches(recording: Recording, steps: RankSteps, loader: LoaderFacts | None) -> Table:
+    """What workers made for one rank's steady steps; empty where none was seen."""
+    table = recording.batches.get(steps.rank)
+    if table is None or table.size == 0:
+        return np.empty(0, dtype=[(name, np.int64) for name in (*BATCH_FIELDS, "flags", "pid")])
+    start, end = int(steps.start_ns.min()), int(steps.end_ns.max())
+    # the batch of the first steady step was made before it: look a little further back, but not at a worker's first batch (imports, opens)
+    span = table[(table["t_end_ns"] > start) & (table["t_start_ns"] < end) & ((table["flags"] & FLAG_FIRST_BATCH) == 0)]
+    return np.asarray(made_for(span, loader))
+
+
+def made_for(rows: Table, loader: LoaderFacts | None) -> Table:
+    """Of these the ones of this loader, and those of workers that knew no loader (runs of older advisors: spawned ones)."""
+    return rows if loader is None else rows[(rows["loader"] == loader.id) | (rows["loader"] < 0)]
+
+
+def making_of(
+    recording: Recording, steps: RankSteps, made: Loading, loader: LoaderFacts | None
+) -> dict[str, NDArray[np.float64]]:
+    """Seconds of `computing` and of `waiting` (neither computing nor in line for a core) of each batch that was timed."""
+    if made.workers:
+        table = training_batches(recording, steps, loader)
+        wall = (table["t_end_ns"] - table["t_start_ns"]) / 1e9
+        cpu, delay = table["cpu_ns"] / 1e9, table["run_delay_ns"] / 1e9
+    else:
+        timed = steps.columns["fetches"] > 0
+        count = steps.columns["fetches"][timed]
+        wall, cpu, delay = (steps.columns[name][timed] / count for name in ("fetch", "fetch_cpu", "fetch_delay"))
+    return {"computing": cpu, "waiting": np.clip(wall - cpu - delay, 0.0, None)}
+
+
+def _samples(steps: RankSteps, loader: LoaderFacts | None) -> float:
+    """That the loop gets for a batch; zero where nobody knows. A worker whose data set makes batches itself is asked for one at a time."""
+    batches = (loader.per_step if loader else None) or max(steps.per_step("micro_batches"), 1e-3)
+    return steps.per_step("samples") / batches
+
+
+def _in_process(steps: RankSteps, loader: LoaderFacts | None, index_s: float) -> Loading | None:
+    """From the fetches that were timed: those of clocked steps."""
+    batches = steps.columns["fetches"].sum()
+    if batches == 0 or steps.columns["micro_batches"].sum() == 0:
+        return None
+    wall = float(steps.columns["fetch"].sum() / batches)
+    usual = steps if steps.epoch_start.all() else steps.keep(~steps.epoch_start)  # the order of an epoch is no batch's
+    waited = usual.per_step("input_wait") - index_s
+    if wall * max(usual.per_step("micro_batches"), 1e-3) < 0.5 * waited:
+        return None
+    return Loading(
+        workers=0,
+        batches=int(batches),
+        samples=_samples(steps, loader),
+        wall_s=wall,
+        cpu_s=float(steps.columns["fetch_cpu"].sum() / batches),
+        delay_s=float(steps.columns["fetch_delay"].sum() / batches),
+        read_bytes=float(steps.columns["fetch_blocks"].sum() * BLOCK_BYTES / batches),
+        system_s=None,
+        busy_share=None,
+    )
+
+
+def ranks_by_pid(processes: tuple[Process, ...]) -> dict[int, int]:
+    return {p.pid: p.rank for p in processes if p.role == "rank" and p.rank is not None}

@@ -1,0 +1,201 @@
+"""Loops that no loader of torch feeds: who feeds them, and what stack samples and CPU clocks show of the time before the backward."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
+from rn50_advisor.advisor.analysis.stacks.after_update import ways_of_unfed
+from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
+    Ways,
+    after_update,
+)
+from rn50_advisor.advisor.analysis.steps.attribution import Account
+from rn50_advisor.advisor.analysis.steps.phases import AFTER_UPDATE
+from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
+from rn50_advisor.advisor.model.analysis import (
+    LoaderFacts,
+    training_loader,
+)
+from rn50_advisor.advisor.model.findings import Where
+from rn50_advisor.advisor.model.input.input_source import (
+    Feed,
+    Looks,
+)
+from rn50_advisor.advisor.model.recording import (
+    Event,
+    Recording,
+)
+from rn50_advisor.probes.rank.layout import FLAG_CLOCKED
+
+# Fewer looks are an anecdote: a share of a half then reaches from a fifth to four fifths.
+_LOOKS_MIN = 8
+# A frame of one of these files makes batches, whatever it waits for.
+_LIBRARIES = {
+    "/nvidia/dali/": "nvidia.dali",
+    "/ffcv/": "ffcv",
+    "/webdataset/": "webdataset",
+    "/torchdata/": "torchdata",
+    "/torch/utils/data/": "torch.utils.data",
+    "/datasets/": "datasets",
+    "/streaming/": "streaming",
+    "/litdata/": "litdata",
+    "/tensorflow/": "tensorflow",
+    "/grain/": "grain",
+    "/prefetch_generator/": "prefetch_generator",
+    "/petastorm/": "petastorm",
+}
+_INSTALLED = ("site-packages/", "dist-packages/")
+# What the chunk is not: a profile knows no phases, but these are seen in its stacks.
+_OTHER_PHASES = ("/torch/_tensor.py", "/torch/autograd/", "/torch/optim/")
+_MODEL = ("/torch/nn/", "/torch/_dynamo/", "/torch/_inductor/", "/torch/amp/")
+# (end of the file's name, functions): where a thread stands that waits for another
+_WAITS = (
+    ("threading.py", ("wait", "acquire", "join", "_wait_for_tstate_lock")),
+    ("queue.py", ("get",)),
+    ("/queues.py", ("get",)),
+    ("connection.py", ("recv", "recv_bytes", "_recv", "_recv_bytes", "poll", "_poll", "wait")),
+    ("selectors.py", ("select",)),
+    ("_base.py", ("result",)),
+    ("subprocess.py", ("wait", "communicate", "_wait")),
+)
+# Calls into C leave no frame: the user's own line tells of them.
+_WAITING_LINE = re.compile(r"\.(get|wait|result|recv|recv_bytes|acquire|join|read)\(|\bsleep\(")
+
+
+def feed(
+    recording: Recording,
+    steady: Mapping[int, RankSteps],
+    accounts: Account,
+    loaders: Sequence[LoaderFacts],
+    missing: dict[str, str],
+) -> Feed | None:
+    """None where torch's loaders feed every rank."""
+    unfed = [rank for rank, steps in steady.items() if not steps.fed]
+    if not unfed:
+        return _timed(steady, loaders)
+    facts = _facts(recording, unfed)
+    libraries = tuple(dict.fromkeys(str(name) for f in facts for name in f.get("input_libraries") or ()))
+    worst = max(unfed, key=lambda rank: accounts.own[rank]["forward"])
+    on_gpu = any(f.get("cuda") for f in facts)
+    another = any(f.get("fetches_in_another_thread") for f in facts)
+    found = Feed(
+        library="",
+        measured=False,
+        libraries=libraries,
+        another_thread=another,
+        chunk_s=accounts.own[worst]["forward"],
+        blocked_s=None if on_gpu else _blocked_s(steady[worst]),
+        looks=_looks(recording.events, unfed, ways_of_unfed(recording, unfed)),
+    )
+    missing["step.input_wait_s"] = found.why_unknown
+    if any(AFTER_UPDATE not in steady[rank].columns for rank in unfed):
+        missing["step.gap_s"] = found.why_unknown
+    return found
+
+
+def _timed(steady: Mapping[int, RankSteps], loaders: Sequence[LoaderFacts]) -> Feed | None:
+    """A library whose iterators the recorder knows."""
+    for rank in sorted(steady):
+        loader = training_loader(loaders, rank)
+        if loader is not None and loader.library:
+            return Feed(loader.library, True, Where(loader.file, loader.line) if loader.file else None)
+    return None
+
+
+def _facts(recording: Recording, ranks: Iterable[int]) -> list[Mapping[str, Any]]:
+    processes = process_by_rank(recording.processes)
+    return [recording.facts.get(processes[rank].pid, {}) for rank in ranks if rank in processes]
+
+
+def _blocked_s(steps: RankSteps) -> float | None:
+    """Of the time before the backward, per step: neither computing nor waiting for a core, by the steps whose clocks were read."""
+    clocked = steps.sample & ((steps.flags & FLAG_CLOCKED) != 0)
+    if not clocked.any():
+        return None
+    c = steps.columns
+    # the delay of a clocked step may be that of all since the one before
+    return max(0.0, float((c["forward"] - c["forward_cpu"])[clocked].mean()) - steps.per_step("run_delay"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    kind: str  # fetching, waiting, model, elsewhere
+    library: str
+    line: tuple[str, int, str] | None
+
+
+def _looks(events: Sequence[Event], ranks: Sequence[int], ways: Mapping[int, Ways]) -> Looks | None:
+    """What stack samples and profiles of these ranks found, not yet after the update; None where there are too few."""
+    seen: Counter[_Look] = Counter()
+    wanted = frozenset(ranks)
+    for event in events:
+        if event.rank is not None and event.rank in wanted:
+            for count, row in _stacks(event):
+                known = ways.get(event.rank)
+                look = None if known and after_update(row.get("frames") or (), known) else _look(row)
+                if look is not None:
+                    seen[look] += count
+    total = seen.total()
+    if total < _LOOKS_MIN:
+        return None
+    kinds, libraries, lines = Counter[str](), Counter[str](), Counter[tuple[str, int, str]]()
+    for look, count in seen.items():
+        kinds[look.kind] += count
+        if look.library:
+            libraries[look.library] += count
+        if look.line and look.kind != "model":
+            lines[look.line] += count
+    (file, line, function), _ = lines.most_common(1)[0] if lines else (("", 0, ""), 0)
+    return Looks(
+        count=total,
+        fetching=kinds["fetching"] / total,
+        waiting=kinds["waiting"] / total,
+        model=kinds["model"] / total,
+        library=libraries.most_common(1)[0][0] if libraries else "",
+        where=Where(file, line) if file else None,
+        function=function,
+    )
+
+
+def _stacks(event: Event) -> list[tuple[int, Mapping[str, Any]]]:
+    """(how often, stack): of single samples those before a backward, of profiles all."""
+    data = event.data
+    if event.kind == "stack" and data.get("phase") in ("gap", "clip") and int(data.get("step", 0)) >= 1:
+        return [(1, data)]
+    if event.kind == "profile":
+        return [(int(row["count"]), row) for row in data.get("stacks") or ()]
+    return []
+
+
+def _look(data: Mapping[str, Any]) -> _Look | None:
+    """None for a stack of the backward pass or of an optimizer."""
+    frames = [(str(f.get("file")), str(f.get("function"))) for f in data.get("frames") or ()]
+    user = data.get("user") or {}
+    line = (str(user["file"]), int(user["line"]), str(user["function"])) if user else None
+    library = next((name for file, _ in frames if (name := _library(file))), "")
+    if library:
+        return _Look("fetching", library, line)
+    if any(part in file for file, _ in frames for part in _OTHER_PHASES):
+        return None
+    if any(part in file for file, _ in frames for part in _MODEL):
+        return _Look("model", "", line)
+    return _Look("waiting" if _waits(frames, user) else "elsewhere", "", line)
+
+
+def _library(file: str) -> str:
+    """Of an installed package; a folder of the user's may have the same name."""
+    place = next((file[file.rindex(part) + len(part) - 1 :] for part in _INSTALLED if part in file), "")
+    return next((name for part, name in _LIBRARIES.items() if place.startswith(part)), "")
+
+
+def _waits(frames: Sequence[tuple[str, str]], user: Mapping[str, Any]) -> bool:
+    innermost = frames[:3]
+    if any(file.endswith(end) and function in names for file, function in innermost for end, names in _WAITS):
+        return True
+    at_users_line = bool(frames) and frames[0] == (str(user.get("file")), str(user.get("function")))
+    return at_users_line and bool(_WAITING_LINE.search(str(user.get("text", ""))))

@@ -1,0 +1,93 @@
+"""Several loaders that feed one step (labelled and unlabelled pictures, two domains): which of them it waits for.
+
+A step tells how many batches it took, how long it waited for all of them together, and of which loader the last one was. The rest is told
+by who makes them: they do so beside one another, and the step waits for those who need longest for their share of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rn50_advisor.advisor.analysis.input.loading import training_batches
+from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
+from rn50_advisor.advisor.model.analysis import LoaderFacts
+from rn50_advisor.advisor.model.recording import (
+    Recording,
+    Table,
+)
+
+_SEVERAL = 1.5  # batches a step; one that is only looked ahead to is taken once
+_NAMED = 0.05  # of the steps: a loader that came last in so many trains at other times, not beside
+_LASTING = 0.5  # of the time: batches that were made ahead for a later stage are none of these steps
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """One loader's part in a step."""
+
+    loader: LoaderFacts
+    batches: float
+    took_s: float  # making them, on each lane
+
+
+def with_slowest(
+    recording: Recording, steady: Mapping[int, RankSteps], loaders: Sequence[LoaderFacts]
+) -> tuple[LoaderFacts, ...]:
+    """The same loaders; of those that feed steps together, the one that these wait for is marked."""
+    marked = {}
+    for rank, steps in steady.items():
+        if steps.per_step("micro_batches") >= _SEVERAL:
+            mine = [loader for loader in loaders if loader.rank == rank and loader.training and not loader.library]
+            slowest = _slowest(recording, steps, mine)
+            if slowest is not None:
+                marked[rank, slowest.id] = slowest
+    return tuple(marked.get((loader.rank, loader.id), loader) for loader in loaders)
+
+
+def _slowest(recording: Recording, steps: RankSteps, loaders: Sequence[LoaderFacts]) -> LoaderFacts | None:
+    """None where one loader feeds these steps, or one after the other."""
+    last = steps.columns["loader"][steps.sample]
+    if last.size == 0:
+        return None  # rows of several steps: which loader came last in each is gone
+    named = {loader.id: float((last == loader.id).mean()) for loader in loaders}
+    first = max(loaders, key=lambda loader: named[loader.id], default=None)
+    if first is None or not named[first.id]:
+        return None
+    beside = [loader for loader in loaders if loader is first or named[loader.id] < _NAMED]
+    shares = _in_process(steps, beside)
+    fetched = steps.per_step("micro_batches") - sum(share.batches for share in shares)
+    tables = [(loader, rows) for loader in beside if (rows := _lasting(recording, steps, loader)).size]
+    total = sum(rows.size for _, rows in tables)
+    for loader, rows in tables:
+        # of a long run only a part of the batches is kept, of all workers alike
+        batches = max(0.0, fetched) * rows.size / total
+        took_s = float(np.mean(rows["t_end_ns"] - rows["t_start_ns"])) / 1e9
+        shares.append(_Share(loader, batches, batches * took_s / loader.num_workers))
+    if len(shares) < 2:
+        return None
+    slowest = max(shares, key=lambda share: share.took_s)
+    return replace(slowest.loader, per_step=slowest.batches, beside=len(shares) - 1)
+
+
+def _in_process(steps: RankSteps, loaders: Sequence[LoaderFacts]) -> list[_Share]:
+    """By the fetches of clocked steps; several such loaders are one: they make their batches one after the other."""
+    timed = steps.columns["fetches"] > 0
+    own = [loader for loader in loaders if not loader.num_workers]
+    if not own or not timed.any():
+        return []
+    batches, took_s = (
+        float(steps.columns[name][timed].sum() / steps.count[timed].sum()) for name in ("fetches", "fetch")
+    )
+    return [_Share(own[-1], batches, took_s)]
+
+
+def _lasting(recording: Recording, steps: RankSteps, loader: LoaderFacts) -> Table:
+    """What its workers made, if they did so for most of these steps."""
+    rows = training_batches(recording, steps, loader)
+    rows = rows[(rows["loader"] == loader.id) & (loader.num_workers > 0)]
+    window_ns = int(steps.end_ns.max() - steps.start_ns.min())
+    lasted = rows.size and np.ptp(rows["t_end_ns"]) >= _LASTING * window_ns
+    return np.asarray(rows if lasted else rows[:0])

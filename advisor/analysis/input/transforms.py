@@ -1,0 +1,160 @@
+"""What a sample costs, transform by transform: from the looks that workers, or the training process, took into single samples."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
+from rn50_advisor.advisor.model.analysis import (
+    JOB,
+    LoaderFacts,
+    training_loader,
+)
+from rn50_advisor.advisor.model.input.sample_cost import (
+    PartKind,
+    SampleCost,
+    SampleLine,
+    SamplePart,
+)
+from rn50_advisor.advisor.model.recording import (
+    Recording,
+    Table,
+)
+
+_LEAST = 20  # looks: of fewer, one sample that is unlike the others moves a share by more than a tenth
+_PARTS_MAX = 30
+_LINES_MAX = 5
+_NOTHING: Table = np.empty(0, [(name, np.int64) for name in ("t_end_ns", "loader", "cpu_ns")])
+_KINDS = ("transform", "load", "rest")
+
+Values = dict[tuple[str, str], float]
+Named = tuple[PartKind, str, str, int]
+
+
+def sample_cost(
+    recording: Recording,
+    steady: Mapping[int, RankSteps],
+    loaders: Sequence[LoaderFacts],
+    values: Values,
+    missing: dict[str, str],
+) -> SampleCost | None:
+    """Of all ranks together. What rules may read of it goes into `values`, or into `missing` why it cannot be told."""
+    cost = _cost(recording, steady, loaders)
+    if isinstance(cost, str):
+        missing["sample.transform_share"] = cost
+        return None
+    values.update(_values(cost))
+    return cost
+
+
+def _cost(recording: Recording, steady: Mapping[int, RankSteps], loaders: Sequence[LoaderFacts]) -> SampleCost | str:
+    """A string says why it cannot be told."""
+    kept = [_of_rank(recording, steps, training_loader(loaders, rank)) for rank, steps in steady.items()]
+    looks, parts = ([rows for rows in tables if rows.size] for tables in zip(*kept, strict=True))
+    if not looks:
+        return "no sample was seen being made: another framework's loader, tensors in memory, or batches made at once"
+    seen, made = np.concatenate(looks), np.concatenate(parts) if parts else _NOTHING
+    samples = int(seen["covered"].sum())
+    if samples < _LEAST or made.size == 0:
+        return f"only {samples} samples were looked into while they were made"
+    cpu_s, wall_s = (float(seen[name].sum()) / 1e9 / samples for name in ("cpu_ns", "wall_ns"))
+    return SampleCost(
+        looks=samples,
+        cpu_s=cpu_s,
+        wall_s=wall_s,
+        parts=_parts(recording, made, cpu_s, wall_s),
+        collate_s=_mean(seen["collate_ns"], 1e-9),
+        batch_bytes=_mean(seen["batch_bytes"]),
+        width=_mean(seen["width"]),
+        height=_mean(seen["height"]),
+        file_bytes=_mean(seen["file_bytes"]),
+        lines=_lines(recording, steady),
+    )
+
+
+def _lines(recording: Recording, steady: Mapping[int, RankSteps]) -> tuple[SampleLine, ...]:
+    """Where stacks of sample makers stood in the user's code, innermost; in none of it where all is a library's."""
+    begin = min(int(steps.start_ns.min()) for steps in steady.values())
+    end = max(int(steps.end_ns.max()) for steps in steady.values())
+    events = [e for e in recording.events if e.kind == "making" and begin < e.t_ns < end]
+    found: Counter[tuple[str, str]] = Counter()
+    lines: dict[tuple[str, str], Counter[int]] = {}
+    for event in events:
+        user = event.data.get("user")
+        if isinstance(user, Mapping):
+            key = str(user.get("function")), str(user.get("file"))
+            found[key] += 1
+            lines.setdefault(key, Counter())[int(user.get("line") or 0)] += 1
+    return tuple(
+        SampleLine(function, file, lines[function, file].most_common(1)[0][0], seen, len(events))
+        for (function, file), seen in found.most_common(_LINES_MAX)
+    )
+
+
+def _of_rank(recording: Recording, steps: RankSteps, loader: LoaderFacts | None) -> tuple[Table, Table]:
+    """Looks and their parts, of training batches made in the steady steps."""
+    found: list[Table] = []
+    for tables in (recording.looks, recording.parts):
+        rows = tables.get(steps.rank, _NOTHING)
+        mine = (rows["t_end_ns"] > steps.start_ns.min()) & (rows["t_end_ns"] < steps.end_ns.max())
+        if loader is not None:
+            mine &= (rows["loader"] == loader.id) | (rows["loader"] < 0)
+        found.append(rows[mine])
+    looks, parts = found
+    return looks[looks["cpu_ns"] > 0], parts
+
+
+def _mean(values: NDArray[np.int64], unit: float = 1.0) -> float | None:
+    """Of what is known."""
+    known = values[values >= 0]
+    return float(known.mean()) * unit if known.size else None
+
+
+def _parts(recording: Recording, rows: Table, cpu_s: float, wall_s: float) -> tuple[SamplePart, ...]:
+    """Shares are those of the parts among themselves: they stand also where retention has thinned looks and parts apart."""
+    names = {int(part): _named(recording.part_names.get(int(part), {})) for part in np.unique(rows["part"])}
+    whole_cpu, whole_wall = (max(float(rows[name].sum()), 1.0) for name in ("cpu_ns", "wall_ns"))
+    found = []
+    for named in dict.fromkeys(names.values()):
+        numbers = [part for part, name in names.items() if name == named]
+        mine = np.isin(rows["part"], numbers)
+        part_share = float(rows["cpu_ns"][mine].sum()) / whole_cpu
+        took_s = wall_s * float(rows["wall_ns"][mine].sum()) / whole_wall
+        error = _error(rows, mine, part_share, whole_cpu)
+        found.append(SamplePart(*named, cpu_s * part_share, took_s, part_share, error))
+    return tuple(sorted(found, key=lambda part: -part.cpu_s)[:_PARTS_MAX])
+
+
+def _named(told: Mapping[str, object]) -> Named:
+    """A part whose name did not come through belongs to the rest."""
+    kind = told.get("kind") if told.get("kind") in _KINDS else "rest"
+    line = told.get("line")
+    name = str(told.get("name") or "other code")
+    return cast(PartKind, kind), name, str(told.get("file") or ""), line if isinstance(line, int) else 0
+
+
+def _error(rows: Table, mine: NDArray[np.bool_], part_share: float, whole: float) -> float:
+    """Standard error of a share of sums, each look (its parts end together) one draw."""
+    _, look = np.unique(rows["t_end_ns"], return_inverse=True)
+    totals = np.bincount(look, weights=rows["cpu_ns"].astype(np.float64))
+    own = np.bincount(look, weights=np.where(mine, rows["cpu_ns"], 0).astype(np.float64), minlength=totals.size)
+    return float(np.sqrt(((own - part_share * totals) ** 2).sum()) / whole)
+
+
+def _values(cost: SampleCost) -> Values:
+    costliest = cost.costliest_transform
+    found = {
+        "sample.looks": float(cost.looks),
+        "sample.cpu_s": cost.cpu_s,
+        "sample.transform_share": costliest.share if costliest else 0.0,
+        "batch.collate_s": cost.collate_s,
+        "batch.megabytes": None if cost.batch_bytes is None else cost.batch_bytes / 1e6,
+        "sample.file_kb": None if cost.file_bytes is None else cost.file_bytes / 1e3,
+        "sample.megapixels": cost.width * cost.height / 1e6 if cost.width and cost.height else None,
+    }
+    return {(name, JOB): value for name, value in found.items() if value is not None}

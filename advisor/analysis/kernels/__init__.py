@@ -1,0 +1,1 @@
+"""What traces of torch's profiler say: kernels, operators, idle gaps."""

@@ -1,0 +1,74 @@
+"""Why a GPU stood idle within a step, from a trace: for input, for copies, after a wait of the host, for launches, or for another stream.
+
+A gap between kernels is split in this order, each cause taking what overlaps it: the host was fetching a batch; a copy ran, or the host
+was held in one (pageable memory is staged by the host). Of the rest, a kernel that was launched after the GPU had run dry came too late:
+if the host had just returned from waiting for the GPU, that wait is the cause of as much as it held the host, for so much further ahead
+would the host be without it; the rest is for launching itself. A kernel that had been launched before waited for another stream.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+
+from rn50_advisor.advisor.analysis.kernels.chrome_trace import (
+    Interval,
+    Span,
+    Trace,
+    common,
+    launches_of,
+    length,
+    union,
+    without,
+)
+from rn50_advisor.advisor.analysis.kernels.kernel_names import is_fetch
+
+SYNC_CALL = re.compile(r"Synchronize|^cu(?:da)?Memcpy(?!.*Async)|^cudaFree(?!Async)|^cudaMalloc$")
+_COPY_CALL = re.compile(r"^cu(?:da)?Memcpy")
+# From the end of the last kernel to the host's return from its wait, and what it may do before the first launch: some interrupts' worth.
+_RETURNS_WITHIN_US = 200.0
+_WORTH_US = 0.5  # between two kernels of one stream there is always that much
+
+
+def idle_by_cause(trace: Trace, begin: float, end: float) -> dict[str, float]:
+    """Microseconds without a kernel between two moments, by cause; they sum to all of it."""
+    kernels = [span for span in trace.kernels if span.end > begin and span.start < end]
+    gaps = without([(begin, end)], union(kernels))
+    fetching = union(span for span in trace.operators if is_fetch(span.name))
+    held = [span for span in trace.calls if _COPY_CALL.match(span.name) and _is_held(span)]
+    copying = union([*trace.copies, *held])
+    found = {"input": length(common(gaps, fetching))}
+    rest = without(gaps, fetching)
+    found["copy"] = length(common(rest, copying))
+    found.update(sync=0.0, launch=0.0, other=0.0)
+    launches = launches_of(trace)
+    waits = [call for call in trace.calls if SYNC_CALL.search(call.name)]
+    begins = [kernel.start for kernel in trace.kernels]
+    for gap in without(rest, copying):
+        for cause, us in _causes(gap, trace, launches, waits, begins):
+            found[cause] += us
+    return found
+
+
+def _is_held(call: Span) -> bool:
+    """A copy that the host hands over and leaves takes microseconds."""
+    return call.end - call.start > 20.0
+
+
+def _causes(
+    gap: Interval, trace: Trace, launches: dict[int, Span], waits: list[Span], begins: list[float]
+) -> list[tuple[str, float]]:
+    """What it was for, in microseconds."""
+    begin, end = gap
+    us = end - begin
+    if us < _WORTH_US:
+        return [("other", us)]
+    at = bisect_left(begins, end - 1e-6)
+    call = launches.get(trace.kernels[at].correlation) if at < len(trace.kernels) else None
+    if call is not None and call.end <= begin:
+        return [("other", us)]
+    last = bisect_right(waits, begin, key=lambda wait: wait.start) - 1
+    if last < 0 or not begin - _RETURNS_WITHIN_US <= waits[last].end <= end:
+        return [("launch", us)]
+    held = min(us, waits[last].end - waits[last].start)
+    return [("sync", held), ("launch", us - held)]

@@ -1,0 +1,1 @@
+"""What stack samples of the training thread say."""

@@ -1,0 +1,133 @@
+"""What ranks do between the backward pass and the update that need not be there: output, waiting, looks at the gradients.
+
+Clipping and unscaling gradients, averaging them over ranks and waiting for that are the update's own; torch does them, a library made for
+it, or the user by hand, which shows in lines that work in place. Marks cannot tell these apart, stacks can: of the time between backward
+and update so much is the user's own as looks find outside of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
+from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
+    Place,
+    after_backward,
+    inside_torch,
+)
+from rn50_advisor.advisor.analysis.steps.phases import (
+    BEFORE_UPDATE,
+    events_read,
+)
+from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
+from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
+
+Row = Mapping[str, Any]
+Line = tuple[str, int]  # file, number
+
+_LOOKS_MIN = 3  # fewer are chance
+# Libraries whose own code changes gradients, or exchanges them.
+_TRAINERS = re.compile(
+    r"/(timm|accelerate|(pytorch_)?lightning(_fabric)?|transformers|deepspeed|apex|opacus|horovod|fairscale|colossalai|megatron|composer|fastai)/"
+)
+_EXCHANGE, _NEAR = (
+    "/torch/distributed/distributed_c10d.py",
+    4,
+)  # so many frames above the call of a collective, wrappers included
+# As torch names what works in place, and what is assigned to a gradient or scales something.
+_IN_PLACE = re.compile(r"[A-Za-z0-9]_\(|\.(grad|data)\s*[-+*/]?=(?!=)|[*/]=")
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    rank: int
+    count: int
+    row: Row
+    exact: bool  # surely before the update; else it may have come after it
+
+
+def users_own(recording: Recording) -> tuple[list[_Look], list[_Look]]:
+    """Looks after the backward pass: (at what need not be there, at all the rest)."""
+    looks, loops = [], set[Place]()
+    for event in recording.events:
+        if event.rank is None:
+            continue
+        if event.kind == "profile":
+            found = after_backward(event.data)
+            looks += [_Look(event.rank, count, row, found.updates_seen) for count, row in found.rows]
+            loops |= found.loops
+        elif event.kind == "stack" and event.data.get("phase") == "clip" and int(event.data.get("step", 0)) >= 1:
+            looks.append(_Look(event.rank, 1, event.data, exact=True))
+    # what else a function does that averages or clips by hand belongs to that
+    by_hand = {_place(look.row) for look in looks if _in_place(look.row) or _exchanges(look.row)} - loops
+    own, rest = list[_Look](), list[_Look]()
+    for look in looks:
+        (own if _is_own(look.row) and _place(look.row) not in by_hand else rest).append(look)
+    return own, rest
+
+
+def needed_lines(recording: Recording) -> frozenset[Line]:
+    """Lines of the user's between backward and update that have to be there."""
+    found = Counter[Line]()
+    for looks, sign in zip(users_own(recording), (-1, 1), strict=True):
+        for look in looks:
+            if look.exact and look.row.get("user"):
+                found[str(look.row["user"]["file"]), int(look.row["user"]["line"])] += sign * look.count
+    return frozenset(line for line, count in found.items() if count > 0)
+
+
+def with_own_work(recording: Recording, everything: Mapping[int, RankSteps]) -> dict[int, RankSteps]:
+    """The same steps, with a column of what the user's own code takes between backward and update, where it takes something."""
+    own, rest = users_own(recording)
+    processes = process_by_rank(recording.processes)
+    found = {}
+    for rank, steps in everything.items():
+        clip_s, gap_s = float(steps.columns["clip"].sum()), float(steps.columns["gap"].sum())
+        share = _share([x for x in own if x.rank == rank], [x for x in rest if x.rank == rank], clip_s, gap_s)
+        if share is None:
+            share = _share(own, rest, clip_s, gap_s)
+        facts = recording.facts.get(processes[rank].pid, {}) if rank in processes else {}
+        if facts.get("cuda") and not events_read(steps, recording.gpu_steps.get(rank)):
+            share = None  # a line that waits until the GPU has done its backward pass looks alike
+        column = {BEFORE_UPDATE: share * steps.columns["clip"]} if share else {}
+        found[rank] = replace(steps, columns={**steps.columns, **column})
+    return found
+
+
+def _share(own: Iterable[_Look], rest: Iterable[_Look], clip_s: float, gap_s: float) -> float | None:
+    """Of the time between backward and update; None where too few looks were taken.
+
+    Where nobody knows which looks came after the update, all that is needed is taken to have come before it.
+    """
+    for exact, among_s in ((True, clip_s), (False, clip_s + gap_s)):
+        mine, others = (sum(look.count for look in looks if look.exact is exact) for looks in (own, rest))
+        if mine + others >= _LOOKS_MIN and clip_s > 0:
+            return max(0.0, 1.0 - others / (mine + others) * among_s / clip_s)
+    return None
+
+
+def _is_own(row: Row) -> bool:
+    frames = list(row.get("frames") or ())
+    if not row.get("user") or not frames or inside_torch(frames) or _in_place(row):
+        return False
+    called = itertools.takewhile(lambda file: not is_user_file(file), (str(frame["file"]) for frame in frames))
+    return not any(_TRAINERS.search(file) for file in called)
+
+
+def _in_place(row: Row) -> bool:
+    return bool(_IN_PLACE.search(str((row.get("user") or {}).get("text", ""))))
+
+
+def _exchanges(row: Row) -> bool:
+    return any(_EXCHANGE in str(frame.get("file")) for frame in list(row.get("frames") or ())[:_NEAR])
+
+
+def _place(row: Row) -> Place:
+    user = row.get("user") or {}
+    return str(user.get("file", "")), str(user.get("function", ""))

@@ -1,0 +1,170 @@
+"""What the training thread computes between the batch and the backward pass in lines of the user's, outside of the model.
+
+The marks cannot tell it from the forward pass. A profile can: of each function on the way to the model, from the loop that fetches inwards,
+the lines before the first that calls the model make its batch ready, which loader workers could do ahead; of those after it, up to the
+backward pass, what computes in other libraries than torch measures what came out (a line that computes with tensors may be the loss).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
+from rn50_advisor.advisor.analysis.stacks.stack_moments import place
+from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
+    FETCH,
+    TORCH,
+    Frame,
+    Place,
+    inner,
+    lines_to,
+    place_of,
+    told_rows,
+    ways_to,
+)
+from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
+from rn50_advisor.advisor.model.analysis import HotLine
+from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
+
+Values = dict[tuple[str, str], float]
+Row = Mapping[str, Any]
+Kind = Literal["preparing", "measuring"]
+
+_MODULE, _CALLS = "/torch/nn/modules/module.py", ("_call_impl", "_wrapped_call_impl")
+# Modules that make pictures or sounds ready, and are no part of a model.
+_TRANSFORMS = ("/torchvision/transforms/", "/torchaudio/transforms/", "/kornia/augmentation/")
+# Below a line that makes something ready stands none of these, nor a module of a model. Progress bars go around the loader.
+_OF_THE_STEP = (FETCH, "/torch/autograd/", "/torch/optim/", "/torch/distributed/", "/tqdm/", "/rich/")
+_MODULES = "/torch/nn/modules/"
+# What waits for the GPU or copies to it is told elsewhere.
+_FOR_THE_GPU = re.compile(r"\.(?:to|cuda|cpu|item|tolist|numpy|copy_|synchronize)\(")
+# Who stands there computes nothing, whoever looked: a profile may not tell who was asleep.
+_ASLEEP = (
+    "/threading.py",
+    "/queue.py",
+    "/selectors.py",
+    "/socket.py",
+    "/subprocess.py",
+    "/multiprocessing/connection.py",
+)
+_LOOKS_MIN = 100  # of a profile: of fewer, a twentieth is too few to tell
+
+
+def own_values(recording: Recording, steady: Mapping[int, RankSteps], values: Values) -> Values:
+    """Seconds of a step that a rank computes so, where a profile was taken.
+
+    No more than its forward pass takes; of a rank on a GPU, no more than that had nothing queued.
+    """
+    found: Values = {}
+    on_gpu = _on_gpu(recording)
+    for rank, steps in steady.items():
+        shares, scope = _shares(recording, rank, on_gpu=rank in on_gpu), f"rank:{rank}"
+        most_s = values.get(("gpu.host_paced_s", scope)) if rank in on_gpu else steps.per_step("forward")
+        if steps.fed and shares is not None and most_s is not None:
+            found["step.preparing_s", scope] = min(most_s, shares["preparing"] * steps.per_step_s)
+            left_s = most_s - found["step.preparing_s", scope]
+            found["step.measuring_s", scope] = min(left_s, shares["measuring"] * steps.per_step_s)
+    return found
+
+
+def own_lines(recording: Recording, kind: Kind) -> tuple[HotLine, ...]:
+    """The lines of loops that do so, of all ranks, the longest first."""
+    lines, looks = Counter[tuple[str, int, str]](), 0
+    leaves: dict[tuple[str, int, str], Counter[str]] = {}
+    on_gpu = _on_gpu(recording)
+    for rank, profile in _profiles(recording):
+        looks += int(profile["looks"])
+        for what, frame, row, count in _own(profile, on_gpu=rank in on_gpu):
+            if what == kind:
+                key = (str(frame["file"]), int(frame["line"]), str(frame["function"]))
+                lines[key] += count
+                leaf = "" if row["frames"][0] == frame else place(row["frames"][0])
+                leaves.setdefault(key, Counter())[leaf] += count
+    return tuple(
+        HotLine(*key, leaves[key].most_common(1)[0][0], n, n / looks, io=False) for key, n in lines.most_common(5)
+    )
+
+
+def _shares(recording: Recording, rank: int, *, on_gpu: bool) -> Mapping[Kind, float] | None:
+    """Of the looks at a rank those that found it so; None where no profile can tell."""
+    told = [profile for of, profile in _profiles(recording) if of == rank]
+    looks = sum(int(profile["looks"]) for profile in told)
+    if looks < _LOOKS_MIN:
+        return None
+    seen = Counter[Kind]()
+    for profile in told:
+        for kind, _, _, count in _own(profile, on_gpu=on_gpu):
+            seen[kind] += count
+    return {"preparing": seen["preparing"] / looks, "measuring": seen["measuring"] / looks}
+
+
+def _on_gpu(recording: Recording) -> set[int]:
+    ranks = process_by_rank(recording.processes)
+    return {rank for rank, process in ranks.items() if recording.facts.get(process.pid, {}).get("cuda")}
+
+
+def _profiles(recording: Recording) -> Iterator[tuple[int, Row]]:
+    for event in recording.events:
+        if event.kind == "profile" and event.rank is not None:
+            yield event.rank, event.data
+
+
+def _own(profile: Row, *, on_gpu: bool) -> Iterator[tuple[Kind, Frame, Row, int]]:
+    """(what it does, the loop's own line, the stack, how many looks found it awake there)"""
+    rows = told_rows(profile)
+    way = _Way(rows)
+    for row in rows:
+        found, count = way.off(row), int(row.get("awake", row["count"]))
+        waits = on_gpu and _FOR_THE_GPU.search(str(row["user"].get("text", ""))) is not None
+        waits |= str(row["frames"][0]["file"]).endswith(_ASLEEP)
+        if found is not None and count and not waits:
+            yield (*found, row, count)
+
+
+class _Way:
+    """Functions on the way to the model, and the lines of theirs that lead there."""
+
+    def __init__(self, rows: list[Row]) -> None:
+        self._ways = ways_to(rows)
+        self._models = lines_to([row for row in rows if not _transforms(row)], _calls_model)
+        # an evaluation fetches and calls the model as well
+        self._others = {at for at in self._models if at in self._ways.fetches and at not in self._ways.backwards}
+
+    def off(self, row: Row) -> tuple[Kind, Frame] | None:
+        """Where a stack leaves it, and what it does there; None where it does not, or where that is none of the user's own."""
+        frames = inner(row["frames"])
+        if any(place_of(frame) in self._others for frame in frames):
+            return None
+        for n in reversed(range(len(frames))):
+            at, line = place_of(frames[n]), int(frames[n]["line"])
+            models = self._models.get(at)
+            if not models:
+                return None
+            if line not in models:
+                below = [str(frame["file"]) for frame in frames[:n]]
+                ready = line < min(models)
+                mine = self._makes_ready(row, at, line, below) if ready else self._measures(at, line, below)
+                own = next((f for f in reversed(frames[: n + 1]) if is_user_file(str(f["file"]))), None)
+                return ("preparing" if ready else "measuring", own) if mine and own is not None else None
+        return None
+
+    def _makes_ready(self, row: Row, at: Place, line: int, below: list[str]) -> bool:
+        step = any(part in file for file in below for part in _OF_THE_STEP)
+        step |= any(_MODULES in file for file in below) and not _transforms(row)
+        return not step and line >= min(self._ways.fetches.get(at, ()), default=0)
+
+    def _measures(self, at: Place, line: int, below: list[str]) -> bool:
+        elsewhere = below and not any(TORCH in file for file in below) and not is_user_file(below[0])
+        return bool(elsewhere) and line < max(self._ways.backwards.get(at, ()), default=line + 1)
+
+
+def _transforms(row: Row) -> bool:
+    return any(part in str(frame["file"]) for frame in row["frames"] for part in _TRANSFORMS)
+
+
+def _calls_model(frame: Frame) -> bool:
+    return str(frame["file"]).endswith(_MODULE) and str(frame["function"]).rpartition(".")[2] in _CALLS

@@ -1,0 +1,286 @@
+"""What of a profile of the training thread lies between steps, and what of it between a backward pass and the update.
+
+A profile knows no phases, but its stacks tell: what runs inside torch (a loader, the model, backward, an optimizer) is the step's. And the
+line of the training loop that called into torch tells where the loop is: between its fetch and its backward it prepares the forward pass.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
+
+TORCH, FETCH = "/torch/", "/torch/utils/data/"
+# Around the user's own function: what it does is not torch's.
+_DECORATORS = ("/torch/utils/_contextlib.py", "/torch/distributed/elastic/multiprocessing/errors/")
+# Below the user's own line, which is what takes the time: an expression on tensors, their text, a tracker.
+_THIN = ("/torch/_tensor.py", "/torch/_tensor_str.py", "/torch/functional.py", "/torch/utils/tensorboard/")
+# Going through a model's parts: what is done with each of them is the caller's.
+_MODULE = "/torch/nn/modules/module.py"
+_WALKS = frozenset(
+    f"{prefix}{part}" for prefix in ("", "named_") for part in ("parameters", "buffers", "modules", "children")
+) | {"_named_members"}
+_BACKWARD = ("/torch/_tensor.py", "/torch/autograd/__init__.py")
+_OPTIMIZERS, _SCHEDULERS, _SCALER = "/torch/optim/", "/torch/optim/lr_scheduler.py", "/torch/amp/grad_scaler.py"
+_SAVE = "/torch/serialization.py"
+_MODULES = "/torch/nn/"
+_OF_A_STEP = (
+    FETCH,
+    _OPTIMIZERS,
+    _SCALER,
+    _SAVE,
+    "/torch/autograd/",
+    "/torch/distributed/",
+    "/torch/nn/utils/clip_grad.py",
+)
+# A line with more than this many times what the phases say of time between steps is not, or not only, between them.
+_TOO_MUCH = 2.0
+_LEAST_SHARE = 0.05  # of the looks, allowed in any case: few looks scatter
+_MANY_LOOKS = 100  # a backward pass has so many of 400, a fetch mostly far fewer
+
+Frame = Mapping[str, Any]
+Frames = Sequence[Frame]
+Place = tuple[str, str]  # file, function
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """Functions on the way to a fetch, a backward pass, an update, and the lines of theirs that lead there."""
+
+    fetches: Mapping[Place, Set[int]]
+    backwards: Mapping[Place, Set[int]]
+    updates: Mapping[Place, Set[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class AfterBackward:
+    """Of a profile what follows the last backward pass of its function, up to the update where that was seen."""
+
+    rows: tuple[tuple[int, Mapping[str, Any]], ...]  # (looks, stack)
+    updates_seen: bool  # if not, what comes after the update is in it as well
+    loops: frozenset[Place]  # functions that start backward passes, or call one that does
+
+
+def between_steps(profile: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """(looks, stack) of those stacks that end in the user's own time between steps."""
+    rows = told_rows(profile)
+    loops, ways = _loops(rows), ways_to(rows)
+    savers = _savers(rows, ways)
+    most = max(_TOO_MUCH * float(profile.get("outside_share") or 0.0), _LEAST_SHARE) * int(profile.get("looks") or 0)
+    outside = [
+        row
+        for row in rows
+        if (not inside_torch(row["frames"]) or after_update(row["frames"], ways))
+        and not _before_backward(row["frames"], loops)
+        and not any(place_of(frame) in savers for frame in inner(row["frames"]))
+    ]
+    of_line: dict[tuple[str, int], int] = {}
+    for row in outside:
+        of_line[_line(row)] = of_line.get(_line(row), 0) + int(row["count"])
+    for row in outside:
+        if of_line[_line(row)] <= most:
+            yield int(row["count"]), row
+
+
+def savers_and_ways(profile: Mapping[str, Any]) -> tuple[set[Place], Ways]:
+    rows = told_rows(profile)
+    ways = ways_to(rows)
+    return _savers(rows, ways), ways
+
+
+def after_saving(profile: Mapping[str, Any], savers: Set[Place]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """(looks, stack) of those functions outside of torch: it may have saved to memory, and they write that."""
+    for row in told_rows(profile):
+        frames = inner(row["frames"])
+        in_torch = any(TORCH in str(frame["file"]) for frame in frames)
+        if not in_torch and any((str(frame["file"]), called(frame)) in savers for frame in frames):
+            yield int(row["count"]), row
+
+
+def told_rows(profile: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [row for row in profile.get("stacks") or () if row.get("user") and row.get("frames")]
+
+
+def after_backward(profile: Mapping[str, Any]) -> AfterBackward:
+    rows = told_rows(profile)
+    backwards = {place: max(lines) for place, lines in _lines_into(rows, starts_backward).items()}
+    later = {
+        place: [line for line in lines if line > backwards[place]]
+        for place, lines in _lines_into(rows, _updates).items()
+        if place in backwards
+    }
+    updates = {place: min(lines) for place, lines in later.items() if lines}
+    found = []
+    for row in rows:
+        if any(FETCH in str(frame["file"]) for frame in row["frames"]):
+            continue  # of the next batch, early
+        loop = next((frame for frame in inner(row["frames"]) if place_of(frame) in backwards), None)
+        if loop is None:
+            continue
+        place, line = place_of(loop), int(loop["line"])
+        # of functions that update nowhere, where another does, nobody knows when they run
+        if backwards[place] < line < updates.get(place, 0 if updates else line + 1):
+            found.append((int(row["count"]), row))
+    return AfterBackward(tuple(found), bool(updates), frozenset(backwards))
+
+
+def _line(row: Mapping[str, Any]) -> tuple[str, int]:
+    return str(row["user"]["file"]), int(row["user"]["line"])
+
+
+def inner(frames: Frames) -> Frames:
+    """Frames (innermost first) below the outermost of the user's: what started the script, torchrun or a spawn, is left out."""
+    outermost = next((i for i in reversed(range(len(frames))) if _is_users(str(frames[i]["file"]))), 0)
+    return [f for f in frames[: outermost + 1] if not _decorates(str(f["file"]))]
+
+
+# The same few hundred files stand in all frames.
+@lru_cache(maxsize=4096)
+def _is_users(file: str) -> bool:
+    return is_user_file(file)
+
+
+@lru_cache(maxsize=4096)
+def _decorates(file: str) -> bool:
+    return any(part in file for part in _DECORATORS)
+
+
+def inside_torch(frames: Frames) -> bool:
+    return any(TORCH in str(frame["file"]) and not _is_thin(frame) for frame in inner(frames))
+
+
+def _is_thin(frame: Frame) -> bool:
+    file = str(frame["file"])
+    return any(part in file for part in _THIN) or (file.endswith(_MODULE) and called(frame) in _WALKS)
+
+
+def in_forward(frames: Frames) -> bool:
+    """Inside a module, and in no backward pass that has come back to it for what it did not keep."""
+    files = [str(frame["file"]) for frame in inner(frames)]
+    return any(_MODULES in file for file in files) and not any(part in file for file in files for part in _OF_A_STEP)
+
+
+def called(frame: Frame) -> str:
+    """The function's own name: from Python 3.11 on its class stands before it."""
+    return str(frame.get("function")).rpartition(".")[2]
+
+
+def place_of(frame: Mapping[str, Any]) -> Place:
+    return str(frame["file"]), str(frame["function"])
+
+
+def _calls(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Frame, Frames]]:
+    """(frame of torch, its callers, innermost first) of every stack that goes into torch."""
+    for row in rows:
+        frames = inner(row["frames"])
+        into = max((i for i, frame in enumerate(frames) if TORCH in str(frame["file"])), default=-1)
+        if 0 <= into < len(frames) - 1:
+            yield frames[into], frames[into + 1 :]
+
+
+def starts_backward(frame: Frame) -> bool:
+    return called(frame) == "backward" and str(frame["file"]).endswith(_BACKWARD)
+
+
+def _updates(frame: Frame) -> bool:
+    """An optimizer's step, as torch wraps it, or a gradient scaler's; a scheduler wraps it as well, and has a step of its own."""
+    file, function = str(frame["file"]), called(frame)
+    if file.endswith((_SCALER, _SCHEDULERS)):
+        return function == ("step" if file.endswith(_SCALER) else "wrapper")
+    return _OPTIMIZERS in file and function in ("step", "wrapper")
+
+
+def _savers(rows: Sequence[Mapping[str, Any]], ways: Ways) -> set[Place]:
+    """Functions that save and do not train as well: all of their time is a checkpoint's, which is told elsewhere."""
+    return {
+        place_of(callers[0]) for callee, callers in _calls(rows) if _SAVE in str(callee["file"])
+    } - ways.backwards.keys()
+
+
+def _loops(rows: Sequence[Mapping[str, Any]]) -> dict[Place, tuple[int, int]]:
+    """Of every function that both fetches batches and starts backward passes: first line of the one, last line of the other."""
+    fetches = {place: min(lines) for place, lines in _lines_into(rows, _fetches, 1).items()}
+    backwards = {place: max(lines) for place, lines in _lines_into(rows, starts_backward, 1).items()}
+    return {place: (fetches[place], line) for place, line in backwards.items() if fetches.get(place, line) < line}
+
+
+def _lines_into(
+    rows: Iterable[Mapping[str, Any]], is_one: Callable[[Frame], bool], callers_up: int | None = None
+) -> dict[Place, frozenset[int]]:
+    """Functions that call into torch there, or (up to so many) that call one that does, and the lines of theirs that do."""
+    seen = Counter[tuple[Place, int]]()
+    for row in rows:
+        for callee, callers in _calls([row]):
+            for caller in callers[:callers_up] if is_one(callee) else ():
+                seen[place_of(caller), int(caller["line"])] += int(row["count"])
+    return _lines_by_place(seen)
+
+
+def ways_to(rows: Iterable[Mapping[str, Any]]) -> Ways:
+    """Also functions that call one that fetches: a loop may have its parts in functions of their own."""
+    rows = list(rows)
+    return Ways(*(lines_to(rows, is_one) for is_one in (_fetches, starts_backward, _updates)))
+
+
+def lines_to(rows: Iterable[Mapping[str, Any]], is_one: Callable[[Frame], bool]) -> dict[Place, frozenset[int]]:
+    """Functions on the way to the outermost such frame, and the lines of theirs that lead there."""
+    seen = Counter[tuple[Place, int]]()
+    for row in rows:
+        frames = inner(row["frames"])
+        into = max((n for n, frame in enumerate(frames) if is_one(frame)), default=len(frames))
+        for frame in frames[into + 1 :]:
+            seen[place_of(frame), int(frame["line"])] += int(row["count"])
+    return _lines_by_place(seen)
+
+
+def _fetches(frame: Frame) -> bool:
+    return FETCH in str(frame["file"])
+
+
+def _lines_by_place(seen: Mapping[tuple[Place, int], int]) -> dict[Place, frozenset[int]]:
+    """Without lines that have hardly any of their function's looks: a stack that is read while the thread runs may be torn."""
+    of_place = Counter[Place]()
+    for (place, _), count in seen.items():
+        of_place[place] += count
+    # where there are many looks, a function that has hardly any is torn as well
+    least = _LEAST_SHARE * max(of_place.values(), default=0) if sum(seen.values()) >= _MANY_LOOKS else 0.0
+    found: dict[Place, frozenset[int]] = {}
+    for (place, line), count in seen.items():
+        if count >= max(least, _LEAST_SHARE * of_place[place]):
+            found[place] = found.get(place, frozenset()) | {line}
+    return found
+
+
+def after_update(frames: Frames, ways: Ways) -> bool:
+    """Whether a function that trains has done its update, and goes on with something else than another part of the step.
+
+    The model, or what else torch does, is an evaluation there that no loader feeds.
+    """
+    called_by = inner(frames)
+    if any(part in str(frame["file"]) for frame in called_by for part in _OF_A_STEP):
+        return False
+    for n in reversed(range(len(called_by))):
+        place, line = place_of(called_by[n]), int(called_by[n]["line"])
+        backward = max(ways.backwards.get(place, ()), default=None)
+        later = [at for at in ways.updates.get(place, ()) if at >= (backward or 0)]
+        # an update may be too short to be found: then it is taken to follow its backward pass at once
+        update = min(later, default=None if ways.updates else backward)
+        if update is None or line < update:
+            return False
+        if line > update:
+            # what fetches, here or in a function that this calls, is an evaluation that is labelled as such
+            fed = any(update < at <= line for at in ways.fetches.get(place, ()))
+            return not fed and not any(place_of(frame) in ways.fetches for frame in called_by[:n])
+    return False
+
+
+def _before_backward(frames: Frames, loops: Mapping[Place, tuple[int, int]]) -> bool:
+    for frame in inner(frames):
+        lines = loops.get(place_of(frame))
+        if lines is not None:
+            return lines[0] < int(frame["line"]) <= lines[1]
+    return False

@@ -1,0 +1,34 @@
+"""A long run has thousands of profiles, and each is gone through several times: so many of them are enough to tell where time goes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+import numpy as np
+
+from rn50_advisor.advisor.model.recording import (
+    Event,
+    Recording,
+)
+
+# Of all ranks together, for a live job is analysed each second: one takes 10 ms, with sixty stacks of twenty frames.
+_ENOUGH = 40
+
+
+def with_few_profiles(recording: Recording) -> Recording:
+    """The same recording with some profiles of each rank, evenly over its time; of the rare ones that tell where it sleeps as many."""
+    kinds = defaultdict[tuple[int | None, bool], list[Event]](list)
+    for event in recording.events:
+        if event.kind == "profile":
+            kinds[event.rank, any("awake" in row for row in event.data.get("stacks") or ())].append(event)
+    each = max(1, _ENOUGH // max(1, len(kinds)))
+    if all(len(events) <= each for events in kinds.values()):
+        return recording
+    kept = {id(events[n]) for events in kinds.values() for n in _spread(len(events), each)}
+    return replace(recording, events=tuple(e for e in recording.events if e.kind != "profile" or id(e) in kept))
+
+
+def _spread(count: int, kept: int) -> list[int]:
+    """At most so many places out of so many, the last one among them."""
+    return sorted({round(float(place)) for place in np.linspace(count - 1, 0, min(count, kept))})

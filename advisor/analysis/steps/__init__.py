@@ -1,0 +1,1 @@
+"""The steps: which count, where their time goes, when they change."""

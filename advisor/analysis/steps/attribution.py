@@ -1,0 +1,222 @@
+"""Who owns the time of a step: own work of each rank, the wire, and waiting for the rank that comes last.
+
+Ranks of a DDP job leave the gradient all-reduce together. So a rank's *turn* runs from one such moment to the next: what follows the
+backward of step n-1 (clipping, optimizer, gap), then input, forward and backward of step n up to its last gradient. The rank with the
+longest turn is the one the others wait for; what its own all-reduce still takes after that is the wire. (DDP stamps both ends of each
+sampled backward; with rank 1 made 100 ms late, its bucket took 5 ms and rank 0's 94-106 ms.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rn50_advisor.advisor.analysis.steps.phases import (
+    AFTER_BACKWARD,
+    OWN_PHASES,
+    WAITS_FOR_BUFFERS,
+    exchanges,
+    split,
+)
+from rn50_advisor.advisor.analysis.steps.steady_state import (
+    RankSteps,
+    common_rows,
+)
+from rn50_advisor.advisor.model.recording import Table
+from rn50_advisor.advisor.model.report import Budget
+from rn50_advisor.advisor.model.statistics import relative_error
+
+Array = NDArray[np.float64]
+
+# A rank is clearly the last when its turn exceeds every other's by this share of the step: below it, chance decides.
+CLEAR_MARGIN = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Seconds per step over the steady steps. `own` holds the phases without waiting for others."""
+
+    step_s: float
+    own: Mapping[int, Mapping[str, float]]
+    exposed: Mapping[int, float]
+    wire_s: float | None  # None: nothing stamped the communication
+    skew_s: float
+    late_share: Mapping[int, float]
+    late_run: Mapping[int, float]  # by rank, the steps in a row in which it comes last, in the mean
+    kept_waiting_s: Mapping[int, float]  # by rank, of the skew what it causes: they sum to `skew_s`
+    budget: Budget
+    sampled_steps: int
+    wire_error: float = 0.0  # two standard errors of `wire_s`, relative
+    span_s: float | None = None  # of the exchange, what backward hides included
+    exchanges: int = 1  # of the gradients in a step, where DDP stamps them
+    # by rank, of the steps that all ranks have: row numbers, and seconds of each turn; empty where ranks cannot be laid side by side
+    rows: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
+    turns: Mapping[int, Array] = field(default_factory=dict)
+
+
+def account(
+    steady: Mapping[int, RankSteps],
+    gpu: Mapping[int, Table],
+    comm: Mapping[int, Table],
+    called: Mapping[int, Table] | None = None,
+) -> Account:
+    """The account of the steady steps. Raises ValueError when there are none."""
+    phases: dict[int, Mapping[str, Array]] = {}
+    exposed: dict[int, Array] = {}
+    stamps: dict[int, NDArray[np.bool_]] = {}
+    for rank, steps in steady.items():
+        parts = split(steps, gpu.get(rank), comm.get(rank), (called or {}).get(rank) if len(steady) > 1 else None)
+        phases[rank] = parts.phases
+        if parts.exposed is not None:
+            exposed[rank], stamps[rank] = parts.exposed, parts.stamped
+    means = {r: {p: float(v.sum() / steady[r].count.sum()) for p, v in named.items()} for r, named in phases.items()}
+    exposed_mean = {rank: float(values.sum() / steady[rank].count.sum()) for rank, values in exposed.items()}
+    lengths = {rank: steps.per_step_s for rank, steps in steady.items()}
+    step_s = float(np.mean(list(lengths.values())))
+    common = common_rows(steady)
+    together = len(steady) > 1 and len(exposed) == len(steady) and min(rows.size for rows in common.values()) > 1
+    if not together:
+        return _apart(means, exposed_mean, step_s, lengths, stamps)
+    at_exchange = {
+        rank: np.maximum(0.0, values - steady[rank].columns.get(WAITS_FOR_BUFFERS, 0.0))
+        for rank, values in exposed.items()
+    }
+    made = _together(common, phases, (exposed, at_exchange), stamps, (means, exposed_mean, step_s, lengths))
+    times = min(exchanges(steps, comm.get(rank)) for rank, steps in steady.items())
+    return replace(made, span_s=_span_s(steady, comm, times), exchanges=times)
+
+
+def _span_s(steady: Mapping[int, RankSteps], comm: Mapping[int, Table], times: int) -> float | None:
+    """Seconds from the first all-reduce of a backward pass to the end of its last, hidden part included; None where DDP stamped nothing.
+
+    Of so many exchanges in a step; of the rank with the shortest one, as it waits for no other.
+    """
+    spans = []
+    for rank, steps in steady.items():
+        table = comm.get(rank)
+        if table is not None and table.size:
+            rows = table[(table["step"] >= int(steps.step[0])) & (table["step"] <= int(steps.step[-1]))]
+            if rows.size:
+                spans.append(times * float(np.median(rows["comm_ns"])) / 1e9)
+    return min(spans, default=None)
+
+
+def _per_rank(
+    means: Mapping[int, Mapping[str, float]], exposed: Mapping[int, float], lengths: Mapping[int, float]
+) -> dict[int, dict[str, float]]:
+    budget = {}
+    for rank, named in means.items():
+        row = {**named, **({"comm_exposed": exposed[rank]} if rank in exposed else {})}
+        row["unattributed"] = max(0.0, lengths[rank] - sum(row.values()))
+        budget[rank] = row
+    return budget
+
+
+def _apart(
+    means: Mapping[int, dict[str, float]],
+    exposed: Mapping[int, float],
+    step_s: float,
+    lengths: Mapping[int, float],
+    stamps: Mapping[int, NDArray[np.bool_]],
+) -> Account:
+    """One rank, or ranks whose communication nobody stamped: the longest step is the critical one."""
+    per_rank = _per_rank(means, exposed, lengths)
+    critical = max(lengths, key=lambda rank: lengths[rank])
+    wire = exposed.get(critical) if len(means) > 1 else 0.0
+    return Account(
+        step_s=step_s,
+        own=means,
+        exposed=exposed,
+        wire_s=wire,
+        skew_s=0.0,
+        late_share={},
+        late_run={},
+        kept_waiting_s={},
+        budget=Budget(per_rank[critical], per_rank),
+        sampled_steps=min((int(s.sum()) for s in stamps.values()), default=0),
+    )
+
+
+def _together(
+    common: Mapping[int, NDArray[np.int64]],
+    phases: Mapping[int, Mapping[str, Array]],
+    waits: tuple[Mapping[int, Array], Mapping[int, Array]],
+    stamps: Mapping[int, NDArray[np.bool_]],
+    totals: tuple[dict[int, dict[str, float]], dict[int, float], float, dict[int, float]],
+) -> Account:
+    """`waits`: by rank, all that it waits for others and the wire, and what of that it waits in the exchange of gradients."""
+    means, exposed_mean, step_s, lengths = totals
+    exposed, at_exchange = waits
+    ranks = sorted(common)
+    turn = {rank: _turn(phases[rank], common[rank]) for rank in ranks}
+    whole = np.stack([sum(turn[rank].values()) for rank in ranks])  # ranks x steps
+    left = np.stack([exposed[rank][common[rank]] for rank in ranks])
+    last = whole.argmax(axis=0)
+    ordered = np.sort(whole, axis=0)
+    margin = ordered[-1] - ordered[-2]
+    clear = margin > CLEAR_MARGIN * step_s
+    # the first turn begins with what a step before it left, which is not known
+    when = {rank: ((last == i) & clear)[1:] for i, rank in enumerate(ranks)}
+    # the wire: what the step still waits for after the last rank's last gradient. Of one collective the shortest is the wire
+    both = np.all(np.stack([stamps[rank][common[rank]] for rank in ranks]), axis=0)
+    shortest = np.stack([at_exchange[rank][common[rank]] for rank in ranks]).min(axis=0)
+    wires = shortest[both] if both.any() else shortest
+    wire = float(wires.mean())
+    critical = _path(turn, left, last)
+    most = ranks[int(np.bincount(last).argmax())]
+    for phase, values in {**phases[most], "comm_exposed": exposed[most]}.items():
+        # steps that are folded, or that another rank has lost: what they differ by
+        beside = {**means[most], "comm_exposed": exposed_mean[most]}[phase] - float(values[common[most]].mean())
+        critical[phase] = max(0.0, critical[phase] + beside)
+    critical["unattributed"] = max(0.0, step_s - sum(critical.values()))
+    waited = waiting(whole)[1:]
+    return Account(
+        step_s=step_s,
+        own=means,
+        exposed=exposed_mean,
+        wire_s=wire,
+        skew_s=float(waited.mean()),
+        late_share={rank: float(steps.mean()) for rank, steps in when.items()},
+        late_run={rank: _in_a_row(steps) for rank, steps in when.items()},
+        kept_waiting_s={rank: float(np.where(last[1:] == i, waited, 0.0).mean()) for i, rank in enumerate(ranks)},
+        budget=Budget(critical, _per_rank(means, exposed_mean, lengths)),
+        sampled_steps=int(both.sum()),
+        wire_error=relative_error(wires),
+        rows=common,
+        turns={rank: whole[i] for i, rank in enumerate(ranks)},
+    )
+
+
+def waiting(turns: Array) -> Array:
+    """Of each step, how long the others (ranks x steps: their turns) wait for the last rank."""
+    others = np.median(turns, axis=0) if turns.shape[0] > 2 else turns.min(axis=0)
+    return np.asarray(turns.max(axis=0) - others, np.float64)
+
+
+def _in_a_row(late: NDArray[np.bool_]) -> float:
+    """How many of these follow each other, in the mean; 0 where there is none."""
+    begins = int(late[:1].sum()) + int((late[1:] & ~late[:-1]).sum())
+    return float(late.sum()) / begins if begins else 0.0
+
+
+def _path(turn: Mapping[int, Mapping[str, Array]], left: Array, last: NDArray[np.intp]) -> dict[str, float]:
+    """Mean seconds of the rank that comes last in each step."""
+    columns = np.arange(last.size)
+    path = {
+        phase: float(np.stack([turn[r][phase] for r in sorted(turn)])[last, columns].mean()) for phase in OWN_PHASES
+    }
+    return {**path, "comm_exposed": float(left[last, columns].mean())}
+
+
+def _turn(phases: Mapping[str, Array], rows: NDArray[np.int64]) -> dict[str, Array]:
+    """From one release to the next: what came after the backward of the step before, the rest of this step.
+
+    What came after the last backward stands in for what came before the first step, so that nothing is lost at the edges.
+    """
+    return {
+        phase: np.roll(phases[phase][rows], 1) if phase in AFTER_BACKWARD else phases[phase][rows]
+        for phase in OWN_PHASES
+    }

@@ -1,0 +1,70 @@
+"""How the compute of a step depends on the size of its batch: from batches of other sizes that came by, as the last one of an epoch is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rn50_advisor.advisor.analysis.gpu.observed_steps import trains_on_gpu
+from rn50_advisor.advisor.analysis.steps.phases import (
+    exposed_comm,
+    phases_of,
+)
+from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
+from rn50_advisor.advisor.model.recording import Recording
+
+Values = dict[tuple[str, str], float]
+
+_STEPS_MIN = 3  # of a size: the first one of a new size is tuned or compiled for
+_APART = 0.25  # of the usual size: closer ones differ by less than the noise between steps
+_ONE_SIZE = (
+    "all batches have one size: what another would take is not known (bench -o RUN_DIR/bench.json would measure it)"
+)
+
+
+def batch_values(recording: Recording, steady: Mapping[int, RankSteps], missing: dict[str, str]) -> Values:
+    """Of every rank that met batches of several sizes, in steps of as many micro-batches as most have."""
+    values: Values = {}
+    for rank, steps in steady.items():
+        plain = (steps.count == 1) & (steps.columns["samples"] > 0)
+        if not plain.any():
+            continue
+        # a step of fewer micro-batches is shorter by whole ones, whatever part of each is the same for fewer samples
+        plain &= steps.columns["micro_batches"] == _most_common(steps.columns["micro_batches"][plain])
+        sizes, often = np.unique(steps.columns["samples"][plain], return_counts=True)
+        usual = float(sizes[often.argmax()])
+        values["batch.samples", f"rank:{rank}"] = usual
+        values["batch.usual_share", f"rank:{rank}"] = float(often.max() / often.sum())
+        others = [
+            float(s) for s, n in zip(sizes, often, strict=True) if n >= _STEPS_MIN and abs(s - usual) >= _APART * usual
+        ]
+        if not others:
+            continue
+        compute = _compute_s(recording, rank, steps)
+        taken = [float(np.median(compute[plain & (steps.columns["samples"] == size)])) for size in (usual, *others)]
+        fixed = _fixed_s(np.array([usual, *others]), np.array(taken))
+        values["batch.fixed_share", f"rank:{rank}"] = min(1.0, max(0.0, fixed / max(taken[0], 1e-12)))
+        values["batch.sizes", f"rank:{rank}"] = float(1 + len(others))
+    if trains_on_gpu(recording) and not any(name == "batch.fixed_share" for name, _ in values):
+        missing["batch.fixed_share"] = _ONE_SIZE
+    return values
+
+
+def _most_common(numbers: NDArray[np.float64]) -> float:
+    found, often = np.unique(numbers, return_counts=True)
+    return float(found[often.argmax()])
+
+
+def _compute_s(recording: Recording, rank: int, steps: RankSteps) -> NDArray[np.float64]:
+    phases = phases_of(steps, recording.gpu_steps.get(rank))
+    exposed = exposed_comm(steps, recording.comm.get(rank), phases)
+    total = phases["forward"] + phases["backward"] + phases["optimizer"]
+    return np.asarray(total - exposed[0] if exposed else total)
+
+
+def _fixed_s(sizes: NDArray[np.float64], taken_s: NDArray[np.float64]) -> float:
+    """Where the line through these times meets an empty batch."""
+    slope, fixed = np.polyfit(sizes, taken_s, 1)
+    return float(fixed) if slope > 0 else float(taken_s.min())

@@ -1,0 +1,152 @@
+"""What the begin of an epoch costs (ending the workers, starting new ones, their first batch), and what the first epoch did alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rn50_advisor.advisor.analysis.input.loading import made_for
+from rn50_advisor.advisor.analysis.steps.cold_start import cold_epoch
+from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
+from rn50_advisor.advisor.model.analysis import (
+    JOB,
+    LoaderFacts,
+    training_loader,
+)
+from rn50_advisor.advisor.model.recording import (
+    Recording,
+    Table,
+)
+from rn50_advisor.probes.rank.layout import (
+    FLAG_FIRST_BATCH,
+    SPAN_CODE,
+)
+
+_BLOCK_BYTES = 512
+# After workers were forked, each page that the training process writes to is copied first, and the new workers fill their queues on the
+# cores it computes on. Measured on two cores: 28 ms more in the first step, 4, 2, 2, 1 and 0.3 in those after it; 4 and 0 without forks.
+_ECHO_STEPS = 5
+
+
+def epoch_values(
+    recording: Recording, steady: Mapping[int, RankSteps], loaders: Sequence[LoaderFacts]
+) -> dict[tuple[str, str], float]:
+    """`epoch.*` of every rank, over the epochs that began within the steady steps; of fewer than one only the count."""
+    found: dict[tuple[str, str], float] = {}
+    for rank, steps in steady.items():
+        if not steps.fed:
+            continue
+        scope, single = f"rank:{rank}", steps.sample
+        found["epoch.steps", scope] = float(single.sum()) / max(1.0, float((single & steps.epoch_start).sum()))
+        starts = steps.keep(steps.epoch_start & (steps.count == 1))
+        found["epoch.starts", scope] = float(starts.step.size)
+        if starts.step.size == 0:
+            continue
+        loader = training_loader(loaders, rank)
+        beyond = starts.columns["input_wait"] - _usual_wait_s(steps, loader)
+        found["epoch.start_s", scope] = max(0.0, float(beyond.mean()))
+        # of several ranks the backward has the waiting for the others in it
+        compute = ("forward", "backward") if len(steady) == 1 else ("forward",)
+        found["epoch.start_compute_s", scope] = max(0.0, _slower_at_start_s(steps, compute))
+        first = _first_batches(recording.batches.get(rank), starts, loader)
+        if first is not None:
+            found["epoch.first_batch_s", scope] = float((first["t_end_ns"] - first["t_start_ns"]).mean() / 1e9)
+            found["epoch.index_s", scope] = _index_s(recording.spans.get(rank), starts, first, loader)
+    return found
+
+
+def _usual_wait_s(steps: RankSteps, loader: LoaderFacts | None) -> float:
+    """Where each step begins an epoch: none for what workers would have ready, all of it for what is made at the spot."""
+    if not steps.epoch_start.all():
+        return steps.keep(~steps.epoch_start).per_step("input_wait")
+    return 0.0 if loader is not None and loader.num_workers else steps.per_step("input_wait")
+
+
+def _slower_at_start_s(steps: RankSteps, compute: Sequence[str]) -> float:
+    """What the first steps of an epoch compute longer than those of its second half, per epoch."""
+    work = np.asarray(sum(steps.columns[name] for name in compute), np.float64)
+    row = np.arange(work.size)
+    begun = np.maximum.accumulate(np.where(steps.epoch_start, row, -1))
+    since = np.where((begun >= 0) & (steps.count == 1), row - begun, -1)
+    length = int(np.median(np.diff(np.append(np.flatnonzero(steps.epoch_start), work.size))))
+    half = max(1, length // 2)
+    settled = work[since >= half]
+    if settled.size == 0:
+        return 0.0
+    usual = float(np.median(settled))
+    firsts = (work[since == nth] for nth in range(min(1 + _ECHO_STEPS, half)))
+    return sum(float(np.median(first)) - usual for first in firsts if first.size)
+
+
+def _first_batches(table: Table | None, starts: RankSteps, loader: LoaderFacts | None) -> Table | None:
+    """The first batch of each worker that was started in these steps."""
+    if table is None or table.size == 0:
+        return None
+    rows = table[(table["flags"] & FLAG_FIRST_BATCH) != 0]
+    rows = made_for(rows, loader)
+    rows = rows[_within(starts, rows["t_start_ns"], rows["t_start_ns"]) >= 0]
+    return rows if rows.size else None
+
+
+def _index_s(spans: Table | None, starts: RankSteps, first: Table, loader: LoaderFacts | None) -> float:
+    """Making the iterator after the last of its workers stood: the order of samples is made there, whoever makes the batches."""
+    if spans is None:
+        return 0.0
+    rows = spans[spans["label"] == SPAN_CODE["loader_start"]]
+    if loader is not None:
+        rows = rows[(rows["site"] == loader.id) | (rows["site"] < 0)]
+    expected = loader.num_workers if loader is not None else 1
+    born = first["t_start_ns"] - first["wait_ns"]
+    at, made_at = _within(starts, born, born), _within(starts, rows["t_start_ns"], rows["t_end_ns"])
+    stood, made = (np.zeros(starts.step.size, np.int64) for _ in range(2))
+    np.maximum.at(stood, at[at >= 0], born[at >= 0])
+    np.maximum.at(made, made_at[made_at >= 0], rows["t_end_ns"][made_at >= 0])
+    # of an epoch of few batches not all workers make one: when the others stood is not known
+    known = np.bincount(at[at >= 0], minlength=starts.step.size) >= max(1, expected)
+    total = np.maximum(0, made - stood)[known].sum()
+    return float(total) / 1e9 / starts.step.size
+
+
+def _within(steps: RankSteps, begin_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> NDArray[np.intp]:
+    """In which of these steps each stretch lies; -1 where in none."""
+    at = np.searchsorted(steps.start_ns, begin_ns, side="right") - 1
+    return np.where((at >= 0) & (end_ns <= steps.end_ns[np.maximum(at, 0)]), at, -1)
+
+
+def cold_values(
+    recording: Recording, everything: Mapping[int, RankSteps], loaders: Sequence[LoaderFacts]
+) -> dict[tuple[str, str], float]:
+    """`epoch.cold_*`: the first epoch, where its steps waited much longer than later ones do; empty where they did not."""
+    cold = cold_epoch(everything)
+    if cold is None:
+        return {}
+    found = {
+        "epoch.cold_steps": cold.steps,
+        "epoch.cold_wait_s": cold.wait_s,
+        "epoch.cold_later_wait_s": cold.later_wait_s,
+        "epoch.cold_step_s": cold.step_s,
+    }
+    reads = []
+    for rank, steps in everything.items():
+        made = recording.batches.get(rank)
+        rows = None if made is None else made_for(made, training_loader(loaders, rank))
+        reads.append(_reads(rows, steps, cold.next_ns))
+    for name, values in zip(("epoch.cold_read_mb", "epoch.cold_later_read_mb"), zip(*reads, strict=True), strict=True):
+        known = [value for value in values if value is not None]
+        if len(known) == len(reads):
+            found[name] = sum(known) / len(known)
+    return {(name, JOB): value for name, value in found.items()}
+
+
+def _reads(table: Table | None, steps: RankSteps, next_ns: int) -> tuple[float | None, float | None]:
+    """MB read from a device per batch in the first epoch and after it."""
+    if table is not None and table.size:
+        ends, blocks, batches = table["t_end_ns"], table["blocks"], np.ones(table.size)
+    else:
+        ends, blocks, batches = steps.end_ns, steps.columns["fetch_blocks"], steps.columns["fetches"]
+    first = ends <= next_ns
+    made = [(float(blocks[part].sum()), float(batches[part].sum())) for part in (first, ~first)]
+    before, after = (read * _BLOCK_BYTES / count / 1e6 if count else None for read, count in made)
+    return before, after

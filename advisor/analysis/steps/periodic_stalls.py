@@ -1,0 +1,223 @@
+"""Steps that stall again and again with a period, in steps or in seconds, and what coincides with them.
+
+A stall is a step far above the usual (median + 5 MAD, and by a third at least). They, or the tall ones of them, are periodic when most of
+the distances between them are the same, or multiples of it: chance scatters them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rn50_advisor.advisor.analysis.gpu.observed_steps import trains_on_gpu
+from rn50_advisor.advisor.analysis.steps.phases import (
+    OWN_PHASES,
+    lengths_of,
+    most_events_read,
+    split_of,
+)
+from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
+from rn50_advisor.advisor.model.analysis import PeriodicStall
+from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.advisor.model.statistics import weighted_quantile
+
+Array = NDArray[np.float64]
+
+_MADS = 5.0
+_LEAST = 1.33  # of the usual step: with a spread of nearly nothing, five times it is nothing either
+# Where the stalls together follow no period, the tall ones alone may: a busy machine adds small ones by chance.
+_HEIGHTS = (0.75, 0.9)
+_EVENTS_MIN = 5
+_COVERED = 0.6  # of the stalls that the period would have had in the stretch: a hiccup at the start is no period
+_PERIOD_MIN = 3  # steps: what comes in every second step is two kinds of step
+_REGULAR = 0.75  # of the distances
+_TOLERANCE_S = 0.1  # of a period in seconds
+_MOST = 0.6  # of the stalls, to name what coincides
+_FLUSH_MB_PER_S = 5.0
+_FLUSH_TIMES = 3.0  # what is usually written
+_READINGS = 3  # of the disk between two stalls: the probe reads once a second
+_NOTED = 0.3  # of a stall's excess: the part that a garbage collection or an evaluation must make to be named
+# Of a stall's excess, where it is work: what forward and backward must each make at least, and the whole of the model. The turn of a WGAN's
+# generator lay to 0.26 and 0.46 in them, R1 to 0.29 and 0.50; waiting and housekeeping stand in one place.
+_EACH, _MODEL = 0.15, 0.75
+_OF_MODEL = ("forward", "backward", "optimizer")
+MORE_WORK = "more work for the model"
+
+
+def periodic_stalls(recording: Recording, steady: Mapping[int, RankSteps]) -> PeriodicStall | None:
+    """The stalls of the run's latest unbroken stretch of steps; None where there are none, or they follow no period."""
+    if not steady:
+        return None
+    longest = max(steady.values(), key=lambda steps: float(steps.length.sum()))
+    rows = unbroken(longest)
+    table = recording.gpu_steps.get(longest.rank)
+    length = lengths_of(longest, table)[rows]
+    if length.size < 2 * _EVENTS_MIN * _PERIOD_MIN:
+        return None
+    for height in (0.0, *_HEIGHTS):
+        usual_s, heads, member = stalls_in(length, height)
+        period, seconds = _periods(longest, rows, heads)
+        if period is not None or seconds is not None:
+            break
+    else:
+        return None
+    at = longest.step[rows][heads]
+    times_s = longest.start_ns[rows][heads] / 1e9
+    excess = float(np.where(member, length - usual_s, 0.0).sum())
+    if trains_on_gpu(recording) and not most_events_read(longest, table):
+        # a host that runs ahead and now and then waits for the GPU makes up for it in the steps that follow
+        excess = min(excess, max(0.0, float((length - usual_s).sum())))
+    rank, phase = _where(recording, steady, at)
+    phases = split_of(recording, longest, ranks=len(steady)).phases
+    works = _works({name: phases[name][rows] for name in _OF_MODEL}, member, length - usual_s)
+    return PeriodicStall(
+        period_steps=period,
+        period_s=float(np.median(np.diff(times_s))) if period is not None else seconds,
+        events=int(heads.size),
+        steps=int(length.size),
+        usual_s=usual_s,
+        stall_s=float(excess / heads.size),
+        share=float(excess / length.sum()),
+        rank=rank,
+        phase=phase,
+        coincides=_coincides(longest.keep(_mask(longest, rows)), member, length - usual_s)
+        or _flushes(recording, longest.start_ns[rows][heads], longest.end_ns[rows][heads])
+        or (MORE_WORK if period is not None and rank is None and works else ""),
+        last_step=int(at[-1]),
+    )
+
+
+def _periods(steps: RankSteps, rows: NDArray[np.int64], heads: NDArray[np.int64]) -> tuple[float | None, float | None]:
+    """(in steps, in seconds) between the stalls that begin at these rows' `heads`; None where they follow none."""
+    if heads.size < _EVENTS_MIN:
+        return None, None
+    start_ns, end_ns = steps.start_ns[rows], steps.end_ns[rows]
+    period = period_of(np.diff(steps.step[rows][heads]).astype(np.float64), tolerance=1.0, share=0.03)
+    seconds = period_of(np.diff(start_ns[heads] / 1e9), tolerance=0.0, share=_TOLERANCE_S)
+    if period is not None and (period < _PERIOD_MIN or heads.size < _COVERED * rows.size / period):
+        period = None
+    if seconds is not None and heads.size < _COVERED * float(end_ns[-1] - start_ns[0]) / 1e9 / seconds:
+        seconds = None
+    return period, seconds
+
+
+def unbroken(steps: RankSteps) -> NDArray[np.int64]:
+    """Rows of the longest stretch of single steps that follow each other: older ones are kept in windows only."""
+    single = steps.count == 1
+    follows = np.append(False, np.diff(steps.step) == 1) & single & np.append(False, single[:-1])
+    start = np.flatnonzero(~follows)
+    ends = np.append(start[1:], steps.step.size)
+    if start.size == 0:
+        return np.array([], dtype=np.int64)
+    best = int(np.argmax(ends - start))
+    return np.arange(start[best], ends[best])
+
+
+def stalls_in(length: Array, height: float = 0.0) -> tuple[float, NDArray[np.int64], NDArray[np.bool_]]:
+    """(usual step, first step of each stall, which steps belong to one): neighbours of a stall are part of it.
+
+    `height`: only stalls half as far above the usual as this quantile of all of them; 0: all.
+    """
+    usual = float(np.median(length))
+    mad = float(np.median(np.abs(length - usual)))
+    least = max(usual + _MADS * mad, _LEAST * usual)
+    if height and (length > least).any():
+        least = max(least, usual + 0.5 * float(np.quantile(length[length > least] - usual, height)))
+    long = length > least
+    heads = np.flatnonzero(long & ~np.append(False, long[:-1]))
+    return usual, heads.astype(np.int64), long
+
+
+def period_of(distances: Array, *, tolerance: float, share: float) -> float | None:
+    """The distance that most of these are, or small multiples of it (a stall in between was too short to show); None without one."""
+    if distances.size < _EVENTS_MIN - 1:
+        return None
+    period = float(np.median(distances))
+    if period <= 0:
+        return None
+    room = max(tolerance, share * period)
+    multiples = np.maximum(1.0, np.round(distances / period))
+    near = np.abs(distances - multiples * period) <= room
+    regular = near & (multiples <= 3)
+    once = near & (multiples == 1)
+    return period if regular.mean() >= _REGULAR and once.mean() >= 0.5 else None
+
+
+def _mask(steps: RankSteps, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    mask = np.zeros(steps.step.size, dtype=np.bool_)
+    mask[rows] = True
+    return mask
+
+
+def _where(recording: Recording, steady: Mapping[int, RankSteps], at: NDArray[np.int64]) -> tuple[int | None, str]:
+    """(the rank that stalls, None where all or different ones do; the phase that most of the stall is in)."""
+    beyond: dict[int, dict[str, Array]] = {}
+    for rank, steps in steady.items():
+        phases = split_of(recording, steps, ranks=len(steady)).phases
+        order = np.argsort(steps.step, kind="stable")
+        row = order[np.clip(np.searchsorted(steps.step[order], at), 0, order.size - 1)]
+        here = steps.step[row] == at
+        usual = {name: weighted_quantile(phases[name] / steps.count, steps.count, 0.5) for name in OWN_PHASES}
+        beyond[rank] = {
+            name: np.where(here, np.maximum(0.0, phases[name][row] - usual[name]), 0.0) for name in OWN_PHASES
+        }
+    totals = {rank: np.sum(list(named.values()), axis=0) for rank, named in beyond.items()}
+    ranks = sorted(totals)
+    each = np.stack([totals[rank] for rank in ranks])
+    first, share = Counter(each.argmax(axis=0).tolist()).most_common(1)[0]
+    worst = ranks[int(first)]
+    sums = each.sum(axis=1)
+    others = np.delete(sums, int(first))
+    alone = len(ranks) > 1 and share / at.size >= _MOST and float(np.median(others)) <= 0.5 * sums[int(first)] > 0
+    phase = max(OWN_PHASES, key=lambda name: float(beyond[worst][name].sum()))
+    return (worst if alone else None), phase
+
+
+def _coincides(steps: RankSteps, member: NDArray[np.bool_], excess: Array) -> str:
+    """What happens in most of the stalls, and hardly elsewhere; empty where nothing does."""
+    c = steps.columns
+    signs = {
+        "an epoch begins": steps.epoch_start,
+        "a checkpoint": c["checkpoint"] >= _NOTED * excess,
+        "an evaluation": c["evaluation"] >= _NOTED * excess,
+        "a garbage collection": c["gc"] >= _NOTED * excess,
+        "waiting for a core": c["run_delay"] >= _NOTED * excess,
+    }
+    for name, sign in signs.items():
+        if sign[member].mean() >= _MOST and (sign & (excess > 0))[~member].mean() <= 0.1:
+            return name
+    return ""
+
+
+def _works(phases: Mapping[str, Array], member: NDArray[np.bool_], excess: Array) -> bool:
+    """Forward and backward take longer together in most stalls, and these nothing else: a second network learns, a penalty is added."""
+    beyond = {name: values - float(np.median(values[~member])) for name, values in phases.items()}
+    together = np.minimum(beyond["forward"], beyond["backward"]) >= _EACH * excess
+    whole = np.sum(list(beyond.values()), axis=0) >= _MODEL * excess
+    return bool((together & whole)[member].mean() >= _MOST)
+
+
+def _flushes(recording: Recording, starts_ns: NDArray[np.int64], ends_ns: NDArray[np.int64]) -> str:
+    """Whether a disk is written to while the job stalls, and hardly at other times."""
+    for (metric, _), series in sorted(recording.samples.items()):
+        if metric != "disk.write_bytes" or series.t_ns.size < _READINGS * starts_ns.size:
+            continue
+        seconds = np.maximum(np.diff(series.t_ns) / 1e9, 1e-9)
+        rate = np.maximum(0.0, np.diff(series.value)) / seconds / 1e6
+        high = rate > max(_FLUSH_MB_PER_S, _FLUSH_TIMES * float(np.median(rate)))
+        # a reading belongs to a stall that lies in its interval, or began in the one before: what was dirty is written a little later
+        during = np.zeros(rate.size, dtype=np.bool_)
+        found = 0
+        for start_ns, end_ns in zip(starts_ns, ends_ns, strict=True):
+            here = (series.t_ns[1:] > start_ns) & (series.t_ns[:-1] < end_ns)
+            here |= np.append(False, here[:-1])
+            during |= here
+            found += bool((high & here).any())
+        inside = (series.t_ns[1:] > starts_ns[0]) & (series.t_ns[:-1] < ends_ns[-1]) & ~during
+        elsewhere = float(high[inside].mean()) if inside.any() else 1.0
+        if found >= _MOST * starts_ns.size and elsewhere <= 0.1:
+            return "a disk flush"
+    return ""

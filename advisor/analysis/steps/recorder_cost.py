@@ -1,0 +1,64 @@
+"""What the advisor itself costs: its recorder in each step and in workers, its agent beside the job, its start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from rn50_advisor.advisor.analysis.steps.steady_state import (
+    Array,
+    RankSteps,
+)
+from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.advisor.model.report import Overhead
+
+STRETCHES = 10
+
+
+def own_cost(recording: Recording, everything: Mapping[int, RankSteps]) -> Overhead:
+    agent = recording.meta.agent
+    wall = agent.get("wall_s") or 0.0
+    shed = tuple(str(event.data.get("probe")) for event in recording.events if event.kind == "shed")
+    startup = agent.get("startup_s")
+    agent_share = agent["cpu_s"] / wall if wall else None
+    workers_s = agent.get("workers_wall_s")
+    worker_share = agent.get("workers_self_s", 0.0) / workers_s if workers_s else None
+    driver_share = _driver_share(recording)
+    if not everything:
+        return Overhead(
+            startup_s=startup,
+            agent_cpu_share=agent_share,
+            shed=shed,
+            worker_share=worker_share,
+            driver_share=driver_share,
+        )
+    own = [_usual_s(steps.columns["self"], steps.count) for steps in everything.values()]
+    length = [float(np.median(steps.length / steps.count)) for steps in everything.values()]
+    return Overhead(
+        us_per_step=1e6 * max(own),
+        step_share=max(o / max(t, 1e-9) for o, t in zip(own, length, strict=True)),
+        startup_s=startup,
+        agent_cpu_share=agent_share,
+        shed=shed,
+        worker_share=worker_share,
+        driver_share=driver_share,
+    )
+
+
+def _driver_share(recording: Recording) -> float | None:
+    """Share of the time that went into asking the GPU driver, by the clock; opening it, once, left out."""
+    series = recording.samples.get(("gpu.probe_s", "host"))
+    if series is None or series.value.size < 2 or series.t_ns[-1] <= series.t_ns[0]:
+        return None
+    return float(series.value[-1] - series.value[0]) / (float(series.t_ns[-1] - series.t_ns[0]) / 1e9)
+
+
+def _usual_s(own_s: Array, count: Array) -> float:
+    """Seconds a step, in the median stretch of the run.
+
+    Not of the median step: the marks of twenty short steps are read in one of them. Not of all steps: moments when the facts are
+    written are a handful in a run, most of them at its start.
+    """
+    stretches = zip(np.array_split(own_s, STRETCHES), np.array_split(count, STRETCHES), strict=True)
+    return float(np.median([own.sum() / steps.sum() for own, steps in stretches if steps.size]))

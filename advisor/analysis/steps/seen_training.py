@@ -1,0 +1,61 @@
+"""What part of the training its steps speak for: see `model.seen_share`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from rn50_advisor.advisor.analysis.steps.steady_state import (
+    RankSteps,
+    tails,
+)
+from rn50_advisor.advisor.model.recording import (
+    Recording,
+    Table,
+)
+from rn50_advisor.advisor.model.seen_share import Coverage
+from rn50_advisor.probes.rank.layout import SPAN_CODE
+
+_ASIDE = tuple(SPAN_CODE[label] for label in ("evaluation", "checkpoint"))
+
+
+def coverage_of(recording: Recording, everything: Mapping[int, RankSteps]) -> Coverage | None:
+    """None where no step was seen."""
+    after = tails(recording)
+    each = [_of_rank(recording, steps, after.get(rank)) for rank, steps in everything.items()]
+    return max(each, key=lambda c: c.seen_s / max(c.total_s, 1e-9), default=None)
+
+
+def unseen_runs(spans: Table | None, label: str = "unseen") -> Table:
+    """One row a run of batches: it is told of again and again while it grows."""
+    if spans is None:
+        return np.empty(0, [("t_start_ns", np.int64), ("t_end_ns", np.int64), ("count", np.int64)])
+    rows = np.sort(spans[spans["label"] == SPAN_CODE[label]], order=["t_start_ns", "count"])
+    last = np.append(np.diff(rows["t_start_ns"]) != 0, True)[: rows.size]
+    found: Table = rows[last]
+    return found
+
+
+def _of_rank(recording: Recording, steps: RankSteps, tail: RankSteps | None) -> Coverage:
+    spans = recording.spans.get(steps.rank)
+    begin, first_end, last_end = int(steps.start_ns[0]), int(steps.end_ns[0]), int(steps.end_ns.max())
+    runs = unseen_runs(spans)
+    runs = runs[runs["t_start_ns"] >= first_end]
+    unseen_s = float((runs["t_end_ns"] - runs["t_start_ns"]).sum()) / 1e9
+    if tail is not None:
+        end, after_s = int(tail.end_ns.max()), float(tail.columns["gap"].sum())
+    else:  # it runs, or was killed
+        ended = [p.ended_ns for p in recording.processes if p.role == "rank" and p.rank == steps.rank and p.ended_ns]
+        end = max(ended, default=recording.meta.last_ns)
+        known = [last_end, *runs["t_end_ns"].tolist()]
+        if spans is not None:
+            known += spans["t_end_ns"][np.isin(spans["label"], _ASIDE)].tolist()
+        after_s = max(0.0, (end - max(known)) / 1e9) if ended else 0.0
+    return Coverage(
+        steps=int(steps.count.sum()),
+        total_s=max(0.0, (max(end, last_end) - begin) / 1e9),
+        unseen_batches=int(runs["count"].sum()),
+        unseen_s=unseen_s,
+        after_s=after_s,
+    )

@@ -1,0 +1,208 @@
+"""Which steps count: those after the warm-up that every rank has made, side by side."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rn50_advisor.advisor.analysis.steps.cold_start import (
+    cold_epoch,
+    run_ahead_rows,
+)
+from rn50_advisor.advisor.analysis.steps.restarts import one_start
+from rn50_advisor.advisor.model.recording import (
+    Recording,
+    Table,
+)
+from rn50_advisor.probes.rank.layout import (
+    FLAG_DEEP,
+    FLAG_EPOCH_START,
+    FLAG_NO_LOADER,
+    FLAG_TAIL,
+)
+
+Array = NDArray[np.float64]
+
+# A leading step belongs to the warm-up while it takes more than this many times the median of the later half: allocations, autotuning,
+# worker start and compilation are multiples, not percents.
+_WARM_UP_FACTOR = 1.5
+_WARM_UP_MIN = 1  # the first step always pays for something that no later one does
+_WARM_UP_SMALL = 3  # of many steps, the first three are left out whatever they took
+_MANY = 20
+_WARM_UP_MAX_SHARE = 0.5
+# Where rows hold several steps, a single step alone between them is an outlier that retention kept, at most a few in a row; what nodes send
+# each other whole are a dozen in a row, and the latest thousands stand side by side.
+_SAMPLE_ROWS = 8
+_LATEST_ROWS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class RankSteps:
+    """The rows of one rank in seconds, oldest first; a row may hold several folded steps (`count`)."""
+
+    rank: int
+    step: NDArray[np.int64]
+    count: Array
+    start_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
+    flags: NDArray[np.int64]
+    columns: Mapping[str, Array]
+    left: bool = False  # it ended by itself
+
+    @property
+    def length(self) -> Array:
+        return (self.end_ns - self.start_ns) / 1e9
+
+    def keep(self, mask: NDArray[np.bool_]) -> RankSteps:
+        columns = {name: values[mask] for name, values in self.columns.items()}
+        return RankSteps(
+            self.rank,
+            self.step[mask],
+            self.count[mask],
+            self.start_ns[mask],
+            self.end_ns[mask],
+            self.flags[mask],
+            columns,
+            self.left,
+        )
+
+    def per_step(self, name: str) -> float:
+        """Mean of a column over all steps, seconds or counts per step."""
+        return float(self.columns[name].sum() / max(self.count.sum(), 1.0))
+
+    @property
+    def per_step_s(self) -> float:
+        """Mean length."""
+        return float(self.length.sum() / max(self.count.sum(), 1.0))
+
+    @property
+    def sample(self) -> NDArray[np.bool_]:
+        """Single steps as they came, outliers as often as they were; all rows of single steps where that leaves none."""
+        single = np.asarray(self.count == 1)
+        if single.all():
+            return single
+        edges = np.flatnonzero(np.diff(np.concatenate([[0], single.astype(np.int8), [0]])))
+        first, last = edges[::2], edges[1::2]
+        many = last - first >= _SAMPLE_ROWS
+        opened = np.zeros(single.size + 1, np.int8)
+        opened[first[many]], opened[last[many]] = 1, -1
+        found = np.cumsum(opened)[:-1] > 0
+        return found if found.any() else single
+
+    @property
+    def latest(self) -> NDArray[np.int64]:
+        """Rows of the latest of these: of older steps the steps, their events and their records are thinned out, each in its own way."""
+        return np.flatnonzero(self.sample)[-_LATEST_ROWS:]
+
+    @property
+    def epoch_start(self) -> NDArray[np.bool_]:
+        return np.asarray((self.flags & FLAG_EPOCH_START) != 0)
+
+    @property
+    def fed(self) -> bool:
+        """A DataLoader fed most of these steps."""
+        single = self.sample
+        flags = self.flags[single] if single.any() else self.flags  # a row of several steps has those of all of them
+        return bool(((flags & FLAG_NO_LOADER) == 0).mean() > 0.5) if flags.size else False
+
+
+def _rank_steps(rank: int, table: Table) -> RankSteps:
+    table = table[np.argsort(table["t_start_ns"], kind="stable")]
+    names = [name for name in table.dtype.names or () if name.endswith("_ns") and not name.startswith("t_")]
+    columns = {name[:-3]: table[name].astype(np.float64) / 1e9 for name in names}
+    for name in ("samples", "micro_batches", "fetches", "fetch_blocks", "loader"):
+        columns[name] = table[name].astype(np.float64)
+    return RankSteps(
+        rank,
+        table["step"].astype(np.int64),
+        table["count"].astype(np.float64),
+        table["t_start_ns"],
+        table["t_end_ns"],
+        table["flags"].astype(np.int64),
+        columns,
+    )
+
+
+def warm_up_rows(steps: RankSteps) -> int:
+    """How many leading rows are warm-up."""
+    rows = steps.step.size
+    if rows <= _WARM_UP_MIN:
+        return rows
+    aside = steps.columns["evaluation"] + steps.columns["checkpoint"]
+    core = (steps.length - aside) / np.maximum(steps.count, 1.0)
+    usual = float(np.median(core[rows // 2 :]))
+    at_least = _WARM_UP_SMALL if rows >= _MANY else _WARM_UP_MIN
+    most = max(at_least, int(rows * _WARM_UP_MAX_SHARE))
+    slow = core > _WARM_UP_FACTOR * usual
+    first = at_least
+    while first < most and slow[first]:
+        first += 1
+    return first
+
+
+def all_steps(recording: Recording) -> dict[int, RankSteps]:
+    """Every rank's real steps: without what followed the last one, and without those of deep windows."""
+    looked_into = deep_steps(recording)
+    found = {}
+    for rank, table in sorted(recording.steps.items()):
+        real = table[(table["flags"] & FLAG_TAIL) == 0]
+        if looked_into.size:
+            real = real[(real["count"] > 1) | ~np.isin(real["step"], looked_into)]
+        if real.size:
+            found[rank] = replace(_rank_steps(rank, real), left=bool(table["flags"][-1] & FLAG_TAIL))
+    return found
+
+
+def deep_steps(recording: Recording) -> NDArray[np.int64]:
+    """Steps in which any rank was looked into with torch's profiler: the others waited for it."""
+    found = [t["step"][((t["flags"] & FLAG_DEEP) != 0) & (t["count"] == 1)] for t in recording.steps.values()]
+    return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
+
+
+def tails(recording: Recording) -> dict[int, RankSteps]:
+    """What each rank did after its last step, where it left by itself."""
+    found = {}
+    for rank, table in sorted(recording.steps.items()):
+        tail = table[(table["flags"] & FLAG_TAIL) != 0]
+        if tail.size:
+            found[rank] = _rank_steps(rank, tail)
+    return found
+
+
+def steady_steps(everything: Mapping[int, RankSteps]) -> dict[int, RankSteps]:
+    """The steps that all ranks have made after every rank's warm-up and a first epoch with cold caches; empty when there are none.
+
+    Of ranks that were started again, those of one start.
+    """
+    if not everything:
+        return {}
+    everything = one_start(everything)
+    warm_up = {rank: warm_up_rows(steps) for rank, steps in everything.items()}
+    started = {rank: rows + run_ahead_rows(everything[rank], rows) for rank, rows in warm_up.items()}
+    first = max(int(steps.step[min(started[rank], steps.step.size - 1)]) for rank, steps in everything.items())
+    cold = cold_epoch(everything)
+    if cold is not None:
+        first = max(first, cold.next_step)
+    # what a job does before it breaks out of its loop, it does in its last step
+    last = min(int(steps.step[-1]) - (steps.left and steps.step.size >= _MANY) for steps in everything.values())
+    kept = {}
+    for rank, steps in everything.items():
+        mask = (steps.step >= first) & (steps.step <= last)
+        if warm_up_rows(steps) >= steps.step.size or not mask.any():
+            return {}
+        kept[rank] = steps.keep(mask)
+    return kept
+
+
+def common_rows(steady: Mapping[int, RankSteps]) -> dict[int, NDArray[np.int64]]:
+    """By rank, row numbers of the sampled steps that all ranks have, in step order: side by side."""
+    shared = functools.reduce(np.intersect1d, (steps.step[steps.sample] for steps in steady.values()))
+    rows = {}
+    for rank, steps in steady.items():
+        order = np.argsort(steps.step, kind="stable")
+        rows[rank] = order[np.searchsorted(steps.step[order], shared)]
+    return rows

@@ -1,0 +1,1 @@
+"""Where the training data is, and what its storage delivered."""

@@ -1,0 +1,49 @@
+"""Bytes that processes of the job asked for, read and wrote, between two moments: the kernel's account, sampled each second."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
+from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
+from rn50_advisor.advisor.model.recording import (
+    Process,
+    Recording,
+    Series,
+)
+
+
+def readers_of(recording: Recording, everything: Mapping[int, RankSteps]) -> tuple[Process, ...]:
+    """Whoever makes the batches: the workers of each rank, the rank itself where it has none."""
+    ranks = process_by_rank(recording.processes)
+    found = [p for p in recording.processes if p.role == "worker" and p.rank in everything]
+    served = {p.rank for p in found}
+    return (*found, *(ranks[rank] for rank in everything if rank in ranks and rank not in served))
+
+
+def grown(recording: Recording, processes: Sequence[Process], metric: str, start_ns: int, end_ns: int) -> float | None:
+    """Growth of a counter of processes together; one that began within the time had counted nothing before.
+
+    None also where the run no longer lists all that ended in that time.
+    """
+    if (recording.meta.left_out_until_ns or start_ns) > start_ns:
+        return None
+    grown = []
+    for process in processes:
+        series = recording.samples.get((metric, f"pid:{process.pid}"))
+        if series is not None and series.value.size:
+            grown.append(growth(series, process.first_seen_ns if process.role == "worker" else None, start_ns, end_ns))
+    return sum(grown) if grown else None
+
+
+def growth(series: Series, born_ns: int | None, start_ns: int, end_ns: int) -> float:
+    """Between two moments, between readings as if it had grown evenly."""
+    total = np.concatenate([[0.0], np.cumsum(np.clip(np.diff(series.value), 0.0, None))])
+    times = series.t_ns.astype(np.float64)
+    if born_ns is not None and born_ns < times[0]:
+        times = np.concatenate([[float(born_ns)], times])
+        total = np.concatenate([[0.0], total + series.value[0]])
+    began, ended = np.interp([float(start_ns), float(end_ns)], times, total)
+    return float(ended - began)

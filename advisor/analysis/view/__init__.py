@@ -1,0 +1,1 @@
+"""Lines and slices for the screen and the plots."""

@@ -1,0 +1,90 @@
+"""Each GPU over the last seconds recorded, for the screen: how it does, and in a few words what is wrong with it."""
+
+from __future__ import annotations
+
+from rn50_advisor.advisor.analysis.gpu.gpu_ranks import gpus_of
+from rn50_advisor.advisor.analysis.host.node_window import Window
+from rn50_advisor.advisor.model.gpu.gpu_facts import (
+    PROGRAMS_XIDS,
+    Gpu,
+)
+from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.advisor.model.report import GpuStrip
+from rn50_advisor.advisor.model.wording.quantities import bytes_
+
+_RECENT_NS = 5_000_000_000
+_HELD_SHARE = 0.02  # as GPU001
+_FIELDS = (
+    "util_pct",
+    "mem_used_bytes",
+    "mem_total_bytes",
+    "power_w",
+    "power_limit_w",
+    "sm_clock_mhz",
+    "sm_clock_max_mhz",
+    "temp_c",
+    "pcie_gen",
+    "pcie_width",
+    "sm_active_pct",
+    "tensor_active_pct",
+)
+
+
+def gpu_strips(recording: Recording) -> tuple[GpuStrip, ...]:
+    """Those that the agent noted, and those that were read without being noted."""
+    end = recording.meta.last_ns
+    now = Window(recording, end - _RECENT_NS, end)
+    known = {gpu.index: gpu for gpu in gpus_of(recording)}
+    read = {scope[4:] for metric, scope in recording.samples if metric.startswith("gpu.") and scope.startswith("gpu:")}
+    for index in {int(number) for number in read if number.isdigit()} - set(known):
+        known[index] = Gpu(index, "")
+    return tuple(_strip(now, known[index]) for index in sorted(known))
+
+
+def _strip(now: Window, gpu: Gpu) -> GpuStrip:
+    scope = f"gpu:{gpu.index}"
+    held = [now.rate(f"gpu.{name}_s", scope) for name in ("sw_thermal", "hw_thermal", "power_brake", "thermal")]
+    throttled = max((share for share in held if share is not None), default=None)
+    return GpuStrip(
+        index=gpu.index,
+        name=gpu.name,
+        ranks=", ".join(map(str, gpu.ranks)),
+        throttled_pct=None if throttled is None else min(100.0, 100 * throttled),
+        trouble=_trouble(now, gpu, throttled),
+        place="",
+        instances=_instances(now, gpu),
+        **{name: now.level(f"gpu.{name}", scope) for name in _FIELDS},
+    )
+
+
+def _instances(now: Window, gpu: Gpu) -> str:
+    """`3g.20gb 10 GB of 20 GB, 1g.5gb 2.5 GB of 5 GB`: of a GPU that is cut into instances (MIG) each has its own memory."""
+    numbers = [
+        scope.rpartition("/")[2] for scope in now.scopes("gpu.mem_used_bytes") if scope.startswith(f"mig:{gpu.index}/")
+    ]
+    told = []
+    for number in sorted(map(int, filter(str.isdigit, numbers))):
+        used, total = (now.level(f"gpu.mem_{what}_bytes", f"mig:{gpu.index}/{number}") for what in ("used", "total"))
+        name = gpu.instances[number] if number < len(gpu.instances) else ""
+        told.append(f"{name or f'instance {number}'} {bytes_(used)} of {bytes_(total)}")
+    return ", ".join(told)
+
+
+def _trouble(now: Window, gpu: Gpu, throttled: float | None) -> str:
+    """The worst that is known of it, empty for a sound one."""
+    scope = f"gpu:{gpu.index}"
+    lost = now.recording.samples.get(("gpu.lost", scope))
+    if lost is not None and lost.value.size and lost.value[-1] > 0:
+        return "lost"
+    xids = [xid.code for xid in gpu.xids if xid.code not in PROGRAMS_XIDS]
+    if xids:
+        return f"Xid {xids[-1]}"
+    for name, words in (("row_remap_failed", "memory row beyond repair"), ("recovery_action", "asks for a reset")):
+        if (now.level(f"gpu.{name}", scope) or 0.0) > 0:
+            return words
+    if throttled is not None and throttled >= _HELD_SHARE:
+        return f"throttled {min(100.0, 100 * throttled):.0f} %"
+    width = now.level("gpu.pcie_width", scope)
+    if width is not None and gpu.pcie_width_max and 0 < width < gpu.pcie_width_max:
+        return f"PCIe x{width:.0f} of x{gpu.pcie_width_max}"
+    return ""

@@ -1,0 +1,190 @@
+"""The run along its time: slices for plots, and the stretches that have a name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from rn50_advisor.advisor.analysis.steps.attribution import Account
+from rn50_advisor.advisor.analysis.steps.cold_start import (
+    ColdEpoch,
+    cold_epoch,
+    run_ahead_rows,
+)
+from rn50_advisor.advisor.analysis.steps.restarts import start_segments
+from rn50_advisor.advisor.analysis.steps.steady_state import (
+    RankSteps,
+    deep_steps,
+    warm_up_rows,
+)
+from rn50_advisor.advisor.analysis.view.latest_ranks import late_ranks
+from rn50_advisor.advisor.model.analysis import Stall
+from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.advisor.model.report import (
+    Segment,
+    TimelinePoint,
+)
+from rn50_advisor.advisor.model.wording.quantities import duration
+from rn50_advisor.probes.rank.layout import SPAN_CODE
+
+_SLICES = 240
+# Of a usual step: a first fetch that waits less longer than a usual one does not show on a line that is as long as the run.
+_EPOCH_START_SHARE = 0.5
+_MUCH_LONGER = 2.0  # than the first rank: where all evaluate, its evaluations stand for those of all
+_SEGMENTS_MAX = 200  # of each kind: a checkpoint every five steps is a rule's business, not a list's
+
+
+def timeline(
+    recording: Recording,
+    steps: Mapping[int, RankSteps],
+    steady: Mapping[int, RankSteps],
+    accounts: Account | None,
+) -> tuple[TimelinePoint, ...]:
+    """Throughput of all ranks in equal slices from the first step to the last thing recorded; of the steady steps, who was late."""
+    if not steps:
+        return ()
+    origin = recording.meta.started_ns
+    start = min(int(s.start_ns[0]) for s in steps.values())
+    end = max(recording.meta.last_ns, *(int(s.end_ns[-1]) for s in steps.values()))
+    longest = max(float(np.median(s.length / s.count)) for s in steps.values())
+    slices = int(np.clip((end - start) / 1e9 / max(2 * longest, 0.25), 1, _SLICES))
+    edges = np.linspace(start, end, slices + 1)
+    samples = np.zeros(slices)
+    counts = np.zeros(slices)
+    lengths = np.zeros(slices)
+    waits = np.zeros(slices)
+    for s in steps.values():
+        slot = np.clip(np.searchsorted(edges, s.end_ns, side="left") - 1, 0, slices - 1)
+        np.add.at(samples, slot, s.columns["samples"])
+        np.add.at(counts, slot, s.count)
+        np.add.at(lengths, slot, s.length)
+        np.add.at(waits, slot, s.columns["input_wait"])
+    width = (end - start) / 1e9 / slices
+    late = late_ranks(accounts, steady, edges)
+    points = []
+    for i in range(slices):
+        seen = counts[i] > 0
+        late_rank, late_s = late.get(i, (None, None))
+        points.append(
+            TimelinePoint(
+                t_s=float((edges[i] - origin) / 1e9),
+                samples_per_s=float(samples[i] / width) if samples.any() else None,
+                step_s=float(lengths[i] / counts[i]) if seen else None,
+                input_wait_share=float(waits[i] / lengths[i]) if seen and lengths[i] > 0 else None,
+                late_rank=late_rank,
+                late_s=late_s,
+            )
+        )
+    return tuple(points)
+
+
+def segments(recording: Recording, steps: Mapping[int, RankSteps], stalls: tuple[Stall, ...]) -> tuple[Segment, ...]:
+    """Warm-up, what was fetched ahead, epochs and their begins of the first rank, evaluations, checkpoints and stalls, by time."""
+    if not steps:
+        return ()
+    rank = min(steps)
+    own = steps[rank]
+    origin = recording.meta.started_ns
+    cold = cold_epoch(steps)
+    begun = own.keep(own.step < cold.next_step) if cold is not None else own  # a cold epoch is no warm-up
+    found = [*_warm_up(begun, origin), *_epochs(own, origin, cold), *_epoch_starts(own, origin)]
+    found += start_segments(steps, origin)
+    found += _spans(recording, rank, origin)
+    found += _deep_windows(recording, rank, origin)
+    found += [Segment("stall", s.t_s - s.stalled_s, s.t_s, label="no rank moved") for s in stalls if not s.others_moved]
+    return tuple(sorted(found, key=lambda segment: (segment.start_s, segment.end_s)))
+
+
+def _stretch(own: RankSteps, origin: int, first: int, last: int) -> tuple[float, float, int, int]:
+    """Begin, end, first and last step of these rows."""
+    return (
+        (int(own.start_ns[first]) - origin) / 1e9,
+        (int(own.end_ns[last]) - origin) / 1e9,
+        int(own.step[first]),
+        int(own.step[last]),
+    )
+
+
+def _warm_up(own: RankSteps, origin: int) -> list[Segment]:
+    rows = min(warm_up_rows(own), own.step.size)
+    if rows == 0:
+        return []
+    found = [Segment("warm-up", *_stretch(own, origin, 0, rows - 1))]
+    ahead = run_ahead_rows(own, rows)
+    if ahead:
+        label = f"{ahead} steps on batches made during the warm-up"
+        found.append(Segment("run-ahead", *_stretch(own, origin, rows, rows + ahead - 1), label))
+    return found
+
+
+def _epochs(own: RankSteps, origin: int, cold: ColdEpoch | None) -> list[Segment]:
+    starts = np.flatnonzero(own.epoch_start)
+    if starts.size < 2:
+        return []
+    ends = np.append(starts[1:], own.step.size)
+    # a live screen sees the latest rows only, a row of several steps may begin several epochs, and each start counts its own
+    counted = own.step[0] == 0 and bool((own.count[starts] == 1).all() and (np.diff(own.step) > 0).all())
+    labels = [f"epoch {number}" if counted else "epoch" for number in range(starts.size)]
+    if cold is not None:
+        waits = f"{duration(cold.wait_s)} of waiting for input a step, later {duration(cold.later_wait_s)}"
+        labels[0] += f", cold: {waits}"
+    return [
+        Segment("epoch", *_stretch(own, origin, a, b - 1), label)
+        for label, a, b in zip(labels, starts.tolist(), ends.tolist(), strict=True)
+    ][-_SEGMENTS_MAX:]
+
+
+def _epoch_starts(own: RankSteps, origin: int) -> list[Segment]:
+    """The first fetch of each epoch, where it waits noticeably longer than a usual one."""
+    first = own.epoch_start & (own.count == 1)
+    if not first.any() or first.all():
+        return []
+    waits = own.columns["input_wait"]
+    usual = float(np.median((waits / own.count)[~own.epoch_start])) if (~own.epoch_start).any() else 0.0
+    least = usual + _EPOCH_START_SHARE * float(np.median(own.length / own.count))
+    found = []
+    for row in np.flatnonzero(first & (waits >= least)).tolist():
+        begin_s, _, number, _ = _stretch(own, origin, row, row)
+        wait_s, start_s = float(waits[row]), float(own.columns["loader_start"][row])
+        label = f"first fetch of an epoch: {duration(wait_s)}"
+        if start_s > 0:
+            label += f", {duration(start_s)} of it to start the loader"
+        found.append(Segment("epoch start", begin_s, begin_s + wait_s, number, number, label))
+    return found[-_SEGMENTS_MAX:]
+
+
+def _deep_windows(recording: Recording, rank: int, origin: int) -> list[Segment]:
+    """Steps under torch's profiler, of this rank or of one that it waited for: a dip in the plot that is not the job's."""
+    rows = recording.steps[rank]
+    looked_into = rows[np.isin(rows["step"], deep_steps(recording)) & (rows["count"] == 1)]
+    found: list[Segment] = []
+    for row in np.sort(looked_into, order="step"):
+        first, last = int(row["step"]), int(row["step"])
+        start_s, end_s = ((int(row[name]) - origin) / 1e9 for name in ("t_start_ns", "t_end_ns"))
+        if found and found[-1].last_step == first - 1:
+            start_s, first = found[-1].start_s, found.pop().first_step or 0
+        found.append(Segment("deep window", start_s, end_s, first, last, "looked into with torch's profiler"))
+    return found
+
+
+def _spans(recording: Recording, first: int, origin: int) -> list[Segment]:
+    """Of the rank that spends most in them: one may evaluate for all, and need not be the first."""
+    found: list[Segment] = []
+    for kind in ("evaluation", "checkpoint"):
+        of_kind = {rank: rows[rows["label"] == SPAN_CODE[kind]] for rank, rows in sorted(recording.spans.items())}
+        spent_ns = {rank: int((rows["t_end_ns"] - rows["t_start_ns"]).sum()) for rank, rows in of_kind.items()}
+        longest = max(spent_ns.values(), default=0)
+        rank = next((rank for rank, ns in spent_ns.items() if ns > longest / _MUCH_LONGER), first)
+        found += [
+            Segment(
+                kind,
+                (int(row["t_start_ns"]) - origin) / 1e9,
+                (int(row["t_end_ns"]) - origin) / 1e9,
+                int(row["step"]),
+                int(row["step"]),
+                "" if rank == first else f"{kind} on rank {rank}",
+            )
+            for row in of_kind.get(rank, ())[-_SEGMENTS_MAX:]
+        ]
+    return found

@@ -1,0 +1,216 @@
+"""Runs one setting as a job of its own, under the advisor, and reads what both have to say: how fast, and what holds it back."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from rn50_advisor.advisor.bench.rate import rate_of
+from rn50_advisor.advisor.model.documents.benchmark import (
+    Cell,
+    Options,
+    Setting,
+)
+from rn50_advisor.advisor.model.errors import (
+    AdvisorError,
+    NotARun,
+)
+from rn50_advisor.advisor.model.report import Verdict
+from rn50_advisor.advisor.model.thresholds import Config
+from rn50_advisor.advisor.run.launch.own_processes import module_command
+from rn50_advisor.advisor.store.run_folders import resolve_run
+from rn50_advisor.advisor.store.run_reader import read_recording
+from rn50_advisor.advisor.verdict.diagnose import diagnose
+
+TRAINER = Path(__file__).with_name("trainer.py")
+# As `torchrun`: with `-m`, the working directory would come first on its path, and a user's `queue.py` with it.
+_TORCHRUN = "import sys; sys.path[:] = filter(None, sys.path); from torch.distributed.run import main; main()"
+_TOLD_LINES = 40  # of a failed cell's output, searched for what went wrong
+_ENDING_S = 30.0  # for a cell that is told to end: the advisor writes its recording
+_KILLED_FIRST = re.compile(r"Root Cause \(first observed failure\):(?:(?!exitcode).)*exitcode\s*: -9\b", re.DOTALL)
+_OF_OTHER_LAUNCHERS = frozenset(("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"))
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What all cells have in common. `folder` holds their recordings, outputs and results."""
+
+    folder: Path
+    options: Options
+    device: str
+    python: str = sys.executable
+    data: Path | None = None
+    cores: float | None = None
+    config: Config | None = None
+    limit_s: float = 900.0
+
+    def measure(self, setting: Setting) -> Cell:
+        """Never raises for what a cell does; a machine without memory is a result."""
+        name = cell_name(setting)
+        result = self.folder / f"{name}.json"
+        where = ("--run-dir", str(self.folder), "--name", name)
+        command = module_command(
+            "rn50_advisor.advisor.cli", ["run", "--no-tui", *where, "--", *self.command(setting, result)]
+        )
+        ended = run_logged(command, self.folder / f"{name}.log", self._environment(setting), self.limit_s)
+        said = _read_result(result)
+        verdict, shares, run = self._conclusion(name)
+        if said.get("state") == "oom":
+            return Cell(setting, "oom", str(said.get("why", "")), verdict=verdict, run=run)
+        if ended or said.get("state") != "measured":
+            why = ended or "it ended without a result"
+            log = self.folder / f"{name}.log"
+            killed = why == "exit code 137" or rank_was_killed(log)  # 137: as a shell tells of SIGKILL
+            why = "killed, as the kernel does where memory ends" if killed else f"{why}: {_last_error(log)}"
+            return Cell(setting, "oom" if killed else "failed", why, verdict=verdict, run=run)
+        steps_s = [float(seconds) for seconds in said["steps_s"]]
+        return Cell(
+            setting=setting,
+            state="measured",
+            images_per_s=rate_of(
+                steps_s,
+                setting.batch * setting.devices,
+                together=max(1, self.options.workers) if setting.data == "real" else 1,
+            ),
+            step_s=sum(steps_s) / len(steps_s),
+            steps=len(steps_s),
+            memory_bytes=said.get("memory_bytes"),
+            verdict=verdict,
+            shares=shares,
+            run=run,
+        )
+
+    def probe(self) -> dict[str, Any]:
+        """What torch sees here. Raises AdvisorError where there is none."""
+        result = self.folder / "probe.json"
+        log = self.folder / "probe.log"
+        command = [self.python, str(TRAINER), "--probe", "--result", str(result)]
+        ended = run_logged(command, log, dict(os.environ), self.limit_s)
+        found = _read_result(result)
+        if ended or not found:
+            raise AdvisorError(
+                f"{self.python} cannot train here: {ended or 'no answer'}: {_last_error(log)}",
+                "bench needs torch and torchvision; --python names an interpreter that has them",
+            )
+        return found
+
+    def command(self, setting: Setting, result: Path) -> list[str]:
+        """The job itself, as somebody would type it."""
+        options = self.options
+        started = [self.python]
+        if setting.devices > 1:
+            started += ["-c", _TORCHRUN, "--standalone", f"--nproc-per-node={setting.devices}"]
+        given = {
+            "result": result,
+            "device": self.device,
+            "model": options.model,
+            "image-size": options.image_size,
+            "classes": options.classes,
+            "batch": setting.batch,
+            "precision": setting.precision,
+            "seconds": options.seconds,
+            "limit": self.limit_s,
+        }
+        if setting.data == "real":
+            given |= {"data": self.data, "workers": options.workers}
+        layout = ["--channels-last"] if setting.channels_last else []
+        return [*started, str(TRAINER), *layout, *(f"--{name}={value}" for name, value in given.items())]
+
+    def _environment(self, setting: Setting) -> dict[str, str]:
+        """Several ranks on CPUs share them evenly; torchrun would give each a single thread. One alone has as many as torch itself takes.
+
+        Who is itself a rank of a larger job, as in a pod of several, would else wait for the others.
+        """
+        environment = {name: value for name, value in os.environ.items() if name not in _OF_OTHER_LAUNCHERS}
+        if self.device == "cpu" and setting.devices > 1 and "OMP_NUM_THREADS" not in environment:
+            cores = int(self.cores or os.cpu_count() or 1)
+            environment["OMP_NUM_THREADS"] = str(max(1, cores // setting.devices))
+        return environment
+
+    def _conclusion(self, name: str) -> tuple[Verdict | None, Mapping[str, float], str]:
+        try:
+            path = resolve_run(name, self.folder)
+            report = diagnose(read_recording(path), self.config)
+        except NotARun:
+            return None, {}, ""
+        step_s = sum(report.budget.critical.values())
+        shares = {phase: seconds / step_s for phase, seconds in report.budget.critical.items() if step_s > 0}
+        return report.verdict, shares, path.name
+
+
+def cell_name(setting: Setting) -> str:
+    layout = "nhwc" if setting.channels_last else "nchw"
+    return f"{setting.precision}-{layout}-b{setting.batch}-x{setting.devices}-{setting.data}"
+
+
+def run_logged(command: list[str], log: Path, environment: dict[str, str], limit_s: float) -> str:
+    """How it ended, empty for exit code 0. What it says goes into the file. Ctrl-C ends it before it ends us."""
+    with log.open("wb") as output:
+        child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment
+        )
+        try:
+            code = child.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            _end(child)
+            return f"it took longer than {limit_s:.0f} s"
+        except BaseException:
+            _end(child)
+            raise
+    return "" if code == 0 else f"exit code {code if code >= 0 else 128 - code}"
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """SIGTERM, which the advisor hands on to the job. Who does not heed it is killed with the job, which would train on."""
+    child.terminate()
+    try:
+        child.wait(_ENDING_S)
+    except subprocess.TimeoutExpired:
+        for process in _descendants(child.pid):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        child.kill()
+        child.wait()
+
+
+def _descendants(pid: int) -> list[psutil.Process]:
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _read_result(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def rank_was_killed(log: Path) -> bool:
+    """Whether torchrun, which ends with 1 whatever happened, says that SIGKILL began it; the ranks after that it killed itself."""
+    try:
+        return bool(_KILLED_FIRST.search(log.read_text(errors="replace")))
+    except OSError:
+        return False
+
+
+def _last_error(log: Path) -> str:
+    """The last line that names an error, else the last line there is."""
+    try:
+        lines = [line.strip() for line in log.read_text(errors="replace").splitlines()[-_TOLD_LINES:] if line.strip()]
+    except OSError:
+        return ""
+    named = [line for line in lines if "Error" in line.split(":")[0] or line.startswith("train")]
+    return (named or lines or [""])[-1][:300]

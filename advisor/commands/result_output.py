@@ -1,0 +1,88 @@
+"""Where a command's result goes: to stdout, in colour where it is text, or into a file; in which format."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from rn50_advisor.advisor.model.errors import AdvisorError
+from rn50_advisor.advisor.report import (
+    FORMATS,
+    SUFFIXES,
+    format_of,
+)
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
+
+def format_option(*also: str) -> Callable[[Command], Command]:
+    return click.option(
+        "--format",
+        "format_",
+        type=click.Choice((*FORMATS, *also)),
+        help="Default: by the name after -o, else text.",
+    )
+
+
+def output_option(command: Command) -> Command:
+    return click.option(
+        "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file, not to stdout."
+    )(command)
+
+
+def chosen(format_: str | None, output: Path | None) -> str:
+    """The format that was asked for: by name, by the file's name, else text."""
+    if format_ is not None:
+        return format_
+    return format_of(str(output)) if output is not None and output.suffix.lower() in SUFFIXES else "text"
+
+
+def make_room(*paths: Path | None) -> None:
+    """Makes the folders of files that are written in the end, now: nobody waits for a result that cannot be kept. Raises AdvisorError."""
+    for path in paths:
+        if path is None:
+            continue
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise AdvisorError(f"cannot write {path}: {error.strerror or error}") from error
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise AdvisorError(f"cannot write {path}: permission denied")
+
+
+def write(made: Any, path: Path, format_: str, package: str) -> None:
+    """Raises AdvisorError where the file cannot be written. `package`: its `render` knows how to show what was made."""
+    text: str = import_module(package).render(made, format_)
+    try:
+        path.write_text(text, encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise AdvisorError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def show(made: Any, format_: str, output: Path | None, package: str) -> None:
+    """To the file, else to stdout. `package` has `render`, and a module `text` with `document`. Raises AdvisorError."""
+    if output is not None:
+        write(made, output, format_, package)
+    elif format_ == "text":
+        from rn50_advisor.advisor.report import styled_lines
+
+        styled_lines.paint(import_module(f"{package}.text").document(made), sys.stdout)
+    else:
+        _write_utf8(import_module(package).render(made, format_))
+
+
+def _write_utf8(text: str) -> None:
+    """Whatever the locale: these are files, and HTML says so of itself."""
+    if sys.stdout is None:
+        from rn50_advisor.advisor.report.styled_lines import closed_stdout
+
+        raise closed_stdout()
+    sys.stdout.flush()
+    sys.stdout.buffer.write(text.encode("utf-8", "replace"))
+    sys.stdout.flush()

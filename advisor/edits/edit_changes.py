@@ -1,0 +1,29 @@
+"""The two ways in which a file is changed: a literal, or the arguments of a call."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from rn50_advisor.advisor.edits.calls import Argument
+
+
+@dataclass(frozen=True, slots=True)
+class NewLiteral:
+    """Another value in the place of a literal."""
+
+    node: ast.expr
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class NewArguments:
+    """Arguments of a call set, added at its end, and taken away."""
+
+    node: ast.Call
+    put: tuple[tuple[Argument, str], ...] = ()
+    add: tuple[tuple[str, str], ...] = ()
+    drop: tuple[str, ...] = ()
+
+
+Change = NewLiteral | NewArguments

@@ -1,0 +1,186 @@
+"""Works out what has to change, and where, for a call to be made with other arguments."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+
+from rn50_advisor.advisor.edits.calls import FoundCall
+from rn50_advisor.advisor.edits.edit_changes import (
+    Change,
+    NewArguments,
+    NewLiteral,
+)
+from rn50_advisor.advisor.edits.fix_request import (
+    Value,
+    is_literal,
+    literal,
+)
+from rn50_advisor.advisor.edits.names import written_as
+from rn50_advisor.advisor.edits.origins import (
+    FromOption,
+    Literally,
+    origin_of,
+)
+from rn50_advisor.advisor.edits.script_options import Option
+from rn50_advisor.advisor.edits.syntax import Code
+
+UNSEEN = object()  # what nobody knows: differs from every value
+# With num_workers=0 a DataLoader refuses to be made with these.
+_WORKERS_ONLY = ("prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context")
+_WORKERS = "num_workers"
+_NEEDS_WORKERS: Mapping[str, str] = {
+    "persistent_workers": "{workers} > 0",
+    "prefetch_factor": "{value} if {workers} else None",
+}
+
+
+class Plan:
+    """`words`: what to do that no edit does, or what cannot be done for sure."""
+
+    def __init__(
+        self,
+        code: Code,
+        call: FoundCall,
+        *,
+        known: Mapping[str, Value],
+        others: Sequence[Code] = (),
+        argv: Sequence[str] = (),
+    ) -> None:
+        self._code = code
+        self._call = call
+        self._known = known
+        self._others = others
+        self._argv = argv
+        self._literals: list[tuple[Code, ast.expr, str]] = []
+        self._put: list[tuple[str, str]] = []
+        self._add: list[tuple[str, str]] = []
+        self._drop: list[str] = []
+        self._workers = _variable(call, _WORKERS)
+        self.words: list[str] = []
+
+    def make(self, wanted: Mapping[str, Value]) -> bool:
+        """False: the argument that matters most, which comes first, cannot be changed for sure."""
+        for name, value in wanted.items():
+            if not self._argument(name, value) and self._empty:
+                return False
+        return wanted.get(_WORKERS, 1) != 0 or self._drop_what_needs_workers()
+
+    def changes(self, code: Code) -> list[Change]:
+        found: list[Change] = [NewLiteral(node, value) for where, node, value in self._literals if where is code]
+        put = tuple((a, value) for name, value in self._put if (a := self._call.argument(name)) is not None)
+        if code is self._code and (put or self._add or self._drop):
+            found.append(NewArguments(self._call.node, put, tuple(self._add), tuple(self._drop)))
+        return found
+
+    @property
+    def _empty(self) -> bool:
+        return not (
+            self._put or self._add or self._literals or any(w.startswith(("pass ", "set ")) for w in self.words)
+        )
+
+    def _argument(self, name: str, value: Value) -> bool:
+        argument = self._call.argument(name)
+        if argument is None:
+            if self._call.takes(name):
+                self._add.append((self._call.prefix + name, self._text(name, value)))
+            elif not self._empty:
+                self.words.append(f"{name}={value!r} where the loader itself is made")
+            return self._call.takes(name)
+        if not is_literal(argument.value):
+            return self._follow(name, value, argument.value)
+        if self._known.get(name, UNSEEN) not in (UNSEEN, literal(argument.value)):
+            return False  # not the call that made this loader, or it was changed afterwards
+        if argument.keyword is None and argument.position is None:
+            self._literals.append((self._code, argument.value, repr(value)))
+        else:
+            self._put.append((name, self._text(name, value)))
+        return True
+
+    def _follow(self, name: str, value: Value, node: ast.expr) -> bool:
+        """An argument that is no literal: to where it comes from."""
+        origin, seen = origin_of(self._code, node, self._others), self._known.get(name, UNSEEN)
+        if isinstance(origin, Literally) and seen in (UNSEEN, literal(origin.node)):
+            self._literals.append((origin.code, origin.node, repr(value)))
+            return True
+        if isinstance(origin, FromOption) and (said := self._option(origin, value, seen)) is not None:
+            self.words.append(said)
+            default = origin.option.default
+            if self._default_decides(origin, seen) and default is not None:
+                self._literals.append((origin.option.code, default, _like(default, value)))
+            return True
+        if name in _NEEDS_WORKERS and self._follows_workers(node):
+            return True
+        self.words.append(f"{name} is `{self._code.words(node)}`{self._set_at(node)}")
+        return False
+
+    def _follows_workers(self, node: ast.expr) -> bool:
+        """Whether it is made of the number of workers: then it changes with that."""
+        if self._workers is None:
+            return False
+        return any(self._workers.strip("()") in ast.unparse(n) for n in (node, written_as(self._code, node)))
+
+    def _set_at(self, node: ast.expr) -> str:
+        origin = written_as(self._code, node)
+        return f" there, `{self._code.words(origin)}` in line {origin.lineno}" if origin is not node else " there"
+
+    def _option(self, origin: FromOption, value: Value, seen: object) -> str | None:
+        """`pass --workers 6`; None where the option is not what decides."""
+        option = origin.option
+        given = None if option.variable else option.given(self._argv)
+        before = given if given is not None else _default_of(option)
+        if option.takes == "unknown" or (option.takes == "nothing" and value is not True):
+            return None
+        if option.takes == "a value" and seen is not UNSEEN and str(before) != str(seen):
+            return None
+        if option.variable:
+            return f"set {option.flag}={value}"
+        told = f"pass {option.flag}" + ("" if option.takes == "nothing" else f" {value}")
+        told += f" instead of {option.flag} {given}" if given else ""
+        return told + (f" (line {origin.changed_at} may change it)" if origin.changed_at else "")
+
+    def _default_decides(self, origin: FromOption, seen: object) -> bool:
+        """Whether the default was used as it is written: then changing it is the same as passing the option."""
+        option = origin.option
+        if option.variable or origin.changed_at or option.takes != "a value" or option.default is None:
+            return False
+        used = option.given(self._argv) is None and is_literal(option.default)
+        return used and str(_default_of(option)) == str(seen)
+
+    def _text(self, name: str, value: Value) -> str:
+        """As source text; where the number of workers is a variable, so that the call still works with none."""
+        form = _NEEDS_WORKERS.get(name)
+        if form is None or self._workers is None or not value:
+            return repr(value)
+        return form.format(workers=self._workers, value=repr(value))
+
+    def _drop_what_needs_workers(self) -> bool:
+        """False where one of them is passed in a way that cannot be taken out."""
+        for name in _WORKERS_ONLY:
+            argument = self._call.argument(name)
+            if argument is None:
+                continue
+            if self._follows_workers(argument.value):
+                continue
+            if argument.keyword is None or any(isinstance(n, ast.Call) for n in ast.walk(argument.value)):
+                return False
+            self._drop.append(argument.keyword)
+        return True
+
+
+def _default_of(option: Option) -> Value:
+    return literal(option.default) if option.default is not None and is_literal(option.default) else None
+
+
+def _like(default: ast.expr, value: Value) -> str:
+    """Written as the default was: argparse takes numbers in quotes too."""
+    return repr(str(value)) if isinstance(literal(default), str) else repr(value)
+
+
+def _variable(call: FoundCall, name: str) -> str | None:
+    """What the call has for an argument, where that is no literal."""
+    argument = call.argument(name)
+    if argument is None or is_literal(argument.value):
+        return None
+    text = ast.unparse(argument.value)
+    return text if isinstance(argument.value, (ast.Name, ast.Attribute, ast.Subscript, ast.Call)) else f"({text})"

@@ -1,0 +1,237 @@
+"""Ranks machines by how far they are from others of their kind. Pure.
+
+A component is an outlier where it is both unusual and worse than the baseline by more than 5 %: of two hundred alike
+machines some are always the slowest, and some components differ by a tenth among good ones. Unusual is what chance
+would bring in one of a hundred fleets; the fewer machines there are, the less their own spread is to be trusted.
+What needs no numbers to be told makes an outlier, too (`flaws`).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from statistics import NormalDist, median
+
+from rn50_advisor.advisor.fleet.baseline import (
+    DROP,
+    baseline_of,
+)
+from rn50_advisor.advisor.fleet.flaws import flaws
+from rn50_advisor.advisor.fleet.machine_readings import (
+    NO_GPU,
+    Told,
+    worth_ranking,
+)
+from rn50_advisor.advisor.model.documents.ranked_fleet import (
+    Baseline,
+    Deviation,
+    Difference,
+    Fleet,
+    FleetMachine,
+    Reading,
+    Source,
+    Unread,
+)
+
+MACHINES_MIN = 6  # of five the median deviation says nothing: the odd one would have to be 14 of them away
+_CHANCE = 0.01
+# How much farther than normal values the worst of a few machines lies from their median, in their own median deviations:
+# 3.5 times for 6, 1.75 for 20, 1.1 for 200. By 400,000 drawn values for each number, ten components a machine.
+_FEW = 15.0
+USUAL_SHARE = 0.8  # of a group: what so many are alike in is the usual
+_SCORE_MAX = 99.0
+_SEES_ALL = {"bench": 1, "triage": 2}
+
+
+@dataclass(slots=True)
+class _Machine:
+    name: str
+    group: str
+    sources: list[Source] = field(default_factory=list)
+    readings: dict[str, list[Reading]] = field(default_factory=dict)
+    facts: dict[str, str] = field(default_factory=dict)
+
+    def reading(self, component: str) -> Reading | None:
+        """The median of several results: one machine measured three times is one machine."""
+        found = self.readings.get(component)
+        if not found or len(found) == 1:
+            return found[0] if found else None
+        return Reading(median(r.value for r in found), found[0].unit, found[0].better, found[0].scale)
+
+
+def rank(
+    told: Sequence[Told], unread: Sequence[Unread] = (), *, stored: Mapping[tuple[str, str], Baseline] | None = None
+) -> Fleet:
+    """The worst machine first. `stored`: baselines to judge by instead of the fleet's own."""
+    machines = _machines(_apart(told))
+    groups: dict[str, list[_Machine]] = {}
+    for machine in machines:
+        groups.setdefault(machine.group, []).append(machine)
+    kinds = {group: [member.facts for member in members] for group, members in groups.items()}
+    baselines: list[Baseline] = []
+    ranked: list[FleetMachine] = []
+    notes: list[str] = []
+    for group, members in sorted(groups.items()):
+        own = _baselines(group, members, stored or {})
+        baselines += own.values()
+        usual = _usual(members)
+        enough = len(members) >= MACHINES_MIN
+        if not enough and not any(one.source == "file" for one in own.values()):
+            few = f"{len(members)} machine{'s' if len(members) > 1 else ''}"
+            notes.append(
+                f"{group}: {few}, fewer than the {MACHINES_MIN} among which an outlier can be told; only ranked"
+            )
+        notes += _of_few(group, own.values())
+        for machine in members:
+            one = _ranked(machine, own, usual, values=len(own) * len(members), enough=enough)
+            found = flaws(group, machine.sources, machine.facts, kinds)
+            ranked.append(replace(one, flaws=found, outlier=one.outlier or bool(found)))
+    ordered = sorted(ranked, key=lambda machine: (not machine.outlier, machine.score, machine.name))
+    return Fleet(tuple(ordered), tuple(baselines), tuple(unread), tuple(notes))
+
+
+def _of_few(group: str, baselines: Iterable[Baseline]) -> list[str]:
+    """Stored baselines by which nobody can be judged."""
+    stored = [one for one in baselines if one.source == "file"]
+    few = [one.machines for one in stored if one.machines < MACHINES_MIN]
+    if not few:
+        return []
+    of = f"all {len(few)}" if len(few) == len(stored) else f"{len(few)} of {len(stored)}"
+    least = f"{min(few)} machine{'s' if min(few) > 1 else ''}"
+    needed = f"fewer than the {MACHINES_MIN} whose spread can be trusted: by those nothing is called an outlier"
+    return [f"{group}: {of} stored baselines are of {least}, {needed}"]
+
+
+@functools.cache
+def unusual_from(machines: int, values: int) -> float:
+    """From how many deviations on a value is unusual, of so many in the group and a spread measured on so many machines."""
+    return NormalDist().inv_cdf(1 - _CHANCE / max(values, 1)) * (1 + _FEW / machines)
+
+
+def _apart(told: Sequence[Told]) -> list[Told]:
+    """Of one host name several boots are several machines, for images that were cloned all call themselves the same.
+
+    Those that share a GPU are one machine, of which its last boot counts: what was mended before that is mended. A machine without GPUs
+    that was restarted between two results shows twice, which hides nothing.
+    """
+    hosts: dict[str, list[Told]] = {}
+    for one in sorted(told, key=_made):
+        hosts.setdefault(one.machine, []).append(one)
+    return [one for results in hosts.values() for one in _of_host(results)]
+
+
+def _of_host(results: Sequence[Told]) -> Iterator[Told]:
+    machines = _boots(results)
+    for one in results:
+        own = next((boots for boots in machines if one.boot in boots), [one.boot])
+        name = f"{one.machine} (boot {own[-1][:8]})" if one.boot and len(machines) > 1 else one.machine
+        yield replace(one, machine=name) if one.boot == own[-1] else replace(one, machine=name, readings={}, facts={})
+
+
+def _boots(results: Sequence[Told]) -> list[list[str]]:
+    """Of each machine its boots, the last one at the end."""
+    gpus: dict[str, frozenset[str]] = {}
+    for one in results:
+        if one.boot:
+            gpus[one.boot] = gpus.get(one.boot, frozenset()) | one.gpus
+    machines: list[list[str]] = []
+    for boot, own in gpus.items():
+        same = [boots for boots in machines if any(gpus[other] & own for other in boots)]
+        machines = [boots for boots in machines if boots not in same] + [[*chain.from_iterable(same), boot]]
+    return machines
+
+
+def _made(one: Told) -> float:
+    return one.source.made or 0.0
+
+
+def _machines(told: Sequence[Told]) -> list[_Machine]:
+    """Results of one host are one machine. Its kind is what triage saw of it, else bench: a job may have been given a part of the GPUs."""
+    named: dict[str, str] = {}
+    for one in sorted(told, key=lambda result: (_SEES_ALL.get(result.source.kind, 0), _made(result))):
+        if one.group != NO_GPU or one.machine not in named:
+            named[one.machine] = one.group
+    found: dict[str, _Machine] = {}
+    for one in sorted(told, key=_made):
+        machine = found.setdefault(one.machine, _Machine(one.machine, named[one.machine]))
+        machine.sources.append(one.source)
+        machine.facts.update(one.facts)
+        for component, reading in one.readings.items():
+            machine.readings.setdefault(component, []).append(reading)
+    return list(found.values())
+
+
+def _baselines(
+    group: str, members: Sequence[_Machine], stored: Mapping[tuple[str, str], Baseline]
+) -> dict[str, Baseline]:
+    found = {}
+    for component in sorted({component for machine in members for component in machine.readings}):
+        readings = {m.name: r for m in members if (r := m.reading(component)) is not None}
+        if (group, component) in stored:
+            found[component] = stored[group, component]
+        elif worth_ranking(component, readings):
+            found[component] = baseline_of(group, component, list(readings.values()))
+    return found
+
+
+def _ranked(
+    machine: _Machine, baselines: Mapping[str, Baseline], usual: Mapping[str, str], *, values: int, enough: bool
+) -> FleetMachine:
+    deviations = []
+    for component, base in baselines.items():
+        reading = machine.reading(component)
+        if reading is not None:
+            deviations.append(_deviation(reading, base, values=values, enough=enough))
+    deviations.sort(key=lambda one: (not one.outlier, one.score, one.deviation or 0.0, one.component))
+    worst = deviations[0] if deviations else None
+    differing = [
+        Difference(name, machine.facts[name], most)
+        for name, most in usual.items()
+        if machine.facts.get(name, most) != most
+    ]
+    missing = [c for c, base in baselines.items() if c not in machine.readings and base.machines >= MACHINES_MIN]
+    return FleetMachine(
+        name=machine.name,
+        group=machine.group,
+        score=min(0.0, worst.score) if worst else 0.0,
+        outlier=any(one.outlier for one in deviations),
+        worst=worst.component if worst is not None and worst.score < 0 else None,
+        results=tuple(machine.sources),
+        deviations=tuple(deviations),
+        differences=tuple(differing),
+        missing=tuple(missing),
+    )
+
+
+def _deviation(reading: Reading, base: Baseline, *, values: int, enough: bool) -> Deviation:
+    sign = 1.0 if base.better == "higher" else -1.0
+    apart = sign * (reading.value - base.median)
+    score = apart / base.spread if base.spread > 0 else math.copysign(_SCORE_MAX, apart) if apart else 0.0
+    whole = abs(base.baseline) if base.scale is None else base.scale
+    share = sign * (reading.value - base.baseline) / whole if whole > 0 else None
+    judged = (enough or base.source == "file") and base.machines >= MACHINES_MIN
+    outlier = judged and score <= -unusual_from(base.machines, values) and (share is None or share < -DROP)
+    return Deviation(
+        base.component,
+        reading.value,
+        base.unit,
+        base.baseline,
+        share,
+        max(-_SCORE_MAX, min(_SCORE_MAX, score)),
+        outlier,
+    )
+
+
+def _usual(members: Sequence[_Machine]) -> dict[str, str]:
+    """Facts that nearly all machines of a group share."""
+    found = {}
+    for name in sorted({name for machine in members for name in machine.facts}):
+        values = Counter(machine.facts[name] for machine in members if name in machine.facts)
+        value, count = values.most_common(1)[0]
+        if len(members) >= MACHINES_MIN and count >= USUAL_SHARE * sum(values.values()):
+            found[name] = value
+    return found

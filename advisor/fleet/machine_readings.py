@@ -1,0 +1,151 @@
+"""What one result says of a machine: numbers to rank it by, facts to tell it apart by."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any, TypeGuard
+
+from rn50_advisor.advisor.model.documents.benchmark import Benchmark
+from rn50_advisor.advisor.model.documents.machine_triage import (
+    BOOT_ID,
+    HOSTNAME,
+    MADE_AT,
+)
+from rn50_advisor.advisor.model.documents.ranked_fleet import (
+    Better,
+    Reading,
+    Source,
+)
+from rn50_advisor.advisor.model.report import PHASE_TITLES
+from rn50_advisor.advisor.reference.gpu_names import gpu_model
+
+# Of units whose numbers are better the larger, or the smaller, they are, where no band of the check says it.
+_HIGHER = ("/s", "MHz", "links", "GB", "GiB")
+_LOWER = ("s", "ms", "µs", "us", "errors", "events")
+_OF_A_LIMIT = ("share", "cores")
+_OF_ONE = (".uuid", ".serial", ".pci_bus_id", ".xids")  # of one GPU alone: nothing to be alike in
+_PHASE_MIN = 0.02  # of the step or of a limit: less of it is nobody's trouble
+NO_GPU = "no GPU"
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One result as far as a fleet is concerned. `boot`: which start of its kernel, and `gpus`: their UUIDs, where it says so."""
+
+    machine: str
+    group: str
+    source: Source
+    readings: Mapping[str, Reading] = field(default_factory=dict)
+    facts: Mapping[str, str] = field(default_factory=dict)
+    boot: str = ""
+    gpus: frozenset[str] = frozenset()
+
+
+def of_triage(document: Mapping[str, Any], file: str, name: str) -> Told:
+    """Checks whose state is unknown prove nothing and are left out. `name`: where the result names no host."""
+    readings: dict[str, Reading] = {}
+    facts: dict[str, str] = {}
+    host, boot, made, gpus, uuids = name, "", None, [], set()
+    for check in document["checks"]:
+        what, value, unit = str(check["name"]), check["value"], str(check["unit"] or "")
+        if what == HOSTNAME and value:
+            host = str(value)
+        elif what == MADE_AT and isinstance(value, (int, float)):
+            made = float(value)
+        elif what.startswith("gpu.") and what.endswith(".name"):
+            gpus.append(str(value))
+        elif what == BOOT_ID:
+            boot = str(value or "")
+        elif what.startswith("gpu.") and what.endswith(_OF_ONE):
+            if value and what.endswith(".uuid"):
+                uuids.add(str(value))
+            continue
+        if check["state"] == "unknown" or value is None:
+            continue
+        better = _better(check["expected"], unit)
+        if better is not None and _finite(value):
+            readings[what] = Reading(float(value), unit, better, _scale(check["expected"], unit))
+        elif what not in (HOSTNAME, BOOT_ID, MADE_AT):
+            facts[what] = f"{value:g} {unit}".strip() if _finite(value) else str(value)
+    verdict = document["verdict"]
+    why = str(next(iter(verdict["reasons"]), ""))
+    source = Source("triage", file, str(verdict["state"]), made, why)
+    return Told(host, _group(gpus), source, readings, facts, boot, frozenset(uuids))
+
+
+def of_benchmark(made: Benchmark, file: str) -> Told:
+    """One component for each setting that was measured."""
+    prefix = f"{made.options.model} {made.options.image_size} px"
+    readings = {
+        f"{prefix}, {cell.setting.words}": Reading(cell.rate, "images/s", "higher")
+        for cell in made.cells
+        if cell.images_per_s
+    }
+    machine = made.machine
+    facts = {"torch": machine.torch, "cores": f"{machine.cores:g}" if machine.cores else ""}
+    return Told(machine.host, _group(machine.names), Source("bench", file, "", made.made_unix_s), readings, facts)
+
+
+def of_report(document: Mapping[str, Any], file: str, name: str, *, kind: Any = "report") -> Told:
+    """Throughput of the job, and the phases of its step: comparable among runs of one job only, so its name goes with them."""
+    environment, verdict = document.get("environment") or {}, document["verdict"]
+    label = _job(document)
+    readings: dict[str, Reading] = {}
+    rate = document["throughput"]["samples_per_s"]
+    if _finite(rate):
+        readings[f"{label}: samples/s"] = Reading(float(rate), "samples/s", "higher")
+    critical = {phase: s for phase, s in document["budget"]["critical"].items() if _finite(s)}
+    step_s = sum(critical.values())
+    for phase, seconds in critical.items():
+        if step_s > 0:
+            readings[f"{label}: {PHASE_TITLES.get(phase, phase)}"] = Reading(float(seconds), "s", "lower", step_s)
+    gpus = [str(gpu["name"]) for gpu in document.get("gpus") or ()]
+    facts = {name: str(environment[name]) for name in ("cpu", "kernel", "os") if environment.get(name)}
+    state = verdict["rule"] or verdict["state"]
+    started = environment.get("started")
+    source = Source(kind, file, str(state), float(started) if _finite(started) else None)
+    return Told(str(environment.get("host") or name), _group(gpus), source, readings, facts)
+
+
+def worth_ranking(component: str, values: Mapping[str, Reading]) -> bool:
+    """Whether any machine spends enough on this phase, or has so much of a limit, to speak of; other numbers always."""
+    return any(r.scale is None or r.value >= _PHASE_MIN * r.scale for r in values.values())
+
+
+def _better(expected: Mapping[str, Any], unit: str) -> Better | None:
+    """By the end of its band that a check has, else by its unit; None for what is neither good nor bad."""
+    lo, hi = expected.get("lo"), expected.get("hi")
+    if (lo is None) != (hi is None):
+        return "higher" if lo is not None else "lower"
+    if unit.endswith(_HIGHER):
+        return "higher"
+    return "lower" if unit in _LOWER else None
+
+
+def _scale(expected: Mapping[str, Any], unit: str) -> float | None:
+    """Of what should be nothing, its limit: a thousandth of stolen time is not many times as bad as none."""
+    hi = expected.get("hi")
+    return float(hi) if unit in _OF_A_LIMIT and _finite(hi) and hi > 0 else None
+
+
+def _finite(value: object) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _group(names: list[str] | tuple[str, ...]) -> str:
+    """`8 × A100-SXM`: only machines of one kind are compared."""
+    kinds: dict[str, int] = {}
+    for name in names:
+        kind = gpu_model(name) or name
+        kinds[kind] = kinds.get(kind, 0) + 1
+    return ", ".join(f"{count} × {kind}" for kind, count in sorted(kinds.items())) or NO_GPU
+
+
+def _job(document: Mapping[str, Any]) -> str:
+    """`train.py × 8`: the script that runs, and on how many ranks."""
+    job = document["job"]
+    script = next((arg for arg in job["argv"] if str(arg).endswith(".py")), (job["argv"] or ["job"])[0])
+    return f"{PurePath(str(script)).name} × {job['ranks']}"

@@ -1,0 +1,95 @@
+"""Which job a run file belongs to, and as which of its nodes: from what launchers tell ranks, and from the agent's own environment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
+from rn50_advisor.advisor.model.recording import Recording
+
+_NO_ELASTIC_ID = ("", "none")  # torchrun's default says nothing
+_LOCAL = ("127.0.0.1", "localhost", "::1", "0.0.0.0")
+# Agents of one job start when a scheduler or a person gets to them; within so long even a person has.
+STARTS_WITHIN_S = 900.0
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """`keys`: names of the job, each sufficient; none where ranks found each other by an address in the script."""
+
+    keys: frozenset[str]
+    host: str
+    node_rank: int | None
+    world_size: int | None
+    ranks: tuple[int, ...]
+    script: str
+    began_unix_s: float
+    last_unix_s: float
+
+
+def identity_of(recording: Recording) -> Identity:
+    meta, told = recording.meta, list(_environments(recording))
+    return Identity(
+        keys=frozenset(key for variables in told for key in _keys(variables)),
+        host=meta.host,
+        node_rank=next((n for variables in told if (n := _node_rank(variables)) is not None), None),
+        world_size=_world_size(recording, told),
+        ranks=tuple(sorted(process_by_rank(recording.processes).keys() | recording.steps.keys())),
+        script=next((word.rpartition("/")[2] for word in meta.argv if word.endswith(".py")), ""),
+        began_unix_s=meta.started_unix_s,
+        last_unix_s=meta.started_unix_s + (meta.last_ns - meta.started_ns) / 1e9,
+    )
+
+
+def same_job(a: Identity, b: Identity) -> bool:
+    """Whether both are nodes of one job: at the same time, no rank twice, and a common name; without names, parts of one world."""
+    together = a.began_unix_s <= b.last_unix_s + STARTS_WITHIN_S and b.began_unix_s <= a.last_unix_s + STARTS_WITHIN_S
+    near = abs(a.began_unix_s - b.began_unix_s) <= STARTS_WITHIN_S
+    distinct = not takes_place(a, b)
+    parts = a.world_size == b.world_size and (a.world_size or 0) >= len(a.ranks) + len(b.ranks)
+    one_world = not a.keys and not b.keys and parts and a.script == b.script != ""
+    return together and near and distinct and (bool(a.keys & b.keys) or one_world)
+
+
+def takes_place(a: Identity, b: Identity) -> bool:
+    """Whether the one stands where the other does: with a rank of it, or on its host while nobody knows whose ranks are there."""
+    return bool(set(a.ranks) & set(b.ranks)) or (a.host == b.host and not (a.ranks and b.ranks))
+
+
+def _environments(recording: Recording) -> Iterator[Mapping[str, Any]]:
+    """What each rank saw, then what the agent did."""
+    for process in process_by_rank(recording.processes).values():
+        yield recording.facts.get(process.pid, {}).get("environment_rank") or {}
+    yield recording.meta.environment.get("variables") or {}
+
+
+def _world_size(recording: Recording, told: list[Mapping[str, Any]]) -> int | None:
+    """As launchers say, or DDP does of a group that was made without them."""
+    models = [model for facts in recording.facts.values() for model in facts.get("ddp") or ()]
+    said = [variables.get("WORLD_SIZE") for variables in told] + [model.get("world_size") for model in models]
+    return max((n for text in said if (n := _number(text))), default=None)
+
+
+def _keys(variables: Mapping[str, Any]) -> Iterator[str]:
+    address, port = str(variables.get("MASTER_ADDR") or ""), str(variables.get("MASTER_PORT") or "")
+    elastic = str(variables.get("TORCHELASTIC_RUN_ID") or "")
+    if address and port and address not in _LOCAL:
+        yield f"master:{address}:{port}"
+    if elastic not in _NO_ELASTIC_ID:
+        yield f"elastic:{elastic}"
+    if variables.get("SLURM_JOB_ID"):
+        yield f"slurm:{variables['SLURM_JOB_ID']}.{variables.get('SLURM_STEP_ID', '')}"
+
+
+def _node_rank(variables: Mapping[str, Any]) -> int | None:
+    found = (_number(variables.get(name)) for name in ("GROUP_RANK", "NODE_RANK", "SLURM_NODEID"))
+    return next((number for number in found if number is not None), None)
+
+
+def _number(text: Any) -> int | None:
+    try:
+        return int(text)
+    except (TypeError, ValueError):
+        return None

@@ -1,0 +1,153 @@
+"""Finds and reads the runs of a job: one run, one with what other nodes sent it live, or a folder with a run of each node."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rn50_advisor.advisor.merge.inbox import (
+    INBOX_NAME,
+    Unreadable,
+    sent_recordings,
+)
+from rn50_advisor.advisor.merge.job_identity import (
+    STARTS_WITHIN_S,
+    Identity,
+    identity_of,
+    same_job,
+    takes_place,
+)
+from rn50_advisor.advisor.merge.merging import merge
+from rn50_advisor.advisor.model.errors import NotARun
+from rn50_advisor.advisor.model.metrics import ProbeGap
+from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.advisor.store.run_bundle import (
+    SUFFIX,
+    is_bundle,
+    unpack_bundle,
+)
+from rn50_advisor.advisor.store.run_folders import (
+    list_runs,
+    not_read,
+    path_of,
+    resolve_run,
+)
+from rn50_advisor.advisor.store.run_reader import read_recording
+from rn50_advisor.advisor.store.schema import FILE_NAME
+
+_RECENT_FRAMES = 30  # five minutes of each node are enough for a screen that is drawn anew every few seconds
+_GLANCE = 1  # step per rank: enough to tell whose run it is
+# What was last written to so long before the newest job began is no part of it, however wrong a host's clock is (an hour) and however long
+# its nodes took to start: of a folder with hundreds of runs only the last few are read.
+_LONG_OVER_S = 3600.0 + STARTS_WITHIN_S
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    path: Path
+    identity: Identity
+
+
+def resolve_job(argument: str, base: Path) -> Path:
+    """As `resolve_run`, and a folder that holds runs instead of being one. Raises NotARun."""
+    path = path_of(argument)
+    try:
+        if path.is_dir() and not (path / FILE_NAME).is_file() and runs_in(path):
+            return path
+    except OSError as error:
+        raise not_read(argument, error) from error
+    return resolve_run(argument, base)
+
+
+def read_job(path: Path, *, recent_steps: int | None = None) -> Recording:
+    """The run in `path`, merged with what other nodes sent it; or of a folder with runs the newest job, all its nodes merged."""
+    if path.is_dir() and not (path / FILE_NAME).is_file():
+        found = newest_job(runs_in(path), path)
+        # alone it may be the one that the others sent theirs to
+        one = len(found) == 1
+        return read_job(found[0], recent_steps=recent_steps) if one else read_nodes(found, recent_steps=recent_steps)
+    if path.is_file() and is_bundle(path):
+        with tempfile.TemporaryDirectory(prefix="rn50-unpacked-") as folder:
+            return _with_sent(unpack_bundle(path, Path(folder)), path, recent_steps)
+    return _with_sent(path, path, recent_steps)
+
+
+def _with_sent(run: Path, shown_as: Path, recent_steps: int | None) -> Recording:
+    own = read_recording(run, recent_steps=recent_steps, shown_as=shown_as)
+    inbox = run / INBOX_NAME if run.is_dir() else run.with_name(INBOX_NAME)
+    try:
+        return merge([own, *sent_recordings(inbox, recent=None if recent_steps is None else _RECENT_FRAMES)])
+    except Unreadable as why:
+        reason = f"what other nodes sent cannot be read: {why}"
+        gap = ProbeGap("node", "job", reason, "merge the nodes' own run files: rn50-advisor report FOLDER")
+        return replace(own, gaps=(*own.gaps, gap))
+
+
+def written_files(path: Path) -> list[Path]:
+    """What changes on disk while the job in `path` is recorded."""
+    folders = [path] if path.is_dir() else []
+    if folders and not (path / FILE_NAME).is_file():
+        folders = [run for run in runs_in(path) if run.is_dir()]
+    files = [folder / name for folder in folders for name in (FILE_NAME, INBOX_NAME)] or [path]
+    return [file.with_name(file.name + suffix) for file in files for suffix in ("", "-wal")]
+
+
+def read_nodes(paths: Iterable[Path], *, recent_steps: int | None = None) -> Recording:
+    return merge([read_recording(path, recent_steps=recent_steps) for path in paths])
+
+
+def runs_in(folder: Path) -> list[Path]:
+    """Runs and bundles right in this folder or in its folders (one for each host), the newest first."""
+    try:
+        inner = sorted(entry for entry in folder.iterdir() if entry.is_dir() and not (entry / FILE_NAME).is_file())
+        bundles = sorted(entry for entry in folder.iterdir() if entry.name.endswith(SUFFIX))
+    except OSError:
+        return []
+    return [*list_runs(folder), *(run for entry in inner for run in list_runs(entry)), *bundles]
+
+
+def newest_job(runs: Sequence[Path], folder: Path) -> list[Path]:
+    """The runs of the nodes of the newest job among these. Raises NotARun where none of them can be read."""
+    seen: list[_Seen] = []
+    trouble, began_unix_s = "", 0.0
+    for written_unix_s, path in sorted(((_written_unix_s(run), run) for run in runs), reverse=True):
+        if written_unix_s < began_unix_s - _LONG_OVER_S:
+            break
+        try:
+            seen.append(_Seen(path, identity_of(read_recording(path, recent_steps=_GLANCE))))
+        except NotARun as error:
+            trouble = error.message
+        else:
+            began_unix_s = max(began_unix_s, min(seen[-1].identity.began_unix_s, written_unix_s))
+    if not seen:
+        raise NotARun(f"{folder} holds no run that can be read: {trouble}")
+    newest = max(seen, key=lambda one: one.identity.began_unix_s)
+    chosen = [newest]
+    for other in sorted(seen, key=lambda one: -one.identity.began_unix_s):
+        fits = other is not newest and all(same_job(other.identity, one.identity) for one in chosen)
+        if fits and not any(_nearer(other, one, seen) for one in chosen):
+            chosen.append(other)
+    return [one.path for one in chosen]
+
+
+def _written_unix_s(run: Path) -> float:
+    file = run / FILE_NAME if run.is_dir() else run
+    states = [path.stat().st_mtime for path in (file, file.with_name(file.name + "-wal")) if path.exists()]
+    return max(states, default=0.0)
+
+
+def _nearer(other: _Seen, one: _Seen, seen: Sequence[_Seen]) -> bool:
+    """Whether `other` began with another run that has the place of `one`: of a job that was started again, older nodes are left over."""
+
+    def apart_s(a: _Seen, b: _Seen) -> float:
+        return abs(a.identity.began_unix_s - b.identity.began_unix_s)
+
+    return any(
+        takes_place(rival.identity, one.identity)
+        and same_job(rival.identity, other.identity)
+        and apart_s(rival, other) < apart_s(one, other)
+        for rival in seen
+        if rival is not other and rival is not one
+    )

@@ -1,0 +1,143 @@
+"""What a node sends of its run every ten seconds: two kilobytes a rank, compressed JSON, and nothing that is trusted on arrival.
+
+A rank's table travels as columns: zeros are left out, times are microseconds, and what only grows is sent as differences. Of the steps of
+ten seconds a dozen that follow each other go as they are, the same ones from every rank, for blame needs steps side by side; the others
+are folded into windows, so that sums stay true.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rn50_advisor.advisor.model.recording import Table
+from rn50_advisor.advisor.store.step_folding import (
+    COLUMNS,
+    fold,
+)
+from rn50_advisor.probes.rank.layout import (
+    BATCH_FIELDS,
+    COLLECTIVES_FIELDS,
+    COMM_FIELDS,
+    FLAG_TAIL,
+    GPU_STEP_FIELDS,
+)
+
+VERSION = 1
+FRAME_BYTES_MAX = 1 << 20
+UNPACKED_BYTES_MAX = 8 << 20  # a frame of 64 ranks has a tenth of it; more is an attempt to fill memory
+SENT_TABLES: Mapping[str, tuple[str, ...]] = {
+    "steps": COLUMNS,
+    "comm": (*COMM_FIELDS, "flags"),
+    "gpu_steps": (*GPU_STEP_FIELDS, "flags"),
+    "collectives": (*COLLECTIVES_FIELDS, "flags"),
+    "batches": (*BATCH_FIELDS, "flags", "pid"),
+}
+_SIDE_BY_SIDE = 12  # steps in a row that every rank sends
+_BATCHES = 4
+_ROWS_MAX = 4096  # of one table in one frame: a second of the fastest steps
+_US = 1000
+_ONE_WINDOW_NS = 1 << 62
+
+Rows = NDArray[np.int64]
+
+
+class NotAFrame(ValueError):
+    """The bytes are no frame that this advisor reads."""
+
+
+def packed(frame: Mapping[str, Any]) -> bytes:
+    return zlib.compress(json.dumps(frame, separators=(",", ":"), default=str).encode(), 9)
+
+
+def unpacked(data: bytes) -> dict[str, Any]:
+    """Raises NotAFrame for anything else, at a bounded cost."""
+    try:
+        stream = zlib.decompressobj()
+        text = stream.decompress(data, UNPACKED_BYTES_MAX)
+        if not stream.eof:
+            raise NotAFrame("it does not end where it should")
+        frame = json.loads(text)
+    except (zlib.error, ValueError, RecursionError) as error:
+        raise NotAFrame(str(error)) from error
+    if not isinstance(frame, dict) or frame.get("v") != VERSION:
+        raise NotAFrame("of another version")
+    return frame
+
+
+def thinned(rows: Rows) -> Rows:
+    """The steps of one rank (COLUMNS) as they are sent: a few as they are, which step numbers decide, the others folded."""
+    tail = rows[:, COLUMNS.index("flags")] & FLAG_TAIL != 0
+    steps, last = rows[~tail], rows[tail]
+    if len(steps) <= _SIDE_BY_SIDE:
+        return rows
+    # a power of two: where ranks differ by a step in ten seconds, one's blocks are still among the other's
+    every = 1 << (len(steps) - 1).bit_length()
+    whole = steps[:, COLUMNS.index("step")] % every < _SIDE_BY_SIDE
+    parts = np.split(np.arange(len(steps)), np.flatnonzero(np.diff(whole)) + 1)
+    kept = [steps[part] if whole[part[0]] else fold(steps[part], _ONE_WINDOW_NS, 0.0, bridge=True)[1] for part in parts]
+    return np.concatenate([*kept, last])
+
+
+def sent_tables(tables: Mapping[str, Rows]) -> dict[str, Any]:
+    """The tables of one rank, steps thinned, of stamps and GPU times those of steps that go as they are."""
+    found: dict[str, Rows] = {}
+    steps = thinned(tables["steps"]) if len(tables.get("steps", ())) else None
+    whole = steps[steps[:, COLUMNS.index("count")] == 1][:, COLUMNS.index("step")] if steps is not None else None
+    for name, rows in tables.items():
+        if name == "steps" and steps is not None:
+            found[name] = steps
+        elif name == "batches":
+            found[name] = rows[-_BATCHES:]
+        elif whole is not None and len(rows):
+            found[name] = rows[np.isin(rows[:, 0], whole)]
+    return {name: _columns(rows, SENT_TABLES[name]) for name, rows in found.items() if len(rows)}
+
+
+def received_table(name: str, columns: Mapping[str, Any]) -> Table:
+    """Raises NotAFrame for what cannot be rows of this table."""
+    fields = SENT_TABLES[name]
+    sizes = {len(values) for values in columns.values() if isinstance(values, list)}
+    if len(sizes) != 1 or not 0 < (size := sizes.pop()) <= _ROWS_MAX:
+        raise NotAFrame("columns of different lengths")
+    table = np.zeros(size, np.dtype([(field, np.int64) for field in fields]))
+    try:
+        for field in fields:
+            if field in columns:
+                values = np.array(columns[field], np.int64)
+                values = np.cumsum(values) if _grows(field) else values
+                table[field] = values * _US if field.endswith("_ns") else values
+    except (TypeError, ValueError, OverflowError) as error:
+        raise NotAFrame(str(error)) from error
+    return table
+
+
+def _columns(rows: Rows, fields: Sequence[str]) -> dict[str, list[int]]:
+    found = {}
+    for field, values in zip(fields, rows.T, strict=True):
+        if field == "step" or values.any():
+            whole = values // _US if field.endswith("_ns") else values
+            found[field] = (np.diff(whole, prepend=0) if _grows(field) else whole).tolist()
+    return found
+
+
+def _grows(field: str) -> bool:
+    return (
+        field in ("step", "iteration", "number") or field.startswith("t_") or field.endswith(("_start_ns", "_end_ns"))
+    )
+
+
+def as_rows(table: str, records: Iterable[tuple[int, tuple[int, ...]]], *, pid: int | None = None) -> Rows:
+    """Ring records, each (flags, payload), as rows of this table."""
+    if table == "steps":
+        made = [(*payload, flags, 1) for flags, payload in records]
+    elif table == "batches":
+        made = [(*payload, flags, pid or 0) for flags, payload in records]
+    else:
+        made = [(*payload, flags) for flags, payload in records]
+    return np.array(made, np.int64).reshape(-1, len(SENT_TABLES[table]))

@@ -1,0 +1,1 @@
+"""Values on communication between ranks."""

@@ -1,0 +1,1 @@
+"""The documents of `bench`, `compare`, `fleet` and `triage`: one object each, which every output shows."""

@@ -1,0 +1,123 @@
+"""Many machines side by side: the one object that every output of `fleet` shows; contract `rn50-advisor/fleet/1`.
+
+```
+machines[]   the worst first: {name, group, score, outlier, worst: component|null, results: [{kind, file, state, made, why}],
+             deviations: [{component, value, unit, baseline, deviation, score, outlier}],
+             differences: [{name, value, usual}], missing: [components that most of its group have],
+             flaws: [what makes it an outlier beside its numbers]}
+baselines[]  {group, component, unit, better: higher|lower, baseline, median, spread, machines, source: fleet|file, scale}
+unread[]     {file, reason}
+notes[]
+```
+`score` counts robust standard deviations from the group's median, negative where worse; a machine's is that of its worst
+component. `deviation` is the share by which a value is worse (negative) or better than the baseline: of the baseline, of the
+step where the value is a phase of one, of the limit where it should be nothing; `scale` is that step or limit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rn50_advisor.advisor.model.errors import AdvisorError
+from rn50_advisor.advisor.model.report import plain_values
+
+SCHEMA = "rn50-advisor/fleet/1"
+
+Better = Literal["higher", "lower"]
+Kind = Literal["triage", "bench", "run", "report"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One number of one machine. `scale`: what a difference is a share of, where that is not the value itself."""
+
+    value: float
+    unit: str
+    better: Better
+    scale: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    kind: Kind
+    file: str
+    state: str = ""  # the result's own verdict
+    made: float | None = None  # Unix seconds
+    why: str = ""  # the first reason of a verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    group: str
+    component: str
+    unit: str
+    better: Better
+    baseline: float
+    median: float
+    spread: float  # standard deviation, from the median absolute one
+    machines: int
+    source: Literal["fleet", "file"] = "fleet"
+    scale: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    component: str
+    value: float
+    unit: str
+    baseline: float
+    deviation: float | None  # None: the baseline is zero
+    score: float
+    outlier: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What a machine is, unlike nearly all others of its group: no number to rank, but perhaps the reason of one."""
+
+    name: str
+    value: str
+    usual: str
+
+
+@dataclass(frozen=True, slots=True)
+class FleetMachine:
+    name: str
+    group: str
+    score: float
+    outlier: bool
+    worst: str | None
+    results: tuple[Source, ...]
+    deviations: tuple[Deviation, ...]
+    differences: tuple[Difference, ...] = ()
+    missing: tuple[str, ...] = ()
+    flaws: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    file: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    machines: tuple[FleetMachine, ...]
+    baselines: tuple[Baseline, ...]
+    unread: tuple[Unread, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def outliers(self) -> tuple[FleetMachine, ...]:
+        return tuple(machine for machine in self.machines if machine.outlier)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain JSON values; NaN and infinities become null."""
+        return {"schema": SCHEMA, **plain_values(self)}
+
+
+class OutliersFound(AdvisorError):
+    """`fleet`: a machine is not like the others of its kind."""
+
+    exit_code = 3

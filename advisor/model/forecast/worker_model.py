@@ -1,0 +1,129 @@
+"""How long a step would take with another number of loader workers: the only source of predictions about worker counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rn50_advisor.advisor.model.forecast.worker_feed import (
+    CROWDING,
+    Feed,
+    WorkerModel,
+)
+from rn50_advisor.advisor.model.forecast.worker_play import Side
+
+__all__ = [
+    "CROWDING",
+    "LOCK_TAKEN",
+    "Feed",
+    "Forecast",
+    "WorkerModel",
+    "forecast",
+    "step_with_cheaper_batches",
+    "step_without_lock",
+]
+
+_HEADROOM = 1.15  # the loader should be a little faster than the step
+_MOST = 64  # workers per rank, unless there are more: beyond it nobody has measured how they share a machine
+# Of the looks at workers: so many find one waiting for a lock only if the others leave it no rest. (Where four workers hold one for a fifth
+# of their time each, a tenth would.)
+LOCK_TAKEN = 0.3
+_KNEE = 0.97  # of the best rate: two runs of one job differ by more than the rest
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """Step time by the number of workers per rank, from 0 on: at best and at worst."""
+
+    measured: int
+    best_s: tuple[float, ...]
+    worst_s: tuple[float, ...]
+
+    @property
+    def most(self) -> int:
+        return len(self.best_s) - 1
+
+    def step_s(self, workers: int) -> tuple[float, float]:
+        """(best, worst); beyond the last count that was played, that one's."""
+        at = min(max(workers, 0), self.most)
+        return self.best_s[at], self.worst_s[at]
+
+    def knee(self, cap: int | None = None) -> int:
+        """The fewest workers, at least one, that come near the best that up to `cap` of them can do, even at worst."""
+        most = max(1, self.most if cap is None else min(self.most, cap))
+        pace = min(self.worst_s[1 : most + 1])
+        return next(n for n in range(1, most + 1) if self.worst_s[n] * _KNEE <= pace)
+
+    def worth(self, cap: int | None = None) -> int:
+        """The knee; none where workers are expected to bring next to nothing."""
+        knee = self.knee(cap)
+        alone, helped = (0.5 * sum(self.step_s(n)) for n in (0, knee))
+        return 0 if alone * _KNEE <= helped else knee
+
+
+def forecast(model: WorkerModel) -> Forecast | None:
+    """Steps with any number of workers that is worth a look; None where no rank's batches were seen."""
+    feeds = _seen(model)
+    if not feeds:
+        return None
+    most = _worth_a_look(model, feeds)
+    sides = [Side(model, feeds, most, kind=kind).step_times() for kind in (True, False)]
+    best, worst = np.minimum(*sides), np.maximum(*sides)
+    measured = model.measured
+    if measured < best.size:
+        best[measured] = worst[measured] = model.step.step_s
+    return Forecast(measured, tuple(best.tolist()), tuple(worst.tolist()))
+
+
+def step_with_cheaper_batches(model: WorkerModel, remaining: float) -> tuple[float, float] | None:
+    """(best, worst) step time, with the workers there are, if a batch took `remaining` of its computing; None where none was seen."""
+    feeds = _seen(model)
+    lighter = {
+        rank: replace(feed, computing_s=tuple(s * remaining for s in feed.computing_s)) for rank, feed in feeds.items()
+    }
+    saved_s = sum((1 - remaining) * feed.batches * float(np.mean(feed.computing_s)) for feed in feeds.values())
+    saved_s /= model.step.hosts
+    left_s = max(0.0, (model.step.job_cpu_s or 0.0) - saved_s)
+    step = replace(model.step, job_cpu_s=None if model.step.job_cpu_s is None else left_s)
+    return _played_against(model, replace(model, step=step), lighter)
+
+
+def step_without_lock(model: WorkerModel, waiting: float) -> tuple[float, float] | None:
+    """(best, worst) step time, with the workers there are, if none waited for the lock of all; None where no batch was seen.
+
+    `waiting`: of the time of making a batch, what they wait for it.
+    """
+    free = {}
+    for rank, feed in _seen(model).items():
+        mean_s = float(np.mean(feed.waiting_s))
+        left = max(0.0, 1.0 - waiting * feed.alone_s / mean_s) if mean_s > 0 else 1.0
+        free[rank] = replace(feed, waiting_s=tuple(s * left for s in feed.waiting_s), locked_s=0.0)
+    return _played_against(model, model, free)
+
+
+def _seen(model: WorkerModel) -> dict[int, Feed]:
+    return {rank: feed for rank, feed in model.feeds.items() if feed.computing_s and rank in model.step.own}
+
+
+def _played_against(model: WorkerModel, changed: WorkerModel, feeds: Mapping[int, Feed]) -> tuple[float, float] | None:
+    """(best, worst) step time of the changed job. Today's is played too: what the forecast gets wrong of it cancels out."""
+    if not feeds:
+        return None
+    times = []
+    for kind in (True, False):
+        now, then = (
+            Side(job, fed, max(1, model.measured), kind=kind).step_times()[model.measured]
+            for job, fed in ((model, _seen(model)), (changed, feeds))
+        )
+        times.append(model.step.step_s * min(1.0, float(then / now)))
+    return min(times), max(times)
+
+
+def _worth_a_look(model: WorkerModel, feeds: Mapping[int, Feed]) -> int:
+    """Twice the workers there are, what keeps up with the step at the least efficiency, one for each core: the most of these."""
+    cores = (model.step.allowed_cores or 0.0) / model.step.ranks_of_host
+    efficiency = 1 / (1 + CROWDING[1])
+    wanted = [_HEADROOM * feed.alone_s / max(efficiency * float(np.mean(feed.rest_s)), 1e-6) for feed in feeds.values()]
+    return max(model.measured, int(min(_MOST, max(2 * model.measured, np.ceil(max(wanted)), np.floor(cores), 2))))

@@ -1,0 +1,183 @@
+"""A DataLoader played through batch by batch, for all numbers of workers at once: how long a step would take with each.
+
+Workers take turns, each makes its batches one after the other, and an index is sent when an earlier batch is taken, so workers run ahead by
+`prefetch` batches each and no further. Batch times vary as they did in the run: the loop waits for a slow one even where the mean rate
+suffices. What cores, caches and storage share comes on top, once taken kindly and once not: the truth lies between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rn50_advisor.advisor.model.forecast.step_model import WARMER
+from rn50_advisor.advisor.model.forecast.worker_feed import (
+    Feed,
+    WorkerModel,
+)
+
+Array = NDArray[np.float64]
+
+_ROUNDS = 3  # in which step times and the cores' load settle on each other
+_TOUCHED = (1.0, 0.5)  # of `faults_s`: at worst half of it is the heap's own coming and going
+_PLAYED = 160  # batches: more would tell the same, and a live screen plays them every second
+_PLAYED_FROM = 0.3  # of them: before it, empty queues fill
+
+
+class Side:
+    """One bound of the forecast: `kind` is when cores never queue or crowd, readers never share a disk and handing over is quick."""
+
+    def __init__(self, model: WorkerModel, feeds: Mapping[int, Feed], most: int, *, kind: bool) -> None:
+        self.model, self.feeds, self.kind = model, feeds, kind
+        self.slow = max(feeds, key=lambda rank: feeds[rank].batches * feeds[rank].alone_s)
+        self.feed = feeds[self.slow]
+        self.counts = np.arange(1, most + 1)
+        self.crowding = model.crowding[0 if kind else 1]
+        side = 0 if kind else 1
+        self.hand_over_s, self.moved_s = self.feed.hand_over_s[side] + self.feed.index_s, self.feed.moved_s[side]
+        # what only workers bring with them is not in the CPU time of a job without any
+        brought = [feed.batches * (feed.moved_s[side] + feed.hand_over_s[side]) for feed in feeds.values()]
+        self.brought_s = sum(brought) * model.step.ranks_of_host / len(feeds) if self.feed.workers == 0 else 0.0
+        allowed = model.step.allowed_cores or 0.0
+        self.cores = allowed if kind else max(0.5 * allowed, allowed - model.other_cores)
+
+    def step_times(self) -> Array:
+        """Step seconds by workers, from none on."""
+        ones = np.ones(self.counts.size)
+        worker, trainer, work = ones, ones, ones
+        times = self._times(worker, trainer, work)
+        for _ in range(_ROUNDS if self.cores > 0 and not (self.kind and self.crowding == 0) else 0):
+            work = self._crowded(times, work)
+            in_line = self._in_line(times, worker, trainer)
+            worker, trainer = (0.5 * (now + line * work) for now, line in zip((worker, trainer), in_line, strict=True))
+            times = self._times(worker, trainer, work)
+        if self.kind and self.feed.workers == 0:
+            # making batches on the same core pushes the model's data out of its caches: where it took a sixth of the step, computing took
+            # 0.90 to 1.06 times as long without, 0.97 on average
+            warm = 1.0 - WARMER * np.clip(1.0 - times / self.model.step.step_s, 0.0, 1.0)
+            times = self._times(worker, trainer * warm, work)
+        return np.concatenate([[self._in_process()], times])
+
+    def _times(self, worker: Array, trainer: Array, work: Array) -> Array:
+        feed = self.feed
+        waits = feed.batches * _waits(feed, self.counts, worker, trainer, self)
+        # at worst reads are as quick as they can be: any number of workers share them
+        shared_s = 0.0 if self.kind else feed.reading_s / max(feed.workers, 1)
+        full_s = max(feed.full_s, shared_s, feed.locked_s)
+        waits = np.maximum(waits, feed.batches * (full_s - float(np.mean(feed.rest_s)) * trainer))
+        return self._step_s(waits, trainer, work)
+
+    def _step_s(self, waits: Array, trainer: Array, work: Array) -> Array:
+        """As StepModel.step_if, for all counts at once: each rank's own time with this wait, and the slowest of them."""
+        step, slowest = self.model.step, np.zeros(waits.size)
+        for rank, phases in step.own.items():
+            feed = self.feeds.get(rank, self.feed)
+            busy = sum(phases.values()) - phases["input_wait"]
+            relief = max(0.5, 1.0 - feed.delay_s / busy) if busy > 0 else 1.0
+            lighter = self.feed.batches * self.feed.alone_s - feed.batches * feed.alone_s
+            wait = feed.begin_s + feed.first_s + np.maximum(0.0, waits - lighter / self.counts)
+            slowest = np.maximum(slowest, busy * relief * trainer + wait)
+        now = step.slowest_s
+        scale = np.minimum(1.0, slowest / now) if now > 0 else 1.0
+        floor = work * self._job_cpu_s() / self.cores if self.cores > 0 else 0.0
+        return np.asarray(np.maximum(np.maximum(slowest + step.wire_s + step.jitter_s * scale, floor), 1e-9))
+
+    def _job_cpu_s(self) -> float:
+        """Of a step with workers, on all ranks; 0 where it is unknown."""
+        return self.model.step.job_cpu_s + self.brought_s if self.model.step.job_cpu_s else 0.0
+
+    def _in_process(self) -> float:
+        """Without workers: making and training take turns, on a core of their own and without shared memory."""
+        step, changes = self.model.step, {}
+        for rank, phases in step.own.items():
+            feed = self.feeds.get(rank, self.feed)
+            relief = _relief(feed, phases, kind=self.kind)
+            changes.update({(rank, phase): seconds * relief[phase] for phase, seconds in phases.items()})
+            changes[rank, "input_wait"] = feed.begin_s + feed.batches * (
+                feed.in_place_s[0 if self.kind else 1] + feed.index_s
+            )
+        after_s = step.step_if(changes)
+        return step.at_best(after_s) if self.kind and after_s < step.step_s else after_s
+
+    def _crowded(self, times: Array, work: Array) -> Array:
+        """What work costs with the cores as busy as they would be, over what it cost with them as busy as they were."""
+        cores = self.model.step.allowed_cores or 0.0  # neighbours' too: they are busy, and so the caches
+        if cores <= 1 or not self.model.step.job_cpu_s:
+            return np.ones(times.size)
+        busy = work * self._job_cpu_s() / times + self.model.other_cores
+        slope = self.crowding / (cores - 1)
+        then, now = (1 + slope * (np.clip(x, 1.0, cores) - 1) for x in (busy, self.model.busy_cores))
+        return np.asarray(then / now)
+
+    def _in_line(self, times: Array, worker: Array, trainer: Array) -> tuple[Array, Array]:
+        """How much longer a worker and a training thread take because others stand at the cores too."""
+        feed, ranks = self.feed, round(self.model.step.ranks_of_host)
+        if self.kind:
+            return np.ones(times.size), np.ones(times.size)
+        making, rest = float(np.mean(feed.computing_s)) + self.moved_s, float(np.mean(feed.rest_s))
+        share = min(1.0, feed.training_cores)  # what does not compute does not queue
+        crowd = _Crowd(
+            cores=self.cores,
+            threads=max(1.0, feed.training_cores),
+            making=np.minimum(1.0, feed.batches * making * worker / (self.counts * times)),
+            training=share * np.minimum(1.0, feed.batches * rest * trainer / times),
+        )
+        made = crowd.stretch(1.0, workers=ranks * self.counts - 1, trainers=ranks)
+        trained = crowd.stretch(crowd.threads, workers=ranks * self.counts, trainers=ranks - 1)
+        return made, 1.0 + share * (trained - 1.0)
+
+
+def _relief(feed: Feed, phases: Mapping[str, float], *, kind: bool) -> dict[str, float]:
+    """By phase, what is left of a rank's own time when nothing comes in shared memory and, if `kind`, it stands in no line."""
+    busy = sum(phases.values()) - phases["input_wait"]
+    line = max(0.5, 1.0 - feed.delay_s / busy) if kind and busy > 0 else 1.0
+    computing = phases.get("forward", 0.0) + phases.get("backward", 0.0)
+    faults_s = _TOUCHED[0 if kind else 1] * feed.faults_s
+    touched = max(0.5, 1.0 - faults_s / computing) if computing > 0 else 1.0
+    return {phase: line * (touched if phase in ("forward", "backward") else 1.0) for phase in phases}
+
+
+@dataclass(frozen=True, slots=True)
+class _Crowd:
+    """Who wants a core by chance: shares of the time in which one worker and one rank's training do."""
+
+    cores: float
+    threads: float  # of a rank's training
+    making: Array
+    training: Array
+
+    def stretch(self, own: float, *, workers: NDArray[np.int64], trainers: int) -> Array:
+        """Mean of max(1, threads that want a core / cores), for one who wants `own` of them besides these others."""
+        mean = (own + workers * self.making + trainers * self.threads * self.training) / self.cores
+        spread = workers * self.making * (1 - self.making)
+        spread = spread + trainers * self.threads**2 * self.training * (1 - self.training)
+        spread = np.sqrt(np.maximum(spread, 1e-12)) / self.cores
+        z = np.clip((mean - 1) / spread, -30, 30)
+        below = 0.5 * (1 + np.tanh(0.7978845608 * (z + 0.044715 * z**3)))  # the normal distribution, to 0.0004
+        return np.asarray(1 + (mean - 1) * below + spread * np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi))
+
+
+def _waits(feed: Feed, counts: NDArray[np.int64], worker: Array, trainer: Array, side: Side) -> Array:
+    """Mean wait for a batch by the number of workers: `worker` and `trainer` stretch their computing."""
+    computing, waiting, rest = (np.array(series) for series in (feed.computing_s, feed.waiting_s, feed.rest_s))
+    computing, hand_over_s = computing + side.moved_s, side.hand_over_s
+    columns, first = np.arange(counts.size), int(_PLAYED_FROM * _PLAYED)
+    done, taken = np.zeros((_PLAYED, counts.size)), np.zeros((_PLAYED, counts.size))
+    asked = np.zeros(counts.size)
+    total = np.zeros(counts.size)
+    ahead = counts * feed.prefetch
+    for k in range(_PLAYED):
+        # what lies before the first batch is a row still zero
+        begun = done[np.maximum(k - counts, -1), columns]
+        sent = taken[np.maximum(k - ahead, -1), columns]
+        done[k] = np.maximum(begun, sent) + computing[k % computing.size] * worker + waiting[k % waiting.size]
+        taken[k] = np.maximum(asked, done[k]) + hand_over_s
+        if k >= first:
+            total += taken[k] - asked
+        asked = taken[k] + rest[k % rest.size] * trainer
+    # many workers' first batches are all there is to play: their mean rate bounds them still
+    slowest = (float(computing.mean()) * worker + float(waiting.mean())) / counts
+    return np.maximum(total / (_PLAYED - first), np.maximum(hand_over_s, slowest - float(rest.mean()) * trainer))

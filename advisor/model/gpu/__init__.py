@@ -1,0 +1,1 @@
+"""Values on GPUs: devices, memory, kernels, pace, roofline."""

@@ -1,0 +1,81 @@
+"""What torch's allocator held on a rank's GPU over the steady steps, and what of it was parameters, gradients, state and the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rn50_advisor.advisor.model.wording.quantities import (
+    bytes_,
+    counted,
+    share,
+)
+
+FACT = "gpu_memory"
+_RANKS_SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """Bytes; None: not seen. `peak` is of all the run, as torch counts it."""
+
+    rank: int
+    allocated: float  # by tensors at the end of steps, the most
+    peak: float
+    reserved: float
+    retries: float
+    total: float | None = None
+    parameters: float | None = None
+    gradients: float | None = None
+    state: float | None = None
+
+    @property
+    def rest(self) -> float | None:
+        """Of the peak, what is no parameter, gradient or optimizer state: activations and the job's own tensors."""
+        if self.parameters is None:
+            return None
+        return max(0.0, self.peak - self.parameters - (self.gradients or 0.0) - (self.state or 0.0))
+
+    @property
+    def fragmentation(self) -> float:
+        """1 - peak / reserved: what tensors never took at once, a cache or pieces that fit nothing."""
+        return max(0.0, 1.0 - self.peak / self.reserved) if self.reserved else 0.0
+
+    @property
+    def words(self) -> str:
+        whole = f", {share(self.peak / self.total)} of the GPU" if self.total else ""
+        parts = [
+            f"{bytes_(value)} {what}"
+            for what, value in (
+                ("activations and the rest", self.rest),
+                ("parameters", self.parameters),
+                ("gradients", self.gradients),
+                ("optimizer state", self.state),
+            )
+            if value
+        ]
+        told = [f"tensors {bytes_(self.peak)} at their peak{whole}" + (f" ({', '.join(parts)})" if parts else "")]
+        told.append(f"{bytes_(self.allocated)} at the end of steps")
+        told.append(f"{bytes_(self.reserved)} reserved, {share(self.fragmentation)} of it never used")
+        if self.retries:
+            told.append(f"{counted(round(self.retries), 'allocation')} emptied the cache first")
+        return "; ".join(told)
+
+
+def memory_facts(found: Sequence[DeviceMemory]) -> dict[str, Any]:
+    """For the report's facts; empty where no rank trains on a GPU."""
+    return {FACT: [asdict(each) for each in found]} if found else {}
+
+
+def memory_rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Label and text from the facts of a report; what is not of the expected shape is passed over."""
+    told = facts.get(FACT)
+    rows = []
+    for entry in list(told)[:_RANKS_SHOWN] if isinstance(told, (list, tuple)) else ():
+        try:
+            found = DeviceMemory(**entry)
+            rows.append((f"memory of rank {found.rank}", found.words))
+        except (TypeError, ValueError):
+            continue
+    return rows

@@ -1,0 +1,237 @@
+"""What a rank did in two steps that were looked into with torch's profiler: kernels by class, idle time of the GPU, copies, exchange.
+
+The table of numbers, the dataclass that travels as JSON in the run and in a report's facts, and its words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from rn50_advisor.advisor.model.wording.quantities import (
+    duration,
+    number,
+    quantity,
+    share,
+)
+
+# As rn50_advisor.advisor.model.values.VALUES. Of a rank, in its deep window on a GPU; shares are of the kernels' time unless they say otherwise.
+KERNEL_VALUES: dict[str, tuple[str, str]] = {
+    "kernel.window_steps": ("steps", "steps that a deep window on a GPU covered"),
+    "kernel.busy_share": ("", "share of the window in which a kernel ran"),
+    "kernel.conv_share": ("", "convolutions"),
+    "kernel.matmul_share": ("", "matrix products and attention"),
+    "kernel.norm_share": ("", "normalisation layers"),
+    "kernel.elementwise_share": ("", "elementwise operations and reductions"),
+    "kernel.layout_share": ("", "reordering between channels-first and channels-last"),
+    "kernel.optimizer_share": ("", "the optimizer's step"),
+    "kernel.nccl_share": ("", "collectives"),
+    "kernel.other_share": ("", "everything else"),
+    "kernel.tensor_core_share": (
+        "",
+        "of convolutions and matrix products without attention, kernels that use tensor cores",
+    ),
+    "kernel.eligible_share": ("", "convolutions and matrix products together"),
+    "kernel.idle_share": ("", "share of a step in which the GPU stood idle, copies counted as idle"),
+    "kernel.idle_input_share": ("", "of a step: idle while the host fetched a batch"),
+    "kernel.idle_copy_share": ("", "of a step: idle but for a copy, or while the host was held in one"),
+    "kernel.idle_sync_share": ("", "of a step: idle after the host had waited for the GPU, no longer than it had"),
+    "kernel.idle_launch_share": ("", "of a step: idle because the next kernel was launched too late"),
+    "kernel.idle_other_share": ("", "of a step: idle though the next kernel was launched: streams wait for each other"),
+    "kernel.launches": ("launches", "kernels in a step"),
+    "kernel.mean_s": ("s", "mean length of a kernel"),
+    "kernel.syncs": ("calls", "calls of a step in which the host waits for the GPU"),
+    "kernel.sync_s": ("s", "what these take on the host, per step"),
+    "kernel.pinned_mb": ("MB", "copied to the device from pinned memory, per step"),
+    "kernel.pinned_mb_per_s": ("MB/s", "what a large copy from pinned memory to the device reached, the median"),
+    "kernel.pageable_mb": ("MB", "copied to the device from pageable memory, per step"),
+    "kernel.pageable_s": ("s", "what copies from pageable memory take, per step"),
+    "kernel.copy_s": ("s", "copies and fills on the GPU, in every direction, per step; kernels may run meanwhile"),
+    "kernel.nccl_s": ("s", "collectives on the GPU, per step"),
+    "kernel.nccl_overlap_share": ("", "of these, what other kernels hide"),
+    "kernel.flops": ("FLOP", "convolutions, matrix products and attention of a step, by their shapes"),
+}
+
+CLASSES = ("conv", "matmul", "norm", "elementwise", "layout", "optimizer", "nccl", "other")
+IDLE_CAUSES = ("input", "copy", "sync", "launch", "other")
+CLASS_TITLES = {
+    "conv": "convolutions",
+    "matmul": "matrix products, attention",
+    "norm": "normalisation",
+    "elementwise": "elementwise, reductions",
+    "layout": "layout changes",
+    "optimizer": "optimizer",
+    "nccl": "collectives",
+    "copy": "copies",
+    "input": "loading",
+    "compiled": "compiled code",
+    "other": "other",
+}
+FACT = "deep"
+ROWS_SHOWN = 8
+_CAUSE_WORDS = {
+    "input": "waiting for input",
+    "copy": "copies",
+    "sync": "after the host waited for it",
+    "launch": "waiting for launches (which take longer while the profiler records)",
+    "other": "streams waiting for each other",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRow:
+    """One kernel or kind of copy, or on a CPU one operator: per step. `shapes` of the inputs that cost most; None: cannot be told."""
+
+    name: str
+    kind: str
+    seconds: float
+    count: float
+    tensor_cores: bool | None = None
+    operator: str = ""
+    shapes: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DeepWindow:
+    """Of one rank. Seconds and counts are per step; `classes` and `idle` are seconds too. On a CPU the classes are of operators."""
+
+    rank: int
+    device: Literal["cuda", "cpu"]
+    steps: int
+    step_s: float
+    first_step: int = 0
+    hardware: str = ""
+    classes: Mapping[str, float] = field(default_factory=dict)
+    busy_s: float | None = None
+    tensor_core_share: float | None = None
+    idle: Mapping[str, float] = field(default_factory=dict)  # seconds of a step by cause; empty where no step was whole
+    launches: float | None = None
+    mean_kernel_s: float | None = None
+    syncs: float | None = None
+    sync_s: float | None = None
+    pinned_bytes: float = 0.0
+    pinned_mb_per_s: float | None = None  # of large ones, the median
+    pinned_least_mb_per_s: float | None = None  # the slowest of these
+    pinned_most_mb_per_s: float | None = None
+    pageable_bytes: float = 0.0
+    pageable_s: float = 0.0
+    copy_s: float | None = None  # of copies and fills in every direction, beside the kernels
+    nccl_s: float = 0.0
+    nccl_overlap_share: float | None = None
+    flops: float | None = None
+    precision: str = ""  # of most of the convolutions and matrix products
+    rows: tuple[KernelRow, ...] = ()
+    trace: str = ""  # name of the file in the run's folder
+    cost_s: float | None = None  # what the window took the rank beyond its steps
+
+    @property
+    def kernels_s(self) -> float:
+        return sum(self.classes.values())
+
+
+def window_from(told: Mapping[str, Any]) -> DeepWindow:
+    """From what `asdict` made of it. Raises TypeError, ValueError or KeyError on anything else."""
+    rows = tuple(KernelRow(**row) for row in told["rows"])
+    window = DeepWindow(**{**told, "rows": rows})
+    if window.device not in ("cuda", "cpu") or window.steps < 1 or not window.step_s > 0:
+        raise ValueError("no window")
+    for seconds in (*window.classes.values(), *window.idle.values()):
+        if not isinstance(seconds, (int, float)):
+            raise TypeError("seconds are numbers")
+    return window
+
+
+def deep_facts(windows: tuple[DeepWindow, ...]) -> dict[str, Any]:
+    """For the report's facts; empty where no window was opened."""
+    return {FACT: [asdict(window) for window in windows]} if windows else {}
+
+
+def windows_in(facts: Mapping[str, Any]) -> tuple[DeepWindow, ...]:
+    """From the facts of a report; what is not of the expected shape is passed over."""
+    told = facts.get(FACT)
+    found = []
+    for entry in told if isinstance(told, (list, tuple)) else ():
+        try:
+            found.append(window_from(entry))
+        except (TypeError, ValueError, KeyError):
+            continue
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class DeepTable:
+    """One window in words. `classes`: class, time a step, share; empty where kernels may run meanwhile.
+
+    `rows`: kernel, class, time a step, calls, operator with shapes.
+    """
+
+    title: str
+    notes: tuple[str, ...]
+    classes: tuple[tuple[str, str, str], ...]
+    rows: tuple[tuple[str, str, str, str, str], ...]
+    hidden: int = 0
+
+
+def deep_tables(facts: Mapping[str, Any]) -> list[DeepTable]:
+    return [_table(window) for window in windows_in(facts)]
+
+
+def _table(window: DeepWindow) -> DeepTable:
+    whole = max(window.kernels_s, 1e-12)
+    classes = tuple(
+        (CLASS_TITLES.get(name, name), duration(seconds), share(seconds / whole))
+        for name, seconds in sorted(window.classes.items(), key=lambda item: -item[1])
+        if seconds > 0
+    )
+    if window.copy_s:
+        classes += ((f"{CLASS_TITLES['copy']}, beside the kernels", duration(window.copy_s), ""),)
+    rows = tuple(
+        (
+            row.name,
+            CLASS_TITLES.get(row.kind, row.kind) + (", tensor cores" if row.tensor_cores else ""),
+            duration(row.seconds),
+            number(round(row.count, 1)),
+            f"{row.operator} {row.shapes}".strip(),
+        )
+        for row in window.rows[:ROWS_SHOWN]
+    )
+    where = window.hardware or {"cuda": "a GPU", "cpu": "the CPU"}[window.device]
+    last = window.first_step + window.steps - 1
+    steps = f"steps {window.first_step}–{last}" if window.steps > 1 else f"step {window.first_step}"
+    return DeepTable(
+        f"rank {window.rank} on {where}, {steps}",
+        tuple(_notes(window)),
+        classes,
+        rows,
+        max(0, len(window.rows) - ROWS_SHOWN),
+    )
+
+
+def _notes(window: DeepWindow) -> list[str]:
+    told = [f"{duration(window.step_s)} a step while it was looked into"]
+    if window.busy_s is not None:
+        told.append(f"kernels ran {share(window.busy_s / window.step_s)} of the time")
+    if window.launches is not None and window.mean_kernel_s is not None:
+        told.append(f"{number(round(window.launches))} kernels a step of {duration(window.mean_kernel_s)} on average")
+    if window.tensor_core_share is not None:
+        told.append(f"tensor cores: {share(window.tensor_core_share)} of convolutions and matrix products")
+    idle = [
+        f"{duration(seconds)} {_CAUSE_WORDS.get(cause, cause)}"
+        for cause, seconds in sorted(window.idle.items(), key=lambda item: -item[1])
+        if seconds >= 0.005 * window.step_s
+    ]
+    told += [f"idle in a step: {', '.join(idle)}"] if idle else []
+    if window.pinned_mb_per_s is not None:
+        told.append(f"large copies from pinned memory reach {number(round(window.pinned_mb_per_s))} MB/s")
+    if window.pageable_bytes > 0:
+        told.append(
+            f"{quantity(window.pageable_bytes, 'bytes')} a step copied from pageable memory in {duration(window.pageable_s)}"
+        )
+    if window.nccl_s > 0 and window.nccl_overlap_share is not None:
+        told.append(f"collectives {duration(window.nccl_s)} a step, {share(window.nccl_overlap_share)} of it hidden")
+    if window.cost_s is not None:
+        told.append(f"looking took the rank {duration(window.cost_s)}, once")
+    if window.trace:
+        told.append(f"the trace is {window.trace} in the run's folder")
+    return told

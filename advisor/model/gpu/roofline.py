@@ -1,0 +1,109 @@
+"""What a rank's arithmetic comes to beside what its GPU could do at best, and beside what other programs reach with the same model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from rn50_advisor.advisor.model.wording.quantities import (
+    number,
+    share,
+)
+
+# As rn50_advisor.advisor.model.values.VALUES, of a rank over the steady steps.
+ROOFLINE_VALUES: dict[str, tuple[str, str]] = {
+    "roofline.flops_per_sample": ("FLOP", "training on one sample: of the model as a table knows it, or counted in a deep window"),
+    "roofline.tflops": ("TFLOP/s", "arithmetic of the model, stalls included"),
+    "roofline.mfu": ("", "of the most that the GPU's units for this precision could do"),
+}  # fmt: skip
+FACT = "roofline"
+_PRECISION_WORDS = {"fp32": "FP32", "tf32": "TF32", "bf16": "bf16", "fp16": "fp16"}
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """Of one rank; TFLOP/s. `reference` and `tuned`: lowest and highest that sources have measured, a rank's part of such a job."""
+
+    rank: int
+    source: Literal["table", "window"]
+    flops_per_sample: float
+    samples_per_s: float
+    tflops: float
+    model: str = ""
+    counted_per_sample: float | None = None  # in a deep window, where a table knows the model too
+    hardware: str = ""
+    precision: str = ""
+    peak_tflops: float | None = None
+    peak_source: str = ""
+    reference: tuple[float, float] | None = None
+    reference_source: str = ""
+    tuned: tuple[float, float] | None = None
+    gpus: int = 1  # that this rank computes on: DataParallel has several
+
+    @property
+    def mfu(self) -> float | None:
+        return self.tflops / self.peaks_tflops if self.peaks_tflops else None
+
+    @property
+    def peaks_tflops(self) -> float | None:
+        """Of all the GPUs of this rank together."""
+        return self.peak_tflops * self.gpus if self.peak_tflops else None
+
+
+def roofline_facts(found: Roofline | None) -> dict[str, Any]:
+    """For the report's facts. Of a CPU only what was counted on request: there is no peak to hold it against."""
+    if found is None or (found.peak_tflops is None and found.source == "table" and found.counted_per_sample is None):
+        return {}
+    return {FACT: asdict(found)}
+
+
+def roofline_rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Label and text from the facts of a report; nothing where they are not of the expected shape."""
+    told = facts.get(FACT)
+    try:
+        found = _from(told) if isinstance(told, Mapping) else None
+        return _rows(found) if found is not None else []
+    except (TypeError, ValueError, KeyError):
+        return []
+
+
+def _from(told: Mapping[str, Any]) -> Roofline:
+    pairs = {key: tuple(told[key]) if told[key] else None for key in ("reference", "tuned")}
+    return Roofline(**{**told, **pairs})
+
+
+def _rows(found: Roofline) -> list[tuple[str, str]]:
+    a_sample = f"{number(found.flops_per_sample / 1e9)} GFLOP"
+    if found.source == "table":
+        a_sample += f", as {found.model} is known to take"
+        if found.counted_per_sample is not None:
+            a_sample += f" (counted in the deep window: {number(found.counted_per_sample / 1e9)} GFLOP)"
+    else:
+        a_sample += ", counted in the deep window by the shapes of its operators"
+    rows = [("training on a sample", a_sample)]
+    on = f" on {found.gpus} GPUs" if found.gpus > 1 else ""
+    rate = f"{_tflops(found.tflops)} TFLOP/s at {number(found.samples_per_s)} samples/s of one rank{on}"
+    if found.mfu is not None and found.peak_tflops is not None:
+        precision = _PRECISION_WORDS.get(found.precision, found.precision)
+        each = f"{found.gpus} × " if found.gpus > 1 else ""
+        rate += (
+            f": {share(found.mfu)} of {each}{_tflops(found.peak_tflops)} TFLOP/s in {precision} ({found.peak_source})"
+        )
+    rows.append(("reached", rate))
+    for label, band, source in (
+        ("typical elsewhere", found.reference, found.reference_source),
+        ("tuned elsewhere", found.tuned, ""),
+    ):
+        if band is not None:
+            told = " – ".join(dict.fromkeys(_tflops(value) for value in band))
+            of_peak = ""
+            if found.peaks_tflops:
+                shares = dict.fromkeys(share(value / found.peaks_tflops) for value in band)
+                of_peak = f", {' – '.join(shares)} of the peak"
+            rows.append((label, f"{told} TFLOP/s{of_peak}{f' ({source})' if source else ''}"))
+    return rows
+
+
+def _tflops(value: float) -> str:
+    return number(float(f"{value:.3g}"))

@@ -1,0 +1,1 @@
+"""Values on data loading: loaders, samples, what feeds a loop, storage."""

@@ -1,0 +1,52 @@
+"""What feeds a training loop that takes its batches from none of torch's loaders, as far as it can be told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rn50_advisor.advisor.model.findings import Where
+
+
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """Stack samples between the optimizer and the backward of a loop without a loader: in what they found the training thread."""
+
+    count: int
+    fetching: float  # share inside a library that makes batches
+    waiting: float  # share in a wait for another thread, a process or a file
+    model: float  # share inside the model
+    library: str = ""  # the one found most often
+    where: Where | None = None  # the user's line found most often outside the model
+    function: str = ""
+
+    @property
+    def elsewhere(self) -> float:
+        return max(0.0, 1.0 - self.fetching - self.waiting - self.model)
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """`measured`: the library's iterator was timed, so that the wait for input is known, but not how it makes its batches.
+
+    Otherwise everything from the optimizer to the backward is one chunk: fetching and forward cannot be told apart.
+    """
+
+    library: str  # empty where nobody knows
+    measured: bool
+    where: Where | None = None
+    libraries: tuple[str, ...] = ()  # loaded by the ranks, and able to make batches
+    another_thread: bool = False  # one that does not train fetches from a DataLoader
+    chunk_s: float = 0.0  # per step, of the rank with the longest one
+    # of the chunk: neither computing nor waiting for a core; None where a GPU may be waited for
+    blocked_s: float | None = None
+    looks: Looks | None = None
+
+    @property
+    def why_unknown(self) -> str:
+        """Why the wait for input is not measured."""
+        source = f" (loaded: {', '.join(self.libraries)})" if self.libraries else ""
+        if self.looks is not None and self.looks.library:
+            source = f": they come from {self.looks.library}"
+        elif self.another_thread:
+            source = ": a thread of its own runs through a DataLoader"
+        return f"the batches of this loop come from none of torch's loaders{source}; fetching and forward cannot be told apart"

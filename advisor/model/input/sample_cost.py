@@ -1,0 +1,158 @@
+"""What a sample costs: the CPU time of its transforms, of loading it and of collating, by the looks that were taken into its making."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from rn50_advisor.advisor.model.wording.quantities import (
+    bytes_,
+    duration,
+    number,
+    share,
+)
+
+# Values of the whole job (as rn50_advisor.advisor.model.values.VALUES), over the steady steps.
+SAMPLE_VALUES: dict[str, tuple[str, str]] = {
+    "sample.looks": ("samples", "samples whose making was looked into"),
+    "sample.cpu_s": ("s", "CPU time of making one sample, collating left out"),
+    "sample.transform_share": ("", "of that time, what the costliest transform takes"),
+    "loader.asking_share": ("", "of the looks at workers' stacks, those that found one waiting for a server's answer"),
+    "batch.collate_s": ("s", "collating one batch"),
+    "batch.megabytes": ("MB", "tensors of one batch"),
+    "sample.file_kb": ("KB", "mean size of a sample's file"),
+    "sample.megapixels": ("Mpx", "mean size of a picture before its transforms"),
+}
+
+PartKind = Literal["transform", "load", "rest"]
+FACT = "sample"
+ROWS_SHOWN = 12
+
+
+@dataclass(frozen=True, slots=True)
+class SamplePart:
+    """Means per sample. `error` is the standard error of `share`, which is that of CPU time. File and line where the code is the user's."""
+
+    kind: PartKind
+    name: str
+    file: str
+    line: int
+    cpu_s: float
+    wall_s: float
+    share: float
+    error: float = 0.0
+
+    @property
+    def title(self) -> str:
+        return f"{self.name} (open and decode)" if self.kind == "load" else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class SampleLine:
+    """A line of the user's code that stacks of sample makers were found at: `seen` of `looks` times."""
+
+    function: str
+    file: str
+    line: int
+    seen: int
+    looks: int
+
+    @property
+    def share(self) -> float:
+        return self.seen / max(self.looks, 1)
+
+    @property
+    def words(self) -> str:
+        """`blur (data.py:21)`."""
+        return f"{self.function} ({self.file.rsplit('/', 1)[-1]}:{self.line})"
+
+
+@dataclass(frozen=True, slots=True)
+class SharedLock:
+    """What workers wait for one after the other: a `lock`, or a `server` process; at a line of the user's, where it is known."""
+
+    kind: str
+    line: SampleLine | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SampleCost:
+    """Of the training samples. None: not measured."""
+
+    looks: int
+    cpu_s: float
+    wall_s: float
+    parts: tuple[SamplePart, ...] = ()  # the costliest first
+    collate_s: float | None = None  # per batch
+    batch_bytes: float | None = None
+    width: float | None = None
+    height: float | None = None
+    file_bytes: float | None = None
+    lines: tuple[SampleLine, ...] = ()  # by stacks, those found most often first
+
+    @property
+    def costliest_transform(self) -> SamplePart | None:
+        return next((part for part in self.parts if part.kind == "transform"), None)
+
+    @property
+    def picture(self) -> str:
+        """`500×375`; empty where samples are no pictures."""
+        return f"{self.width:.0f}×{self.height:.0f}" if self.width and self.height else ""
+
+
+def sample_facts(cost: SampleCost | None) -> dict[str, Any]:
+    """For the report's facts; empty where no sample was looked into."""
+    return {FACT: asdict(cost)} if cost is not None else {}
+
+
+@dataclass(frozen=True, slots=True)
+class SampleTable:
+    """`rows`: part, CPU per sample, share, place. `notes`: one line on the batch and the pictures."""
+
+    rows: tuple[tuple[str, str, str, str], ...]
+    notes: str
+    hidden: int = 0
+
+
+def sample_table(facts: Mapping[str, Any]) -> SampleTable | None:
+    """From the facts of a report; None where nothing was measured, or where they are not of the expected shape."""
+    told = facts.get(FACT)
+    try:
+        cost = _cost(told) if isinstance(told, Mapping) else None
+    except (TypeError, ValueError, KeyError):
+        cost = None
+    if cost is None:
+        return None
+    rows = [
+        (part.title, duration(part.cpu_s), share(part.share), f"{part.file}:{part.line}" if part.file else "")
+        for part in cost.parts
+    ]
+    return SampleTable(tuple(rows[:ROWS_SHOWN]), _notes(cost), max(0, len(rows) - ROWS_SHOWN))
+
+
+def _cost(told: Mapping[str, Any]) -> SampleCost:
+    parts = tuple(SamplePart(**part) for part in told["parts"])
+    lines = tuple(SampleLine(**line) for line in told["lines"])
+    return SampleCost(**{**told, "parts": parts, "lines": lines})
+
+
+def _notes(cost: SampleCost) -> str:
+    parts = [f"{duration(cost.cpu_s)} of CPU time a sample ({cost.looks:,} looked into)"]
+    if cost.collate_s is not None:
+        parts.append(f"collating {duration(cost.collate_s)} a batch")
+    if cost.batch_bytes is not None:
+        parts.append(f"{bytes_(cost.batch_bytes)} a batch")
+    if cost.picture:
+        parts.append(f"pictures of {cost.picture} on average")
+    if cost.file_bytes is not None:
+        parts.append(f"files of {number(cost.file_bytes / 1000)} KB")
+    if cost.lines:
+        line = cost.lines[0]
+        parts.append(f"found most often in {line.words}: {line.seen} of {line.looks} looks at the stack")
+    return ", ".join(parts)
+
+
+def without_samples(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The other facts, where this one has a table of its own."""
+    return {key: value for key, value in facts.items() if key != FACT}

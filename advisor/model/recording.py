@@ -1,0 +1,142 @@
+"""What one run recorded, as plain values: the only thing that analysis reads. Times are monotonic ns unless a name says otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rn50_advisor.advisor.model.metrics import ProbeGap
+
+Role = Literal["rank", "worker", "other"]
+Table = NDArray[np.void]  # structured array; columns as rn50_advisor.probes.rank.layout names them
+# Of a merged job, by how much the process numbers of each further node are moved up: the kernel's end at 4 million.
+NODE_PIDS = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    pid: int
+    role: Role
+    rank: int | None  # a worker carries the rank it works for
+    local_rank: int | None
+    worker: int | None
+    parent_pid: int
+    command: str
+    first_seen_ns: int
+    ended_ns: int | None = None
+    exit_code: int | None = None  # None while it runs, or where nobody could see it
+    exit_signal: int | None = None
+    clean_exit: bool | None = None  # the interpreter shut down by itself
+    oom_killed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened once: a stall with its stacks, a death, a stack sample, a shed probe, recording stopped."""
+
+    t_ns: int
+    kind: str
+    pid: int | None
+    rank: int | None
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """All readings of one metric in one scope, oldest first."""
+
+    t_ns: NDArray[np.int64]
+    value: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file of the job's own code, secrets masked, as it was when the recorder first spoke of it."""
+
+    path: str
+    sha256: str  # of the file's bytes, so that whoever would change it can tell whether it is still the same
+    text: str
+    edited: bool = False  # written to after the job had begun: lines may not be those that run
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    name: str
+    argv: tuple[str, ...]
+    cwd: str
+    host: str
+    started_unix_s: float
+    started_ns: int
+    last_ns: int  # the last moment anything was recorded
+    ended_ns: int | None = None
+    exit_code: int | None = None
+    exit_signal: int | None = None
+    advisor_version: str = ""
+    launch_error: str | None = None
+    recording_stopped_ns: int | None = None
+    recording_stopped_reason: str | None = None
+    processes_left_out: int = 0  # ended ones that the run no longer lists, and when the last of them ended
+    left_out_until_ns: int | None = None
+    # host, kernel, cores, gpus, chosen environment variables
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    agent: Mapping[str, float] = field(default_factory=dict)  # cpu_s, wall_s, lost_records, startup_s
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    meta: Meta
+    processes: tuple[Process, ...] = ()
+    # by pid: what the recorder saw of loaders, DDP, versions
+    facts: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    # by rank; columns: STEP_FIELDS, flags, count (steps folded into the row, 1 for a raw step; times are their sums)
+    steps: Mapping[int, Table] = field(default_factory=dict)
+    gpu_steps: Mapping[int, Table] = field(default_factory=dict)
+    comm: Mapping[int, Table] = field(default_factory=dict)
+    collectives: Mapping[int, Table] = field(default_factory=dict)  # by rank, of steps that called some from Python
+    spans: Mapping[int, Table] = field(default_factory=dict)
+    batches: Mapping[int, Table] = field(default_factory=dict)  # by rank; columns: BATCH_FIELDS, flags, pid
+    # by rank, where samples were looked into; columns: LOOK_FIELDS or PART_FIELDS, flags. A part is told by its number.
+    looks: Mapping[int, Table] = field(default_factory=dict)
+    parts: Mapping[int, Table] = field(default_factory=dict)
+    part_names: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    samples: Mapping[tuple[str, str], Series] = field(default_factory=dict)
+    events: tuple[Event, ...] = ()
+    gaps: tuple[ProbeGap, ...] = ()
+    sources: tuple[Source, ...] = ()
+    # by rank: phase, step, since_ns, as last seen
+    positions: Mapping[int, tuple[str, int, int]] = field(default_factory=dict)
+    # of a job on several hosts, merged: one for each of them; empty where one host is all there was
+    nodes: tuple[Node, ...] = ()
+
+    @property
+    def shown_node(self) -> Node | None:
+        """The node whose host, cores and disks the samples of this recording tell of; None: there is one host."""
+        return next((node for node in self.nodes if node.shown), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """How a node's clock was brought to the first node's: t + offset_ns + drift * (t - since_ns)."""
+
+    basis: Literal["own", "collectives", "wall clock"] = "own"
+    offset_ns: int = 0
+    drift: float = 0.0
+    since_ns: int = 0
+    uncertainty_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One host of a job that ran on several, as its own agent recorded it; times are on the first node's clock."""
+
+    number: int
+    host: str  # distinct among the nodes of a job
+    ranks: tuple[int, ...]
+    recording: Recording
+    clock: Clock = field(default_factory=Clock)
+    shown: bool = False
+    lost_ns: int | None = None  # nothing was heard of it after this moment, although the job went on

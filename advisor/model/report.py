@@ -1,0 +1,285 @@
+"""The one object that every screen and every export shows; `as_json` is the contract `rn50-advisor/report/1`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, Literal
+
+from rn50_advisor.advisor.model.findings import Finding
+from rn50_advisor.advisor.model.forecast.worker_curve import WorkerCurve
+from rn50_advisor.advisor.model.metrics import ProbeGap
+
+SCHEMA = "rn50-advisor/report/1"
+
+# The exclusive phases of a step, in the order they are shown. Together they are the whole step; `unattributed` is what no mark covers.
+EPOCH_START, INPUT_OR_FORWARD = "input_wait.epoch_start", "input_or_forward"
+PHASES = (
+    "input_wait",
+    EPOCH_START,
+    INPUT_OR_FORWARD,
+    "forward",
+    "backward",
+    "comm_exposed",
+    "optimizer",
+    "gap.evaluation",
+    "gap.checkpoint",
+    "gap",
+    "unattributed",
+)
+PHASE_TITLES = {
+    "input_wait": "waiting for input",
+    EPOCH_START: "begin of epochs",
+    INPUT_OR_FORWARD: "input or forward",  # no loader was seen: fetching and forward cannot be told apart
+    "forward": "forward",
+    "backward": "backward",
+    "comm_exposed": "communication (exposed)",
+    "optimizer": "optimizer",
+    "gap.evaluation": "evaluation",
+    "gap.checkpoint": "checkpoints",
+    "gap": "between steps",
+    "unattributed": "unattributed",
+}
+
+State = Literal["bottleneck", "healthy", "inconclusive", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    state: State
+    rule: str | None
+    title: str
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeRow:
+    rule: str
+    state: Literal["fired", "clear", "not_measured", "crashed"]
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    samples_per_s: float | None
+    steps_per_s: float | None
+    batch_size: float | None  # samples per step and rank
+    world_size: int
+    watts: float | None = None  # of all GPUs that train; None: not measured of each of them
+    joules_per_sample: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    median_s: float | None
+    p95_s: float | None
+    steps: int
+    steady_steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Seconds per step by phase; per rank `comm_exposed` includes waiting for other ranks, on the critical path only the wire."""
+
+    critical: Mapping[str, float] = field(default_factory=dict)
+    per_rank: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What one stage could deliver alone, all ranks together, samples/s; `measured=False` has a reason in `basis` and no numbers."""
+
+    stage: str  # storage, preprocessing, loader, copy, compute, communication
+    samples_per_s: float | None
+    lo: float | None
+    hi: float | None
+    basis: str
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A stretch of the run: a start of its ranks where they were started again, warm-up, an epoch or its begin, an evaluation, a
+    checkpoint, a change. Seconds since the job's start."""
+
+    kind: Literal[
+        "start",
+        "warm-up",
+        "run-ahead",
+        "epoch",
+        "epoch start",
+        "evaluation",
+        "checkpoint",
+        "deep window",
+        "change",
+        "stall",
+    ]
+    start_s: float
+    end_s: float
+    first_step: int | None = None
+    last_step: int | None = None
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TimelinePoint:
+    """The run in at most a few hundred equal slices, for sparklines and plots."""
+
+    t_s: float
+    samples_per_s: float | None
+    step_s: float | None
+    input_wait_share: float | None = None
+    late_rank: int | None = None  # that the others waited for the most
+    late_s: float | None = None  # of a step, so long
+
+
+@dataclass(frozen=True, slots=True)
+class GpuStrip:
+    index: int
+    name: str
+    util_pct: float | None = None
+    mem_used_bytes: float | None = None
+    mem_total_bytes: float | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    sm_clock_mhz: float | None = None
+    sm_clock_max_mhz: float | None = None
+    temp_c: float | None = None
+    ranks: str = ""  # that run on it, as "0, 1"
+    pcie_gen: float | None = None
+    pcie_width: float | None = None
+    sm_active_pct: float | None = None  # where the GPU counts it (Hopper and later)
+    tensor_active_pct: float | None = None
+    throttled_pct: float | None = None  # time held down by heat or a power brake
+    trouble: str = ""  # in a few words; empty: none known
+    place: str = ""  # of a job on several hosts: which one's, and the number it has there
+    instances: str = ""  # its MIG instances and what is in use of the memory of each
+
+
+@dataclass(frozen=True, slots=True)
+class HostStrip:
+    """The node as last seen; None: not measured."""
+
+    name: str
+    cores: float | None = None
+    allowed_cores: float | None = None
+    busy_cores: float | None = None
+    job_cores: float | None = None
+    steal_pct: float | None = None
+    throttled_pct: float | None = None
+    mem_used_bytes: float | None = None
+    mem_total_bytes: float | None = None
+    shm_used_bytes: float | None = None
+    shm_total_bytes: float | None = None
+    disk_read_mb_s: float | None = None
+    disk_busy_pct: float | None = None
+    net_mb_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStrip:
+    """One host of a job that runs on several. Times of its ranks were brought to the first node's clock, this well."""
+
+    host: str
+    ranks: tuple[int, ...]
+    strip: HostStrip | None = None
+    clock: str = "own"  # the first node's; else by "collectives" or by "wall clock"
+    clock_offset_s: float = 0.0
+    clock_uncertainty_s: float = 0.0
+    lost_after_s: float | None = None  # nothing was heard of it from then on
+    shown: bool = False  # the job's values of cores, memory and disks are this host's
+
+
+@dataclass(frozen=True, slots=True)
+class RankStrip:
+    """One rank as last seen: where it is and how fast its last steps were."""
+
+    rank: int
+    pid: int
+    alive: bool
+    phase: str
+    phase_for_s: float
+    step: int
+    step_s: float | None
+    late_share: float | None = None  # share of steps in which it arrived last at the first collective
+    host: str = ""  # of a job on several
+
+
+@dataclass(frozen=True, slots=True)
+class Overhead:
+    us_per_step: float | None = None
+    step_share: float | None = None
+    startup_s: float | None = None
+    agent_cpu_share: float | None = None
+    shed: tuple[str, ...] = ()
+    worker_share: float | None = None  # of the time that loader workers lived
+    driver_share: float | None = None  # of the time, asking the GPU driver
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    argv: tuple[str, ...]
+    exit_code: int | None
+    duration_s: float
+    ranks: int
+    running: bool = False
+    exit_signal: str | None = None
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    verdict: Verdict
+    job: Job
+    throughput: Throughput
+    step_time: StepTime
+    findings: tuple[Finding, ...] = ()
+    outcomes: tuple[OutcomeRow, ...] = ()
+    budget: Budget = Budget()
+    capacities: tuple[Capacity, ...] = ()
+    segments: tuple[Segment, ...] = ()
+    timeline: tuple[TimelinePoint, ...] = ()
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    gaps: tuple[ProbeGap, ...] = ()
+    overhead: Overhead = Overhead()
+    ranks: tuple[RankStrip, ...] = ()
+    host: HostStrip | None = None
+    gpus: tuple[GpuStrip, ...] = ()
+    worker_curve: WorkerCurve | None = None  # None: nobody saw a batch being made, or how many samples it held
+    nodes: tuple[NodeStrip, ...] = ()  # of a job on several hosts; empty where one host is all there was
+
+    def as_json(self) -> dict[str, Any]:
+        """The report as plain JSON values; NaN and infinities become null."""
+        document = {"schema": SCHEMA}
+        document.update(plain_values(self))
+        return document
+
+
+def nodes_shown(report: Report, most: int) -> list[NodeStrip]:
+    """In their order: of too many the lost ones, the one that the job's values are of, and those that keep others waiting."""
+    late = {strip.rank: strip.late_share or 0.0 for strip in report.ranks}
+
+    def weight(node: NodeStrip) -> tuple[bool, bool, float]:
+        return node.lost_after_s is not None, node.shown, max((late.get(rank, 0.0) for rank in node.ranks), default=0.0)
+
+    chosen = sorted(report.nodes, key=weight, reverse=True)[:most]
+    return [node for node in report.nodes if node in chosen]
+
+
+def plain_values(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        plain = {f.name: plain_values(getattr(value, f.name)) for f in fields(value)}
+        if isinstance(value, Finding):
+            for name in ("fatal", "urgent", "causes"):  # the engine's business
+                plain.pop(name)
+        return plain
+    if isinstance(value, Mapping):
+        return {str(key): plain_values(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain_values(item) for item in value]
+    if hasattr(value, "item"):
+        value = value.item()  # numpy scalar
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

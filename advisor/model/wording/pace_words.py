@@ -1,0 +1,121 @@
+"""What the recorder saw of a rank's waits, copies, precision and model, in a line each: the facts' own lists are for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rn50_advisor.advisor.model.gpu.gpu_pace import WORDS
+from rn50_advisor.advisor.model.wording.quantities import number
+
+_SHOWN = 4
+_KINDS_SHOWN = 5
+_REPLACED = ("syncs", "copies", "conv", "linear", "autocast", "model", "data_parallel")
+
+
+def with_pace_in_words(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts of all ranks with these as short texts; what is not as the recorder writes it is left as it is."""
+    return {name: _told(own) if name.isdigit() and isinstance(own, Mapping) else own for name, own in facts.items()}
+
+
+def _told(facts: Mapping[str, Any]) -> dict[str, Any]:
+    rest = {key: value for key, value in facts.items() if key not in _REPLACED}
+    words = {
+        "model": _model(facts.get("model")),
+        "computes": _computes(facts),
+        "first_convolution": _convolution(facts.get("conv")),
+        "waits_for_the_gpu": _waits(facts.get("syncs")),
+        "copies_to_the_gpu": _copies(facts),
+        "data_parallel": _replicas(facts.get("data_parallel")),
+    }
+    unknown = {key: facts[key] for key in _REPLACED if key in facts and not _plain(facts[key])}
+    return {**rest, **unknown, **{key: text for key, text in words.items() if text and key not in unknown}}
+
+
+def _plain(value: Any) -> bool:
+    """As the recorder writes it: an object, or a list of objects."""
+    if isinstance(value, (list, tuple)):
+        return all(isinstance(item, Mapping) for item in value)
+    return isinstance(value, Mapping)
+
+
+def _entries(value: Any) -> list[Mapping[str, Any]]:
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, (list, tuple)) else []
+
+
+def _model(told: Any) -> str:
+    """`ResNet, 25.6 M parameters: 53 Conv2d, 53 BatchNorm2d`."""
+    if not isinstance(told, Mapping):
+        return ""
+    layers = told.get("layers")
+    kinds = list(layers.items())[:_KINDS_SHOWN] if isinstance(layers, Mapping) else []
+    listed = ", ".join(f"{count} {kind}" for kind, count in kinds)
+    size = told.get("parameters")
+    millions = f", {number(size / 1e6)} M parameters" if isinstance(size, (int, float)) else ""
+    name = str(told.get("class", "")).rpartition(".")[2]
+    return f"{name}{millions}" + (f": {listed}" if listed else "")
+
+
+def _computes(facts: Mapping[str, Any]) -> str:
+    entered = facts.get("autocast")
+    layers = [told for name in ("conv", "linear") if isinstance(told := facts.get(name), Mapping)]
+    layer: Mapping[str, Any] = layers[0] if layers else {}
+    half = next((told["autocast"] for told in layers if told.get("autocast")), None)
+    asked = any(told.get("after_autocast") for told in layers)
+    if half is None and isinstance(entered, Mapping) and entered.get("enabled") and not asked:
+        half = entered.get("dtype")
+    if half is not None:
+        return f"{half} by autocast"
+    without = "autocast around no layer" if asked else "no autocast"
+    return f"{layer['weight']}, {without}" if layer.get("weight") else ""
+
+
+def _convolution(told: Any) -> str:
+    if not isinstance(told, Mapping):
+        return ""
+    layouts = [f"{name} {str(told.get(f'{name}_layout')).replace('_', '-')}" for name in ("input", "weight")]
+    shape = told.get("shape")
+    sizes = "×".join(str(n) for n in shape) if isinstance(shape, (list, tuple)) else ""
+    return ", ".join(part for part in (*layouts, sizes) if part)
+
+
+def _waits(told: Any) -> str:
+    if not isinstance(told, Mapping) or not told.get("looks"):
+        return ""
+    looks = int(told["looks"])
+    parts = [
+        f"{WORDS.get(str(entry.get('call')), '.' + str(entry.get('call')) + '()')} at {_place(entry)}: "
+        f"{number(float(entry.get('count', 0)) / looks)} a step, {_ms(entry, looks)}"
+        for entry in _entries(told.get("sites"))
+    ]
+    return f"{_few(parts) or 'none seen'} (in {looks} steps looked at)"
+
+
+def _copies(facts: Mapping[str, Any]) -> str:
+    told = facts.get("syncs")
+    looks = int(told.get("looks") or 0) if isinstance(told, Mapping) else 0
+    parts = [
+        f"{number(float(entry.get('bytes', 0)) / 1e6 / looks)} MB a step at {_place(entry)}, "
+        f"{'pinned' if entry.get('pinned') else 'pageable'}, {'' if entry.get('non_blocking') else 'not '}non_blocking"
+        f"{', on a stream of its own' if entry.get('aside') else ''}, {_ms(entry, looks)}"
+        for entry in _entries(facts.get("copies"))
+        if looks
+    ]
+    return _few(parts)
+
+
+def _replicas(told: Any) -> str:
+    return _few([f"{made.get('devices')} GPUs, at {_place(made)}" for made in _entries(told)])
+
+
+def _place(entry: Mapping[str, Any]) -> str:
+    return f"{str(entry.get('file', '')).rpartition('/')[2]}:{entry.get('line')}"
+
+
+def _ms(entry: Mapping[str, Any], looks: int) -> str:
+    return f"{number(float(entry.get('blocked_ns', 0)) / 1e6 / looks)} ms"
+
+
+def _few(parts: list[str]) -> str:
+    more = len(parts) - _SHOWN
+    return "; ".join(parts[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")

@@ -1,0 +1,82 @@
+"""What a GPU in good order has been measured to deliver, for the judgement of another one of its kind.
+
+Bandwidths are GB/s (10⁹ bytes), compute is TFLOP/s of dense bf16 or fp16 products. The bus bandwidth is NCCL's, of an
+all-reduce of 1 GiB or more over eight GPUs of one machine; where NVLS adds in the switch, the figure without it (a
+ring) stands beside. Each figure has the keys of its sources. What a vendor promises is in `rn50_advisor.advisor.peaks`.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+from dataclasses import dataclass
+from importlib.resources import files
+
+from rn50_advisor.advisor.reference.gpu_names import gpu_model
+from rn50_advisor.advisor.reference.training_speeds import sources
+
+# Of what was measured elsewhere: other drivers, clocks and boards take up to a tenth, a fault takes more than a quarter.
+USABLE = 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """The lowest and the highest of what was published; `keys` of `sources.csv`."""
+
+    lo: float
+    hi: float
+    keys: tuple[str, ...]
+
+    @property
+    def source(self) -> str:
+        """`Azure HPC node health checks, … (https://github.com/…); …`."""
+        return "; ".join(f"{sources()[key].title} ({sources()[key].url})" for key in self.keys)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """None: nobody has published it, or the GPU has no such link. `named`: of those of the model whose name has this in it."""
+
+    gpu: str
+    named: str
+    hbm_gb_per_s: Figure | None
+    half_tflop_per_s: Figure | None
+    h2d_gb_per_s: Figure | None
+    allreduce8_gb_per_s: Figure | None
+    allreduce_ring8_gb_per_s: Figure | None
+
+    @property
+    def figures(self) -> tuple[Figure, ...]:
+        told = (self.hbm_gb_per_s, self.half_tflop_per_s, self.h2d_gb_per_s)
+        return tuple(one for one in (*told, self.allreduce8_gb_per_s, self.allreduce_ring8_gb_per_s) if one is not None)
+
+
+def delivery(device: str) -> Delivery | None:
+    """By a driver's or torch's name for the device, or the table's own; None where the table has none such."""
+    table = all_deliveries()
+    model = device if any(one.gpu == device for one in table) else gpu_model(device)
+    return next((one for one in table if one.gpu == model and one.named in device), None)
+
+
+@functools.cache
+def all_deliveries() -> tuple[Delivery, ...]:
+    """Of a model the rows that not all of its kind share come first."""
+    text = (files(__package__) / "gpus.csv").read_text(encoding="utf-8")
+    return tuple(_delivery(cells) for cells in csv.DictReader(text.splitlines()))
+
+
+def _delivery(cells: dict[str, str]) -> Delivery:
+    return Delivery(
+        gpu=cells["gpu"],
+        named=cells["named"],
+        hbm_gb_per_s=_figure(cells, "hbm", "gb_per_s"),
+        half_tflop_per_s=_figure(cells, "half", "tflop_per_s"),
+        h2d_gb_per_s=_figure(cells, "h2d", "gb_per_s"),
+        allreduce8_gb_per_s=_figure(cells, "allreduce8", "gb_per_s"),
+        allreduce_ring8_gb_per_s=_figure(cells, "allreduce_ring8", "gb_per_s"),
+    )
+
+
+def _figure(cells: dict[str, str], what: str, unit: str) -> Figure | None:
+    lo, hi = cells[f"{what}_{unit}_lo"], cells[f"{what}_{unit}_hi"]
+    return Figure(float(lo), float(hi), tuple(cells[f"{what}_source"].split())) if lo else None

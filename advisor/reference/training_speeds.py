@@ -1,0 +1,157 @@
+"""What training of a known model has been measured to reach on a known GPU, each row with its source, in two tiers.
+
+`typical` is what PyTorch programs reach, `tuned` a ceiling that took a vendor's own kernels. `course` rows are
+expectations that somebody wrote down, below every measurement: to be shown beside the others, never to be a
+threshold.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Literal
+
+from rn50_advisor.advisor.reference.gpu_names import gpu_model
+
+Precision = Literal["fp32", "tf32", "amp"]
+Tier = Literal["typical", "tuned", "course"]
+_MIXED = ("bf16", "fp16", "amp", "bfloat16", "float16")  # as fast as each other on tensor cores
+_SCALED_GPUS_MAX = 8  # beyond one machine the network decides
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    title: str
+    url: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """`channels_last` and `batch_per_gpu` are None where the source does not say."""
+
+    model: str
+    image_size: int
+    gpu: str
+    gpus: int
+    precision: Precision
+    channels_last: bool | None
+    batch_per_gpu: int | None
+    tier: Tier
+    images_per_s: tuple[float, float]
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """Images/s of all GPUs together, lowest and highest of the rows. `scaled`: no row has so many GPUs, one GPU's rows were multiplied."""
+
+    lo: float
+    hi: float
+    tier: Tier
+    rows: tuple[Row, ...]
+    scaled: bool = False
+
+    @property
+    def source(self) -> str:
+        """`Lambda GPU benchmarks, PyTorch ResNet50; timm …`."""
+        titles = "; ".join(dict.fromkeys(sources()[row.source].title for row in self.rows))
+        return f"{titles} (one GPU's, multiplied)" if self.scaled else titles
+
+
+@functools.cache
+def sources() -> dict[str, Source]:
+    return {row["source"]: Source(row["title"], row["url"], row["note"]) for row in _table("sources.csv")}
+
+
+@functools.cache
+def rows() -> tuple[Row, ...]:
+    """The whole table."""
+    return tuple(_row(cells) for cells in _table("training.csv"))
+
+
+def precision_of(name: str | None) -> Precision:
+    """The table's word for a precision by any of its names; None, as torch says it, is full precision."""
+    if name is None or name in ("fp32", "float32"):
+        return "fp32"
+    if name == "tf32":
+        return "tf32"
+    if name in _MIXED:
+        return "amp"
+    raise ValueError(f"unknown precision {name!r}")
+
+
+def matching(
+    device: str, *, gpus: int, precision: str | None, model: str = "resnet50", image_size: int = 224
+) -> tuple[Row, ...]:
+    """Rows of all tiers for this very setting. `device` is a driver's or torch's name, or the table's own."""
+    gpu = device if device in {row.gpu for row in rows()} else gpu_model(device)
+    wanted = (model, image_size, gpu, gpus, precision_of(precision))
+    return tuple(row for row in rows() if (row.model, row.image_size, row.gpu, row.gpus, row.precision) == wanted)
+
+
+def band(
+    device: str,
+    *,
+    gpus: int,
+    precision: str | None,
+    tier: Tier = "typical",
+    model: str = "resnet50",
+    image_size: int = 224,
+) -> Band | None:
+    """What this setting reaches in one tier; None where no source has measured it.
+
+    Other numbers of GPUs in one machine are one GPU's rows, from the poorest scaling in the table to a perfect one.
+    """
+
+    def tiered(count: int) -> tuple[Row, ...]:
+        found = matching(device, gpus=count, precision=precision, model=model, image_size=image_size)
+        return tuple(row for row in found if row.tier == tier)
+
+    if exact := tiered(gpus):
+        return Band(min(r.images_per_s[0] for r in exact), max(r.images_per_s[1] for r in exact), tier, exact)
+    one = tiered(1) if 1 < gpus <= _SCALED_GPUS_MAX else ()
+    if not one:
+        return None
+    lo, hi = min(row.images_per_s[0] for row in one), max(row.images_per_s[1] for row in one)
+    return Band(gpus * poorest_scaling() * lo, gpus * hi, tier, one, scaled=True)
+
+
+@functools.cache
+def poorest_scaling() -> float:
+    """Of the measured pairs of one GPU and more in one machine, the lowest efficiency: 0.84, NVIDIA's own on eight A100 under AMP."""
+    measured = [row for row in rows() if row.tier != "course" and row.gpus <= _SCALED_GPUS_MAX]
+    return min(
+        many.images_per_s[0] / many.gpus / one.images_per_s[0]
+        for one in measured
+        for many in measured
+        if one.gpus == 1 and many.gpus > 1 and _setting(one) == _setting(many)
+    )
+
+
+def _setting(row: Row) -> tuple[object, ...]:
+    return row.model, row.image_size, row.gpu, row.precision, row.channels_last, row.batch_per_gpu, row.source
+
+
+def _table(name: str) -> list[dict[str, str]]:
+    return list(csv.DictReader((files(__package__) / name).read_text(encoding="utf-8").splitlines()))
+
+
+def _row(cells: dict[str, str]) -> Row:
+    precision, tier = cells["precision"], cells["tier"]
+    if precision not in ("fp32", "tf32", "amp") or tier not in ("typical", "tuned", "course"):
+        raise ValueError(f"training.csv: {precision} or {tier} is no word of the table")
+    return Row(
+        model=cells["model"],
+        image_size=int(cells["image_size"]),
+        gpu=cells["gpu"],
+        gpus=int(cells["gpus"]),
+        precision=precision,  # type: ignore[arg-type]
+        channels_last={"yes": True, "no": False, "": None}[cells["channels_last"]],
+        batch_per_gpu=int(cells["batch_per_gpu"]) if cells["batch_per_gpu"] else None,
+        tier=tier,  # type: ignore[arg-type]
+        images_per_s=(float(cells["images_per_s_lo"]), float(cells["images_per_s_hi"])),
+        source=cells["source"],
+    )

@@ -1,0 +1,1 @@
+"""Notices ranks that stand still, and records what they stand in."""

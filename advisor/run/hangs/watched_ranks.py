@@ -1,0 +1,100 @@
+"""Living ranks as those who look into them know them, and where each of them is by its ring."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rn50_advisor.advisor.run.rings.ring_follower import Follower
+from rn50_advisor.advisor.run.rings.ring_reader import (
+    CollectiveCall,
+    NotARing,
+    Position,
+    RingReader,
+)
+from rn50_advisor.probes.rank.layout import ERRORS_MAX
+
+LABELLED = frozenset({"evaluation", "checkpoint", "ended"})  # nobody need be asked where this time goes
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A living rank, as the agent sees it. `thread`: the kernel's id of the thread that trains, where it is known."""
+
+    rank: int
+    pid: int
+    ring: Path
+    ring_made_ns: int  # the same path may come to hold another ring: exec keeps the pid
+    steps: int
+    outside_share: float
+    p99_ns: int
+    thread: int | None = None
+    whole_p99_ns: int = 0  # with the evaluations and checkpoints in them
+    asleep_share: float = 0.0  # of its steps, in which the model neither computed nor stood in line for a core
+    long_forward_share: float = 0.0  # of its steps: the forward pass beyond what the backward pass lets expect
+    group: int = 1  # with so many it exchanges, itself included
+
+    def p99_at(self, at: Position) -> int:
+        """Nanoseconds: what its longest steps take there."""
+        return self.whole_p99_ns if at.phase in LABELLED else self.p99_ns
+
+    def trains(self, at: Position) -> bool:
+        return self.steps > 0 and not at.ended
+
+
+Place = tuple[Watched, Position]
+
+
+class Places:
+    """Reads where ranks are. For one thread; `keep` those that it shall be asked for."""
+
+    def __init__(self) -> None:
+        self._readers: dict[tuple[Path, int], RingReader] = {}
+
+    def keep(self, watched: Iterable[Watched]) -> None:
+        wanted = {(rank.ring, rank.ring_made_ns) for rank in watched}
+        for key in [key for key in self._readers if key not in wanted]:
+            self._readers.pop(key).close()
+        for key in wanted - self._readers.keys():
+            with contextlib.suppress(NotARing, OSError):
+                self._readers[key] = RingReader(key[0])
+
+    def position(self, rank: Watched) -> Position | None:
+        """None also where its recorder has given up: then its header stands still, not the rank."""
+        with contextlib.suppress(KeyError, NotARing, OSError):
+            at = self._readers[rank.ring, rank.ring_made_ns].position()
+            return at if at.errors < ERRORS_MAX else None
+        return None
+
+    def collective(self, rank: Watched) -> CollectiveCall | None:
+        """The last one that it has begun."""
+        with contextlib.suppress(KeyError, NotARing, OSError):
+            return self._readers[rank.ring, rank.ring_made_ns].collective()
+        return None
+
+    def close(self) -> None:
+        self.keep(())
+
+
+def watched_ranks(ranks: Sequence[Follower], facts: Mapping[int, Mapping[str, Any]]) -> tuple[Watched, ...]:
+    """`facts`: what each process has said of itself, by pid."""
+    return tuple(
+        Watched(
+            rank=f.rank or 0,
+            pid=f.pid,
+            ring=f.reader.path,
+            ring_made_ns=f.reader.identity.created_ns,
+            steps=f.steps,
+            outside_share=f.outside_share,
+            p99_ns=f.step_p99_ns(),
+            whole_p99_ns=f.step_p99_ns(whole=True),
+            thread=facts.get(f.pid, {}).get("main_thread"),
+            long_forward_share=f.long_forward_share,
+            asleep_share=f.asleep_share(alone=len(ranks) == 1),
+            group=int(facts.get(f.pid, {}).get("group_size") or 1),
+        )
+        for f in ranks
+    )

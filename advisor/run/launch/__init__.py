@@ -1,0 +1,1 @@
+"""Starts the job, passes its signals and output through, and ends as it ended."""

@@ -1,0 +1,105 @@
+"""Keeps what the advisor costs within its budget: one measurement after the other is given up, and what cannot be is told of."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+
+from rn50_advisor.advisor.model.metrics import (
+    ProbeGap,
+    Sample,
+)
+from rn50_advisor.advisor.model.recording import Event
+from rn50_advisor.advisor.run.own_usage import CostBook
+from rn50_advisor.advisor.run.processes.host_watch import HostWatch
+from rn50_advisor.advisor.run.rings.ring_follower import Follower
+from rn50_advisor.advisor.run.stacks.stack_thread import StackWatch
+from rn50_advisor.advisor.store.run_writer import RunWriter
+
+_EACH_CORE = "cpu:"
+_RECORDER_OVER_NS = 30_000_000_000
+
+
+class Thrift:
+    """`look` is for every second. `workers`: whether they are still to be sampled."""
+
+    def __init__(
+        self, book: CostBook, writer: RunWriter, *, host: HostWatch, stacks: StackWatch, budget: float
+    ) -> None:
+        self._book = book
+        self._writer = writer
+        self._host = host
+        self._stacks = stacks
+        self._budget = budget
+        self._self_ns: dict[int, tuple[int, int]] = {}  # pid -> when, and what its recorder had cost by then
+        # the same of living workers, by pid and when they were first seen; and of all that were seen, the time and what it had cost in it
+        self._workers_ns: dict[tuple[int, int], tuple[int, int]] = {}
+        self._workers_total_ns = (0, 0)
+        self._told_recorder = False
+        self._each_core = self.workers = True
+
+    @property
+    def cpu_s(self) -> float:
+        """All that was spent so far."""
+        return self._book.cpu_s(self._stacks.cpu_s)
+
+    @property
+    def worker_cost(self) -> dict[str, float]:
+        """For how long workers were seen, added up, and what the recorder took in them meanwhile; empty where there were none."""
+        seen_ns, self_ns = self._workers_total_ns
+        return {"workers_wall_s": seen_ns / 1e9, "workers_self_s": self_ns / 1e9} if seen_ns else {}
+
+    def kept(self, samples: Sequence[Sample]) -> Sequence[Sample]:
+        """Without those that were given up and come all the same."""
+        return samples if self._each_core else [sample for sample in samples if not sample.scope.startswith(_EACH_CORE)]
+
+    def look(self, ranks: Iterable[Follower], workers: Iterable[Follower] = (), *, asked_cpu_s: float) -> None:
+        """`asked_cpu_s`: of what the user asked for, which is no reason to give up other measurements."""
+        self._mind_recorders(ranks)
+        self._mind_workers(workers)
+        share = self._book.over_budget(self.cpu_s - asked_cpu_s)
+        name = self._book.next_to_shed(self._active()) if share is not None else None
+        if share is None or name is None:
+            return
+        if name == "stacks":
+            self._stacks.sampling = False
+        elif name == "cpu_cores":
+            self._each_core = False
+        elif name == "workers":
+            self.workers = False
+        elif not self._host.shed(name):
+            return
+        data = {"probe": name, "share": share, "budget": self._budget}
+        self._writer.put_event(Event(time.perf_counter_ns(), "shed", None, None, data))
+        reason = f"given up: the advisor took {share:.1%} of a core, its budget is {self._budget:.1%}"
+        self._writer.put_gap(ProbeGap(name, "host", reason, "raise --overhead-budget"))
+
+    def _active(self) -> list[str]:
+        switches = {"stacks": self._stacks.sampling, "cpu_cores": self._each_core, "workers": self.workers}
+        return [name for name, on in switches.items() if on] + list(self._host.active)
+
+    def _mind_recorders(self, ranks: Iterable[Follower]) -> None:
+        """Their own count of their cost. They cannot be given up, but nobody shall be left in the dark."""
+        now_ns = time.perf_counter_ns()
+        for rank in ranks:
+            before_ns, self_ns = self._self_ns.setdefault(rank.pid, (now_ns, rank.position.self_ns))
+            if now_ns - before_ns < _RECORDER_OVER_NS:
+                continue
+            share = (rank.position.self_ns - self_ns) / (now_ns - before_ns)
+            self._self_ns[rank.pid] = (now_ns, rank.position.self_ns)
+            if share > self._budget and not self._told_recorder:
+                self._told_recorder = True
+                data = {"share": share, "budget": self._budget}
+                self._writer.put_event(Event(now_ns, "recorder_cost", rank.pid, rank.rank, data))
+
+    def _mind_workers(self, workers: Iterable[Follower]) -> None:
+        now_ns = time.perf_counter_ns()
+        seen_ns, self_ns = self._workers_total_ns
+        living = {}
+        for worker in workers:
+            key = worker.pid, worker.first_seen_ns
+            before_ns, before_self_ns = self._workers_ns.get(key, (worker.first_seen_ns, 0))
+            living[key] = now_ns, worker.position.self_ns
+            seen_ns += now_ns - before_ns
+            self_ns += worker.position.self_ns - before_self_ns
+        self._workers_ns, self._workers_total_ns = living, (seen_ns, self_ns)

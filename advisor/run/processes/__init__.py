@@ -1,0 +1,1 @@
+"""The processes of the job: who they are, and how they ended."""

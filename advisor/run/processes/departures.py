@@ -1,0 +1,69 @@
+"""Processes that have ended, from all who may tell: the desk that waits for deaths, the process tree, and the kernel's OOM killer."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+
+from rn50_advisor.advisor.model.metrics import ProbeGap
+from rn50_advisor.advisor.run.processes.death_causes import (
+    DeathDesk,
+    OomLedger,
+)
+from rn50_advisor.advisor.run.processes.process_roster import Roster
+from rn50_advisor.probes.host.process.death_watch import Death
+from rn50_advisor.probes.host.process.process_tree import Member
+from rn50_advisor.probes.host.sampler import Tick
+
+_NEWS_TAKES_NS = 1_000_000_000
+
+
+class Departures:
+    """`post` is called in the desk's thread; all else belongs to the agent's, and `settle` may raise RecordingStopped."""
+
+    def __init__(self, roster: Roster, post: Callable[[Death | ProbeGap], None]) -> None:
+        self._roster = roster
+        self._oom = OomLedger()
+        self._missed: deque[Death] = deque()
+        self._desk: DeathDesk | None = None
+        try:
+            self._desk = DeathDesk(post)
+        except OSError as error:
+            reason = f"the kernel gives no epoll: {error.strerror}"
+            post(ProbeGap("deaths", "job", reason, "raise the limit of open files"))
+
+    def start(self) -> None:
+        if self._desk is not None:
+            self._desk.start()
+
+    def finish(self) -> None:
+        """What the desk knows has been posted when this returns."""
+        if self._desk is not None:
+            self._desk.finish()
+
+    def watch(self, pid: int) -> None:
+        """The job's main process is waited for by the launcher."""
+        if self._desk is not None and pid != self._roster.root_pid:
+            self._desk.watch(pid)
+
+    def note(self, tick: Tick, ended: Iterable[Member]) -> None:
+        """Counts of OOM kills, and who is missing from the tree."""
+        self._oom.note(tick.t_ns, tick.samples)
+        for member in ended:
+            if member.pid != self._roster.root_pid:
+                seen = member.exit
+                death = Death(member.pid, tick.t_ns, seen.code if seen else None, seen.signal if seen else None)
+                self._missed.append(death)
+
+    def believed(self, now_ns: int, *, last: bool = False) -> Iterator[Death]:
+        """Missing from the tree. Who waited for its death knows more, and mostly has told by now: then this is no news. `last`: all."""
+        while self._missed and (last or self._missed[0].t_ns <= now_ns - _NEWS_TAKES_NS):
+            yield self._missed.popleft()
+
+    def suspect(self, death: Death) -> None:
+        self._oom.suspect(death)
+
+    def settle(self, now_ns: int, *, last: bool = False) -> None:
+        """Whom the OOM killer took, of those whose death is old enough to be judged; `last`: of all."""
+        for pid in self._oom.settle(now_ns, last=last):
+            self._roster.mark_oom_killed(pid)

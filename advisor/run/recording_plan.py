@@ -1,0 +1,50 @@
+"""What is to be recorded, and where: made by the launcher, and told to the process that records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rn50_advisor.advisor.run.run_options import RunOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`run_folder` None: nothing is recorded; `ring_folder` None: no view from inside."""
+
+    argv: tuple[str, ...]
+    run_folder: Path | None
+    name: str
+    options: RunOptions
+    ring_folder: Path | None
+    began_ns: int
+    began_unix_s: float
+    launcher_pid: int
+    printed_before: tuple[int, int] = (
+        0,
+        0,
+    )  # bytes that stood in the launcher's stdout and stderr, where they are files
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            **asdict(self),
+            "run_folder": self.run_folder and str(self.run_folder),
+            "ring_folder": self.ring_folder and str(self.ring_folder),
+        }
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> Plan:
+        run_folder, ring_folder = told["run_folder"], told["ring_folder"]
+        return cls(
+            argv=tuple(told["argv"]),
+            run_folder=Path(run_folder) if run_folder is not None else None,
+            name=told["name"],
+            options=RunOptions(**told["options"]),
+            ring_folder=Path(ring_folder) if ring_folder is not None else None,
+            began_ns=told["began_ns"],
+            began_unix_s=told["began_unix_s"],
+            launcher_pid=told["launcher_pid"],
+            printed_before=tuple(told["printed_before"]),
+        )

@@ -1,0 +1,60 @@
+"""What is known of a run before anything was seen of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Any
+
+from rn50_advisor.advisor.run.launch.job_environment import inherited_environment
+from rn50_advisor.advisor.run.machine_results import (
+    known_machine,
+    known_sweeps,
+)
+from rn50_advisor.advisor.run.recording_plan import Plan
+from rn50_advisor.advisor.run.rings.own_folder import start_ticks
+from rn50_advisor.advisor.store.secrets.masking import (
+    redact_argv,
+    redact_environment,
+)
+from rn50_advisor.probes.host.process.process_tree import boot_offset_ns
+from rn50_advisor.probes.host.procfs import CLOCK_TICKS
+
+
+def first_meta(plan: Plan) -> dict[str, Any]:
+    """The first rows of the table `meta`."""
+    assert plan.run_folder is not None
+    return {
+        "name": plan.name or plan.run_folder.name,
+        "argv": redact_argv(plan.argv),
+        "cwd": _working_directory(),
+        "host": os.uname().nodename,
+        "started_unix_s": plan.began_unix_s,
+        "started_ns": plan.began_ns,
+        "environment": kept_environment(plan.run_folder),
+    }
+
+
+def kept_environment(run_folder: Path | None) -> dict[str, Any]:
+    """Variables, and what a triage and a benchmark have found of the machine, where they lie beside the runs."""
+    variables = {os.fsdecode(name): os.fsdecode(value) for name, value in inherited_environment().items()}
+    known = {}
+    if run_folder is not None:
+        known = {"triage": known_machine(run_folder.parent), "bench": known_sweeps(run_folder.parent)}
+    return {"variables": redact_environment(variables), **{name: found for name, found in known.items() if found}}
+
+
+def _working_directory() -> str:
+    with contextlib.suppress(OSError):
+        return str(Path.cwd())
+    return "(deleted)"
+
+
+def startup_s(plan: Plan) -> float:
+    """From the start of the launcher to the start of the job."""
+    ticks = start_ticks(plan.launcher_pid)
+    if ticks is None:
+        return 0.0
+    started_ns = ticks * 1e9 / CLOCK_TICKS + boot_offset_ns()
+    return max(0.0, (plan.began_ns - started_ns) / 1e9)

@@ -1,0 +1,1 @@
+"""Files beside the rings: facts of the ranks, their sources, what the job and its libraries printed."""

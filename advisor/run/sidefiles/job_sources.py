@@ -1,0 +1,108 @@
+"""Keeps the files of the job's own code that facts point into, so that advice can be an edit when the code is far away."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import posixpath
+import re
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rn50_advisor.advisor.model.metrics import ProbeGap
+from rn50_advisor.advisor.model.recording import Source
+from rn50_advisor.advisor.store.run_writer import RunWriter
+
+FILES_MAX = 16
+FILE_BYTES_MAX = 256 << 10
+ALL_BYTES_MAX = 1 << 20
+_INSTALLED = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python3[^/]*/")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceNews:
+    """What became of reading a file: it, or why not."""
+
+    path: str
+    source: Source | None
+    why: str = ""
+
+
+class Sources:
+    """Asks for each file once, through `want`, which answers later: what a dead network mount holds is never waited for."""
+
+    def __init__(self, writer: RunWriter, *, want: Callable[[str, float], None]) -> None:
+        self._writer = writer
+        self._want = want
+        self._asked: dict[str, float] = {}
+        self._answered: set[str] = set()
+        self._bytes = 0
+
+    def named(self, facts: Mapping[str, Any]) -> None:
+        """Facts of a process: every file of the user's code that they name is wanted."""
+        known_at = facts.get("written_unix_s")
+        for path in _paths(facts):
+            if path not in self._asked and len(self._asked) < FILES_MAX:
+                self._asked[path] = float(known_at) if isinstance(known_at, (int, float)) else 0.0
+                self._want(path, self._asked[path])
+
+    def found(self, news: SourceNews) -> None:
+        if news.path in self._answered:
+            return
+        self._answered.add(news.path)
+        source, why = news.source, news.why
+        if source is not None and self._bytes + len(source.text) > ALL_BYTES_MAX:
+            source, why = None, "the files kept of the job's code are large enough"
+        if source is not None:
+            self._bytes += len(source.text)
+            if self._writer.put_source(source):
+                return
+            why = "its secrets cannot be masked: no Python that this interpreter reads"
+        scope = posixpath.basename(news.path)
+        self._writer.put_gap(ProbeGap("source", scope, f"{why or 'not read'}: fixes have no diff there"))
+
+    def finish(self) -> None:
+        """The job has ended: what nobody has answered yet is read here and now."""
+        for path, known_at in self._asked.items():
+            if path not in self._answered:
+                self.found(read_source(path, known_at))
+
+
+def read_source(path: str, known_at_unix_s: float) -> SourceNews:
+    """Blocks as long as the file system does. Only plain files of moderate size, in UTF-8, are taken."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                return SourceNews(path, None, "no plain file")
+            if status.st_size > FILE_BYTES_MAX:
+                return SourceNews(path, None, f"{status.st_size} bytes long")
+            data = file.read(FILE_BYTES_MAX + 1)
+        text = data.decode("utf-8")
+    except OSError as error:
+        return SourceNews(path, None, error.strerror or "it cannot be read")
+    except UnicodeDecodeError:
+        return SourceNews(path, None, "not in UTF-8")
+    edited = known_at_unix_s > 0 and status.st_mtime > known_at_unix_s
+    return SourceNews(path, Source(path, hashlib.sha256(data).hexdigest(), text, edited))
+
+
+def _paths(facts: Mapping[str, Any]) -> Iterator[str]:
+    """Absolute names of the files that loaders, models and checkpoints were made in, and of the script itself."""
+    folder = facts.get("cwd")
+    named = [entry.get("file") for key in ("loaders", "ddp", "save_sites") for entry in _entries(facts.get(key))]
+    argv = facts.get("argv")
+    named += argv[:1] if isinstance(argv, list) else []
+    for name in named:
+        if not isinstance(name, str) or not name.endswith(".py"):
+            continue
+        path = posixpath.normpath(posixpath.join(folder if isinstance(folder, str) else "", name))
+        if posixpath.isabs(path) and not _INSTALLED.search(path):
+            yield path
+
+
+def _entries(value: Any) -> list[Mapping[str, Any]]:
+    return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list) else []

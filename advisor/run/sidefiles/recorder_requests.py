@@ -1,0 +1,32 @@
+"""What the recorder in the job is told, by files of the ring folder. Imports stay light: the launcher writes them before the job starts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from rn50_advisor.probes.rank.rank_ring_folder import put
+
+REQUEST_NAME = "deep.json"
+BUDGET_NAME = "budget"
+STEPS = 2
+FROM_STEP = 10  # allocators, autotuning and compilation are through
+TRACE_BYTES_MAX = 64 << 20  # some 100,000 events; parsing takes ten times that in memory for a second
+
+
+def ask(ring_folder: Path, run_folder: Path, *, auto: bool = False, pid: int | None = None) -> None:
+    """Before the job starts: of its first rank on this node, or (auto) of nobody yet. Later: of the process `pid`. Raises OSError."""
+    request = {
+        "auto": auto and pid is None,
+        "pid": pid,
+        "from_step": FROM_STEP,
+        "steps": STEPS,
+        "folder": str(run_folder.resolve()),
+        "bytes_max": TRACE_BYTES_MAX,
+    }
+    put(str(ring_folder), REQUEST_NAME, json.dumps(request))
+
+
+def allow(ring_folder: Path, share: float) -> None:
+    """What looks into samples may take of the time of whoever makes them; asked for when a process begins to. Raises OSError."""
+    put(str(ring_folder), BUDGET_NAME, repr(share))

@@ -1,0 +1,1 @@
+"""Stack samples of ranks and workers, taken from outside."""

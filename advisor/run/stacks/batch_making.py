@@ -1,0 +1,118 @@
+"""Stacks of processes that make batches: which line of the user's code a sample's time goes into, where its transforms do not tell."""
+
+from __future__ import annotations
+
+import linecache
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rn50_advisor.advisor.model.metrics import ProbeGap
+from rn50_advisor.advisor.model.recording import Event
+from rn50_advisor.advisor.run.rings.ring_follower import Follower
+from rn50_advisor.advisor.run.stacks.stack_budget import StackBudget
+from rn50_advisor.probes.host.stacks.process_stacks import (
+    Frame,
+    ThreadStack,
+    user_frame,
+)
+
+_FETCHER = "/torch/utils/data/_utils/fetch.py"
+_COLLATES = ("collate_fn", "default_collate")
+_REFUSALS_MAX = 3
+# Who stands here waits for another process: for a lock that it holds, or for the one process that serves all. A lock of threads is
+# none of these: each worker has its own.
+_LOCKS = re.compile(r"/multiprocessing/synchronize\.py$|/(filelock|portalocker|fasteners)/")
+_SERVER = re.compile(r"/multiprocessing/managers\.py$")
+_LOCKING = re.compile(r"\b(acquire|flock|lockf)\(")  # calls into C, which leave no frame of their own
+# Who stands here asks a server for its sample, be it far away or on this machine. Drivers of databases mostly leave no frame of their own.
+_CLIENTS = re.compile(
+    r"/python3[^/]*/(socket|ssl|http/client|urllib/request)\.py$|/(urllib3|requests|httpx|httpcore|aiohttp|botocore|boto3|s3fs|gcsfs|minio"
+    r"|redis|pymongo|pymysql|psycopg2?|grpc|google/cloud|azure|sqlite3|asyncpg|pymemcache|elasticsearch|elastic_transport)/"
+)
+_ASKING = re.compile(r"\b(execute|executemany|fetchone|fetchall|fetchmany|urlopen|recv|hget|mget|get_object)\(")
+
+Dump = Callable[[int], tuple[tuple[ThreadStack, ...] | ProbeGap, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Maker:
+    """A worker, or a rank that loads by itself. `thread`: the kernel's id of the thread that makes batches, where it is known."""
+
+    rank: int
+    pid: int
+    thread: int | None = None
+
+
+def makers_of(followers: Iterable[Follower], facts: Mapping[int, Mapping[str, Any]]) -> tuple[Maker, ...]:
+    """`facts`: what each process has said of itself, by pid."""
+    return tuple(Maker(f.rank or 0, f.pid, facts.get(f.pid, {}).get("main_thread")) for f in followers)
+
+
+class MakingLooks:
+    """`dump` returns the stacks and the CPU seconds that they took."""
+
+    def __init__(self, budget: StackBudget, *, dump: Dump, post: Callable[[Event | ProbeGap], None]) -> None:
+        self._budget = budget
+        self._dump = dump
+        self._post = post
+        self._refusals = 0
+        self._turn = 0
+
+    def look(self, makers: Sequence[Maker]) -> None:
+        """At one of them at most; workers of a rank take turns."""
+        if self._refusals >= _REFUSALS_MAX:
+            return
+        due = [maker for maker in makers if self._budget.allows(maker.rank, time.monotonic())]
+        if not due:
+            return
+        self._turn += 1
+        maker = due[self._turn % len(due)]
+        stacks, cpu_s = self._dump(maker.pid)
+        found = None if isinstance(stacks, ProbeGap) else line_in_making(stacks, maker.thread)
+        self._budget.spent(maker.rank, time.monotonic(), cpu_s, hit=found is not None)
+        # a worker that has ended meanwhile is no refusal
+        self._refusals = self._refusals + 1 if isinstance(stacks, ProbeGap) and "permitted" in stacks.reason else 0
+        if isinstance(stacks, ProbeGap) and self._refusals == _REFUSALS_MAX:
+            self._post(stacks)
+        if found is not None:
+            self._post(Event(time.perf_counter_ns(), "making", maker.pid, maker.rank, found))
+
+
+def line_in_making(stacks: Sequence[ThreadStack], thread: int | None) -> dict[str, Any] | None:
+    """The innermost line of the user's below the fetcher, and what it waits for that workers share; None where no sample is made."""
+    stack = next((s for s in stacks if (s.thread_id == thread if thread is not None else s.main)), None)
+    if stack is None:
+        return None
+    depth = next((n for n, frame in enumerate(stack.frames) if _FETCHER in frame.file), None)
+    if depth is None or any(frame.function in _COLLATES for frame in stack.frames[:depth]):
+        return None
+    frames = stack.frames[:depth]
+    user = user_frame(frames)
+    found = {"function": user.function, "file": user.file, "line": user.line} if user else None
+    # without a line of the user's the data set is a library's, and so are its transforms
+    return {"user": found, "awaits": _awaited(frames, user), **({"asks": True} if _asks(frames, user) else {})}
+
+
+def _inside(frames: Sequence[Frame], user: Frame | None) -> Sequence[Frame]:
+    return frames[: frames.index(user)] if user else frames
+
+
+def _asks(frames: Sequence[Frame], user: Frame | None) -> bool:
+    """Whether it waits for the answer of a server, or of a database."""
+    inside = _inside(frames, user)
+    if user is None or inside:
+        return any(_CLIENTS.search(frame.file) for frame in inside)
+    return bool(_ASKING.search(linecache.getline(user.file, user.line)))
+
+
+def _awaited(frames: Sequence[Frame], user: Frame | None) -> str | None:
+    """`lock` or `server`, where it stands in line for one that other processes use too; None where it is at work."""
+    inside = _inside(frames, user)
+    for word, files in (("server", _SERVER), ("lock", _LOCKS)):
+        if any(files.search(frame.file) for frame in inside):
+            return word
+    called = user is not None and not inside and _LOCKING.search(linecache.getline(user.file, user.line))
+    return "lock" if called else None

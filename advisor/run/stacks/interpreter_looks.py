@@ -1,0 +1,193 @@
+"""Looks at training threads that sleep inside the model: whether they wait for the interpreter, and which thread has it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from rn50_advisor.advisor.model.metrics import ProbeGap
+from rn50_advisor.advisor.model.recording import Event
+from rn50_advisor.advisor.run.stacks.stack_budget import StackBudget
+from rn50_advisor.advisor.run.stacks.stack_rows import described
+from rn50_advisor.probes.host.process.interpreter_lock import (
+    InterpreterSight,
+    NoInterpreter,
+)
+from rn50_advisor.probes.host.procfs import parse_stat
+from rn50_advisor.probes.host.stacks.process_stacks import ThreadStack
+
+WORTH_SHARE = 0.03  # of the step: who sleeps less than that is not looked at; a finding begins at 5 %
+# A look takes 0.05 ms. Those of a burst are further apart than a wait is long mostly: the interpreter changes hands every 5 ms.
+_BURST = 6
+_APART_S = 0.015
+_DENSE_LOOKS = 400  # at every poll; then one burst in some seconds keeps up with a job that changes
+_SELDOM_S = 5.0
+_TOLD_LOOKS = 30  # in one event
+# Of so many looks that found it waiting, it is worth a dump of all stacks to learn for whom.
+_WAITING_LOOKS = 3
+_WAITING_SHARE = 0.03
+_CATCHES = 20  # looks at most until it is seen waiting, so that a dump comes at that moment
+_CATCH_APART_S = 0.003
+
+Dump = Callable[[int], tuple[tuple[ThreadStack, ...] | ProbeGap, float]]
+
+
+class Sight(Protocol):
+    def waits(self) -> bool: ...
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A rank that sleeps inside the model. `thread`: the kernel's id of the one that trains."""
+
+    rank: int
+    pid: int
+    thread: int
+
+
+@dataclass(slots=True)
+class _Tally:
+    sight: Sight
+    looks: int = 0
+    waiting: int = 0
+    told: tuple[int, int] = (0, 0)  # of these
+    told_ns: int = field(default_factory=time.perf_counter_ns)
+    seen_s: float = -1e9
+
+
+class InterpreterLooks:
+    """`pause` waits so many seconds and says whether to stop; `dump` returns the stacks and the CPU seconds that they took."""
+
+    def __init__(
+        self,
+        budget: StackBudget,
+        *,
+        dump: Dump,
+        post: Callable[[Event | ProbeGap], None],
+        pause: Callable[[float], bool],
+        sight: Callable[[int, int], Sight] = InterpreterSight,
+    ) -> None:
+        self._budget = budget
+        self._dump = dump
+        self._post = post
+        self._pause = pause
+        self._sight = sight
+        self._tallies: dict[Suspect, _Tally] = {}
+        self._refused = False
+
+    def look(self, suspects: Sequence[Suspect]) -> None:
+        """A burst of looks at those who are due; a dump of one of them where they have been found waiting."""
+        for gone in [suspect for suspect in self._tallies if suspect not in suspects]:
+            self._let_go(gone)
+        now_s = time.monotonic()
+        due = [suspect for suspect in suspects if self._due(suspect, now_s)]
+        for n in range(_BURST if due else 0):
+            if n and self._pause(_APART_S):
+                return
+            due = [suspect for suspect in due if self._count(suspect) is not None]
+        for suspect in due:
+            tally = self._tallies[suspect]
+            if tally.looks - tally.told[0] >= _TOLD_LOOKS:
+                self._tell(suspect)
+        self._learn_for_whom(due)
+
+    def close(self) -> None:
+        for suspect in list(self._tallies):
+            self._let_go(suspect)
+
+    def _due(self, suspect: Suspect, now_s: float) -> bool:
+        if self._refused:
+            return False
+        if suspect not in self._tallies:
+            try:
+                self._tallies[suspect] = _Tally(self._sight(suspect.pid, suspect.thread))
+            except (OSError, NoInterpreter) as error:
+                self._refuse(suspect, error)
+                return False
+        tally = self._tallies[suspect]
+        if tally.looks >= _DENSE_LOOKS and now_s - tally.seen_s < _SELDOM_S:
+            return False
+        tally.seen_s = now_s
+        return True
+
+    def _count(self, suspect: Suspect) -> bool | None:
+        """None: it can no longer be looked at."""
+        tally = self._tallies.get(suspect)
+        if tally is None:
+            return None
+        try:
+            waits = tally.sight.waits()
+        except (OSError, NoInterpreter) as error:
+            self._let_go(suspect)
+            self._refuse(suspect, error)
+            return None
+        tally.looks += 1
+        tally.waiting += waits
+        return waits
+
+    def _refuse(self, suspect: Suspect, error: Exception) -> None:
+        """A thread that has just ended is no refusal."""
+        if isinstance(error, ProcessLookupError) or not _lives(suspect.pid):
+            return
+        self._refused = True
+        reason = (
+            f"whether a thread waits for the interpreter cannot be seen: {getattr(error, 'strerror', None) or error}"
+        )
+        hint = "run as the job's user; in a container: --cap-add SYS_PTRACE"
+        self._post(ProbeGap("interpreter", f"pid:{suspect.pid}", reason, hint))
+
+    def _tell(self, suspect: Suspect) -> None:
+        tally, now_ns = self._tallies[suspect], time.perf_counter_ns()
+        looks, waiting = tally.looks - tally.told[0], tally.waiting - tally.told[1]
+        if looks:
+            data = {"since_ns": tally.told_ns, "looks": looks, "waiting": waiting}
+            self._post(Event(now_ns, "interpreter", suspect.pid, suspect.rank, data))
+        tally.told, tally.told_ns = (tally.looks, tally.waiting), now_ns
+
+    def _let_go(self, suspect: Suspect) -> None:
+        self._tell(suspect)
+        self._tallies.pop(suspect).sight.close()
+
+    def _learn_for_whom(self, due: Sequence[Suspect]) -> None:
+        for suspect in due:
+            tally = self._tallies[suspect]
+            often = tally.waiting >= max(_WAITING_LOOKS, _WAITING_SHARE * tally.looks)
+            if often and self._budget.allows(suspect.rank, time.monotonic()) and self._caught(suspect):
+                stacks, cpu_s = self._dump(suspect.pid)
+                holder = None if isinstance(stacks, ProbeGap) else holder_of(stacks, suspect.thread)
+                self._budget.spent(suspect.rank, time.monotonic(), cpu_s, hit=holder is not None)
+                if holder is not None:
+                    self._post(Event(time.perf_counter_ns(), "holder", suspect.pid, suspect.rank, holder))
+                return
+
+    def _caught(self, suspect: Suspect) -> bool:
+        """Looks that are taken until one finds it waiting are no sample, and not counted."""
+        tally = self._tallies[suspect]
+        for _ in range(_CATCHES):
+            try:
+                if tally.sight.waits():
+                    return True
+            except (OSError, NoInterpreter):
+                return False
+            if self._pause(_CATCH_APART_S):
+                return False
+        return False
+
+
+def holder_of(stacks: Sequence[ThreadStack], training: int) -> dict[str, Any] | None:
+    """The other thread that had the interpreter, and its line; None where the training thread had it, or for a moment nobody."""
+    owner = next((s for s in stacks if s.owns_gil and s.thread_id != training), None)
+    if owner is None or (owner.thread_id is None and owner.main):
+        return None
+    return {"thread": owner.name, **described(owner)}
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return parse_stat(Path(f"/proc/{pid}/stat").read_bytes()).state not in (b"Z", b"X")
+    except (OSError, ValueError, IndexError):
+        return False

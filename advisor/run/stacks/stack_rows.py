@@ -1,0 +1,66 @@
+"""What is kept of Python stacks: frames, and of the user's own line its text."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Sequence
+from typing import Any
+
+from rn50_advisor.probes.host.stacks.process_stacks import (
+    Frame,
+    ThreadStack,
+    is_ours,
+    user_frame,
+)
+from rn50_advisor.probes.host.stacks.stack_profile import CountedStack
+
+_FRAMES_MAX = 30
+# At work only while torch compiles; what runs compiled code is elsewhere in these packages.
+COMPILERS = ("/torch/_dynamo/convert_frame.py", "/torch/_inductor/compile_fx.py")
+# Before Python 3.12 these have frames of their own: what they do is done by the function that they stand in.
+_WITHIN = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
+_STACKS_MAX = 60  # of a profile, most frequent first; what is left out is counted
+
+
+def training_thread(stacks: Sequence[ThreadStack], thread: int | None) -> ThreadStack | None:
+    known = next((s for s in stacks if thread is not None and s.thread_id == thread), None)
+    return known or next((s for s in stacks if s.main), None)
+
+
+def described(stack: ThreadStack, *, with_text: bool = True) -> dict[str, Any]:
+    """Frames innermost first, and the user's own line. Its text is read from its file, which may lie on a server that no longer answers."""
+    frames = [{"function": f.function, "file": f.file, "line": f.line} for f in stack.frames[:_FRAMES_MAX]]
+    user = user_frame(stack.frames)
+    return {
+        "frames": frames,
+        "user": _line(user, stack.frames, with_text=with_text) if user else None,
+    }
+
+
+def summed(stacks: Sequence[CountedStack], awake: Sequence[CountedStack] | None = None) -> dict[str, Any]:
+    """A profile of one thread: its most frequent stacks, as in `described`, and how many looks it took.
+
+    `awake`: a second profile that took as many looks and left out those that found the thread asleep.
+    """
+    often = sorted(stacks, key=lambda stack: -stack.count)[:_STACKS_MAX]
+    awake_at = {stack.frames: stack.count for stack in awake or ()}
+    rows = []
+    for stack in often:
+        user = user_frame(stack.frames)
+        # without our own marks, which stand between the training loop and torch
+        frames = [{"function": f.function, "file": f.file, "line": f.line} for f in stack.frames if not is_ours(f.file)]
+        row: dict[str, Any] = {
+            "count": stack.count,
+            "frames": frames,
+            "user": _line(user, stack.frames) if user else None,
+        }
+        rows.append(row if awake is None else {**row, "awake": awake_at.get(stack.frames, 0)})
+    return {"looks": sum(stack.count for stack in stacks), "stacks": rows}
+
+
+def _line(frame: Frame, stack: Sequence[Frame], *, with_text: bool = True) -> dict[str, Any]:
+    """The user's line with its text: calls into C (a file's write, print) leave no frame of their own."""
+    around = stack[stack.index(frame) :] if frame.function.endswith(_WITHIN) else ()
+    function = next((f.function for f in around if f.file == frame.file and not f.function.endswith(_WITHIN)), None)
+    text = linecache.getline(frame.file, frame.line).strip()[:200] if with_text else ""
+    return {"function": function or frame.function, "file": frame.file, "line": frame.line, "text": text}

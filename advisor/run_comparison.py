@@ -1,0 +1,314 @@
+"""From several recordings to the one object that every output of `compare` shows. Pure: the same runs always compare alike."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rn50_advisor.advisor.analysis.compare.difference import (
+    CONFIDENCE,
+    drawn,
+    phase_delta,
+    ratio_beside_compute,
+    speed_ratio,
+)
+from rn50_advisor.advisor.analysis.compare.run_settings import (
+    changes,
+    circumstances,
+    other_job,
+)
+from rn50_advisor.advisor.analysis.compare.step_blocks import (
+    StepBlocks,
+    step_blocks,
+)
+from rn50_advisor.advisor.analysis.pipeline import analyse
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.documents.comparison import (
+    WHOLE_STEP,
+    Change,
+    Comparison,
+    Estimate,
+    FindingChange,
+    Gate,
+    Measure,
+    Method,
+    Pair,
+    PhaseDelta,
+    RunColumn,
+)
+from rn50_advisor.advisor.model.findings import SEVERITIES
+from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.advisor.model.report import (
+    PHASES,
+    Report,
+)
+from rn50_advisor.advisor.model.thresholds import Config
+from rn50_advisor.advisor.model.wording.quantities import (
+    number,
+    percent,
+)
+from rn50_advisor.advisor.verdict.diagnose import (
+    diagnose,
+    of_a_recording,
+)
+
+# By how much the mean step of runs of one job differs where nothing was changed, standard deviation. Measured on two shared CPU cores, five
+# runs each in two quiet minutes: 0.08 with one rank (0.06 without page faults), 0.04 with two; a little more over hours. On GPUs it is
+# smaller, and 0.02 is an assumption.
+BETWEEN_RUNS = 0.05
+BETWEEN_RUNS_GPU = 0.02
+# What is assumed weighs as much as this many repeated runs, where some are given.
+_ASSUMED_RUNS = 3
+# Besides waiting for a core, neighbours take caches, memory bandwidth and the core's other thread. Of the step, if they kept all
+# cores busy: jobs beside 1.3 busy cores of two took 1.4 to 1.8 times as long, their waits for a core and page faults taken off.
+_NEIGHBOURS = 0.6
+_WORTH = 0.01  # less than a hundredth is nobody's regression, however sure it is
+_BLIND = 1.5  # what is only seen beyond it is told as a factor
+_STEPS_MIN = 10  # steady ones: the mean of fewer is an anecdote
+_PHASE_SHOWN = 0.002  # of the step
+_WORTH_FIXING = SEVERITIES[:3]
+_OTHERS_CORES = 0.1  # that others keep busy: less is the kernel and the advisor
+_ALIKE = "computing differs no more than between runs of one job"
+_TOLD = 0.02  # of the step: a smaller part of chance need not be told
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run, ready to be compared."""
+
+    name: str
+    report: Report
+    analysis: Analysis
+    blocks: StepBlocks | None
+    draws: dict[str, Any]
+
+    @property
+    def work(self) -> float | None:
+        """Samples of one step, all ranks together."""
+        rate = self.report.throughput
+        return rate.batch_size * rate.world_size if rate.batch_size else None
+
+
+def load(name: str, recording: Recording, config: Config | None = None, *, place: int = 0) -> Run:
+    """`place` in the row of runs: equal runs shall not share their chance. Raises NotARun."""
+    with of_a_recording(recording):
+        blocks = step_blocks(recording)
+        draws = drawn(blocks, seed=place) if blocks is not None else {}
+        return Run(name, diagnose(recording, config), analyse(recording), blocks, draws)
+
+
+def compare(
+    runs: Sequence[Run],
+    *,
+    repeated: Sequence[Run] = (),
+    between_runs: float | None = None,
+    max_regression: float | None = None,
+) -> Comparison:
+    """The first run is the baseline, `repeated` are more runs of its job. `between_runs` and `max_regression` are shares, not percent."""
+    usual, source = _between_runs(runs[0], repeated) if between_runs is None else (between_runs, "as given")
+    noise = {id(run): math.hypot(usual, _NEIGHBOURS * _neighbours(run)) for run in runs}
+    fewest = min(runs, key=lambda run: 1 << 30 if _unfit(run) or not run.work else run.report.throughput.world_size)
+
+    def between(one: Run, other: Run) -> tuple[float, float]:
+        return noise[id(one)], noise[id(other)]
+
+    columns = tuple(replace(_column(r), efficiency=_efficiency(fewest, r, between(fewest, r))) for r in runs)
+    pairs = tuple(_pair(runs[0], run, place, between(runs[0], run)) for place, run in enumerate(runs) if place)
+    blocks = tuple(run.blocks.steps.size if run.blocks else 0 for run in runs)
+    basis = (
+        f"{percent(100 * CONFIDENCE)} intervals: blocks of steps drawn again and again, and {percent(100 * usual)} by "
+        f"which runs of one job differ in any case ({source}), more where others kept cores busy"
+    )
+    method = Method(CONFIDENCE, tuple(noise[id(run)] for run in runs), blocks, basis)
+    return Comparison(0, columns, pairs, method, _gate(pairs, max_regression))
+
+
+def _between_runs(base: Run, repeated: Sequence[Run]) -> tuple[float, str]:
+    """By how much runs of this job differ, and how that is known: assumed, or measured where the job was run again."""
+    about: Mapping[str, Any] = next(iter(base.report.facts.values()), {})
+    assumed = BETWEEN_RUNS_GPU if about.get("cuda") else BETWEEN_RUNS
+    steps = [math.log(run.blocks.step_s) for run in (base, *repeated) if run.blocks]
+    if len(steps) < 2:
+        return assumed, "assumed"
+    mean = sum(steps) / len(steps)
+    spread = sum((value - mean) ** 2 for value in steps)
+    share = math.sqrt((_ASSUMED_RUNS * assumed**2 + spread) / (_ASSUMED_RUNS + len(steps) - 1))
+    return share, f"measured on {len(steps)} of them"
+
+
+def _neighbours(run: Run) -> float:
+    """The share of the cores that others kept busy."""
+    others, cores = run.analysis.get("cpu.other_cores") or 0.0, run.analysis.get("cpu.allowed_cores") or 0.0
+    return min(1.0, others / cores) if others >= _OTHERS_CORES and cores > 0 else 0.0
+
+
+def _column(run: Run) -> RunColumn:
+    report = run.report
+    rate, step_s = report.throughput, run.blocks.step_s if run.blocks else None
+    samples = run.work / step_s if run.work and step_s else None
+    started = report.environment.get("started")
+    return RunColumn(
+        name=run.name,
+        started=float(started) if isinstance(started, (int, float)) else None,
+        argv=report.job.argv,
+        ranks=report.job.ranks,
+        samples_per_s=samples,
+        samples_per_s_per_rank=samples / rate.world_size if samples else None,
+        step_s=step_s,
+        steady_steps=report.step_time.steady_steps,
+        batch_size=rate.batch_size,
+        verdict=report.verdict.state,
+        rule=report.verdict.rule,
+        title=report.verdict.title,
+    )
+
+
+def _efficiency(fewest: Run, run: Run, between_runs: tuple[float, float]) -> Estimate | None:
+    """Samples/s of one rank over those of one rank in the run with the fewest; None where both have as many."""
+    few, many = fewest.report.throughput.world_size, run.report.throughput.world_size
+    if few == many or _unfit(fewest) or _unfit(run) or not (fewest.work and run.work and fewest.blocks and run.blocks):
+        return None
+    scale = (run.work / many) / (fewest.work / few)
+    return speed_ratio(fewest.draws, run.draws, scale, between_runs=between_runs, spared_s=(0.0, 0.0))
+
+
+def _pair(base: Run, other: Run, place: int, between_runs: tuple[float, float]) -> Pair:
+    facts = changes(circumstances(base.report), circumstances(other.report))
+    findings = _findings(base, other)
+    if unfit := _unfit(base) or _unfit(other):
+        return Pair(0, place, "unknown", None, None, unfit, (), facts, findings)
+    assert base.blocks is not None and other.blocks is not None
+    different = other_job(base.report, other.report)
+    measure, scale = _measure(base, other)
+    same_ranks = base.report.job.ranks == other.report.job.ranks
+    if measure is None or (different and measure == "steps/s"):
+        why = f"{different or 'the ranks are not as many'}, and samples were not counted"
+        return Pair(0, place, "unknown", None, None, why, (), facts, findings)
+    spared = (chance_s(base.analysis), chance_s(other.analysis)) if same_ranks and not different else (0.0, 0.0)
+    speed = speed_ratio(base.draws, other.draws, scale, between_runs=between_runs, spared_s=spared)
+    change, why = judge(speed), _why(judge(speed), speed)
+    if change == "same" and same_ranks and not different:
+        more = [math.sqrt(max(0.0, share**2 - BETWEEN_RUNS**2)) for share in between_runs]
+        beside = ratio_beside_compute(base.draws, other.draws, disturbed=(more[0], more[1]))
+        # what is sure by itself, and what the whole step, without what chance brought, at least does not deny
+        whole = (base.blocks.step_s - spared[0]) / (other.blocks.step_s - spared[1])
+        if judge(beside) != "same" and (beside.value < 1.0) == (whole < 1.0):
+            change, speed = judge(beside), beside
+            why = f"{_why(change, beside)} by input, optimizer and the time between steps alone; {_ALIKE}"
+    notes = [
+        *([f"{different}; compared by samples/s"] if different else []),
+        *_disturbances(base),
+        *_disturbances(other),
+    ]
+    if abs(spared[1] - spared[0]) > _TOLD * base.blocks.step_s:
+        notes.append(_of_chance(spared))
+    phases = () if different else _phases(base, other, between_runs)
+    return Pair(0, place, change, measure, speed, why, phases, facts, findings, tuple(dict.fromkeys(notes)))
+
+
+def _unfit(run: Run) -> str:
+    """Why this run's mean says nothing; empty where it does."""
+    steady, ranks, seen = run.report.step_time.steady_steps, run.report.job.ranks, run.report.throughput.world_size
+    if run.blocks is None or steady < _STEPS_MIN:
+        return f"{run.name} has {steady or 'no'} steady step{'s' if steady > 1 else ''}: too few to compare"
+    return f"of {run.name} only {seen} of {ranks} ranks were recorded" if seen < ranks else ""
+
+
+def _measure(base: Run, other: Run) -> tuple[Measure | None, float]:
+    """What is compared, and the work of a step of the one over a step of the other."""
+    if base.work and other.work:
+        return "samples/s", other.work / base.work
+    return ("steps/s", 1.0) if base.report.job.ranks == other.report.job.ranks else (None, 1.0)
+
+
+def judge(speed: Estimate) -> Change:
+    """Improved or regressed only where the interval says so."""
+    if not _worth(speed) or speed.lo <= 1.0 <= speed.hi:
+        return "same"
+    return "improved" if speed.lo > 1.0 else "regressed"
+
+
+def _worth(speed: Estimate) -> bool:
+    return abs(speed.value - 1.0) >= _WORTH
+
+
+def _why(change: Change, speed: Estimate) -> str:
+    span = f"between {number(round(speed.lo, 3))} and {number(round(speed.hi, 3))} times as fast"
+    if change != "same":
+        return span
+    unseen = max(1.0 / speed.lo, speed.hi)
+    least = percent(100 * (unseen - 1.0)) if unseen < _BLIND else f"a factor of {number(round(unseen, 1))}"
+    return f"{span}: no difference was found, one below {least} might not be seen"
+
+
+def chance_s(a: Analysis) -> float:
+    """Seconds per step that chance brings to a run: the kernel's for a heap that shrinks and grows, and waiting for others' processes.
+
+    Whether malloc gives memory back in each step is decided by how the heap came to lie: runs of one job take 32 ms a step or 44 by it.
+    """
+    faults = max(a.by_rank("step.system_s").values(), default=0.0)
+    others, busy = a.get("cpu.other_cores") or 0.0, a.get("cpu.host_busy_cores") or 0.0
+    delay = max(a.by_rank("step.run_delay_s").values(), default=0.0)
+    return faults + (delay * min(1.0, others / busy) if others >= _OTHERS_CORES and busy > 0 else 0.0)
+
+
+def _of_chance(spared_s: tuple[float, float]) -> str:
+    part = f"{1000 * spared_s[0]:.3g} and {1000 * spared_s[1]:.3g} ms of the step"
+    return (
+        f"{part} are page faults of the heap and waits for other processes' cores, which chance brings and takes; both ways of "
+        "counting must agree (MALLOC_TRIM_THRESHOLD_=1000000000 keeps the heap)"
+    )
+
+
+def _disturbances(run: Run) -> list[str]:
+    others, steal = run.analysis.get("cpu.other_cores") or 0.0, run.analysis.get("cpu.steal_share") or 0.0
+    told = []
+    if others >= 2.5 * _OTHERS_CORES:
+        told.append(f"other processes kept {others:.2g} cores busy during {run.name}")
+    if steal >= _TOLD:
+        told.append(f"the hypervisor took {percent(100 * steal)} of the CPUs during {run.name}")
+    return told
+
+
+def _phases(base: Run, other: Run, between_runs: tuple[float, float]) -> tuple[PhaseDelta, ...]:
+    assert base.blocks is not None and other.blocks is not None
+    found = []
+    for phase in (*PHASES, WHOLE_STEP):
+        if phase not in base.draws or phase not in other.draws:
+            continue
+        was, now = float(base.draws[phase].mean()), float(other.draws[phase].mean())
+        if max(was, now) >= _PHASE_SHOWN * base.blocks.step_s:
+            delta = phase_delta(base.draws[phase], other.draws[phase], between_runs=between_runs)
+            found.append(PhaseDelta(phase, was, now, delta))
+    return tuple(found)
+
+
+def _findings(base: Run, other: Run) -> tuple[FindingChange, ...]:
+    was = {f.rule: f for f in base.report.findings}
+    now = {f.rule: f for f in other.report.findings}
+    found = []
+    for rule in dict.fromkeys([*was, *now]):
+        old, new = was.get(rule), now.get(rule)
+        if not any(f is not None and (f.fatal or f.severity in _WORTH_FIXING) for f in (old, new)):
+            continue
+        shown = new or old
+        assert shown is not None
+        found.append(
+            FindingChange(
+                rule,
+                shown.title,
+                "stays" if old and new else "appeared" if new else "gone",
+                old.seconds_per_step if old else None,
+                new.seconds_per_step if new else None,
+            )
+        )
+    return tuple(found)
+
+
+def _gate(pairs: Sequence[Pair], max_regression: float | None) -> Gate | None:
+    if max_regression is None:
+        return None
+    slower = [p.other for p in pairs if p.change == "regressed" and p.speed and 1.0 - p.speed.value > max_regression]
+    return Gate(max_regression, tuple(slower), tuple(p.other for p in pairs if p.change == "unknown"))

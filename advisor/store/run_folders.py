@@ -1,0 +1,119 @@
+"""Where runs lie and what they are called: makes their folders, finds them by name."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from datetime import datetime
+from pathlib import Path
+
+from rn50_advisor.advisor.model.errors import NotARun
+from rn50_advisor.advisor.model.wording.quantities import shorten_path
+from rn50_advisor.advisor.store.recording_failure import (
+    RecordingStopped,
+    failure_reason,
+)
+from rn50_advisor.advisor.store.schema import FILE_NAME
+
+LATEST = "latest"
+_NAME_CHARACTERS_MAX = 60
+_SHOWN_MAX = 5
+_STAMP = re.compile(r"(?P<stamp>\d{8}-\d{6})(?:-(?P<name>.+))?$")
+
+
+def new_run_folder(base: Path, name: str | None, now: datetime | float) -> Path:
+    """Makes `base/<time>-<name>` (0700), numbered where two runs start in one second. `now`: local time or Unix seconds.
+
+    Raises RecordingStopped where no folder can be made.
+    """
+    moment = now if isinstance(now, datetime) else datetime.fromtimestamp(now)
+    stem = f"{moment:%Y%m%d-%H%M%S}"
+    if cleaned := _clean(name or ""):
+        stem += f"-{cleaned}"
+    try:
+        base.mkdir(parents=True, exist_ok=True)
+        number = 1
+        while True:
+            folder = base / (stem if number == 1 else f"{stem}-{number}")
+            try:
+                folder.mkdir(mode=0o700)
+            except FileExistsError:
+                number += 1
+            else:
+                return folder
+    except OSError as error:
+        raise RecordingStopped(failure_reason(error, base.parent)) from error
+
+
+def resolve_run(argument: str, base: Path) -> Path:
+    """The run that a user means: a folder, a run file, a bundle, `latest`, or a name in `base` or its unique beginning.
+
+    A name may be given with or without the time in front of it. Raises NotARun.
+    """
+    path = path_of(argument)
+    try:
+        if path.is_file() or (path / FILE_NAME).is_file():
+            return path
+    except OSError as error:
+        raise not_read(argument, error) from error
+    runs = list_runs(base)
+    if not runs:
+        raise NotARun(f"{argument} is no run, and {base} holds none", "record one: rn50-advisor run -- COMMAND")
+    if argument == LATEST:
+        return runs[0]
+    for fits in (_is_called, _begins_like):
+        found = [run for run in runs if argument and fits(run.name, argument)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            names = ", ".join(run.name for run in found[:_SHOWN_MAX]) + (" …" if len(found) > _SHOWN_MAX else "")
+            raise NotARun(f"{argument} may be any of {len(found)} runs: {names}", "give more of the name")
+    raise NotARun(
+        f"{argument} is no run: neither a path nor the name of one in {base}", f"the newest is {runs[0].name}"
+    )
+
+
+def not_read(argument: str, error: OSError) -> NotARun:
+    return NotARun(f"{shorten_path(argument, 200)} cannot be read: {error.strerror or error}")
+
+
+def path_of(argument: str) -> Path:
+    try:
+        return Path(argument).expanduser()
+    except RuntimeError:  # the home of nobody: then it is a name like any other
+        return Path(argument)
+
+
+def list_runs(base: Path) -> list[Path]:
+    """The folders in `base` that hold a run, the newest first."""
+    try:
+        found = [(_started(folder), folder) for folder in base.iterdir() if (folder / FILE_NAME).is_file()]
+    except OSError:
+        return []
+    return [folder for _, folder in sorted(found, reverse=True)]
+
+
+def _clean(name: str) -> str:
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", plain)[:_NAME_CHARACTERS_MAX].strip("-._")
+
+
+def _is_called(folder: str, argument: str) -> bool:
+    match = _STAMP.match(folder)
+    return argument == folder or (match is not None and argument == match["name"])
+
+
+def _begins_like(folder: str, argument: str) -> bool:
+    match = _STAMP.match(folder)
+    return folder.startswith(argument) or (match is not None and (match["name"] or "").startswith(argument))
+
+
+def _started(folder: Path) -> tuple[float, float]:
+    """By name where it says so (a copied run keeps its age), else by the file; runs of one second by the file."""
+    modified = (folder / FILE_NAME).stat().st_mtime
+    if match := _STAMP.match(folder.name):
+        try:
+            return datetime.strptime(match["stamp"], "%Y%m%d-%H%M%S").timestamp(), modified
+        except ValueError:
+            pass
+    return modified, modified

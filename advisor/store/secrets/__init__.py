@@ -1,0 +1,1 @@
+"""Finds and masks credentials before anything is stored or shown."""

@@ -1,0 +1,95 @@
+"""Masks secrets in output that comes in pieces: lines as they are finished, and of an unfinished one what can be no part of a secret."""
+
+from __future__ import annotations
+
+import codecs
+import re
+
+from rn50_advisor.advisor.store.secrets.masking import (
+    PEM_CHARACTERS_MAX,
+    masked_between,
+    open_private_key,
+    secret_spans,
+)
+
+_BATCH_BYTES = (
+    8 << 10
+)  # so long one search may keep the interpreter's lock from the thread that reads the job's terminal
+_BLOCK_BYTES_MAX = 4 << 10
+_LINE_BYTES_MAX = 64 << 10  # a longer one is cut, where a word ends
+_END = re.compile(rb"[\r\n](?=[^\r\n]*\Z)")
+# `password: |` and the lines that belong to it, of which the next may be one; `name: TOKEN`, whose value is in the next.
+_OPEN_BLOCK = re.compile(
+    rb"(?:\A|\n)(?:[^\n]{0,200}:[ \t]*[|>][+-]?[ \t]*\r?\n(?:[ \t]+[^\n]*\n)*|[^\n]{0,200}\bname\"?:[^\n]{0,200}\n)\Z"
+)
+_KEY_BEGINS = "-----BEGIN PRIVATE KEY-----\n"
+# What may come next: where it would be masked, it is the rest of a secret that begins before it.
+_NEXT = "Zx9Q7c2V5b8N1m4K6j3HT0w"
+
+
+class MaskedLines:
+    """Not thread-safe. Bytes that belong to no secret come out as they were."""
+
+    def __init__(self) -> None:
+        self._line = b""  # unfinished
+        self._shown = 0  # so many bytes of it are out already
+        self._key_left = 0  # characters that an open private key may still have
+
+    def take(self, data: bytes) -> bytes:
+        """What of all that came can go out now."""
+        parts = []
+        for at in range(0, len(data), _BATCH_BYTES):
+            self._line += data[at : at + _BATCH_BYTES]
+            end = _END.search(self._line)
+            if end is not None and len(self._line) <= _LINE_BYTES_MAX:
+                count = end.end()
+                block = _OPEN_BLOCK.search(self._line[max(0, count - _BLOCK_BYTES_MAX) : count])
+                if block:
+                    count = max(0, count - _BLOCK_BYTES_MAX) + block.start()
+                parts.append(self._finish(count))
+            elif end is not None:
+                parts.append(self._finish(end.end()))
+            elif len(self._line) > _LINE_BYTES_MAX:
+                parts.append(self._finish(self._line.rfind(b" ") + 1 or len(self._line)))
+        return b"".join(parts)
+
+    def waiting(self) -> bool:
+        return len(self._line) > self._shown
+
+    def look(self) -> bytes:
+        """The unfinished line as far as it is safe: a progress bar, a prompt. For when nothing has come for a moment."""
+        line = codecs.getincrementaldecoder("utf-8")("surrogateescape").decode(self._line)  # without half a character
+        spans = self._spans(line + _NEXT)
+        safe = min([begin for begin, end in spans if end > len(line)], default=len(line))
+        first = len(_text(self._line[: self._shown]))
+        safe = max(min(safe, len(line)), first)
+        self._shown = len(_bytes(line[:safe]))
+        return _bytes(masked_between(line, spans, first, safe))
+
+    def end(self) -> bytes:
+        return self._finish(len(self._line))
+
+    def _finish(self, count: int) -> bytes:
+        done, first = _text(self._line[:count]), len(_text(self._line[: min(self._shown, count)]))
+        masked = masked_between(done, self._spans(done), first, len(done))
+        self._shown = max(0, self._shown - count)
+        self._line = self._line[count:]
+        key = open_private_key(_KEY_BEGINS + done if self._key_left else done)
+        self._key_left = 0 if key is None else max(0, (self._key_left or PEM_CHARACTERS_MAX) - len(done))
+        return _bytes(masked)
+
+    def _spans(self, text: str) -> list[tuple[int, int]]:
+        if not self._key_left:
+            return secret_spans(text)
+        before = len(_KEY_BEGINS)
+        return [
+            (max(0, begin - before), end - before) for begin, end in secret_spans(_KEY_BEGINS + text) if end > before
+        ]
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")

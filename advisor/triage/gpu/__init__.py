@@ -1,0 +1,1 @@
+"""GPUs: health by the driver, speed by torch."""

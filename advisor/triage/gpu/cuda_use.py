@@ -1,0 +1,126 @@
+"""Whether CUDA can use the GPUs that the driver shows: one that nothing can run on is no GPU, however healthy it looks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from rn50_advisor.advisor.model.documents.machine_triage import (
+    Band,
+    Check,
+    TriageGap,
+)
+from rn50_advisor.advisor.triage.found_checks import (
+    Found,
+    Item,
+    Remedy,
+    fact,
+    judged,
+)
+from rn50_advisor.advisor.triage.gpu.gpu_speed import (
+    MARKS,
+    REDUCED,
+    Measured,
+    Result,
+)
+from rn50_advisor.probes.host.gpu.gpu_devices import GpuDevice
+
+NAME = "gpu.usable"
+# The program that measures says nothing for so long only where a GPU does not answer; what the longest measurement takes comes on top.
+SILENT_S = 30.0
+FIRST_REDUCED_S = 20.0  # NCCL joins eight GPUs in five to ten seconds; the first sum, of one MiB, takes none
+# Memory that is full, and what a GPU is too old for, are no faults of it.
+_BROKEN = re.compile(r"CUDA error|Cuda failure|NCCL error", re.IGNORECASE)
+_SOUND = re.compile(r"out of memory|alloc.failed|not.supported|arch.mismatch", re.IGNORECASE)
+_HARDWARE = re.compile(r"uncorrectable|fallen off the bus|gpu is lost", re.IGNORECASE)
+_NO_DEVICE = re.compile(r"no CUDA(-capable)? (GPU|device)", re.IGNORECASE)
+_FABRIC = re.compile(r"system not yet initialized|\b802\b")
+_MEND = "reset the GPUs or reboot (see dmesg for NVRM: Xid), and hand the machine back where it stays so"
+
+
+def usable(done: Measured, devices: Sequence[GpuDevice], visible: int | None, *, longest_s: float) -> Iterator[Item]:
+    """`visible`: how many of them CUDA_VISIBLE_DEVICES leaves; None where nobody can tell. `longest_s`: what one measurement takes."""
+    begun, listed = done.told("cuda"), done.told("devices")
+    count = len(listed["value"]) if listed else 0
+    if begun is None or begun["value"] is None:
+        yield _gap(done.why or "this torch was built without CUDA")
+        return
+    if visible == 0 or (visible is None and listed and _NO_DEVICE.search(str(listed.get("reason")))):
+        yield _gap("CUDA_VISIBLE_DEVICES, or MIG without instances, leaves no GPU to this shell")
+        return
+    failed = _failed(done)
+    trouble = _not_begun(done, longest_s) or _in_work(done, failed, longest_s)
+    if not trouble and visible is not None and count < visible and not done.why:
+        trouble = f"CUDA sees {count} of {visible} GPUs"
+    if trouble:
+        yield _unusable(count - len(failed), len(devices) if visible is None else visible, trouble)
+    elif done.why:
+        yield _gap(done.why)
+    elif visible is None:
+        yield fact(NAME, float(count), "GPUs", hint="devices of CUDA, of which MIG shows one at a time")
+    else:
+        yield judged(NAME, float(count), "GPUs", _band(visible))
+
+
+def wedged(seconds: float) -> Found:
+    said = f"the NVIDIA driver has not answered for {seconds:.0f} s: {_MEND}"
+    return Found(
+        Check("gpu.driver_answers", "no", "", Band(source="a driver that answers"), "bad", said), "fix", why=said
+    )
+
+
+def _not_begun(done: Measured, longest_s: float) -> str:
+    """Why there are no devices; empty where there are, and where time alone was too short."""
+    listed = done.told("devices")
+    if listed is not None:
+        return "" if listed["value"] else f"CUDA does not start: {listed.get('reason') or 'it sees no GPU'}"
+    if done.silent_s:
+        return f"CUDA has not started within {done.silent_s:.0f} s" if _hangs(done, longest_s) else ""
+    return f"CUDA does not start: {done.why or 'it says nothing'}"
+
+
+def _in_work(done: Measured, failed: Sequence[Result], longest_s: float) -> str:
+    if failed:
+        return f"device {failed[0]['gpu']} of CUDA fails: {failed[0]['reason']}"
+    together = next((result for result in done.results if result.get("name") == REDUCED and _broken(result)), None)
+    if together is not None:
+        return f"the GPUs cannot work together: {together['reason']}"
+    if _hangs(done, longest_s):
+        what = "an all-reduce over all GPUs" if done.told("joined") else "what was measured"
+        return f"{what} has hung for {done.silent_s:.0f} s"
+    return ""
+
+
+def _hangs(done: Measured, longest_s: float) -> bool:
+    first = done.told("joined") and not done.told(REDUCED)
+    return done.silent_s >= (FIRST_REDUCED_S if first else SILENT_S + longest_s)
+
+
+def _failed(done: Measured) -> list[Result]:
+    """The first failure of each device that fails to the end: one precision that it does not know is none."""
+    own = [result for result in done.results if result.get("name") not in (None, REDUCED, *MARKS)]
+    last = {result["gpu"]: result for result in own}
+    return [next(r for r in own if r["gpu"] == gpu and _broken(r)) for gpu, end in last.items() if _broken(end)]
+
+
+def _broken(result: Result) -> bool:
+    reason = str(result.get("reason") or "")
+    return bool(_BROKEN.search(reason)) and not _SOUND.search(reason)
+
+
+def _unusable(count: int, due: int, trouble: str) -> Found:
+    remedy: Remedy = "hand-back" if _HARDWARE.search(trouble) else "fix"
+    mend = _MEND
+    if _FABRIC.search(trouble):
+        mend = "start nvidia-fabricmanager, in the driver's very version, or have its owner do it"
+    said = f"{trouble}: {mend}"
+    return Found(Check(NAME, float(max(count, 0)), "GPUs", _band(due), "bad", said), remedy, why=said)
+
+
+def _band(due: int) -> Band:
+    return Band(float(due), None, "the GPUs that the driver shows, and CUDA_VISIBLE_DEVICES leaves, to this shell")
+
+
+def _gap(reason: str) -> TriageGap:
+    hint = "name the interpreter that trains with --python; it needs a torch that was built for CUDA"
+    return TriageGap("gpu.speed", reason, hint)

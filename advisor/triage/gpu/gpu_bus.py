@@ -1,0 +1,111 @@
+"""GPUs that lie on the PCI bus, or that the driver counts, and that it does not give out: lost ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rn50_advisor.advisor.model.documents.machine_triage import (
+    Band,
+    Check,
+    TriageGap,
+)
+from rn50_advisor.advisor.model.metrics import ProbeGap
+from rn50_advisor.advisor.triage.found_checks import (
+    Found,
+    Item,
+    judged,
+)
+from rn50_advisor.probes.host.gpu.gpu_devices import GpuDevice
+from rn50_advisor.probes.host.gpu.nvml import ERRORS
+from rn50_advisor.probes.host.gpu.pci import kernel_bus_id
+from rn50_advisor.probes.host.procfs import read_text
+
+NAME = "gpu.missing"
+_NVIDIA, _DISPLAY = (
+    "0x10de",
+    ("0x0300", "0x0302"),
+)  # VGA and 3D controllers; a board's sound and USB are functions of their own
+_BAND = Band(None, 0.0, "each GPU on the PCI bus is one that the driver gives out")
+# What keeps a GPU from us that others may use, and what is missing in here and not in the machine.
+_KEPT = tuple(ERRORS[name][0] for name in ("NVML_ERROR_NO_PERMISSION", "NVML_ERROR_OPERATING_SYSTEM"))
+_ABSENT = ("pynvml", "the bindings", ERRORS["NVML_ERROR_LIBRARY_NOT_FOUND"][0])
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """`bound`: the NVIDIA driver has it; else nobody has."""
+
+    bus_id: str
+    model: str
+    bound: bool
+
+
+def on_bus(root: Path = Path("/")) -> tuple[Function, ...]:
+    """NVIDIA's GPUs that /sys shows, without those that another driver holds: nouveau, or vfio for a virtual machine."""
+    found = []
+    for place in sorted(root.glob("sys/bus/pci/devices/*")):
+        if read_text(place / "vendor") == _NVIDIA and (read_text(place / "class") or "").startswith(_DISPLAY):
+            driver = (place / "driver").resolve().name if (place / "driver").exists() else ""
+            if driver in ("", "nvidia"):
+                found.append(Function(place.name, read_text(place / "device") or "", bool(driver)))
+    return tuple(found)
+
+
+def missing(devices: Sequence[GpuDevice], gaps: Sequence[ProbeGap], root: Path = Path("/")) -> Iterator[Item]:
+    """`gaps`: why the driver refused those that it counts. A gap where the bus cannot tell how many there should be."""
+    known = {f"gpu:{device.index}" for device in devices}
+    refused = [gap for gap in gaps if gap.metric == "gpu.*" and gap.scope.startswith("gpu:") and gap.scope not in known]
+    refused = [gap for gap in refused if gap.reason not in _KEPT]
+    functions = on_bus(root)
+    blind = _blind(functions, devices, root)
+    unseen = [] if blind else _unseen(functions, devices)
+    count = max(len(refused), len(unseen))
+    if not count and blind:
+        yield TriageGap(NAME, blind, "lspci and nvidia-smi -L tell on the host itself")
+        return
+    if not count and not (devices and functions):
+        return
+    what = "; ".join(dict.fromkeys(f"GPU {gap.scope.removeprefix('gpu:')}: {gap.reason}" for gap in refused))
+    where = f"on the bus at {', '.join(unseen)}" if unseen else ""
+    said = f"{count} of {len(devices) + count} GPUs cannot be had from the driver: {'; '.join(filter(None, (what, where)))}"
+    yield judged(NAME, float(count), "GPUs", _BAND, remedy="hand-back", strict=True, hint=said, why=said)
+
+
+def silent(gaps: Sequence[ProbeGap], root: Path = Path("/")) -> Iterator[Item]:
+    """The driver gives out no GPU at all: a gap on a machine without any, a setting to fix where the bus has some."""
+    gap = next(iter(gaps), ProbeGap("gpu.*", "host", "the driver sees no GPU", "see dmesg"))
+    yield TriageGap("gpu.*", gap.reason, gap.hint)
+    functions = on_bus(root)
+    absent = _part_of(functions, root) or any(word in gap.reason for word in _ABSENT)
+    if functions and gap.scope == "host" and not absent:
+        said = f"{len(functions)} NVIDIA GPUs lie on the PCI bus, and none can be used: {gap.reason}: {gap.hint}"
+        yield Found(Check(NAME, float(len(functions)), "GPUs", _BAND, "bad", said), "fix", why=said)
+
+
+def _blind(functions: Sequence[Function], devices: Sequence[GpuDevice], root: Path) -> str:
+    """Why the bus cannot tell which GPUs are missing; empty where it can, and where there is none on it or none is given out."""
+    if not devices or not functions:
+        return ""
+    if _part_of(functions, root):
+        return "this container has a part of the GPUs on the bus, and whether another of them is lost is not to be seen"
+    if not _ours(devices) & {function.bus_id for function in functions}:
+        return "the driver's GPUs lie at no place of the PCI bus that /sys shows"
+    return ""
+
+
+def _unseen(functions: Sequence[Function], devices: Sequence[GpuDevice]) -> list[str]:
+    """Of the models that the driver gives out, those on the bus that it does not. A GPU of another model may be too old for it."""
+    ours = _ours(devices)
+    models = {function.model for function in functions if function.bus_id in ours}
+    return [f.bus_id for f in functions if f.bus_id not in ours and f.model in models]
+
+
+def _ours(devices: Sequence[GpuDevice]) -> set[str]:
+    return {kernel_bus_id(device.pci_bus_id) for device in devices}
+
+
+def _part_of(functions: Sequence[Function], root: Path) -> bool:
+    """A container gets device files for its own GPUs alone, and sees all of them in /sys."""
+    return len(list(root.glob("dev/nvidia[0-9]*"))) < sum(function.bound for function in functions)

@@ -1,0 +1,72 @@
+"""What a GPU is and where it sits, as its driver tells it: no rule asks for it, and a ticket does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.documents.machine_triage import Band
+from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu
+from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.advisor.triage.found_checks import (
+    Item,
+    fact,
+    judged,
+)
+from rn50_advisor.probes.host.gpu.gpu_devices import (
+    GpuDevice,
+    GpuPath,
+    cpu_list,
+)
+from rn50_advisor.rules.gpu import gpu002_a_power_cap_slows_it_more_than_its_peers as gpu002
+from rn50_advisor.rules.gpu.gpu_names_and_cost import of_gpu
+
+_LOWERED = gpu002.RULE.thresholds["limit"]
+
+
+def described(devices: Sequence[GpuDevice], paths: Sequence[GpuPath]) -> Iterator[Item]:
+    """What does not change."""
+    for device in devices:
+        here = f"gpu.{device.index}"
+        if device.mem_total_bytes:
+            yield fact(f"{here}.memory_total_bytes", float(device.mem_total_bytes), "bytes")
+        yield fact(f"{here}.ecc", None if device.ecc is None else "on" if device.ecc else "off, or it has none")
+        yield fact(f"{here}.mig", f"{len(device.mig_instances)} instances" if device.mig else "off")
+        if device.numa_node is not None:
+            yield fact(f"{here}.numa_node", str(device.numa_node))
+        if device.cpus:
+            yield fact(
+                f"{here}.near_cpus", device.cpus, hint="processors beside it: ranks on others reach it from afar"
+            )
+        if ways := _ways(device.index, paths):
+            yield fact(f"{here}.paths", ways, hint="as nvidia-smi topo -m names them")
+
+
+def seen(recording: Recording, a: Analysis, gpu: Gpu) -> Iterator[Item]:
+    """What the readings say beside the rules: memory that somebody held before anything was measured, limits, errors of links."""
+    here, scope = f"gpu.{gpu.index}", f"gpu:{gpu.index}"
+    used = recording.samples.get(("gpu.mem_used_bytes", scope))
+    if used is not None and used.value.size:
+        hint = "before anything was measured: the driver's own, and whoever is on it"
+        yield fact(f"{here}.memory_used_bytes", float(used.value[0]), "bytes", hint=hint)
+    limit, usual = of_gpu(a, "gpu.power_limit_w", gpu), gpu.power_limit_default_w
+    if limit is not None and usual:
+        hint = f"GPU {gpu.index} may take {limit:.0f} W, its board is made for {usual:.0f}: nvidia-smi -i {gpu.index} -pl {usual:.0f}"
+        band = Band((1 - _LOWERED.value) * usual, None, f"rule GPU002: {_LOWERED.why}")
+        yield judged(f"{here}.power_limit_w", limit, "W", band, remedy="fix", strict=True, hint=hint, why=hint)
+    for name, unit in (("nvlink_crc_per_s", "errors/s"), ("nvlink_recoveries", "events")):
+        count = of_gpu(a, f"gpu.{name}", gpu)
+        if count is not None:
+            yield fact(f"{here}.{name}", count, unit, hint="rule GPU008 judges them with the links")
+
+
+def _ways(index: int, paths: Sequence[GpuPath]) -> str:
+    """`NV12 to 1-3; SYS to 4-7 (no peer-to-peer: CNS)`."""
+    found: dict[tuple[str, str], set[int]] = {}
+    for path in paths:
+        if index in (path.a, path.b):
+            found.setdefault((path.path, path.p2p), set()).add(path.b if path.a == index else path.a)
+    return "; ".join(
+        f"{way} to {cpu_list(frozenset(others))}" + ("" if p2p == "OK" else f" (no peer-to-peer: {p2p})")
+        for (way, p2p), others in found.items()
+    )

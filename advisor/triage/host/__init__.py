@@ -1,0 +1,1 @@
+"""Processors, memory, limits, network cards, and other load on the machine."""

@@ -1,0 +1,1 @@
+"""Disks and picture decoding, measured."""

@@ -1,0 +1,80 @@
+"""What a folder lies on, what our control groups allow there, and who could change it."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from rn50_advisor.advisor.triage.found_checks import Remedy
+from rn50_advisor.probes.host.cgroup.io_limits import IoLimitsProbe
+from rn50_advisor.probes.host.storage.disk_probe import (
+    Mount,
+    mount_of,
+)
+from rn50_advisor.probes.host.target import Target
+
+_IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
+# They take a request to go around the page cache and answer it out of a cache of their own, or of the host's.
+_CACHING = ("zfs", "fuse", "9p", "virtiofs")
+_VOLUME_MODELS = ("elastic block", "card-pd", "virtual", "qemu", "vmware", "msft", "persistent")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A folder, what it lies on, and the tightest limit that a control group of ours sets there."""
+
+    folder: Path
+    mount: Mount | None
+    limits: dict[str, float]
+
+    @property
+    def remedy(self) -> Remedy:
+        """A local disk, or several as a RAID, is the machine's; a volume has a class that can be changed, and data another place to lie."""
+        model = self.mount.model.lower() if self.mount else ""
+        local = self.mount is not None and not self.mount.network and _of_disks(self.mount)
+        volume = not model or any(word in model for word in _VOLUME_MODELS)
+        return "hand-back" if local and not volume and not self.limits else "fix"
+
+    @property
+    def in_memory(self) -> bool:
+        return self.mount is not None and self.mount.fs_type in _IN_MEMORY
+
+    @property
+    def caches(self) -> bool:
+        return self.mount is not None and self.mount.fs_type.startswith(_CACHING)
+
+    @property
+    def words(self) -> str:
+        if self.mount is None:
+            return str(self.folder)
+        on = " on ".join(part for part in (self.mount.fs_type, self.mount.device, self.mount.model) if part)
+        return f"{self.folder} ({on})"
+
+    @property
+    def advice(self) -> str:
+        if self.limits:
+            return (
+                "a control group of ours limits reading (docker --device-read-bps, io.max): raise or remove that limit"
+            )
+        if self.remedy == "hand-back":
+            return "it is the machine's own disk"
+        return "another class of volume, a local NVMe disk, or the data in shards"
+
+
+def _of_disks(mount: Mount) -> bool:
+    """Not of a file that is mounted: what lies between may be what is slow."""
+    plain = (mount.disk or "").startswith(("nvme", "md", "dm-"))
+    return plain and all(disk.startswith("nvme") for disk in mount.below or (mount.disk or "",))
+
+
+def place_of(folder: Path, root: Path = Path("/")) -> Place:
+    mount = mount_of(folder, root)
+    disks = {disk for disk in (mount.disk, *mount.below) if disk} if mount else set()
+    reading = IoLimitsProbe(root).sample(time.monotonic_ns(), (Target(os.getpid(), "other"),))
+    found: dict[str, float] = {}
+    for sample in reading.samples:
+        if sample.scope.removeprefix("disk:") in disks:
+            found[sample.metric] = min(sample.value, found.get(sample.metric, sample.value))
+    return Place(folder, mount, found)

@@ -1,0 +1,104 @@
+"""The verdict in one look: state, rule, title, predicted gain, one sentence, and what the job is doing."""
+
+from __future__ import annotations
+
+import shlex
+
+from rich.cells import cell_len
+from textual.content import Content
+
+from rn50_advisor.advisor.model.findings import (
+    A_GAIN,
+    Finding,
+)
+from rn50_advisor.advisor.model.report import (
+    Job,
+    Report,
+)
+from rn50_advisor.advisor.model.wording.quantities import (
+    DASH,
+    clock,
+    speedup_range,
+)
+from rn50_advisor.advisor.tui.panels.panel import Panel
+from rn50_advisor.advisor.tui.styles.drawing import (
+    Part,
+    fit,
+    line,
+    muted,
+    prose,
+)
+from rn50_advisor.advisor.tui.styles.severity_styles import state_look
+
+
+def verdict_finding(report: Report) -> Finding | None:
+    return next((f for f in report.findings if f.rule == report.verdict.rule), None)
+
+
+def job_words(job: Job, stopping: str = "", *, ended: bool = False, unseen: bool = False) -> list[Part]:
+    """`▶ running 12:07`, `■ ended, exit code 1, after 1:33`. `ended` and `unseen`: what is known beside the record."""
+    after = clock(job.duration_s)
+    asked: Part = (f" · {stopping}", "$text-warning") if stopping else ""
+    if job.running and unseen:
+        words: list[Part] = [("▶ runs on, unrecorded", "$text-warning"), f" after {after}", asked]
+        return [("■ ended, exit code unknown", "bold"), f", recorded for {after}"] if ended else words
+    if job.running:
+        words = [("▶ running", "$text-success"), f" {after}", asked]
+        return [("■ ended", "bold"), f" after {after} · reading the rest"] if ended else words
+    if job.exit_signal:
+        return [(f"✖ ended by {job.exit_signal}", "bold $text-error"), f" after {after}"]
+    if job.exit_code is None:
+        return [("■ ended", "bold"), f", exit code {DASH}, after {after}"]
+    good = job.exit_code == 0
+    code = f"{'✔' if good else '✖'} ended, exit code {job.exit_code}"
+    return [(code, f"bold {'$text-success' if good else '$text-error'}"), f", after {after}"]
+
+
+_SUMMARY_LINES = 2  # the rest stands with the finding
+
+
+class Banner(Panel):
+    """Stays on top of every view."""
+
+    def __init__(self, *, id: str | None = None, fallback_name: str = "") -> None:
+        super().__init__(id=id)
+        self.fallback_name = fallback_name
+        self.stopping = ""  # what was asked of the job, as long as it runs
+        self.ended = False  # the job's end is known before the run file says so
+        self.unseen = False  # nobody sees that end, and no record will tell of it
+
+    def draw(self, report: Report, width: int) -> list[Content]:
+        return [self._headline(report, width), *self._summary(report, width), self._job(report, width)]
+
+    def _headline(self, report: Report, width: int) -> Content:
+        glyph, word, colour = state_look(report)
+        chip = f" {glyph} {word} "
+        rule = f" {report.verdict.rule}" if report.verdict.rule else ""
+        finding = verdict_finding(report)
+        gain = ""
+        if finding and finding.saving and max(finding.saving.speedup) >= A_GAIN:
+            gain = f" {speedup_range(finding.saving.speedup)} faster if fixed "
+        room = width - len(chip) - len(rule) - len(gain) - 2
+        if room < 12 and gain:
+            gain = f" {speedup_range(finding.saving.speedup)} " if finding and finding.saving else ""
+            room = width - len(chip) - len(rule) - len(gain) - 2
+        title = fit(report.verdict.title or DASH, room)
+        parts: list[Part] = [(chip, f"bold auto on {colour}"), (rule, "bold"), " ", (title, "bold"), " "]
+        return line(*parts, (gain, "bold auto on $success") if gain else "")
+
+    def _summary(self, report: Report, width: int) -> list[Content]:
+        """Always as many lines as are set aside, so that the views below do not jump with each sentence."""
+        lines = prose(report.verdict.summary, width - 1, _SUMMARY_LINES)
+        lines += [""] * (_SUMMARY_LINES - len(lines))
+        return [Content(f" {text}") for text in lines]
+
+    def _job(self, report: Report, width: int) -> Content:
+        job = report.job
+        state = line(" ", *job_words(job, self.stopping, ended=self.ended, unseen=self.unseen))
+        ranks = f" · {job.ranks} rank{'' if job.ranks == 1 else 's'}" if job.ranks else ""
+        name = job.name or self.fallback_name
+        name = f" · {fit(name, min(cell_len(name), 32))}" if name else ""
+        argv = shlex.join(job.argv)
+        left = line(state, ranks, name)
+        room = width - left.cell_length - 3
+        return line(left, muted(f" · {fit(argv, room).rstrip()}") if argv and room > 12 else "")

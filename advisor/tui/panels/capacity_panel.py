@@ -1,0 +1,104 @@
+"""What each stage could deliver alone, the bottleneck and what caps its fix marked; and the job by its number of loader workers."""
+
+from __future__ import annotations
+
+from textual.content import Content
+
+from rn50_advisor.advisor.model.forecast.worker_curve import WorkerCurve
+from rn50_advisor.advisor.model.report import (
+    Capacity,
+    Report,
+)
+from rn50_advisor.advisor.model.wording.quantities import (
+    DASH,
+    number,
+)
+from rn50_advisor.advisor.tui.panels.panel import Panel
+from rn50_advisor.advisor.tui.styles.drawing import (
+    Part,
+    fit,
+    interval,
+    line,
+    muted,
+    prose,
+)
+
+STAGE_TITLES = {"loader": "loader hand-over", "copy": "copy to device"}
+_LABEL, _VALUE, _RANGE, _MARK = 17, 9, 15, 13
+_HIGH = 40  # lines of a terminal with room for the forecast as bars
+_REACH = 4.0  # the scale ends at this many times the smallest: beyond it a stage is out of the way, however far
+
+
+class CapacitiesPanel(Panel):
+    TITLE = "Capacities, samples/s"
+
+    def titled(self, report: Report) -> str:
+        achieved = report.throughput.samples_per_s
+        return f"{self.TITLE} · achieved {number(achieved)}" if self.brief and achieved else self.TITLE
+
+    def draw(self, report: Report, width: int) -> list[Content]:
+        known = [c for c in report.capacities if c.samples_per_s is not None and c.samples_per_s > 0]
+        if not report.capacities:
+            return [line(muted("not measured yet" if report.step_time.steps == 0 else "not measured"))]
+        ranked = sorted(known, key=lambda c: c.samples_per_s or 0.0)
+        achieved = report.throughput.samples_per_s
+        values = [c.samples_per_s or 0.0 for c in ranked]
+        scale = min(values[-1], values[0] * _REACH) if values else achieved or 1.0
+        lines = []
+        if achieved and not self.brief:
+            lines.append(self._row("achieved", achieved, None, scale, width, mark="", colour="$foreground"))
+        for capacity in report.capacities:
+            lines.append(self._stage(capacity, ranked, scale, width))
+        return [*lines, *self._workers(report.worker_curve, width)]
+
+    def _workers(self, curve: WorkerCurve | None, width: int) -> list[Content]:
+        """As bars where there is room for them, in words elsewhere."""
+        if curve is None:
+            return []
+        if self.terminal_lines < _HIGH:
+            told = f"workers: {curve.words}"
+            return [line(muted(text)) for text in prose(told, width, 1 if self.brief else 2, "  ")]
+        top = max(point.samples_per_s[1] for point in curve.points)
+        lines = [line(""), line(muted(fit("by the number of loader workers a rank", width)))]
+        for point in curve.shown():
+            lo, hi = point.samples_per_s
+            known, knee = point.workers == curve.measured, point.workers == curve.knee
+            mark = "◀ measured" if known else "◁ knee" if knee else ""
+            label = f"{point.workers} worker{'' if point.workers == 1 else 's'}" + (" (knee)" if known and knee else "")
+            bounds = None if known else Capacity("", None, lo, hi, "")
+            colour = "$foreground" if known else "$success"
+            lines.append(self._row(label, (lo + hi) / 2, bounds, top, width, mark=mark, colour=colour))
+        return lines
+
+    def _stage(self, capacity: Capacity, ranked: list[Capacity], scale: float, width: int) -> Content:
+        label = STAGE_TITLES.get(capacity.stage, capacity.stage)
+        if capacity.samples_per_s is None or capacity not in ranked:
+            reason = f"not measured: {capacity.basis}" if capacity.basis else "not measured"
+            return line(muted(fit(label, _LABEL)), muted(fit(reason, width - _LABEL)))
+        place = ranked.index(capacity)
+        mark = {0: "◀ bottleneck", 1: "◁ caps gain"}.get(place, "")
+        colour = "$warning" if place == 0 else "$success"
+        return self._row(label, capacity.samples_per_s, capacity, scale, width, mark=mark, colour=colour)
+
+    def _row(
+        self, label: str, value: float, capacity: Capacity | None, scale: float, width: int, *, mark: str, colour: str
+    ) -> Content:
+        span = _RANGE if width >= 68 else 0
+        bar_width = max(width - _LABEL - _VALUE - span - _MARK - 1, 4)
+        lo = capacity.lo if capacity and capacity.lo is not None else value
+        hi = capacity.hi if capacity and capacity.hi is not None else value
+        style = "bold" if mark == "◀ bottleneck" else ""
+        parts: list[Part] = [
+            (fit(label, _LABEL), style),
+            interval((lo, value, hi), scale, bar_width, colour),
+            (fit(number(value), _VALUE, True), style or "$foreground"),
+        ]
+        if span:
+            known = capacity is not None and capacity.lo is not None and capacity.hi is not None
+            text = f" {_short(lo)}–{_short(hi)}" if known else f" {DASH}" if capacity else ""
+            parts.append(muted(fit(text, span)))
+        return line(*parts, " ", (fit(mark, _MARK), "bold $text-warning" if style else "$foreground 62%"))
+
+
+def _short(value: float) -> str:
+    return f"{value / 1000:,.0f}k" if value >= 99_950 else number(round(value)) if value >= 10 else number(value)

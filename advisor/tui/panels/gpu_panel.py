@@ -1,0 +1,112 @@
+"""The GPUs as the driver saw them last. Utilisation says that some kernel was resident, nothing about why."""
+
+from __future__ import annotations
+
+import math
+
+from textual.content import Content
+
+from rn50_advisor.advisor.model.report import (
+    GpuStrip,
+    Report,
+)
+from rn50_advisor.advisor.model.wording.quantities import (
+    DASH,
+    bytes_,
+    number,
+    percent,
+)
+from rn50_advisor.advisor.tui.panels.panel import Panel
+from rn50_advisor.advisor.tui.styles.drawing import (
+    Part,
+    fit,
+    line,
+    meter,
+    muted,
+    prose,
+)
+
+
+def fraction(part: float | None, whole: float | None) -> float | None:
+    return part / whole if part is not None and whole else None
+
+
+def why_not(report: Report, prefixes: tuple[str, ...], width: int, most: int = 2) -> list[Content]:
+    """The recorded reasons why metrics of these families are missing."""
+    said = {}
+    for gap in report.gaps:
+        if gap.metric.startswith(prefixes):
+            said[gap.reason or "no reason recorded"] = gap.hint
+    lines = [
+        text
+        for reason, hint in said.items()
+        for text in prose(f"– {reason}{f' ({hint})' if hint else ''}", width, 2, "  ")
+    ]
+    return [line(muted(text)) for text in lines[:most]]
+
+
+class GpusPanel(Panel):
+    TITLE = "GPUs"
+
+    def titled(self, report: Report) -> str:
+        names = {gpu.name for gpu in report.gpus}
+        return f"GPUs · {len(report.gpus)} × {names.pop()}" if len(names) == 1 and "" not in names else self.TITLE
+
+    def draw(self, report: Report, width: int) -> list[Content]:
+        if not report.gpus:
+            return [line(muted("not measured: no GPU seen")), *why_not(report, ("gpu",), width)]
+        named = len({gpu.name for gpu in report.gpus}) > 1
+        troubles = [_trouble(gpu, width) for gpu in report.gpus if gpu.trouble]
+        lines: list[Content] = []
+        host = ""
+        for gpu in report.gpus:
+            if (its := gpu.place.rpartition(",")[0]) != host:
+                host = its
+                lines.append(line(muted(fit(host, width).rstrip())))
+            lines.append(self._row(gpu, width, named))
+        return [*lines, *troubles]
+
+    def _row(self, gpu: GpuStrip, width: int, named: bool) -> Content:
+        """The bars take what the numbers leave; names only where GPUs differ and there is room."""
+        name = fit(gpu.name, 18) + " " if named and width >= 110 else ""
+        memory = fraction(gpu.mem_used_bytes, gpu.mem_total_bytes)
+        occupied = f"{bytes_(gpu.mem_used_bytes):>8}/{bytes_(gpu.mem_total_bytes):<8} " if width >= 76 else ""
+        occupied += f"{percent(None if memory is None else memory * 100):>5} mem"
+        power = f"{number(_whole(gpu.power_w))}/{number(_whole(gpu.power_limit_w))} W"
+        tail = f"  {power:>9}  {number(_whole(gpu.temp_c)):>3} °C"
+        if width >= 100:
+            tail += f"  {_mhz(gpu.sm_clock_mhz):>4}/{_mhz(gpu.sm_clock_max_mhz):<4} MHz"
+        if width >= 120:
+            tail += f"  {_link(gpu):>7}"
+        if width >= 140 and gpu.sm_active_pct is not None:
+            tail += f"  SM {percent(gpu.sm_active_pct):>5}  tensor {percent(gpu.tensor_active_pct):>5}"
+        used = f" {percent(gpu.util_pct):>6}  "
+        bar = max(min((width - 3 - len(name) - len(used) - len(occupied) - len(tail) - 1) // 2, 30), 0)
+        parts: list[Part] = [(f"{gpu.index:>2} ", "bold"), name, meter(fraction(gpu.util_pct, 100.0), bar), used]
+        return line(*parts, meter(memory, bar, "$success"), " ", occupied, tail)
+
+
+def _trouble(gpu: GpuStrip, width: int) -> Content:
+    """A line of its own: what is wrong must not hide in a column."""
+    whose = f" ({'ranks' if ',' in gpu.ranks else 'rank'} {gpu.ranks})" if gpu.ranks else ""
+    return line(
+        (
+            fit(f" ▲ GPU {gpu.index}{f' ({gpu.place})' if gpu.place else ''}{whose}: {gpu.trouble}", width),
+            "bold $warning",
+        )
+    )
+
+
+def _link(gpu: GpuStrip) -> str:
+    """`g4 x16`: generation and lanes."""
+    if gpu.pcie_gen is None or gpu.pcie_width is None:
+        return DASH
+    return f"g{gpu.pcie_gen:.0f} x{gpu.pcie_width:.0f}"
+
+
+def _whole(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(round(value))
+
+
+def _mhz(value: float | None) -> str:
+    return DASH if value is None or not math.isfinite(value) else f"{value:.0f}"

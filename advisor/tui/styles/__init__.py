@@ -1,0 +1,1 @@
+"""Glyphs, colours and drawing that all panels share."""

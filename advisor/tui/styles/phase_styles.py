@@ -1,0 +1,77 @@
+"""How each phase of a step looks: a letter, a theme colour, and stripes where the step waits instead of working."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rn50_advisor.advisor.model.report import (
+    EPOCH_START,
+    INPUT_OR_FORWARD,
+    PHASE_TITLES,
+    PHASES,
+)
+
+MUTED = "$foreground 62%"
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseLook:
+    letter: str
+    colour: str  # a theme variable
+    fill: str  # what pads the segment: blank for work, a pattern for waiting and for what is outside the step's work
+
+
+_LOOKS = {
+    "input_wait": PhaseLook("I", "$warning", "╱"),
+    EPOCH_START: PhaseLook("S", "$warning-darken-1", "╱"),
+    INPUT_OR_FORWARD: PhaseLook("N", "$primary-darken-2", "?"),
+    "forward": PhaseLook("F", "$primary", " "),
+    "backward": PhaseLook("B", "$secondary", " "),
+    "comm_exposed": PhaseLook("C", "$error", "╲"),
+    "optimizer": PhaseLook("O", "$success", " "),
+    "gap.evaluation": PhaseLook("E", "$primary-lighten-3", "∙"),
+    "gap.checkpoint": PhaseLook("K", "$error-lighten-3", "∙"),
+    "gap": PhaseLook("G", "$warning-darken-3", "∙"),
+    "unattributed": PhaseLook("U", "$foreground-darken-3", "?"),
+}
+_OTHER = PhaseLook("X", "$foreground-darken-3", "?")
+ORDER = PHASES
+_SHORT_TITLES = {"input_wait": "input wait", "comm_exposed": "communication"}
+
+# Where a rank can be right now, in words; rings name more places than a budget has phases.
+PLACES = {
+    "start": "starting up",
+    "input_wait": "waiting for input",
+    "clip": "before the update",
+    "gap": "between steps",
+    "evaluation": "evaluating",
+    "checkpoint": "checkpointing",
+    "ended": "ended",
+}
+
+
+def look(phase: str) -> PhaseLook:
+    return _LOOKS.get(phase, _OTHER)
+
+
+def title(phase: str) -> str:
+    return PHASE_TITLES.get(phase, phase)
+
+
+def short_title(phase: str) -> str:
+    return _SHORT_TITLES.get(phase, title(phase))
+
+
+ENDED = "ended"  # the phase of a rank that left cleanly; of others it says how they went
+
+
+def place(phase: str) -> str:
+    return PLACES.get(phase, phase or "not known")
+
+
+def in_order(budget: dict[str, float]) -> list[tuple[str, float]]:
+    """The phases that take any time, in the order they are always shown; unknown ones last."""
+    known = [phase for phase in ORDER if phase in budget]
+    return [
+        (phase, budget[phase]) for phase in [*known, *sorted(set(budget) - set(known))] if (budget[phase] or 0) >= 1e-9
+    ]

@@ -1,0 +1,39 @@
+"""Severities and states as a glyph, a word and a theme colour: never colour alone."""
+
+from __future__ import annotations
+
+from rn50_advisor.advisor.model.report import Report
+
+SEVERITY = {
+    "critical": ("✖", "$error", "$text-error"),
+    "high": ("▲", "$warning", "$text-warning"),
+    "medium": ("◆", "$warning", "$text-warning"),
+    "low": ("●", "$primary", "$text-primary"),
+    "info": ("○", "$foreground", "$foreground"),
+}
+STATE = {
+    "bottleneck": ("▲", "BOTTLENECK", "$warning"),
+    "healthy": ("✔", "HEALTHY", "$success"),
+    "inconclusive": ("?", "INCONCLUSIVE", "$primary"),
+    "failed": ("✖", "FAILED", "$error"),
+    "waiting": ("…", "WAITING", "$primary"),
+}
+OUTCOME = {
+    "fired": ("▲", "$text-warning"),
+    "clear": ("✔", "$text-success"),
+    "not_measured": ("–", "$foreground 62%"),
+    "crashed": ("✖", "$text-error"),
+}
+
+
+def severity_look(severity: str) -> tuple[str, str, str]:
+    """Glyph, background, foreground."""
+    return SEVERITY.get(severity, SEVERITY["info"])
+
+
+def state_look(report: Report) -> tuple[str, str, str]:
+    """Glyph, word, background; a run without a step yet waits, whatever its verdict."""
+    state: str = report.verdict.state
+    if state == "inconclusive" and report.step_time.steps == 0 and report.job.running:
+        state = "waiting"
+    return STATE.get(state, STATE["inconclusive"])

@@ -1,0 +1,1 @@
+"""From an analysis to a report: runs the rules, separates causes from symptoms, picks the verdict."""

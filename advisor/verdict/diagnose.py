@@ -1,0 +1,188 @@
+"""From a recording to the one object that every screen and export shows."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from rn50_advisor.advisor.analysis.pipeline import analyse
+from rn50_advisor.advisor.edits.attach import with_edits
+from rn50_advisor.advisor.instances import only_one
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.errors import (
+    AdvisorError,
+    NotARun,
+)
+from rn50_advisor.advisor.model.findings import Finding
+from rn50_advisor.advisor.model.forecast.worker_curve import (
+    WorkerCurve,
+    worker_curve,
+)
+from rn50_advisor.advisor.model.metrics import ProbeGap
+from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.advisor.model.report import (
+    Job,
+    Report,
+)
+from rn50_advisor.advisor.model.thresholds import Config
+from rn50_advisor.advisor.model.wording.quantities import shorten
+from rn50_advisor.advisor.verdict.rule_engine import (
+    Judgement,
+    judge,
+)
+from rn50_advisor.advisor.verdict.triage_evidence import (
+    with_machine,
+    without_triage,
+)
+from rn50_advisor.rules.analysis_reading import room_for_workers
+from rn50_advisor.rules.registry import all_rules
+from rn50_advisor.rules.rule import Rule
+
+_OF_A_HOST = ("CPU", "MEM", "DSK")  # rules on what one host has
+
+
+@functools.cache
+def _rules() -> tuple[Rule, ...]:
+    return all_rules()
+
+
+@contextlib.contextmanager
+def of_a_recording(recording: Recording) -> Iterator[None]:
+    """The last wall around what is made of a file that others wrote, behind the checks of its reader: whatever fails becomes NotARun."""
+    try:
+        yield
+    except AdvisorError:
+        raise
+    except Exception as error:
+        what = recording.meta.name or "the run"
+        raise NotARun(
+            f"{what} cannot be analysed: {type(error).__name__}: {shorten(str(error), 200)}; its file may be damaged",
+            "if it is not, this is a bug: please report it with what `rn50-advisor bundle` makes of the run; "
+            "RN50_ADVISOR_DEBUG=1 shows where",
+        ) from error
+
+
+def diagnose(recording: Recording, config: Config | None = None) -> Report:
+    """Pure but for the set of installed rules: the same recording always gives the same report. Raises NotARun."""
+    with of_a_recording(recording):
+        return _diagnose(recording, config)
+
+
+def _diagnose(recording: Recording, config: Config | None) -> Report:
+    analysis = analyse(recording)
+    judgement = with_hosts(judge(analysis, _rules(), config or Config()), analysis)
+    gpus = tuple(gpu.index for gpu in analysis.gpu_view.used)
+    findings = with_machine(judgement.findings, recording.meta.environment, host=recording.meta.host, gpus=gpus)
+    return Report(
+        verdict=judgement.verdict,
+        job=_job(analysis),
+        throughput=replace(
+            analysis.throughput,
+            watts=analysis.get("gpu.watts"),
+            joules_per_sample=analysis.get("gpu.joules_per_sample"),
+        ),
+        step_time=analysis.step_time,
+        findings=with_edits(findings, analysis, recording.sources),
+        outcomes=judgement.outcomes,
+        budget=analysis.budget,
+        capacities=analysis.capacities,
+        segments=analysis.segments,
+        timeline=analysis.timeline,
+        environment=_environment(recording, analysis),
+        facts=analysis.facts,
+        gaps=_gaps(recording, analysis),
+        overhead=analysis.overhead,
+        ranks=analysis.ranks,
+        host=analysis.host,
+        gpus=analysis.gpus,
+        worker_curve=_worker_curve(analysis),
+        nodes=analysis.nodes,
+    )
+
+
+def with_hosts(judgement: Judgement, analysis: Analysis) -> Judgement:
+    """Of a job on several hosts: on which of them a finding's ranks are, and whose cores, memory or disk it speaks of."""
+    if not analysis.nodes:
+        return judgement
+    findings = tuple(
+        replace(f, scope=replace(f.scope, hosts=f.scope.hosts or _hosts(f, analysis))) for f in judgement.findings
+    )
+    root = next((f for f in findings if f.rule == judgement.verdict.rule), None)
+    verdict = judgement.verdict
+    if root is not None and root.scope.hosts and len(root.scope.hosts) < len(analysis.nodes):
+        verdict = replace(verdict, summary=f"On {', '.join(root.scope.hosts)}. {verdict.summary}".strip())
+    return replace(judgement, findings=findings, verdict=verdict)
+
+
+def _hosts(finding: Finding, analysis: Analysis) -> tuple[str, ...]:
+    ranks = set(finding.scope.ranks)
+    if ranks:
+        return tuple(node.host for node in analysis.nodes if ranks & set(node.ranks))
+    gpus = [strip.place.rpartition(",")[0] for strip in analysis.gpus if strip.index in finding.scope.gpus]
+    if any(gpus):
+        return tuple(node.host for node in analysis.nodes if node.host in gpus)
+    of_a_host = finding.rule.startswith(_OF_A_HOST)
+    return tuple(node.host for node in analysis.nodes if node.shown) if of_a_host else ()
+
+
+def _job(analysis: Analysis) -> Job:
+    meta = analysis.meta
+    return Job(
+        argv=meta.argv,
+        exit_code=meta.exit_code,
+        duration_s=analysis.duration_s,
+        ranks=analysis.world_size,
+        running=analysis.running,
+        exit_signal=None if meta.exit_signal is None else _signal_name(meta.exit_signal),
+        name=meta.name,
+    )
+
+
+def _worker_curve(analysis: Analysis) -> WorkerCurve | None:
+    samples = analysis.get("step.samples")
+    if analysis.forecast is None or not samples or analysis.model is None:
+        return None
+    knee = analysis.forecast.worth(room_for_workers(analysis))
+    return worker_curve(analysis.forecast, samples * len(analysis.model.own), knee)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)
+
+
+def _environment(recording: Recording, analysis: Analysis) -> dict[str, Any]:
+    meta, host, gpus = recording.meta, analysis.host, analysis.gpus
+    instance = only_one(
+        [gpu.name for gpu in gpus],
+        gpu_memory_bytes=gpus[0].mem_total_bytes if gpus else None,
+        vcpus=host.cores if host else None,
+        memory_bytes=host.mem_total_bytes if host else None,
+    )
+    return {
+        **({"instance_like": instance.words} if instance else {}),
+        "host": meta.host,
+        "cwd": meta.cwd,
+        "advisor": meta.advisor_version,
+        "started": meta.started_unix_s,
+        **without_triage(meta.environment),
+    }
+
+
+def _gaps(recording: Recording, analysis: Analysis) -> tuple[ProbeGap, ...]:
+    """What probes could not have, what analysis could not derive, and since when nothing was recorded."""
+    found = list(recording.gaps)
+    found += [ProbeGap(name, "job", why) for name, why in sorted(analysis.missing.items())]
+    meta = recording.meta
+    if meta.recording_stopped_ns is not None:
+        since = (meta.recording_stopped_ns - meta.started_ns) / 1e9
+        reason = f"recording stopped {since:.1f} s after the start: {meta.recording_stopped_reason or 'unknown reason'}"
+        hint = "free space where runs are kept (--run-dir)" if "is full" in reason else ""
+        found.insert(0, ProbeGap("recording", "job", reason, hint))
+    return tuple(found)

@@ -1,0 +1,317 @@
+"""Runs the rules over an analysis, tells causes from consequences, orders what is left by what it costs, and picks the verdict."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.findings import (
+    SEVERITIES,
+    Clear,
+    Crashed,
+    Evidence,
+    Finding,
+    NotMeasured,
+    Outcome,
+)
+from rn50_advisor.advisor.model.report import (
+    EPOCH_START,
+    INPUT_OR_FORWARD,
+    PHASE_TITLES,
+    OutcomeRow,
+    Verdict,
+)
+from rn50_advisor.advisor.model.thresholds import Config
+from rn50_advisor.advisor.model.wording.quantities import (
+    counted,
+    duration,
+    quantity,
+    rule_ids,
+    share,
+    speedup_range,
+)
+from rn50_advisor.advisor.verdict.hidden_waits import (
+    SLEEPS,
+    asleep,
+    unknown_waits,
+)
+from rn50_advisor.advisor.verdict.unseen_input import (
+    input_is_unknown,
+    speaks_for,
+    unseen_input,
+    unseen_training,
+)
+from rn50_advisor.rules.rule import Rule
+
+# Below this share of the step, forward, backward and optimizer are not "what takes the time", and the job is not called healthy.
+_COMPUTE_SHARE = 0.5
+# Waiting for input or time between the steps of so much of one, without a finding: what holds the job back may be in there. Sound jobs were
+# seen to wait up to 0.14 for batches to be handed over.
+_UNEXPLAINED_SHARE = 0.15
+_UNEXPLAINED = ("input_wait", EPOCH_START, "gap", "unattributed")  # an exchange is judged below, the others have a name
+_WORTH_FIXING = SEVERITIES[:3]
+_GOES_ON = re.compile(r"(?:of|a step|since|beyond|by|to make)\b")  # how a note begins that goes on from its value
+# Of its consequence's seconds a cause must cost at least this much by its own estimate, which is rougher for some causes than for others.
+_CAUSE_SHARE = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    verdict: Verdict
+    findings: tuple[Finding, ...]
+    outcomes: tuple[OutcomeRow, ...]
+
+
+def judge(analysis: Analysis, rules: Iterable[Rule], config: Config) -> Judgement:
+    """Raises nothing: a rule that fails is an outcome of its own."""
+    chosen = [rule for rule in rules if rule.id not in config.disabled]
+    outcomes = [run_rule(rule, analysis, config) for rule in chosen]
+    found = [_of_another_run(o) for o in outcomes if isinstance(o, Finding)]
+    findings = link(found, {rule.id: rule.explains for rule in chosen})
+    if (
+        unseen_training(analysis) is not None
+    ):  # what a fix brings to the steps that were seen, it need not bring to the run
+        findings = tuple(replace(finding, saving=None) for finding in findings)
+    return Judgement(verdict(analysis, findings, outcomes), findings, tuple(_row(o) for o in outcomes))
+
+
+def run_rule(rule: Rule, analysis: Analysis, config: Config) -> Outcome:
+    """One rule's outcome; what it needs and cannot see is "not measured", never "clear"."""
+    missing = [name for name in rule.needs if not analysis.has(name)]
+    if rule.steady_steps and analysis.step_time.steady_steps < rule.steady_steps and "step.steady" not in missing:
+        missing.insert(0, "step.steady")
+    if missing:
+        return NotMeasured(rule.id, tuple(missing))
+    given = config.thresholds.get(rule.id, {})
+    thresholds = {name: given.get(name, threshold.value) for name, threshold in rule.thresholds.items()}
+    try:
+        return rule.check(analysis, thresholds)
+    except Exception as error:  # noqa: BLE001 - one broken rule must not take the others with it
+        return Crashed(rule.id, f"{type(error).__name__}: {error}")
+
+
+def _of_another_run(finding: Finding) -> Finding:
+    return finding if finding.saving is None else replace(finding, saving=finding.saving.of_another_run())
+
+
+def link(findings: list[Finding], explains: Mapping[str, tuple[str, ...]]) -> tuple[Finding, ...]:
+    """Findings with causes before consequences: fatal and urgent first, then roots by seconds lost, each followed by what it explains."""
+    cause: dict[str, str] = {}
+    # the cheapest first: in a ring of rules that explain each other the costliest is left over as the root
+    for finding in sorted(findings, key=_cost):
+        causes = [
+            f
+            for f in findings
+            if (finding.rule in (*explains.get(f.rule, ()), *f.explains) or f.rule in finding.causes)
+            and _overlap(f, finding)
+            and _weighs(f, finding)
+            and finding.rule not in _ancestry(f.rule, cause)
+        ]
+        if causes:
+            cause[finding.rule] = max(causes, key=_cost).rule
+    roots = {finding.rule: _ancestry(finding.rule, cause)[-1] for finding in findings}
+    linked = [
+        replace(
+            finding,
+            explained_by=None if roots[finding.rule] == finding.rule else roots[finding.rule],
+            explains=tuple(
+                sorted(rule for rule, root in roots.items() if root == finding.rule and rule != finding.rule)
+            ),
+        )
+        for finding in findings
+    ]
+    by_rule = {finding.rule: finding for finding in linked}
+
+    def place(finding: Finding) -> tuple[bool, bool, float, str, bool, float]:
+        root = by_rule[roots[finding.rule]]
+        return (
+            not root.fatal,
+            not root.urgent,
+            -root.seconds_per_step,
+            root.rule,
+            finding is not root,
+            -finding.seconds_per_step,
+        )
+
+    return tuple(sorted(linked, key=place))
+
+
+def _cost(finding: Finding) -> tuple[bool, float]:
+    return finding.fatal, finding.seconds_per_step
+
+
+def _ancestry(rule: str, cause: Mapping[str, str]) -> list[str]:
+    """The rule itself, what explains it, what explains that, up to the root."""
+    line = [rule]
+    while line[-1] in cause:
+        line.append(cause[line[-1]])
+    return line
+
+
+def _weighs(cause: Finding, consequence: Finding) -> bool:
+    """A small trouble is not the reason of a large one: it must cost a good part of it, and be worth fixing if that is.
+
+    What costs nobody knows how much may be the reason of anything.
+    """
+    if cause.fatal or (cause.seconds_per_step == 0.0 and cause.severity in _WORTH_FIXING):
+        return True
+    enough = cause.seconds_per_step >= _CAUSE_SHARE * consequence.seconds_per_step
+    return enough and (cause.severity in _WORTH_FIXING or consequence.severity not in _WORTH_FIXING)
+
+
+def _overlap(cause: Finding, consequence: Finding) -> bool:
+    """A finding about all ranks overlaps with everything; two about some must share one."""
+    return (
+        not cause.scope.ranks
+        or not consequence.scope.ranks
+        or bool(set(cause.scope.ranks) & set(consequence.scope.ranks))
+    )
+
+
+def verdict(analysis: Analysis, findings: tuple[Finding, ...], outcomes: list[Outcome]) -> Verdict:
+    root = next((f for f in findings if f.explained_by is None and (f.fatal or f.severity in _WORTH_FIXING)), None)
+    if root is not None and root.fatal:
+        return Verdict("failed", root.rule, root.title, _summary(root))
+    failed = _failed_job(analysis)
+    if failed is not None:
+        return failed
+    unseen = unseen_training(analysis)
+    if unseen is not None:
+        return unseen
+    if root is not None:
+        said = _summary(root) + input_is_unknown(analysis) + speaks_for(analysis)
+        return Verdict("bottleneck", root.rule, root.title, said)
+    return _no_bottleneck(analysis, outcomes)
+
+
+def _summary(finding: Finding) -> str:
+    notes = "; ".join(_told(e) for e in finding.evidence[:2] if e.note)
+    parts = [notes[:1].upper() + notes[1:]] if notes else []
+    if finding.fixes:
+        fix = finding.fixes[0]
+        where = f" ({fix.where.file}:{fix.where.line})" if fix.where else ""
+        parts.append(f"Fix: {fix.title}{where}")
+    if finding.saving is not None and not finding.fatal:
+        parts.append(f"Predicted: {speedup_range(finding.saving.speedup)}")
+    return ". ".join(parts) + "." if parts else ""
+
+
+def _told(e: Evidence) -> str:
+    """A note as a sentence has it: a table shows its value beside it, and many a note goes on from there."""
+    goes_on = _GOES_ON.match(e.note)
+    if e.value is None or isinstance(e.value, str):
+        return f"{e.value} {e.note}" if goes_on and e.value else e.note
+    a_switch = e.unit == "" and e.value in (0.0, 1.0)
+    if not goes_on and (a_switch or any(character.isdigit() for character in e.note)):
+        return e.note
+    unit = e.unit.removesuffix("s") if e.value == 1.0 and e.unit.isalpha() and len(e.unit) > len("GPU") else e.unit
+    said = share(e.value) if unit in ("", "share") and 0.0 <= e.value <= 1.0 else quantity(e.value, unit)
+    return f"{said} {e.note}" if goes_on else f"{said}: {e.note}"
+
+
+def _failed_job(analysis: Analysis) -> Verdict | None:
+    meta = analysis.meta
+    if meta.launch_error:
+        return Verdict("failed", None, "The job could not be started", meta.launch_error)
+    when = f"after {analysis.step_time.steps} steps" if analysis.step_time.steps else "before its first step"
+    if meta.exit_signal is not None and not analysis.stopped_from_outside:
+        return Verdict("failed", None, f"The job was killed by {_signal_name(meta.exit_signal)}", f"It ended {when}.")
+    if meta.exit_code and not analysis.stopped_from_outside:
+        return Verdict(
+            "failed", None, f"The job ended with exit code {meta.exit_code}", f"It ended {when}, in its own way."
+        )
+    return None
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _no_bottleneck(analysis: Analysis, outcomes: list[Outcome]) -> Verdict:
+    if analysis.model is None or analysis.step_time.steady_steps < 5:
+        if analysis.step_time.steps:
+            why = f"{analysis.step_time.steps} steps were seen, {analysis.step_time.steady_steps} of them steady: too few to judge"
+        elif analysis.running:
+            why = "the job has not made a step yet"
+        else:
+            why = "no training step was seen: nothing in the job ran a backward pass that could be watched"
+        return Verdict(
+            "inconclusive", None, "Nothing can be said yet" if analysis.running else "Nothing can be said", why + "."
+        )
+    step = analysis.model.step_s
+    unseen = unseen_input(analysis)
+    if unseen is not None:
+        return unseen
+    critical = analysis.budget.critical
+    computing = ("forward", INPUT_OR_FORWARD, "backward", "optimizer")
+    computed = sum(critical.get(phase, 0.0) for phase in computing) / step
+    blind = _blind(analysis, outcomes)
+    unexplained = _unexplained(analysis)
+    if computed < _COMPUTE_SHARE or unexplained:
+        text = f"only {100 * computed:.0f} % of the step is compute, and no rule that could look explains the rest"
+        return Verdict("inconclusive", None, "No cause was found", f"{text}{unexplained}; not measured: {blind}.")
+    parts = ", ".join(
+        f"{phase.replace('_', ' ')} {100 * critical[phase] / step:.0f} %" for phase in computing if critical.get(phase)
+    )
+    text = f"{100 * computed:.0f} % of a {duration(step)} step is compute ({parts}); nothing worth fixing was found"
+    view = analysis.gpu_view
+    if view.unseen:
+        who = f"rank{'s' if len(view.unseen) > 1 else ''} {', '.join(map(str, view.unseen[:8]))}"
+        why = f"whether the GPU of {who} is sound is not known: {view.why_unseen}"
+        return Verdict("inconclusive", None, "The GPUs could not be watched", f"{text}; {why}.")
+    slept, beside = asleep(analysis)
+    unknown = (SLEEPS, f"{text}.{beside}") if slept else unknown_waits(analysis, text)
+    if unknown:
+        return Verdict("inconclusive", None, *unknown)
+    return Verdict(
+        "healthy",
+        None,
+        "Compute takes the time",
+        f"{text}; not measured: {blind}.{beside}{input_is_unknown(analysis)}{speaks_for(analysis)}",
+    )
+
+
+# Values of jobs on GPUs, and of several ranks.
+_OF_GPUS = ("gpu.", "sync.", "copy.", "precision.", "layout.", "batch.", "parallel.", "reference.")
+_OF_RANKS = ("comm.", "collectives.", "ddp.")
+
+
+def _blind(a: Analysis, outcomes: list[Outcome]) -> str:
+    """Rules that could not look; of those about GPUs or several ranks, where the job has none, only how many."""
+    unseen = [o for o in outcomes if isinstance(o, (NotMeasured, Crashed))]
+    absent = {
+        "GPUs": () if a.on_gpu or a.gpu_view.devices else _OF_GPUS,
+        "several ranks": _OF_RANKS if a.world_size == 1 else (),
+    }
+    about = {
+        o.rule: what
+        for what, values in absent.items()
+        for o in unseen
+        if isinstance(o, NotMeasured) and o.missing[0].startswith(values)
+    }
+    text = rule_ids(o.rule for o in unseen if o.rule not in about) or "nothing"
+    told = " or ".join(what for what in absent if what in about.values())
+    return f"{text}; {counted(len(about), 'check')} on {told} left out" if about else text
+
+
+def _unexplained(a: Analysis) -> str:
+    """Which phases take much of the step though they are no compute, in brackets; empty where none does."""
+    critical, step = a.budget.critical, a.value("step.time_s")
+    large = [phase for phase in _UNEXPLAINED if critical.get(phase, 0.0) >= _UNEXPLAINED_SHARE * step]
+    return f" ({', '.join(f'{PHASE_TITLES[p]} {100 * critical[p] / step:.0f} %' for p in large)})" if large else ""
+
+
+def _row(outcome: Outcome) -> OutcomeRow:
+    if isinstance(outcome, Finding):
+        return OutcomeRow(outcome.rule, "fired")
+    if isinstance(outcome, Clear):
+        return OutcomeRow(outcome.rule, "clear")
+    if isinstance(outcome, NotMeasured):
+        return OutcomeRow(outcome.rule, "not_measured", outcome.missing)
+    return OutcomeRow(outcome.rule, "crashed", (outcome.error,))

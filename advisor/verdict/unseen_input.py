@@ -1,0 +1,153 @@
+"""The verdict on jobs whose input or training is out of sight: nothing is blamed, and nothing is called healthy, that was not seen."""
+
+from __future__ import annotations
+
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.findings import Where
+from rn50_advisor.advisor.model.input.input_source import (
+    Feed,
+    Looks,
+)
+from rn50_advisor.advisor.model.report import Verdict
+from rn50_advisor.advisor.model.wording import quantities as fmt
+from rn50_advisor.advisor.model.wording.quantities import counted
+
+# Of the step: what is worth fixing begins here, as with the rules on input.
+_WORTH = 0.05
+_EXHAUSTED = 0.85  # of the allowed cores, as DAT001 has it
+_DISK_BUSY = 0.80  # from here on requests queue behind each other
+_GPU_IDLE = 0.80
+# Of the time since the first step: where so much was not seen, the steps that were do not speak for the run.
+_UNSEEN_SHARE = 0.5
+# Nothing tells an inference after the training, or an upload, from a training that makes no fetch. Warm-ups before a graph is replayed
+# have a dozen steps, timings by hand some tens, and what follows takes many times as long.
+_FEW_STEPS = 50
+_UNSEEN_AFTER_SHARE = 0.8
+_MARKLESS = "a replayed CUDA graph, torch.autograd.grad, a loop in C++ or in another process leave no mark"
+_TO_SEE_IT = (
+    "To have it seen, train for some minutes with Tensor.backward() and without the graph; to have it known as an evaluation, "
+    "fetch under torch.no_grad()"
+)
+
+
+def unseen_training(analysis: Analysis) -> Verdict | None:
+    """None where the steps that were seen are the better part of what the job did since the first of them."""
+    c = analysis.coverage
+    if c is None or c.unseen_s + c.after_s < _UNSEEN_SHARE * c.total_s:
+        return None
+    seen = f"the {counted(c.steps, 'step')} seen took {fmt.duration(c.seen_s)} of the {fmt.duration(c.total_s)} since training began"
+    if c.unseen_s >= _UNSEEN_SHARE * c.total_s:
+        text = (
+            f"{c.unseen_batches} batches were fetched and not seen trained on: no backward pass followed, and nothing shows that they "
+            f"were evaluated; {seen}. What became of them is not known: {_MARKLESS}. {_TO_SEE_IT}."
+        )
+        return Verdict("inconclusive", None, "Most of the training was not seen", text)
+    if c.steps >= _FEW_STEPS or c.unseen_s + c.after_s < _UNSEEN_AFTER_SHARE * c.total_s:
+        return None
+    unknown = fmt.duration(c.after_s + c.unseen_s)
+    text = f"For {unknown} no training, evaluation or checkpoint was seen; {seen}. What was done is not known: {_MARKLESS}. {_TO_SEE_IT}."
+    return Verdict("inconclusive", None, "Most of what the job did was not seen", text)
+
+
+def speaks_for(analysis: Analysis) -> str:
+    """What a verdict has to add that speaks for the smaller part of the run; else empty."""
+    c = analysis.coverage
+    if c is None or c.unseen_s + c.after_s < _UNSEEN_SHARE * c.total_s:
+        return ""
+    return (
+        f" This speaks for {counted(c.steps, 'step')} in {fmt.duration(c.seen_s)}; in {fmt.duration(c.unseen_s + c.after_s)} more "
+        "no backward pass was seen."
+    )
+
+
+def unseen_input(analysis: Analysis) -> Verdict | None:
+    """None where input was seen, or where what was seen is enough to say that it hardly matters."""
+    feed = analysis.feed
+    if feed is None or analysis.model is None:
+        return None
+    return _timed(analysis, feed) if feed.measured else _untimed(analysis, feed)
+
+
+def input_is_unknown(analysis: Analysis) -> str:
+    """What a verdict has to add that was reached without knowing the wait for input; empty where that is known."""
+    feed = analysis.feed
+    return "" if feed is None or feed.measured else f" How long it waits for input is not measured: {feed.why_unknown}."
+
+
+def _timed(a: Analysis, feed: Feed) -> Verdict | None:
+    step, waits = a.value("step.time_s"), a.by_rank("step.input_wait_s")
+    wait = max(waits.values(), default=0.0)
+    if wait < _WORTH * step:
+        return None
+    text = (
+        f"{fmt.share(wait / step)} of a {fmt.duration(step)} step waits for batches of {feed.library}{_at(feed.where)}"
+    )
+    summary = f"{text}; how it makes them is out of sight. {_host(a)}".strip()
+    return Verdict("inconclusive", None, f"The loop waits for {feed.library}", summary)
+
+
+def _untimed(a: Analysis, feed: Feed) -> Verdict | None:
+    step = a.value("step.time_s")
+    if feed.looks is not None:
+        share = feed.chunk_s / step
+        if (1.0 - feed.looks.model) * share < _WORTH:
+            return None
+        text = (
+            f"{fmt.share(share)} of a {fmt.duration(step)} step lies between the optimizer and the backward; "
+            f"{feed.looks.count} looks found it {_found(feed.looks)}"
+        )
+        summary = f"{text}.{input_is_unknown(a)} {_host(a)}".strip()
+        return Verdict("inconclusive", None, _title(feed.looks, share), summary)
+    if feed.blocked_s is not None and feed.blocked_s < _WORTH * step:
+        return None
+    blocked = ""
+    if feed.blocked_s is not None:
+        share = feed.blocked_s / step
+        blocked = f"{fmt.share(share)} of a {fmt.duration(step)} step is neither computing nor waiting for a core."
+    summary = f"{blocked}{input_is_unknown(a)} {_host(a)}".strip()
+    return Verdict("inconclusive", None, "How long the loop waits for input is unknown", summary)
+
+
+def _found(looks: Looks) -> str:
+    parts = (
+        (looks.fetching, f"in {looks.library}"),
+        (looks.waiting, "waiting for another thread, a process or a file"),
+        (looks.elsewhere, "elsewhere in the loop"),
+        (looks.model, "in the model"),
+    )
+    said = ", ".join(f"{fmt.share(part)} {what}" for part, what in parts if part > 0)
+    return f"{said}{', mostly' if looks.where else ''}{_at(looks.where)}"
+
+
+def _title(looks: Looks, share: float) -> str:
+    if looks.fetching * share >= _WORTH and looks.fetching >= looks.waiting:
+        return f"The loop spends its time in {looks.library}"
+    if looks.waiting * share >= _WORTH:
+        return "The loop waits for something that is not the model"
+    return "The loop does more than train before the backward"
+
+
+def _at(where: Where | None) -> str:
+    return f" at {where.file}:{where.line}" if where is not None else ""
+
+
+def _host(a: Analysis) -> str:
+    """What the machine did while the steps ran, as far as it is known."""
+    found = []
+    job, allowed, busy = a.get("cpu.job_cores"), a.get("cpu.allowed_cores"), a.get("cpu.host_busy_cores")
+    if allowed and (job is not None or busy is not None):
+        # what others do on cores beyond a quota or an affinity takes nothing from the job
+        beyond = max(0.0, (a.get("cpu.host_cores") or 0.0) - allowed)
+        most = min(allowed, max(job or 0.0, (busy or 0.0) - beyond))
+        told = ": the CPUs are exhausted" if most >= _EXHAUSTED * allowed else ""
+        own = "" if job is None else f", {job:.1f} by this job"
+        found.append(f"{most:.1f} of {allowed:.3g} allowed cores were busy{own}{told}")
+    busy_share = a.get("storage.busy_share")
+    if a.storage is not None and busy_share is not None and busy_share >= _DISK_BUSY:
+        found.append(f"the disk of its data ({a.storage.words}) was busy {fmt.share(busy_share)} of the time")
+    resident = {gpu.index: a.values.get(("gpu.util_share", f"gpu:{gpu.index}")) for gpu in a.gpu_view.devices}
+    idle = {index: share for index, share in resident.items() if share is not None and share < _GPU_IDLE}
+    if idle:
+        least = min(idle, key=lambda index: idle[index])
+        found.append(f"GPU {least} was busy {fmt.share(idle[least])} of the time")
+    return f"Meanwhile {', '.join(found)}." if found else ""

@@ -1,0 +1,1 @@
+"""Limits of control groups and of the provider."""

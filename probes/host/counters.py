@@ -1,0 +1,56 @@
+"""Bookkeeping that every probe needs between ticks: each gap told once, counters that survive a change of their source."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterable
+
+from rn50_advisor.advisor.model.metrics import ProbeGap
+
+
+class GapsOnce:
+    """Collects gaps during a tick and hands out only those that were never handed out before."""
+
+    def __init__(self) -> None:
+        self._told: set[Hashable] = set()
+        self._new: list[ProbeGap] = []
+
+    def add(
+        self, metrics: str | Iterable[str], scope: str, reason: str, hint: str = "", *, key: Hashable = None
+    ) -> None:
+        """`key` replaces the scope where many scopes miss the same thing for the same reason (64 workers, one gap)."""
+        for metric in (metrics,) if isinstance(metrics, str) else metrics:
+            name = (metric, scope if key is None else key)
+            if name not in self._told:
+                self._told.add(name)
+                self._new.append(ProbeGap(metric, scope, reason, hint))
+
+    def take(self) -> tuple[ProbeGap, ...]:
+        new, self._new = tuple(self._new), []
+        return new
+
+
+class Continued:
+    """Counters read from a source that may be replaced (a process moves to another cgroup, a job to another network).
+
+    What the old source had counted is kept, what the new one had counted before is not added: the counter never jumps or falls.
+    """
+
+    def __init__(self) -> None:
+        self._state: dict[
+            tuple[int, str], tuple[Hashable, float, float]
+        ] = {}  # owner and counter -> source, raw, continued
+
+    def value(self, owner: int, counter: str, source: Hashable, raw: float) -> float:
+        last = self._state.get((owner, counter))
+        if last is None:
+            value = raw
+        elif last[0] == source:
+            value = last[2] + (raw - last[1] if raw >= last[1] else raw)  # a source that fell began again at 0
+        else:
+            value = last[2]
+        self._state[owner, counter] = (source, raw, value)
+        return value
+
+    def prune(self, owners: Collection[int]) -> None:
+        for key in [key for key in self._state if key[0] not in owners]:
+            del self._state[key]

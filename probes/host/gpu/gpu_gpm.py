@@ -1,0 +1,71 @@
+"""How busy the parts of a GPU are, by its own counters (GPM, Hopper and later): two samples, and what lies between them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rn50_advisor.advisor.model.metrics import (
+    ProbeGap,
+    Sample,
+)
+from rn50_advisor.probes.host.gpu.gpu_devices import GpuDevice
+from rn50_advisor.probes.host.gpu.gpu_readers import (
+    GPM_METRICS,
+    THROUGHPUT,
+)
+
+ALL = "gpu.*_active_pct"
+_LEAST_NS = 100_000_000  # nvml.h: samples must be at least so far apart
+
+
+class Gpm:
+    """Of one GPU. Two samples are kept and written in turn: nothing is allocated while the job runs."""
+
+    def __init__(self, nvml: Any, device: GpuDevice, handle: Any) -> None:
+        self._nvml = nvml
+        self._device = device
+        self._handle = handle
+        self._before: Any = None
+        self._spare: Any = None
+        self._before_ns = 0
+        self.off = device.gpm is False  # where that was not told, the first sample tells why
+        self.counts_traffic = bool(device.gpm)  # of PCIe: else somebody else must
+
+    def why_not(self) -> ProbeGap | None:
+        """The gap of a GPU that does not offer it."""
+        if not self.off:
+            return None
+        reason = f"{self._device.name} keeps no such counters: GPUs before Hopper do not"
+        return ProbeGap(ALL, f"gpu:{self._device.index}", reason, "power and clocks tell how hard it works")
+
+    def read(self, now_ns: int) -> list[Sample]:
+        """What happened since the last reading. Raises NVMLError."""
+        if self.off or (self._before is not None and now_ns - self._before_ns < _LEAST_NS):
+            return []
+        nvml = self._nvml
+        self._spare = self._spare or nvml.nvmlGpmSampleAlloc()  # kept where it cannot be filled this time
+        nvml.nvmlGpmSampleGet(self._handle, self._spare)
+        before, self._before, self._spare = self._before, self._spare, self._before
+        self._before_ns = now_ns
+        if before is None:
+            return []
+        found = self._between(before, self._before)
+        self.counts_traffic = any(sample.metric in THROUGHPUT.metrics for sample in found)
+        return found
+
+    def _between(self, before: Any, after: Any) -> list[Sample]:
+        nvml = self._nvml
+        question = nvml.c_nvmlGpmMetricsGet_t()
+        question.version = nvml.NVML_GPM_METRICS_GET_VERSION
+        question.numMetrics = len(GPM_METRICS)
+        question.sample1, question.sample2 = before, after
+        for place, number in enumerate(GPM_METRICS):
+            question.metrics[place].metricId = number
+        nvml.nvmlGpmMetricsGet(question)
+        scope = f"gpu:{self._device.index}"
+        answers = (question.metrics[place] for place in range(len(GPM_METRICS)))
+        return [
+            Sample(metric, scope, answer.value * unit)
+            for (metric, unit), answer in zip(GPM_METRICS.values(), answers, strict=True)
+            if answer.nvmlReturn == 0
+        ]

@@ -1,0 +1,60 @@
+"""Whose processes are on a GPU: this job's, or somebody else's as well."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from rn50_advisor.advisor.model.metrics import Sample
+from rn50_advisor.probes.host.procfs import read_text
+
+_NOT_AVAILABLE = (1 << 64) - 1
+# The server of MPS holds the contexts of its clients; the clients are listed themselves.
+_SERVERS = ("nvidia-cuda-mps", "nvidia-persiste")
+
+
+def neighbours(nvml: Any, index: int, handle: Any, own: Collection[int], root: Path) -> list[Sample]:
+    """Of a GPU that this job uses; nothing where none of its processes is listed. Raises NVMLError.
+
+    A container sees the ids of another namespace, or none: who is a stranger is only told where our own are known. Of a GPU that is cut
+    into instances (MIG) those of all are listed where we may see them; who computes in another one is no neighbour.
+    """
+    listed = nvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)
+    ours = [process for process in listed if process.pid in own]
+    if not ours:
+        return []
+    instances = {process.gpuInstanceId for process in ours}
+    beside = [process for process in listed if process.pid not in own and process.gpuInstanceId in instances]
+    strangers = [process for process in beside if not _serves(process.pid, root)]
+    scope = f"gpu:{index}"
+    found = [
+        Sample("gpu.own_processes", scope, float(len(ours))),
+        Sample("gpu.foreign_processes", scope, float(len(strangers))),
+    ]
+    sizes = [process.usedGpuMemory for process in strangers]
+    if any(size is None or size == _NOT_AVAILABLE for size in sizes):
+        return found  # what they hold is not known, which is not nothing
+    return [*found, Sample("gpu.foreign_mem_bytes", scope, float(sum(sizes)))]
+
+
+def foreign_sm(nvml: Any, index: int, handle: Any, own: Collection[int], since_us: int) -> tuple[list[Sample], int]:
+    """(SM time of strangers since `since_us`, time of the newest sample). Raises NVMLError."""
+    try:
+        told = nvml.nvmlDeviceGetProcessUtilization(handle, since_us)
+    except nvml.NVMLError as error:
+        # nobody has used it since; the bindings raise "success" too where there is nothing to hand out
+        if error.value not in (nvml.NVML_SUCCESS, nvml.NVML_ERROR_NOT_FOUND):
+            raise
+        return [Sample("gpu.foreign_sm_pct", f"gpu:{index}", 0.0)], since_us
+    newest = max((int(sample.timeStamp) for sample in told), default=since_us)
+    by_pid: dict[int, list[int]] = {}
+    for sample in told:
+        if sample.pid not in own and sample.smUtil <= 100:
+            by_pid.setdefault(sample.pid, []).append(sample.smUtil)
+    share = sum(sum(used) / len(used) for used in by_pid.values())
+    return [Sample("gpu.foreign_sm_pct", f"gpu:{index}", min(100.0, share))], newest
+
+
+def _serves(pid: int, root: Path) -> bool:
+    return (read_text(root / f"proc/{pid}/comm") or "").startswith(_SERVERS)

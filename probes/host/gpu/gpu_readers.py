@@ -1,0 +1,210 @@
+"""What is read of one GPU again and again, and by which question: calls of the driver, and field values that one call fetches together.
+
+Fast questions (microseconds each) are asked at every tick, the others every `SLOW_NS`: limits that hardly move, error counters, links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rn50_advisor.advisor.model.metrics import Sample
+from rn50_advisor.probes.host.gpu.gpu_devices import (
+    MAX_LINKS,
+    GpuDevice,
+    mig_handles,
+)
+from rn50_advisor.probes.host.gpu.nvml import (
+    ALL_LINKS,
+    LASTING,
+    Field,
+    code_name,
+)
+
+SLOW_NS = 5_000_000_000
+_KIB, _NS = 1024.0, 1e-9
+_VIOLATION_POWER, _VIOLATION_THERMAL = 0, 1  # nvmlPerfPolicyType_t
+_LINK_ERRORS, _LINK_RECOVERIES = 208, 215  # field values of NVLink 5, link by link
+_NO_LINK = LASTING | {
+    "NVML_ERROR_INVALID_ARGUMENT",
+    "NVML_ERROR_NOT_FOUND",
+}  # what is said of a link that this GPU has not
+
+Values = tuple[float, ...]
+Read = Callable[[Any, Any], Values]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One question about one GPU and the metrics that its answer holds."""
+
+    metrics: tuple[str, ...]
+    read: Read
+    slow: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FieldMetric:
+    """A metric may be the sum of fields.
+
+    `instead`: what older drivers and lesser GPUs are asked when they do not know the field; `silent`: then it is no gap.
+    """
+
+    field: Field
+    metric: str
+    unit: float = 1.0
+    slow: bool = False
+    instead: Call | None = None
+    silent: bool = False
+
+
+def _memory(nvml: Any, handle: Any) -> Values:
+    try:
+        memory = nvml.nvmlDeviceGetMemoryInfo(handle, nvml.nvmlMemory_v2)  # v1 counts what the driver reserves as used
+    except (nvml.NVMLError_FunctionNotFound, nvml.NVMLError_ArgumentVersionMismatch):
+        memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+    return float(memory.used), float(memory.total)
+
+
+def _reasons(nvml: Any, handle: Any) -> Values:
+    try:
+        return (float(nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)),)
+    except nvml.NVMLError_FunctionNotFound:
+        return (float(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)),)
+
+
+def _pcie(nvml: Any, handle: Any) -> Values:
+    return float(nvml.nvmlDeviceGetCurrPcieLinkGeneration(handle)), float(nvml.nvmlDeviceGetCurrPcieLinkWidth(handle))
+
+
+def pcie_throughput(nvml: Any, handle: Any) -> Values:
+    """Received, sent bytes per second over the last 20 ms, which it takes twice: not for every tick."""
+    return tuple(1000.0 * nvml.nvmlDeviceGetPcieThroughput(handle, counter) for counter in (1, 0))
+
+
+def violation(policy: int) -> Read:
+    return lambda nvml, handle: (nvml.nvmlDeviceGetViolationStatus(handle, policy).violationTime * _NS,)
+
+
+CALLS: tuple[Call, ...] = (
+    Call(("gpu.util_pct",), lambda nvml, h: (float(nvml.nvmlDeviceGetUtilizationRates(h).gpu),)),
+    Call(("gpu.mem_used_bytes", "gpu.mem_total_bytes"), _memory),
+    Call(("gpu.power_w",), lambda nvml, h: (nvml.nvmlDeviceGetPowerUsage(h) / 1e3,)),
+    Call(("gpu.energy_j",), lambda nvml, h: (nvml.nvmlDeviceGetTotalEnergyConsumption(h) / 1e3,)),
+    Call(("gpu.sm_clock_mhz",), lambda nvml, h: (float(nvml.nvmlDeviceGetClockInfo(h, nvml.NVML_CLOCK_SM)),)),
+    Call(("gpu.mem_clock_mhz",), lambda nvml, h: (float(nvml.nvmlDeviceGetClockInfo(h, nvml.NVML_CLOCK_MEM)),)),
+    Call(("gpu.temp_c",), lambda nvml, h: (float(nvml.nvmlDeviceGetTemperature(h, nvml.NVML_TEMPERATURE_GPU)),)),
+    Call(("gpu.clock_reasons",), _reasons),
+    Call(("gpu.pcie_gen", "gpu.pcie_width"), _pcie),
+    Call(("gpu.power_limit_w",), lambda nvml, h: (nvml.nvmlDeviceGetEnforcedPowerLimit(h) / 1e3,), slow=True),
+    Call(
+        ("gpu.sm_clock_max_mhz",),
+        lambda nvml, h: (float(nvml.nvmlDeviceGetMaxClockInfo(h, nvml.NVML_CLOCK_SM)),),
+        slow=True,
+    ),
+)
+# The three times that 269-271 split are one here.
+THERMAL = Call(("gpu.thermal_s",), violation(_VIOLATION_THERMAL))
+CAP = Call(("gpu.power_cap_s",), violation(_VIOLATION_POWER))
+# Each GPU in turn: 40 ms.
+THROUGHPUT = Call(("gpu.pcie_rx_bytes_per_s", "gpu.pcie_tx_bytes_per_s"), pcie_throughput, slow=True)
+GPM_METRICS: dict[int, tuple[str, float]] = {
+    2: ("gpu.sm_active_pct", 1.0),
+    3: ("gpu.sm_occupancy_pct", 1.0),
+    5: ("gpu.tensor_active_pct", 1.0),
+    10: ("gpu.dram_active_pct", 1.0),
+    20: ("gpu.pcie_tx_bytes_per_s", _KIB**2),
+    21: ("gpu.pcie_rx_bytes_per_s", _KIB**2),
+    60: ("gpu.nvlink_rx_bytes_per_s", _KIB**2),
+    61: ("gpu.nvlink_tx_bytes_per_s", _KIB**2),
+}
+
+_EVERY_GPU = (
+    FieldMetric(74, "gpu.power_cap_s", _NS, instead=CAP),
+    FieldMetric(269, "gpu.sw_thermal_s", _NS, instead=THERMAL),
+    FieldMetric(270, "gpu.hw_thermal_s", _NS, instead=THERMAL),
+    FieldMetric(271, "gpu.power_brake_s", _NS),
+    FieldMetric(198, "gpu.pcie_rx_bytes", instead=THROUGHPUT),
+    FieldMetric(197, "gpu.pcie_tx_bytes", instead=THROUGHPUT),
+    FieldMetric(94, "gpu.pcie_replays", slow=True),
+)
+_WITH_ECC = (
+    FieldMetric(3, "gpu.ecc_corrected", slow=True),
+    FieldMetric(4, "gpu.ecc_uncorrected", slow=True),
+    FieldMetric(5, "gpu.ecc_lifetime_corrected", slow=True),
+    FieldMetric(6, "gpu.ecc_lifetime_uncorrected", slow=True),
+)
+_SOUNDNESS = (
+    FieldMetric(142, "gpu.rows_remapped_corrected", slow=True),
+    FieldMetric(143, "gpu.rows_remapped_uncorrected", slow=True),
+    FieldMetric(144, "gpu.row_remap_pending", slow=True),
+    FieldMetric(145, "gpu.row_remap_failed", slow=True),
+    FieldMetric(230, "gpu.recovery_action", slow=True),
+)
+_ALL_ERRORS = Call(("gpu.nvlink_crc_errors",), lambda nvml, h: link_sum(nvml, h, _LINK_ERRORS), slow=True)
+_ALL_RECOVERIES = Call(("gpu.nvlink_recoveries",), lambda nvml, h: link_sum(nvml, h, _LINK_RECOVERIES), slow=True)
+_WITH_LINKS = (
+    FieldMetric((138, ALL_LINKS), "gpu.nvlink_tx_bytes", _KIB),
+    FieldMetric((139, ALL_LINKS), "gpu.nvlink_rx_bytes", _KIB),
+    FieldMetric(38, "gpu.nvlink_crc_errors", slow=True, instead=_ALL_ERRORS),
+    FieldMetric(45, "gpu.nvlink_crc_errors", slow=True, instead=_ALL_ERRORS),
+    FieldMetric(52, "gpu.nvlink_recoveries", slow=True, instead=_ALL_RECOVERIES),
+    FieldMetric(59, "gpu.nvlink_recoveries", slow=True, instead=_ALL_RECOVERIES),
+)
+# Told by whoever watches for it, not by a reader of this file.
+WATCHED = ("gpu.xids", "gpu.xid", "gpu.lost", "gpu.own_processes", "gpu.foreign_processes", "gpu.foreign_mem_bytes")
+FOREIGN_SM = "gpu.foreign_sm_pct"
+PROBE_COST = "gpu.probe_s"
+
+
+def fields_for(device: GpuDevice) -> tuple[FieldMetric, ...]:
+    """What a GPU without ECC or without NVLink has not is no gap: it is not asked, or not missed where it may have it all the same."""
+    return (
+        *_EVERY_GPU,
+        *(replace(field, silent=device.ecc is False) for field in _SOUNDNESS),
+        *(_WITH_ECC if device.ecc is not False else ()),
+        *(_WITH_LINKS if device.nvlinks else ()),
+    )
+
+
+def calls_for(device: GpuDevice) -> tuple[Call, ...]:
+    if not device.nvlinks:
+        return CALLS
+    links = range(device.nvlinks)
+    return (*CALLS, Call(("gpu.nvlinks_active",), lambda nvml, h: _active(nvml, h, links), slow=True))
+
+
+def link_sum(nvml: Any, handle: Any, field: int) -> Values:
+    """Of a counter that each link has for itself. Raises NVMLError, also where a link that there is does not answer this time."""
+    told = nvml.nvmlDeviceGetFieldValues(handle, [(field, link) for link in range(MAX_LINKS)])
+    known = [answer.value.ullVal for answer in told if answer.nvmlReturn == 0]
+    for code in {answer.nvmlReturn for answer in told} - {0}:
+        if code_name(nvml, code) not in _NO_LINK:
+            raise nvml.NVMLError(code)
+    if not known:
+        raise nvml.NVMLError(nvml.NVML_ERROR_NOT_SUPPORTED)
+    return (float(sum(known)),)
+
+
+def _active(nvml: Any, handle: Any, links: range) -> Values:
+    return (float(sum(nvml.nvmlDeviceGetNvLinkState(handle, link) == 1 for link in links)),)
+
+
+def mig_samples(nvml: Any, index: int, handle: Any) -> list[Sample]:
+    """Memory of each MIG instance, which has no more than that of its own."""
+    found = []
+    for number, instance in enumerate(mig_handles(nvml, handle)):
+        used, total = _memory(nvml, instance)
+        scope = f"mig:{index}/{number}"
+        found += [Sample("gpu.mem_used_bytes", scope, used), Sample("gpu.mem_total_bytes", scope, total)]
+    return found
+
+
+def every_metric() -> frozenset[str]:
+    """All that is ever told of a GPU."""
+    every: tuple[FieldMetric, ...] = (*_EVERY_GPU, *_SOUNDNESS, *_WITH_ECC, *_WITH_LINKS)
+    calls = [*CALLS, THERMAL, CAP, THROUGHPUT]
+    names = {field.metric for field in every} | {metric for call in calls for metric in call.metrics}
+    names |= {metric for metric, _ in GPM_METRICS.values()}
+    return frozenset({*names, *WATCHED, FOREIGN_SM, PROBE_COST, "gpu.nvlinks_active"})

@@ -1,0 +1,1 @@
+"""The processes of the job, as the kernel accounts for them."""

@@ -1,0 +1,1 @@
+"""Stacks of other processes, read with py-spy."""

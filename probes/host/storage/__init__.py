@@ -1,0 +1,1 @@
+"""Disks, mounts and files of the host."""

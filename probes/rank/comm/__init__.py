@@ -1,0 +1,1 @@
+"""Collectives and DistributedDataParallel, as the rank sees them."""

@@ -1,0 +1,63 @@
+"""Who calls a collective: the job's own line, and the library that it calls through."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, Any
+
+from ..facts import process_facts as about
+from ..layout import COLLECTIVE_KINDS
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+# Who calls on behalf of the job, by a part of the file's name; the first that fits. Of other installed packages it is their name, of the
+# job's own code nothing.
+NORM = "SyncBatchNorm"
+_LIBRARIES = (
+    (os.sep + "torch" + os.sep + "nn" + os.sep + "modules" + os.sep, NORM),
+    (os.sep + "apex" + os.sep + "parallel" + os.sep, NORM),
+    (os.sep + "fsdp" + os.sep, "FSDP"),
+    ("zero_redundancy_optimizer", "ZeRO"),
+    (os.sep + "deepspeed" + os.sep, "DeepSpeed"),
+    (os.sep + "ddp_comm_hooks" + os.sep, "communication hook"),
+    (os.sep + "torch" + os.sep, "torch"),
+)
+_PACKAGE = re.compile(r"^.*[/\\](?:site|dist)-packages[/\\](\w+)")
+_NORM_NAMES = re.compile(r"sync\w*_?(?:batch_?norm|bn)", re.IGNORECASE)
+
+
+def described(frame: FrameType, kind: int, group: Any) -> dict[str, Any]:
+    """Who calls: the job's line, and the library that it calls through, if any."""
+    library = _library(frame)
+    user, _ = about.call_frames(2)
+    own = frame if user is None else user
+    return {
+        "file": own.f_code.co_filename,
+        "line": own.f_lineno,
+        "function": own.f_code.co_name,
+        "library": library,
+        "kind": COLLECTIVE_KINDS[kind],
+        "backend": "" if group is None else group.backend,
+        "group_size": 0 if group is None else group.size,
+        "calls": 0,
+        "bytes": 0,
+        "ns": 0,
+    }
+
+
+def _library(frame: FrameType) -> str:
+    code = frame.f_code
+    # Before Python 3.13 asking a frame for its variables keeps them alive as long as it runs: not of a loop that trains for days.
+    brief = code.co_name in ("forward", "backward") and code.co_varnames
+    first = frame.f_locals.get(code.co_varnames[0]) if brief else None
+    # the class that the function belongs to; a script may well be called train_syncbn.py
+    owners = getattr(code, "co_qualname", "").rpartition("<locals>.")[2].split(".")[:-1]
+    if any(_NORM_NAMES.search(name) for name in (*owners, type(first).__name__)):
+        return NORM
+    package = _PACKAGE.search(code.co_filename)
+    if package is None and not code.co_filename.startswith(about.torchs_folder()):
+        return ""  # whatever the job's own folders are called
+    known = next((library for part, library in _LIBRARIES if part in code.co_filename), "")
+    return known or (package[1] if package else "torch")

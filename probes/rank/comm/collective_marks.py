@@ -1,0 +1,405 @@
+"""Collectives that the job calls from Python: how many, how large, how long they held it, where from, and the one it is in right now.
+
+DistributedDataParallel's own all-reduces are called in C++ and never come here: a plain step meets nothing of this. Averaging by hand,
+synchronised batch norm, FSDP, ZeRO, metrics and barriers do come here. Functional collectives are left alone, and while dynamo traces, a
+wrapper is the original. A call is counted on entry, so that a rank which hangs in one says which: kind, number and group stand in the
+header of its ring.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from _thread import get_ident
+from functools import partial
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+from ..hidden_frames import hide_frame
+from ..layout import (
+    COLLECTIVE_KINDS,
+    COLLECTIVE_OFFSET,
+    KIND_COLLECTIVES,
+)
+from ..patches.torch_patches import _quietly as quietly
+from ..patches.torch_patches import _wraps as wraps
+from ..ring import PHASE
+from ..step_phases import (
+    BACKWARD,
+    CLIP,
+    FORWARD,
+    GAP,
+    OPTIMIZER,
+)
+from .collective_callers import (
+    NORM,
+    described,
+)
+from .flight_watch import (
+    FlightWatch,
+    read_dumps,
+    read_times,
+    training_stack,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+    from ..recorder import Recorder
+
+MODULE = "torch.distributed.distributed_c10d"
+# What stands in the module, whatever the version; the longer names are other names of the shorter ones.
+NAMES = {
+    "all_reduce": "all_reduce",
+    "all_reduce_coalesced": "all_reduce",
+    "all_gather": "all_gather",
+    "all_gather_single": "all_gather",
+    "all_gather_into_tensor": "all_gather",
+    "_all_gather_base": "all_gather",
+    "all_gather_coalesced": "all_gather",
+    "all_gather_object": "all_gather",
+    "reduce_scatter": "reduce_scatter",
+    "reduce_scatter_single": "reduce_scatter",
+    "reduce_scatter_tensor": "reduce_scatter",
+    "_reduce_scatter_base": "reduce_scatter",
+    "broadcast": "broadcast",
+    "broadcast_object_list": "broadcast",
+    "all_to_all": "all_to_all",
+    "all_to_all_single": "all_to_all",
+    "reduce": "reduce",
+    "gather": "gather",
+    "gather_object": "gather",
+    "scatter": "scatter",
+    "scatter_object_list": "scatter",
+    "barrier": "barrier",
+    "monitored_barrier": "barrier",
+}
+_WAIT = -1
+SITES_MAX = 64
+_GROUPS_MAX = 256  # beyond it those that are gone are forgotten, and then all: their calls are counted anew
+# The words of the header, beginning at COLLECTIVE_OFFSET
+_BEGUN, _KIND, _GROUP, _SIZE, _SINCE = range(COLLECTIVE_OFFSET // 8, COLLECTIVE_OFFSET // 8 + 5)
+
+
+def install(recorder: Recorder) -> list[Any]:
+    """Wrap what there is; what a torch of another version lacks is noted in the facts. Returns the wrappers."""
+    try:
+        return _install(recorder)
+    except (AttributeError, ImportError) as error:
+        values = recorder.facts.values
+        values["unpatched"] = [*values.get("unpatched", ()), "collectives: %s" % error]
+        return []
+
+
+def _install(recorder: Recorder) -> list[Any]:
+    module: Any = sys.modules.get(MODULE)
+    if module is None or not recorder.torch.distributed.is_available():
+        return []
+    collectives = recorder.collectives = Collectives(recorder, module)
+    os.register_at_fork(after_in_child=collectives.forget)
+    wrappers = {}
+    for name, kind in NAMES.items():
+        original = getattr(module, name, None)
+        # one that warns names the line of its caller: that must stay the job's. It calls one of the others.
+        if original is not None and not hasattr(original, "__deprecated__"):
+            wrappers[original] = _wrap(recorder, collectives, original, COLLECTIVE_KINDS.index(kind))
+    _replace(wrappers)
+    work = module.Work
+    work.wait = _wrap_wait(recorder, collectives, work.wait)
+    return [*wrappers.values(), work.wait]
+
+
+def _replace(wrappers: dict[Any, Any]) -> None:
+    """In all of torch.distributed: some of its modules have taken the functions by name. Dynamo's table is keyed by them."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("torch.distributed") and module is not None:
+            for attribute, value in list(vars(module).items()):
+                if callable(value) and _known(wrappers, value) is not None:
+                    setattr(module, attribute, wrappers[value])
+    functional = sys.modules.get("torch.distributed._functional_collectives")
+    remaps = getattr(functional, "traceable_collective_remaps", None)
+    if isinstance(remaps, dict):
+        remaps.update({wrappers[original]: new for original, new in list(remaps.items()) if original in wrappers})
+
+
+def _known(wrappers: dict[Any, Any], value: Any) -> Any:
+    try:
+        return wrappers.get(value)
+    except TypeError:
+        return None  # it cannot be hashed
+
+
+def _wrap(recorder: Recorder, collectives: Collectives, original: Any, kind: int) -> Any:
+    # true to dynamo, and cheap to everybody else
+    is_compiling = recorder.torch.compiler.is_dynamo_compiling
+    inside = collectives.inside
+
+    @wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return original(*args, **kwargs)
+        call, watched = None, recorder.active and get_ident() not in inside
+        try:
+            if watched:
+                # no frame lies below where autograd's own thread calls this as the hook itself
+                call = quietly(recorder, collectives.begin, kind, (*args, *kwargs.values()), sys._getframe().f_back)
+            result = original(*args, **kwargs)
+        except BaseException as error:
+            if watched:
+                quietly(recorder, collectives.end, call, None)
+            hide_frame(error)
+            raise
+        if watched:
+            quietly(recorder, collectives.end, call, result)
+        return result
+
+    return wrapper
+
+
+def _wrap_wait(recorder: Recorder, collectives: Collectives, original: Any) -> Any:
+    inside = collectives.inside
+
+    # By this name and with this first argument pybind knows a call that comes from an override, and goes on to its own.
+    @wraps(original)
+    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
+        call, watched = None, recorder.active and get_ident() not in inside
+        try:
+            if watched:
+                call = quietly(recorder, collectives.begin, _WAIT, (), None)
+            result = original(self, *args, **kwargs)
+        except BaseException as error:
+            if watched:
+                quietly(recorder, collectives.end, call, None)
+            hide_frame(error)
+            raise
+        if watched:
+            quietly(recorder, collectives.end, call, None)
+        return result
+
+    return wait
+
+
+class Group:
+    """A process group as far as calls on it tell: its name stands for it on all ranks."""
+
+    __slots__ = ("backend", "begun", "name", "of", "size")
+
+    def __init__(self, of: Callable[[], Any], name: str, size: int, backend: str) -> None:
+        self.of = of  # a weak reference: groups are destroyed and made anew, and the next one may lie at the same place
+        self.name = int.from_bytes(name.encode("utf-8", "replace")[:7], "big")
+        self.size = size
+        self.backend = backend
+        self.begun = 0
+
+
+class Call:
+    """One that has begun."""
+
+    __slots__ = ("began", "device", "group", "kind", "phase", "sent", "site", "thread")
+
+    def __init__(self, kind: int, thread: int, group: Group | None, site: dict[str, Any]) -> None:
+        self.kind = kind
+        self.thread = thread
+        self.group = group
+        self.site = site
+        self.sent = 0
+        self.device = False
+        self.phase = 0
+        self.began = 0
+
+
+class Collectives:
+    """Sums over the running step. Any thread may call (autograd has its own on CUDA); only the one that trains writes them down."""
+
+    def __init__(self, recorder: Recorder, module: Any) -> None:
+        self._recorder = recorder
+        self._module = module
+        self._tensor: Any = recorder.torch.Tensor
+        self._process_group: Any = module.ProcessGroup
+        self._no_member: Any = getattr(module.GroupMember, "NON_GROUP_MEMBER", self)
+        self._no_function: Any = recorder.torch._C.DisableTorchFunction
+        self.inside: set[int] = set()  # threads that are in a call: what that calls in turn is part of it
+        self._on_step = self._close_step
+        self._flight = FlightWatch(
+            recorder,
+            lambda: recorder.captures.outside(partial(read_dumps, recorder.torch), []),
+            partial(training_stack, recorder),
+            lambda: recorder.captures.outside(partial(read_times, recorder.torch), {}),
+        )
+        self.forget()
+
+    def forget(self) -> None:
+        """Another process now."""
+        self._flight.forget()
+        self.inside.clear()
+        self._groups: dict[int, Group] = {}
+        self._sites: dict[Any, dict[str, Any]] = {}
+        self._described: list[dict[str, Any]] = []
+        # the last asynchronous call was about tensors of a GPU: nobody is held while waiting for it
+        self._on_device = False
+        self._clear()
+
+    def _clear(self) -> None:
+        self._calls = self._bytes = self._bus_bytes = self._call_ns = self._waits = self._wait_ns = 0
+        self._asynchronous = self._device_calls = self._norm_calls = self._norm_bytes = self._norm_ns = 0
+        self._size = 0
+        self._held = [0, 0, 0, 0, 0]  # ns, by `_place`
+
+    def joins(self, world_size: int) -> None:
+        """This process has become a rank. The facts are written now and then, with the counts as they are by then."""
+        self._recorder.facts.values["collectives"] = self._described
+        if world_size > 1:
+            self._flight.start()
+
+    def leaves(self) -> None:
+        """The interpreter shuts down."""
+        self._flight.stop()
+
+    def begin(self, kind: int, given: tuple[Any, ...], frame: FrameType | None) -> Call | None:
+        """None where this rank has no part in it: torch warns and returns."""
+        if any(item is self._no_member for item in given):
+            return None
+        recorder, thread = self._recorder, get_ident()
+        account = recorder.account
+        ring = None if account is None else account.ring
+        if recorder.tape.on and account.thread == thread:
+            recorder.own_account()  # what was noted came before
+        group = None if kind == _WAIT else self._group(given)
+        call = Call(kind, thread, group, _NOWHERE if frame is None else self._site(frame, kind, group))
+        with self._no_function():  # a subclass of the job's is not asked
+            for item in given:
+                self._weigh(call, item)
+        self.inside.add(thread)
+        if group is not None:
+            group.begun += 1
+        call.began = perf_counter_ns()
+        if ring is not None:
+            words = ring.words
+            call.phase = words[PHASE]
+            if group is not None:
+                words[_BEGUN], words[_KIND], words[_GROUP], words[_SIZE] = group.begun, kind, group.name, group.size
+            words[_SINCE] = call.began
+        return call
+
+    def end(self, call: Call | None, result: Any) -> None:
+        self.inside.discard(get_ident())
+        account = self._recorder.account
+        if account is None or account.ring is None:
+            return
+        account.ring.words[_SINCE] = 0
+        if call is None or call.phase == 0:
+            return  # before the first step there is none to count it to
+        took = perf_counter_ns() - call.began
+        if call.kind == _WAIT:
+            self._waits += 1
+            self._wait_ns += took
+            held = not self._on_device
+        else:
+            held = self._count(call, result, took)
+        # on CUDA the backward pass runs in a thread of its own, and the one that trains waits for it
+        if held and (call.thread == account.thread or call.phase == BACKWARD):
+            self._held[_place(call.phase)] += took
+        if account.on_step is not self._on_step:
+            account.on_step = self._on_step
+
+    def _count(self, call: Call, result: Any, took: int) -> bool:
+        """Whether the caller was held until it was done."""
+        group: Any = call.group
+        self._calls += 1
+        self._bytes += call.sent
+        self._bus_bytes += bus_bytes(call.kind, call.sent, group.size)
+        self._call_ns += took
+        self._size = max(self._size, group.size)
+        queued = call.device and group.backend != "gloo"  # the call returns once it stands in the stream's queue
+        self._device_calls += queued
+        if result is not None and hasattr(result, "wait"):
+            self._asynchronous += 1
+            self._on_device = queued
+        site = call.site
+        site["calls"] += 1
+        site["bytes"] += call.sent
+        site["ns"] += took
+        if site["library"] == NORM:
+            self._norm_calls += 1
+            self._norm_bytes += call.sent
+            self._norm_ns += took
+        return not queued
+
+    def _close_step(self, step: int) -> None:
+        """In place of what usually follows a step's end: write down what was in it."""
+        recorder = self._recorder
+        account = recorder.account
+        values = (
+            step - 1, self._calls, self._bytes, self._bus_bytes, self._call_ns, self._waits, self._wait_ns, self._asynchronous,
+            self._device_calls, *self._held, self._norm_calls, self._norm_bytes, self._norm_ns, self._size,
+        )  # fmt: skip
+        self._clear()
+        account.on_step = recorder._stepped
+        account.ring.write(KIND_COLLECTIVES, 0, values)
+        recorder._stepped(step)
+        if recorder.tape.on:  # the next step will have such calls too, most likely
+            recorder.tape.read_into(account)
+
+    def _weigh(self, call: Call, item: Any) -> None:
+        """A call moves what the largest of its arguments holds."""
+        if isinstance(item, self._tensor):
+            size = item.numel() * item.element_size()
+            call.device = call.device or item.is_cuda
+        elif isinstance(item, (list, tuple)) and item and isinstance(item[0], self._tensor):
+            size = sum(part.numel() * part.element_size() for part in item)
+            call.device = call.device or item[0].is_cuda
+        else:
+            return
+        if type(size) is int:  # a symbol of an export that traces this: comparing it would settle its value
+            call.sent = max(call.sent, size)
+
+    def _group(self, given: tuple[Any, ...]) -> Group:
+        group = next((item for item in given if isinstance(item, self._process_group)), None)
+        if group is None:
+            group = self._module.GroupMember.WORLD
+        known = self._groups.get(id(group))
+        if known is None or known.of() is not group:
+            if group is None:
+                return Group(_nobody, "", 0, "")  # there is none yet: torch says so
+            if len(self._groups) >= _GROUPS_MAX:
+                self._groups = {n: kept for n, kept in self._groups.copy().items() if kept.of() is not None}
+                if len(self._groups) >= _GROUPS_MAX:
+                    self._groups = {}
+            name, backend = str(getattr(group, "group_name", "")), str(self._module.get_backend(group))
+            known = self._groups[id(group)] = Group(weakref.ref(group), name, group.size(), backend)
+        return known
+
+    def _site(self, frame: FrameType, kind: int, group: Group | None) -> dict[str, Any]:
+        key = frame.f_code, frame.f_lasti, group
+        site = self._sites.get(key)
+        if site is None:
+            if len(self._sites) >= SITES_MAX:
+                return _NOWHERE  # finding out who calls takes a walk through all frames: not in each call for ever
+            site = self._sites[key] = described(frame, kind, group)
+            self._described.append(site)
+        return site
+
+
+_PLACES = {FORWARD: 0, BACKWARD: 1, CLIP: 2, OPTIMIZER: 2, GAP: 3}
+_NOWHERE: dict[str, Any] = {"library": "", "calls": 0, "bytes": 0, "ns": 0}
+
+
+def _nobody() -> None:
+    return None
+
+
+def _place(phase: int) -> int:
+    """Forward, backward, optimizer with clipping, the gap after it, or what is none of them: evaluation, mostly."""
+    return _PLACES.get(phase, 4)
+
+
+def bus_bytes(kind: int, sent: int, ranks: int) -> int:
+    """What each link carries of a call on `sent` bytes: a ring sends an all-reduce around twice, less one part in N."""
+    name = COLLECTIVE_KINDS[kind]
+    if ranks < 2:
+        return 0
+    if name == "all_reduce":
+        return 2 * (ranks - 1) * sent // ranks
+    return sent if name in ("broadcast", "reduce") else (ranks - 1) * sent // ranks

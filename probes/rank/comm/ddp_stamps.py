@@ -1,0 +1,155 @@
+"""DistributedDataParallel's own stamps of its backward passes, read every k-th step. No hook, no collective of ours."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from ..facts.process_facts import call_site
+from ..layout import (
+    FLAG_COMM_SAMPLED,
+    KIND_COMM,
+)
+
+if TYPE_CHECKING:
+    from ..ring import Ring
+
+_KEYS = (
+    "forward_compute_time",
+    "backward_compute_time",
+    "backward_comm_time",
+    "backward_compute_comm_overlap_time",
+    "backward_compute_time_start",
+    "backward_compute_time_end",
+    "backward_comm_time_start",
+    "backward_comm_time_end",
+)
+# Reading costs about 8 us in a tight loop and a stamped iteration as much again: one in 50 to 100 ms of training is far below 0.1 % of it.
+_CPU_INTERVAL_NS = 50_000_000
+# What DDP does by itself after its first ten iterations, and does for ever where tensors are not all on the CPU: there a stamped iteration
+# synchronises events at the next forward, which stalls the host, and ends a capture of the whole step into a CUDA graph
+# (reducer_cuda.cpp, `measureDifference`). To read what was stamped is a copy of a map under the reducer's lock, on any device.
+_DDPS_OWN_EVERY = 100
+_NEVER = 1 << 30
+_FIRST_LOOK_STEPS = 10  # DDP stamps its first ten iterations by itself
+
+
+class DdpStamps:
+    """The wrapped model with the most parameters speaks for the rank."""
+
+    def __init__(self) -> None:
+        self.any = False  # a DistributedDataParallel was made in this process
+        self._model: weakref.ref[Any] | None = None
+        self._options: dict[str, Any] = {}  # the model's, as they stand in the facts
+        self._every = 1
+        self._adapted = False
+        self._read = -1  # begin of the last backward that was read: each is written once
+        self._next_step = 0
+
+    def seen(self, model: Any) -> dict[str, Any]:
+        """A DistributedDataParallel was made; returns its options for the facts file."""
+        data = model._get_ddp_logging_data()
+        self.any = True
+        options = {key: data[key] for key in _OPTIONS if key in data}
+        options["file"], options["line"] = call_site()
+        options["device"] = _device(model)
+        options["synced_buffers"] = len(getattr(model, "modules_buffers", ())) if data.get("broadcast_buffers") else 0
+        options["bucket_bytes"] = _sizes(data.get("bucket_sizes"))
+        current = self._model() if self._model is not None else None
+        if current is None or _size(model) > _size(current):
+            self._model, self._options = weakref.ref(model), options
+            # it counts its iterations from none, and stamps as a new one does
+            self._every, self._adapted, self._read, self._next_step = 1, False, -1, 0
+        return options
+
+    def steps_to_read(self, step: int) -> int:
+        """Steps from `step` on at whose end, or in the last one's backward, it is soon enough to read."""
+        return self._next_step + 2 - step if self.any else _NEVER
+
+    def read(self, ring: Ring, step: int, step_ns: int, on_cuda: bool) -> None:
+        """Called between the forward and the next one: what DDP stamped in the iteration before, which was part of `step`."""
+        model = self._model() if self._model is not None else None
+        if model is None:
+            self.any = False  # it is gone: nothing is to be read until the next one is made
+            return
+        if step < self._next_step:
+            return
+        self._next_step = step + self._every
+        if not self._adapted and step >= _FIRST_LOOK_STEPS and step_ns > 0:
+            self._adapted = True
+            if on_cuda or not _on_the_cpu(model):
+                self._every = _DDPS_OWN_EVERY
+            else:
+                self._every = _rate(step_ns)
+                model._set_ddp_runtime_logging_sample_rate(self._every)
+            if self._every > 1:  # DDP stamps multiples of the rate: read each once, right after
+                self._next_step = step + 1
+            self._look_again(model)
+        data = model.logger._get_ddp_logging_data().ints_map
+        iteration = data.get("iteration", -1)
+        stamps = [data.get(key, 0) for key in _KEYS]
+        if stamps[2] <= 0 or stamps[4] == self._read:
+            if self._adapted:
+                self._next_step = step + 1  # not this one: look again after the next
+            return
+        self._read = stamps[4]
+        if self._options.get("find_unused_parameters") and "unused_parameter_size" in data:
+            self._count_unused(data["unused_parameter_size"])
+        forward, compute, comm, overlap, start, compute_end, comm_start, comm_end = stamps
+        values = (step, iteration, forward, compute, comm, overlap, start, compute_end, comm_start, comm_end)
+        ring.write(KIND_COMM, FLAG_COMM_SAMPLED, values)
+
+    def _look_again(self, model: Any) -> None:
+        """By now DDP has sorted its buckets by the order in which gradients come, and a hook has been registered if one ever is."""
+        data = model._get_ddp_logging_data()
+        options = self._options
+        options["bucket_bytes"] = _sizes(data.get("rebuilt_bucket_sizes") or data.get("bucket_sizes"))
+        options["comm_hook"] = data.get("comm_hook") or options.get("comm_hook")
+
+    def _count_unused(self, unused_bytes: int) -> None:
+        """Of stamped iterations DDP tells what the search before it found. The counts reach the facts when they are next written."""
+        options = self._options
+        options["searched_iterations"] = options.get("searched_iterations", 0) + 1
+        options["iterations_with_unused"] = options.get("iterations_with_unused", 0) + (unused_bytes > 0)
+
+
+_OPTIONS = (
+    "world_size",
+    "backend_name",
+    "module_name",
+    "bucket_cap_bytes",
+    "find_unused_parameters",
+    "gradient_as_bucket_view",
+    "static_graph",
+    "has_sync_bn",
+    "comm_hook",
+    "total_parameter_size_bytes",
+    "num_parameter_tensors",
+    "dtypes",
+)
+
+
+def _rate(step_ns: int) -> int:
+    """A power of two: ranks whose steps differ a little still have the same ones stamped, and only those can be laid beside each other."""
+    return 1 << (-(-_CPU_INTERVAL_NS // step_ns) - 1).bit_length()
+
+
+def _sizes(text: Any) -> list[int]:
+    """DDP tells of the sizes of its buckets in one line: "1048576, 26214400"."""
+    return [int(part) for part in str(text or "").split(",") if part.strip().isdigit()]
+
+
+def _device(model: Any) -> str | None:
+    """Where its parameters live: "cuda", "cpu"."""
+    device = getattr(next(iter(model.parameters()), None), "device", None)
+    return getattr(device, "type", None)
+
+
+def _on_the_cpu(model: Any) -> bool:
+    """Every one of its parameters is known to be there."""
+    kinds = {getattr(getattr(parameter, "device", None), "type", None) for parameter in model.parameters()}
+    return kinds == {"cpu"}
+
+
+def _size(model: Any) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())

@@ -1,0 +1,240 @@
+"""What torch's own flight recorder knows of the collectives: where this rank stands, written down when it has stood still for long, and now
+and then what collectives take, where the user has NCCL time them (`TORCH_NCCL_ENABLE_TIMING=1`).
+
+A thread of this process looks once in a few seconds whether the header of the ring still changes; it holds nothing meanwhile and touches no
+torch. Only of ranks of a distributed job, which have threads of the backend's anyhow. Nothing is switched on: where the user has the flight
+recorder off, there is nothing to read. A dump queries events: none is asked for while a CUDA graph is captured.
+"""
+
+from __future__ import annotations
+
+import _thread
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from .. import rank_ring_folder
+from ..layout import PHASE_CODE
+from ..ring import (
+    PHASE,
+    SINCE,
+    STEP,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..recorder import Recorder
+
+LOOK_S = 3.0
+STILL_LOOKS = 4  # so many looks at the same place: a dump is there when the agent calls it a stall, after 15 s
+ENTRIES_MAX = 24  # of the latest; older ones are done on all ranks
+# Looks between readings of what collectives take: half a minute, then five minutes. A dump of 2000 is 1 MB of text, some 10 ms of the
+# interpreter's time.
+FIRST_TIMES, TIMES_EVERY = 10, 100
+TIMES_MAX = 16  # kinds and sizes, those that take the most
+_TIMING = "TORCH_NCCL_ENABLE_TIMING"
+_YES = ("y", "yes", "1", "t", "true")  # as c10d reads its switches
+_ITEM_BYTES = {
+    "Double": 8, "Long": 8, "ComplexFloat": 8, "Float": 4, "Int": 4, "Half": 2, "BFloat16": 2, "Short": 2,
+}  # fmt: skip
+_DUMP_BYTES_MAX = 16 << 20
+_FRAMES_MAX = 30
+_KEPT = (
+    "process_group", "collective_seq_id", "p2p_seq_id", "is_p2p", "op_id", "profiling_name", "input_sizes", "output_sizes", "state",
+    "time_created_ns", "duration_ms", "timeout_ms", "retired",
+)  # fmt: skip
+_LEAVING = frozenset((PHASE_CODE["start"], PHASE_CODE["ended"]))
+
+
+class FlightWatch:
+    """`start` once the process is a rank among others; `stop` before the interpreter goes."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        read: Callable[[], list[dict[str, Any]]],
+        stack: Callable[[], list[dict[str, Any]]] = list,
+        times: Callable[[], dict[str, Any]] = dict,
+    ) -> None:
+        self._recorder = recorder
+        self._read = read
+        self._stack = stack
+        self._times = times
+        self._until_times = FIRST_TIMES
+        self._leaving: Any = None
+        self._place: tuple[int, ...] = ()
+        self._looks = 0
+
+    def start(self) -> None:
+        self._leaving = _thread.allocate_lock()
+        self._leaving.acquire()
+        # no `threading.Thread`: those are counted, and this one is not the job's
+        _thread.start_new_thread(self._run, ())
+
+    def stop(self) -> None:
+        lock, self._leaving = self._leaving, None
+        if lock is not None:
+            lock.release()
+
+    def forget(self) -> None:
+        """Another process now: threads stay behind."""
+        self._leaving = None
+        self._looks = 0
+        self._until_times = FIRST_TIMES
+
+    def _run(self) -> None:
+        lock, timed = self._leaving, os.environ.get(_TIMING, "").lower() in _YES
+        try:
+            while lock is not None and not lock.acquire(timeout=LOOK_S) and self._recorder.active:
+                if self.stands():
+                    self.write()
+                elif timed and self.times_due():
+                    timed = self._tell_times()
+        except Exception:
+            self._recorder.errors += 1  # the wall of this thread
+
+    def stands(self) -> bool:
+        """True once for each place at which this rank has been found so often running."""
+        account = self._recorder.account
+        if account is None or account.ring is None:
+            return False
+        words = account.ring.words
+        place = words[PHASE], words[STEP], words[SINCE]
+        self._looks = self._looks + 1 if place == self._place else 0
+        self._place = place
+        return self._looks == STILL_LOOKS and words[PHASE] not in _LEAVING
+
+    def write(self) -> None:
+        """One file, whole or not at all."""
+        found = {"dumps": self._read(), "stack": self._stack()}
+        told = {key: rows for key, rows in found.items() if rows}
+        if told:
+            self._put("flight", {"since_ns": self._place[2], **told})
+
+    def _tell_times(self) -> bool:
+        """Whether to go on: a dump that cannot be read shall not end the watch for hangs."""
+        try:
+            self._put("times", self._times())
+        except Exception:
+            self._recorder.errors += 1
+            return False
+        return True
+
+    def times_due(self) -> bool:
+        """True at one look in many."""
+        self._until_times -= 1
+        if self._until_times > 0:
+            return False
+        self._until_times = TIMES_EVERY
+        return True
+
+    def _put(self, kind: str, told: dict[str, Any]) -> None:
+        if not told:
+            return
+        rank_ring_folder.put(self._recorder.folder, "%s-%d.json" % (kind, os.getpid()), json.dumps(told))
+
+
+def training_stack(recorder: Recorder) -> list[dict[str, Any]]:
+    """Frames of the thread that trains, innermost first: where nobody may look into this process (containers), it has to tell itself."""
+    account = recorder.account
+    frame = None if account is None else sys._current_frames().get(account.thread)
+    found: list[dict[str, Any]] = []
+    while frame is not None and len(found) < _FRAMES_MAX:
+        code = frame.f_code
+        found.append({"function": code.co_name, "file": code.co_filename, "line": frame.f_lineno or 0})
+        frame = frame.f_back
+    return found
+
+
+def read_times(torch: Any) -> dict[str, Any]:
+    """What NCCL's collectives took on this GPU, waiting for other ranks included, by group, kind and bytes; empty where none was timed."""
+    dump = getattr(getattr(torch._C, "_distributed_c10d", None), "_dump_nccl_trace_json", None)
+    if dump is None:
+        return {}
+    try:
+        text = dump(includeCollectives=True, onlyActive=False)
+    except (RuntimeError, TypeError):
+        return {}
+    return summed_times(json.loads(text)) if len(text) <= _DUMP_BYTES_MAX else {}
+
+
+def summed_times(dump: dict[str, Any]) -> dict[str, Any]:
+    """`ms`: of all calls together; `least_ms`: of the shortest. `span_s`: between the first and the last that were queued.
+
+    `untimed`: calls of which no time is known, sends and receives between two ranks among them.
+    """
+    known = dump.get("entries") or []
+    entries = [e for e in known if isinstance(e.get("duration_ms"), (int, float)) and not e.get("is_p2p")]
+    if len(entries) < 2:
+        return {}
+    rows: dict[tuple[str, str, int], dict[str, Any]] = {}
+    for entry in entries:
+        group, took = entry.get("process_group"), entry["duration_ms"]
+        name = str(group[0] if isinstance(group, (list, tuple)) and group else group)
+        key = (name, str(entry.get("profiling_name") or ""), _bytes_of(entry))
+        row = rows.setdefault(
+            key, {"group": key[0], "name": key[1], "bytes": key[2], "calls": 0, "ms": 0.0, "least_ms": took}
+        )
+        row["calls"] += 1
+        row["ms"] += took
+        row["least_ms"] = min(row["least_ms"], took)
+    created = [entry.get("time_created_ns") or 0 for entry in entries]
+    most = sorted(rows.values(), key=lambda row: -row["ms"])
+    config = dump.get("pg_config") or {}
+    for row in most[:TIMES_MAX]:
+        row["ranks"] = str((config.get(row["group"]) or {}).get("ranks") or "")
+    return {
+        "span_s": (max(created) - min(created)) / 1e9,
+        "ms": sum(row["ms"] for row in most),
+        "calls": len(entries),
+        "untimed": len(known) - len(entries),
+        "rows": most[:TIMES_MAX],
+    }
+
+
+def _bytes_of(entry: dict[str, Any]) -> int:
+    """Of its inputs; 0 where their types are not told. What is not listed has a byte."""
+    total, kinds = 0, entry.get("input_dtypes") or ()
+    for number, size in enumerate(entry.get("input_sizes") or ()):
+        if number < len(kinds):
+            count = 1
+            for part in size:
+                count *= part
+            total += count * _ITEM_BYTES.get(kinds[number], 1)
+    return total
+
+
+def read_dumps(torch: Any) -> list[dict[str, Any]]:
+    """Of every backend that has recorded something: its groups' state and the latest collectives, without stacks."""
+    module = getattr(torch._C, "_distributed_c10d", None)
+    found = []
+    for name, arguments in (
+        ("_dump_fr_trace_json", {"includeCollectives": True, "onlyActive": False}),
+        ("_dump_nccl_trace_json", {"includeCollectives": True, "onlyActive": False}),
+    ):
+        dump = getattr(module, name, None)
+        if dump is None:
+            continue
+        try:
+            text = dump(**arguments)
+        except (RuntimeError, TypeError):
+            continue  # built without that backend, or of a version that asks otherwise
+        if len(text) <= _DUMP_BYTES_MAX:
+            kept = shortened(json.loads(text))
+            if kept["entries"] or kept["pg_status"]:
+                found.append(kept)
+    return found
+
+
+def shortened(dump: dict[str, Any]) -> dict[str, Any]:
+    """The latest entries, of each what tells which collective it is and how far it got."""
+    entries = dump.get("entries") or []
+    return {
+        "version": dump.get("version"),
+        "library": dump.get("comm_lib_version"),
+        "pg_config": dump.get("pg_config") or {},
+        "pg_status": dump.get("pg_status") or {},
+        "entries": [{key: entry[key] for key in _KEPT if key in entry} for entry in entries[-ENTRIES_MAX:]],
+    }

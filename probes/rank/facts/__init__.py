@@ -1,0 +1,1 @@
+"""Facts of a rank that do not change from step to step."""

@@ -1,0 +1,107 @@
+"""What layers and models are made of, as they lie there: types, memory layouts, how many of each kind. Objects of the job are only read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..workers.sample_parts import own
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+_KINDS_MAX = 16
+_MODULES_MAX = 20_000
+
+
+def weight_of(layer: Any) -> Any:
+    """As it lies there. Where it is made anew each time it is asked for (spectral norm takes another turn then): what it is made of."""
+    kept = own(layer)
+    found = kept["_parameters"].get("weight")
+    if found is None:
+        found = kept.get("weight")  # put there by a hook, or by FSDP
+    if found is None:
+        made_of = kept["_modules"]["parametrizations"]._modules["weight"]._parameters
+        found = max(made_of.values(), key=lambda parameter: int(parameter.numel()))
+    return found
+
+
+def layout_of(torch: Any, tensor: Any) -> str:
+    """`either` where the sizes leave no difference: one channel, or pictures of one pixel."""
+    if tensor.dim() != 4:
+        return ""
+    last, first = tensor.is_contiguous(memory_format=torch.channels_last), tensor.is_contiguous()
+    return "either" if last and first else "channels_last" if last else "channels_first" if first else "other"
+
+
+def describe_model(torch: Any, model: Any) -> dict[str, Any]:
+    """What the outermost module is made of: its class, how many layers of each kind, its parameters."""
+    inner = model
+    while type(inner).__name__ in (
+        "DistributedDataParallel",
+        "DataParallel",
+        "OptimizedModule",
+        "FullyShardedDataParallel",
+    ):
+        held = inner._modules
+        inner = next(iter(held.values()), None) if held else None
+        if inner is None:
+            inner = model
+            break
+    kinds: dict[str, int] = {}
+    for number, module in enumerate(inner.modules()):
+        if number >= _MODULES_MAX:
+            break
+        if not module._modules:
+            kinds[type(module).__name__] = kinds.get(type(module).__name__, 0) + 1
+    parameters = list(inner.parameters()) or _of_replica(inner)
+    layouts = [layout_of(torch, p) for p in parameters if p.dim() == 4]
+    often = sorted(kinds.items(), key=lambda item: -item[1])[:_KINDS_MAX]
+    return {
+        "class": ("%s.%s" % (type(inner).__module__, type(inner).__qualname__))[:200],
+        "wrapped": type(model).__name__ if inner is not model else None,
+        "parameters": sum(p.numel() for p in parameters),
+        "bytes": _bytes_by_device([*parameters, *inner.buffers()]),
+        "dtypes": sorted({plain(p.dtype) for p in parameters}),
+        "layers": dict(often),
+        "channels_last_weights": layouts.count("channels_last"),
+        "channels_first_weights": layouts.count("channels_first"),
+    }
+
+
+def _of_replica(model: Any) -> list[Any]:
+    """DataParallel's copies, one a GPU, hold theirs as plain tensors."""
+    former = (own(module).get("_former_parameters") or {} for module in model.modules())
+    return list({id(p): p for held in former for p in held.values()}.values())
+
+
+def _bytes_by_device(tensors: list[Any]) -> dict[str, int]:
+    """Empty where they are shards of something larger: then their sizes are not this rank's memory."""
+    if any(hasattr(tensor, "to_local") for tensor in tensors):
+        return {}
+    found: dict[str, int] = {}
+    for tensor in tensors:
+        place = str(tensor.device)
+        found[place] = found.get(place, 0) + int(tensor.numel() * tensor.element_size())
+    return found
+
+
+def outermost(frame: FrameType | None) -> Any:
+    """The module whose call all of this is part of. Only that one frame's variables are looked at."""
+    found = None
+    while frame is not None:
+        if frame.f_code.co_name == "_call_impl" and frame.f_code.co_filename.endswith("nn/modules/module.py"):
+            found = frame
+        frame = frame.f_back
+    return found.f_locals.get("self") if found is not None else None
+
+
+def autocast_dtype(torch: Any, device: str) -> str | None:
+    """The type that autocast casts to right now on this kind of device; None where it is off."""
+    try:
+        return plain(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else None
+    except TypeError:  # before torch 2.4
+        return plain(torch.get_autocast_gpu_dtype()) if device == "cuda" and torch.is_autocast_enabled() else None
+
+
+def plain(dtype: Any) -> str:
+    return str(dtype).rpartition(".")[2]

@@ -1,0 +1,297 @@
+"""What a DataLoader and its dataset say of themselves when they are made: arguments, classes, names.
+
+Never touches data, runs no property, no `__getattr__` and no `__repr__` of the user's, and keeps nothing but plain values.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+from ..wall import let_pass
+from ..workers.sample_parts import (
+    containers,
+    datasets,
+    steps_of,
+)
+from ..workers.sample_parts import own as attributes
+from .process_facts import call_frames
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+_DEPTH = 4  # of wrappers around a data set
+_PARTS = 4  # of a concatenation that are described
+_TRANSFORMS = 20
+_CHARACTERS = 200
+# Their reprs are lists of settings; what a user's own repr costs or does nobody knows.
+_TERSE = ("torchvision.", "albumentations.", "timm.", "torchaudio.", "kornia.")
+_ROOTS = ("root", "root_dir", "data_dir", "path", "img_dir")
+_WRAPPED = ("dataset", "base_dataset", "_dataset", "ds", "_hf_dataset")  # Subset, and what wrappers mostly call it
+_SLOW_NS = 50_000_000
+_ATTRIBUTES = 100
+_HANDLES = (
+    "_io",
+    "h5py",
+    "lmdb",
+    "netCDF4",
+    "sqlite3",
+    "zipfile",
+    "tarfile",
+    "psycopg2",
+    "pymysql",
+    "redis",
+    "pymongo",
+)
+# They make the loader that they are given anew, for their share of its samples.
+_REMAKERS = ("accelerate.data_loader.", "lightning.fabric.utilities.data._re", "lightning_fabric.utilities.data._re")
+_slow_lengths: set[str] = set()  # classes whose `__len__` took long: it is called once, not for each loader
+
+
+def describe_loader(loader: Any) -> dict[str, Any]:
+    """The arguments of a DataLoader, and where and through what it was made."""
+    frame, through = call_frames(2)
+    facts: dict[str, Any] = {"file": frame.f_code.co_filename if frame else "", "line": frame.f_lineno if frame else 0}
+    facts["class"] = type(loader).__qualname__
+    if through is not None:
+        facts["through"] = _function(through)
+    for name in (
+        "batch_size",
+        "num_workers",
+        "pin_memory",
+        "prefetch_factor",
+        "persistent_workers",
+        "drop_last",
+        "timeout",
+        "in_order",
+    ):
+        value = getattr(loader, name, None)
+        facts[name] = value if isinstance(value, (int, float, bool, str, type(None))) else str(type(value).__qualname__)
+    sampler, batches = getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None)
+    size = own(batches, "batch_size") if facts["batch_size"] is None else None
+    facts["sampler_batch_size"] = size if type(size) is int else None
+    facts["sampler"] = type(sampler).__qualname__
+    facts["shuffle"] = _shuffles(sampler)
+    facts["batch_sampler"] = None if batches is None or _is_torchs(batches) else type(batches).__qualname__
+    facts["collate"] = name_of(getattr(loader, "collate_fn", None))
+    facts["worker_init"] = name_of(getattr(loader, "worker_init_fn", None))
+    facts["context"] = _context(loader)
+    facts["generator"] = getattr(loader, "generator", None) is not None
+    facts["dataset"] = describe_dataset(getattr(loader, "dataset", None))
+    return facts
+
+
+def is_remade(described: dict[str, Any]) -> bool:
+    """Whether a library made it in place of one that it was given."""
+    return str(described.get("through", "")).startswith(_REMAKERS)
+
+
+def describe_dataset(dataset: Any, depth: int = 0) -> dict[str, Any]:
+    """Class, length, root folder, transforms, and the same of what it wraps."""
+    facts: dict[str, Any] = {"class": _class(dataset), "length": _length(dataset)}
+    root = next((path for name in _ROOTS if (path := _path(own(dataset, name))) is not None), None)
+    if root is not None:
+        facts["root"] = root
+    inner = next((found for name in _WRAPPED if _is_dataset(found := own(dataset, name))), None)
+    parts = own(dataset, "datasets")  # ConcatDataset, ChainDataset, StackDataset
+    if isinstance(parts, dict):
+        parts = list(parts.values())
+    wrapped = [inner] if inner is not None else list(parts)[:_PARTS] if isinstance(parts, (list, tuple)) else []
+    steps = _transforms(dataset, wrapped)
+    if steps is not None:
+        facts["transforms"] = [name_of(step) for step in steps[:_TRANSFORMS]]
+        details = [_settings(step) for step in steps[:_TRANSFORMS]]
+        if any(details):
+            facts["transform_settings"] = details
+    held = _held(dataset)
+    if held:
+        facts["held"] = held
+    facts.update(_of_known_kinds(dataset))
+    if depth < _DEPTH and inner is not None:
+        facts["inner"] = describe_dataset(inner, depth + 1)
+    elif depth < _DEPTH and isinstance(parts, (list, tuple)) and parts:
+        facts["parts"] = [describe_dataset(part, depth + 1) for part in parts[:_PARTS]]
+        facts["parts_count"] = len(parts)
+    below = facts.get("inner") or (facts.get("parts") or [{}])[0]
+    if below.get("root"):
+        facts.setdefault("root", below["root"])
+    return facts
+
+
+def _transforms(dataset: Any, wrapped: list[Any]) -> list[Any] | None:
+    """Where nothing is called so, the first list of them that it keeps under a name of its own and none that it wraps does."""
+    transform = own(dataset, "transform")
+    if transform is None:
+        transform = own(dataset, "transforms")
+    if transform is not None:
+        return transform_steps(transform)
+    known = containers([each for inside in wrapped for each in datasets(inside)])
+    for found in containers([dataset]):
+        if not any(found is other for other in known):
+            return list(steps_of(found))
+    return None
+
+
+def own(value: Any, name: str) -> Any:
+    """An attribute as it lies in the object or its classes; None where code would have to run for it."""
+    found = attributes(value)
+    if name in found:
+        return found[name]
+    modules = found.get("_modules")  # nn.Module keeps its children apart
+    if isinstance(modules, dict) and name in modules:
+        return modules[name]
+    for cls in type(value).__mro__:
+        if name in cls.__dict__:
+            plain = cls.__dict__[name]
+            return None if hasattr(type(plain), "__get__") else plain
+    return None
+
+
+def transform_steps(transform: Any) -> list[Any]:
+    """What a Compose, an nn.Sequential or a list of transforms is made of; else the transform alone."""
+    inner = own(transform, "transform")  # torchvision's StandardTransform
+    if inner is not None and own(transform, "transforms") is None:
+        transform = inner
+    steps = transform if isinstance(transform, (list, tuple)) else own(transform, "transforms")
+    if isinstance(steps, (list, tuple)):
+        return list(steps)
+    modules = own(transform, "_modules")
+    if type(transform).__name__ == "Sequential" and isinstance(modules, dict):
+        return list(modules.values())
+    return [transform]
+
+
+def name_of(value: Any) -> str | None:
+    """Of a function its name, of a partial what it calls, of anything else its class."""
+    if value is None:
+        return None
+    if type(value).__name__ == "partial" and hasattr(value, "func"):
+        value = value.func
+    if type(value).__name__ == "builtin_function_or_method":  # torch.from_numpy is one of a class nobody knows
+        return str(value.__name__)[:_CHARACTERS]
+    if isinstance(value, type) or type(value).__name__ in ("function", "method"):
+        return str(value.__qualname__)[:_CHARACTERS]
+    return type(value).__qualname__[:_CHARACTERS]
+
+
+def batch_bytes(batch: Any, depth: int = 0) -> int:
+    """Bytes of the tensors and arrays in a batch, by their shapes."""
+    if isinstance(batch, dict):
+        batch = list(batch.values())
+    if isinstance(batch, (list, tuple)):
+        return sum(batch_bytes(item, depth + 1) for item in batch[:1000]) if depth < _DEPTH else 0
+    if type(batch).__module__.partition(".")[0] not in ("torch", "numpy", "torchvision"):
+        return 0
+    try:
+        return int(getattr(batch, "nbytes", 0))
+    except (RuntimeError, TypeError):
+        return 0  # sparse tensors do not tell
+
+
+def _function(frame: FrameType) -> str:
+    module = str(frame.f_globals.get("__name__", ""))
+    return ("%s.%s" % (module, frame.f_code.co_name))[:_CHARACTERS]
+
+
+def _class(value: Any) -> str:
+    return ("%s.%s" % (type(value).__module__, type(value).__qualname__))[:_CHARACTERS]
+
+
+def _length(dataset: Any) -> int | None:
+    """None where asking takes long, and for an IterableDataset: making a loader of it asks for none, and it may count its records."""
+    name = _class(dataset)
+    if name in _slow_lengths or issubclass(type(dataset), sys.modules["torch"].utils.data.IterableDataset):
+        return None
+    began = perf_counter_ns()
+    try:
+        length = len(dataset)
+    except Exception:
+        let_pass()
+        length = None
+    if perf_counter_ns() - began > _SLOW_NS and len(_slow_lengths) < _ATTRIBUTES:
+        _slow_lengths.add(name)
+    return length
+
+
+def _path(value: Any) -> str | None:
+    """The absolute path; only plain strings and pathlib's paths are asked."""
+    if isinstance(value, str) or type(value).__module__.partition(".")[0] == "pathlib":
+        return os.path.abspath(os.fspath(value)) if value and "://" not in str(value) else str(value) or None
+    return None
+
+
+def _is_dataset(value: Any) -> bool:
+    return hasattr(type(value), "__getitem__") and not isinstance(value, (str, bytes, list, tuple, dict))
+
+
+def _is_torchs(batch_sampler: Any) -> bool:
+    return type(batch_sampler).__module__.startswith("torch.utils.data")
+
+
+def _shuffles(sampler: Any) -> bool | None:
+    """None: a sampler of the user's, which does as it likes."""
+    known = {"RandomSampler": True, "SubsetRandomSampler": True, "WeightedRandomSampler": True}
+    known["SequentialSampler"] = False
+    if type(sampler).__qualname__ in known and type(sampler).__module__.startswith("torch."):
+        return known[type(sampler).__qualname__]
+    shuffle = own(sampler, "shuffle")
+    return shuffle if isinstance(shuffle, bool) else None
+
+
+def _context(loader: Any) -> str | None:
+    """How workers are started, where the loader was told; the interpreter's own choice is not asked: that would settle it."""
+    context = own(loader, "_DataLoader__multiprocessing_context")
+    name = getattr(type(context), "_name", None)
+    return str(name) if name else None
+
+
+def _settings(step: Any) -> str | None:
+    """`RandomResizedCrop(size=(224, 224), …)`, of transforms whose repr is known to be a list of settings."""
+    if isinstance(step, type) or not type(step).__module__.startswith(_TERSE):
+        return None
+    if own(step, "transforms") is not None or own(step, "_modules"):
+        return None  # a container shows the reprs of what it holds, the user's own among them
+    return " ".join(repr(step).split())[:_CHARACTERS]
+
+
+def _held(dataset: Any) -> list[str]:
+    """What workers cannot share with the process they are forked from: open files, connections, tensors on a device."""
+    tensors = own(dataset, "tensors")
+    found = set()
+    for value in [
+        *list(attributes(dataset).values())[:_ATTRIBUTES],
+        *(tensors if isinstance(tensors, (list, tuple)) else ()),
+    ]:
+        module = type(value).__module__.partition(".")[0]
+        if module in _HANDLES:
+            found.add("%s.%s" % (module.lstrip("_"), type(value).__qualname__))
+        elif module == "torch" and type(value).__qualname__ in ("Tensor", "Parameter") and value.device.type != "cpu":
+            found.add("a tensor on %s" % value.device.type)
+    return sorted(found)[:_PARTS]
+
+
+def _of_known_kinds(dataset: Any) -> dict[str, Any]:
+    """What well-known data sets keep under names of their own."""
+    tensors = own(dataset, "tensors")  # TensorDataset
+    if isinstance(tensors, (list, tuple)) and tensors and "torch" in sys.modules:
+        kind = sys.modules["torch"].Tensor
+        shown = ["%s%s" % (str(t.dtype).rpartition(".")[2], list(t.shape)) for t in tensors[:4] if isinstance(t, kind)]
+        return {"tensors": shown}
+    if not type(dataset).__module__.startswith("datasets."):
+        return {}
+    found: dict[str, Any] = {}  # Hugging Face
+    info, files, split = own(dataset, "_info"), own(dataset, "_data_files"), own(dataset, "_split")
+    name = own(info, "dataset_name") or own(info, "builder_name")
+    if isinstance(name, str):
+        found["name"] = name
+    if split is not None:
+        found["split"] = str(split)[:_CHARACTERS]
+    first = files[0].get("filename") if isinstance(files, list) and files and isinstance(files[0], dict) else None
+    if isinstance(first, str):
+        found["root"] = os.path.dirname(os.path.abspath(first))
+    kwargs = own(dataset, "_format_kwargs")
+    if isinstance(kwargs, dict) and kwargs.get("transform") is not None:
+        found["transforms"] = [name_of(kwargs["transform"])]
+    return found

@@ -1,0 +1,325 @@
+"""With what precision and memory layout a rank computes: seen where its model runs, not asked of its arguments.
+
+The first convolution and the first linear layer of a step, and the first `autocast` that is entered, have a stand-in that notes what it
+sees, puts the original back and goes on; where these layers run outside of that autocast, those after them are asked for once, too. That
+happens in a handful of early steps, layers only where dynamo has compiled nothing: a plain step meets nothing of it. What is compiled
+enters autocast while it is traced and never again, so that one is watched from the first fetch on; of its layers the weights tell, as the
+optimizer has them.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from ..hidden_frames import hide_frame
+from ..workers.sample_parts import own
+from ..workers.sample_standins import put
+from .layer_facts import (
+    autocast_dtype,
+    describe_model,
+    layout_of,
+    outermost,
+    plain,
+    weight_of,
+)
+from .process_facts import (
+    MADE_MAX,
+    call_site,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Look = Callable[[Any, Any, Callable[[], None]], None]  # (layer, its input, what puts the original back)
+
+ARMINGS_MAX = 8
+_ARMED_STEPS = 2  # facts may be written after a step's last layer: a whole one must follow
+NEVER = 1 << 62
+_ENTERED_MAX = 8  # an autocast that is switched off is no answer at once: an inner one may be on
+_IN_VAIN_MAX = 200  # entered without gradients before any step: a process that only evaluates
+
+
+def fast_paths(torch: Any) -> dict[str, Any]:
+    """Switches of cuBLAS and cuDNN as they stand. Never by the attributes that warn, or raise where old and new names were mixed."""
+    cudnn = torch.backends.cudnn
+    found = {
+        "cudnn_benchmark": bool(cudnn.benchmark),
+        "cudnn_deterministic": bool(cudnn.deterministic),
+        "cudnn_enabled": bool(cudnn.enabled),
+    }
+    precision = getattr(torch._C, "_get_fp32_precision_getter", None)  # from torch 2.9 on
+    try:
+        if precision is not None:
+            found["tf32_matmul"] = precision("cuda", "matmul") == "tf32"
+            found["tf32_cudnn"] = precision("cuda", "conv") == "tf32"
+        else:
+            found["tf32_matmul"] = bool(torch.backends.cuda.matmul.allow_tf32)
+            found["tf32_cudnn"] = bool(cudnn.allow_tf32)
+    except RuntimeError:
+        pass  # unknown then
+    return found
+
+
+def compiled_frames() -> int:
+    """How many pieces of code dynamo has compiled or given up on so far; with `fullgraph=True` it counts graphs alone, and no frames."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    counters = getattr(utils, "counters", None)
+    if counters is None:
+        return 0
+    frames, stats = counters.get("frames") or {}, counters.get("stats") or {}
+    return int(sum(frames.values()) + stats.get("unique_graphs", 0))
+
+
+class Precision:
+    """What one rank's model was seen to compute with. Everything lands in `values`, to be written with the facts.
+
+    `until`: the step that begins with torch's classes as they were, whatever was met by then.
+    """
+
+    def __init__(self, torch: Any, values: Callable[[], dict[str, Any]], failed: Callable[[], None]) -> None:
+        self._torch = torch
+        self._values = values
+        self._failed = failed
+        self._undo: list[Callable[[], None]] = []
+        self.forget()
+
+    def forget(self) -> None:
+        """A new process, or one just forked."""
+        self.disarm()
+        self._armings = 0
+        self._armed_at = -1
+        self._compiled = 0  # pieces of code that were compiled by then
+        self._entered = self._in_vain = 0
+        self._model: weakref.ref[Any] | None = None
+
+    def trained(self) -> Any:
+        """The outermost module that was seen to run in `train()`, with gradients on; None where there is none, or no longer."""
+        return None if self._model is None else self._model()
+
+    def begin(self) -> None:
+        """The first batch is fetched: what the first step compiles has not been traced yet. Of layers dynamo would remember stand-ins."""
+        if self._armings or self._armed_at >= 0 or self._in_vain or not hasattr(self._torch, "compile"):
+            return  # torch before 2.0 compiles nothing
+        try:
+            self._armed_at, self._compiled = 0, compiled_frames()
+            self._arm(compiled=True, values=self._values())
+        except Exception:
+            self._give_up()
+
+    def refresh(self, step: int) -> None:
+        """Facts are about to be written. Called amid other things that must go on."""
+        try:
+            self._refresh(step)
+        except Exception:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        self.disarm()
+        self._armings = ARMINGS_MAX
+        self._failed()
+
+    def _refresh(self, step: int) -> None:
+        values = self._values()
+        if values.get("cuda"):
+            values["cuda"].update(fast_paths(self._torch))
+        compiled = compiled_frames()
+        if compiled:
+            values["compiled_frames"] = compiled
+        # nobody entered one in a whole step, nor while what it runs was traced
+        if 0 <= self._armed_at < step and not self._entered and not self._compiled and "autocast" not in values:
+            values["autocast"] = self._around("cuda" if values.get("cuda") else "cpu")
+        self.disarm()
+        if self._armings < ARMINGS_MAX:
+            self._armings += 1
+            self._armed_at, self._compiled = step, compiled
+            self.until = step + _ARMED_STEPS
+            self._arm(compiled=bool(compiled), values=values)
+
+    def _around(self, device: str) -> dict[str, Any]:
+        """Of a loop that stands within autocast as a whole, or switches it on by other means."""
+        dtype = autocast_dtype(self._torch, device)
+        return {"enabled": True, "device": device, "dtype": dtype} if dtype else {"enabled": False}
+
+    def disarm(self) -> None:
+        self.until = NEVER
+        while self._undo:
+            self._undo.pop()()
+
+    def _arm(self, *, compiled: bool, values: dict[str, Any]) -> None:
+        nn = self._torch.nn
+        entered = (values.get("autocast") or {}).get("enabled")
+        if not entered:
+            self._entered = 0
+            self._stand_in(self._torch.amp.autocast_mode.autocast, "__enter__", self._autocast)
+        if compiled:
+            return
+        armed = len(self._undo)
+        for kind, owner in (("conv", nn.Conv2d), ("linear", nn.Linear)):
+            known = values.get(kind)
+            if known is None or (kind == "conv" and not known["again"]):
+                self._stand_in(owner, "forward", self._layer(self._first(kind)))
+            elif entered and not known["autocast"] and not known.get("after_autocast"):
+                self._stand_in(owner, "forward", self._layer(self._within_autocast(known)))
+        self._leave_to_dynamo(self._undo[armed:])
+
+    def _leave_to_dynamo(self, layers: list[Callable[[], None]]) -> None:
+        """What it compiles with a stand-in, though it traces past it, it would compile once more without."""
+        handler = getattr(sys.modules.get("torch._dynamo.callback"), "callback_handler", None)
+        called = getattr(handler, "start_callbacks", None)
+        if not layers or not isinstance(called, list):
+            return
+
+        def compiles(*about: Any) -> None:
+            try:
+                for put_back in layers:
+                    put_back()
+            except Exception:
+                self._failed()
+
+        def forget() -> None:  # not as it is called: dynamo walks its list then
+            if compiles in called:  # its reset clears it
+                called.remove(compiles)
+
+        called.append(compiles)
+        self._undo.append(forget)
+
+    def _stand_in(self, owner: Any, name: str, make: Callable[[Any, Callable[[], None], list[bool]], Any]) -> None:
+        """`make(original, put_back, done)` gives what stands there until `put_back` is called; who kept it then finds it `done`."""
+        original = vars(owner)[name]
+        back: list[Callable[[], None]] = []
+        done: list[bool] = []
+
+        def put_back() -> None:
+            done.append(True)
+            back[0]()
+
+        ours = functools.wraps(original)(make(original, put_back, done))
+        ours.__annotations__ = {}
+        back.append(put(owner, name, ours))
+        self._undo.append(put_back)
+
+    def _autocast(self, original: Any, put_back: Callable[[], None], done: list[bool]) -> Any:
+        grad_enabled = self._torch.is_grad_enabled
+
+        def __enter__(mode: Any) -> Any:
+            try:
+                result = original(mode)
+            except BaseException as error:
+                hide_frame(error)
+                raise
+            if done:
+                return result
+            try:
+                if grad_enabled():
+                    self._entered += 1
+                    if mode._enabled or self._entered >= _ENTERED_MAX:
+                        put_back()
+                    self._values()["autocast"] = {
+                        "enabled": bool(mode._enabled),
+                        "device": str(mode.device),
+                        "dtype": plain(mode.fast_dtype) if mode._enabled else None,
+                    }
+                elif not self._armings:
+                    self._in_vain += 1
+                    if self._in_vain >= _IN_VAIN_MAX:
+                        put_back()
+                        self._armed_at = -1
+            except Exception:
+                self._failed()
+            return result
+
+        return __enter__
+
+    def _first(self, kind: str) -> Look:
+        torch = self._torch
+
+        def look(layer: Any, given: Any, put_back: Callable[[], None]) -> None:
+            if self._holds_numbers(given):
+                put_back()
+                with torch._C.DisableTorchFunction():
+                    self._saw(kind, layer, given)
+
+        return look
+
+    def _within_autocast(self, known: dict[str, Any]) -> Look:
+        """The first layer of its kind, `known`, ran without the autocast that is entered somewhere: it may be around later ones."""
+
+        def look(layer: Any, given: Any, put_back: Callable[[], None]) -> None:
+            known["after_autocast"] = True
+            known["autocast"] = autocast_dtype(self._torch, known["device"])
+            if known["autocast"]:
+                put_back()
+
+        return look
+
+    def _layer(self, look: Look) -> Callable[..., Any]:
+        torch = self._torch
+        tracing = torch.compiler.is_compiling  # by dynamo, or by an export without it
+        hide = hide_frame
+
+        def make(original: Any, put_back: Callable[[], None], done: list[bool]) -> Any:
+            def forward(self_: Any, *args: Any, **kwargs: Any) -> Any:
+                if tracing():
+                    return original(self_, *args, **kwargs)
+                try:
+                    if not done and torch.is_grad_enabled():
+                        look(self_, args[0] if args else kwargs["input"], put_back)
+                except Exception:
+                    self._failed()
+                try:
+                    return original(self_, *args, **kwargs)
+                except BaseException as error:
+                    hide(error)
+                    raise
+
+            # TorchScript takes the source from the original, and looks the names in it up here
+            return types.FunctionType(
+                forward.__code__, getattr(original, "__globals__", {}), forward.__name__, None, forward.__closure__
+            )
+
+        return make
+
+    def _holds_numbers(self, given: Any) -> bool:
+        """A tensor, and no stand-in for one that something traces with: asking that for its sizes would settle them, or leave marks."""
+        torch = self._torch
+        wrapped = getattr(torch._C._functorch, "is_functorch_wrapped_tensor", None)
+        if not isinstance(given, torch.Tensor) or (wrapped is not None and wrapped(given)):
+            return False
+        try:
+            with torch._C.DisableTorchFunction():
+                return all(type(n) is int for n in given.shape)
+        except RuntimeError:
+            return False  # nested tensors have no shape; asked for in each forward, so that no error is counted
+
+    def _saw(self, kind: str, layer: Any, given: Any) -> None:
+        values, torch = self._values(), self._torch
+        device, weight = given.device.type, weight_of(layer)
+        half = autocast_dtype(torch, device)
+        found = {"device": device, "input": plain(given.dtype), "weight": plain(weight.dtype), "autocast": half}
+        if kind == "conv":
+            found["input_layout"] = layout_of(torch, given)
+            found["weight_layout"] = layout_of(torch, weight)
+            found["shape"] = [int(n) for n in given.shape]
+            found["varies"] = "conv" in values and values["conv"]["shape"][1:] != found["shape"][1:]
+            # a loop may go to channels-last or autocast after its first steps: look once more
+            found["again"] = "conv" in values
+        found["weight_shape"] = [int(n) for n in weight.shape]
+        values[kind] = found
+        if "model" not in values:
+            model = outermost(sys._getframe(2))
+            if model is not None:
+                values["model"] = describe_model(torch, model)
+                if own(model).get("training"):  # one that is fine-tuned in `eval()` does not show when it is evaluated
+                    self._model = weakref.ref(model)
+
+    def data_parallel(self, model: Any) -> None:
+        """A DataParallel was made."""
+        file, line = call_site()
+        devices = getattr(model, "device_ids", None) or ()
+        made = self._values().setdefault("data_parallel", [])
+        if len(made) < MADE_MAX:
+            made.append({"devices": len(devices), "file": file, "line": line})

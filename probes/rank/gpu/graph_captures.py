@@ -1,0 +1,87 @@
+"""CUDA graphs that are captured right now, by whichever thread: then no call of ours may reach CUDA.
+
+A capture in the default mode fails where any thread of the process queries an event (cudaErrorStreamCaptureUnsupported), and
+`is_current_stream_capturing` tells of the calling thread's stream alone. Captures that C++ begins by itself go unseen.
+"""
+
+from __future__ import annotations
+
+import _thread
+import weakref
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..hidden_frames import hide_frame
+from ..wall import let_pass
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Found = TypeVar("Found")
+
+_WAIT_S = 1.0  # for another thread of ours to be done; a dump takes some 10 ms, and holds the interpreter meanwhile
+
+
+class Captures:
+    """`under_way` is empty while nothing is captured. A graph that is let go of amid its capture is no longer in it."""
+
+    def __init__(self) -> None:
+        self.before: Callable[[], None] = lambda: None  # called where a capture is about to begin
+        self.forget()
+
+    def forget(self) -> None:
+        """Another process now, or a new one."""
+        self.under_way: dict[int, Any] = {}
+        self._asking = _thread.allocate_lock()  # held by a thread of ours from its look at `under_way` until it is done
+
+    def begins(self, graph: Any) -> None:
+        self.before()
+        key, under_way = id(graph), self.under_way
+        under_way[key] = weakref.ref(graph, lambda _: under_way.pop(key, None))
+        if self._asking.acquire(timeout=_WAIT_S):
+            self._asking.release()
+
+    def ended(self, graph: Any) -> None:
+        self.under_way.pop(id(graph), None)
+
+    def outside(self, call: Callable[[], Found], otherwise: Found) -> Found:
+        """What `call` returns, and what it does, unless a graph is captured; none begins meanwhile. In a thread of ours."""
+        with self._asking:
+            return otherwise if self.under_way else call()
+
+
+def watch(torch: Any, captures: Captures, failed: Callable[[], None]) -> list[Any]:
+    """Wrap what begins and ends every capture that Python makes: `torch.cuda.graph`, `make_graphed_callables` and inductor end up here."""
+    from ..patches.torch_patches import _wraps as wraps
+
+    kind = torch.cuda.CUDAGraph
+    begin, end = kind.capture_begin, kind.capture_end
+
+    def quietly(call: Callable[[Any], None], graph: Any) -> None:
+        try:
+            call(graph)
+        except Exception:
+            let_pass()
+            failed()
+
+    @wraps(begin)
+    def capture_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
+        quietly(captures.begins, self)
+        try:
+            return begin(self, *args, **kwargs)
+        except BaseException as error:
+            quietly(captures.ended, self)
+            hide_frame(error)
+            raise
+
+    @wraps(end)
+    def capture_end(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return end(self, *args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
+        finally:
+            quietly(captures.ended, self)
+
+    kind.capture_begin, kind.capture_end = capture_begin, capture_end
+    return [capture_begin, capture_end]

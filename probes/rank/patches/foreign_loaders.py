@@ -1,0 +1,313 @@
+"""Batches that come from none of torch's loaders: iterators of known libraries, and threads of the user's own that run ahead.
+
+Nothing is imported for it. At the first backward pass, and whenever the facts are refreshed, classes that the job has loaded by then are
+looked up; Python asks a class for `__next__` anew at each step of a loop, so one that runs already is timed from its next batch on.
+What is not found here stays unknown: such steps carry `FLAG_NO_LOADER`.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from _thread import get_ident, get_native_id
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+from ..facts import process_facts as about
+from ..facts.known_loaders import LOADERS_MAX
+from ..hidden_frames import hide_frame
+from ..ring import PHASE
+from ..step_account import TRAINING
+from ..step_phases import (
+    FORWARD,
+    INPUT,
+)
+from ..tape import BATCH
+from .torch_patches import _quietly as quietly
+from .torch_patches import _wraps as wraps
+from .torch_patches import (
+    iterator_init,
+    loader_init,
+    worker_loop,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..recorder import Recorder
+
+    Token = tuple[Any, bool, int]
+
+# (module, iterator class, library): what the training loop calls `next` on
+SOURCES = (
+    ("nvidia.dali.plugin.pytorch", "DALIGenericIterator", "nvidia.dali"),
+    ("ffcv.loader.epoch_iterator", "EpochIterator", "ffcv"),
+    ("torchdata.nodes.loader", "LoaderIterator", "torchdata.nodes"),
+    ("prefetch_generator", "BackgroundGenerator", "prefetch_generator"),
+    ("tensorflow.python.data.ops.iterator_ops", "OwnedIterator", "tf.data"),
+    ("tensorflow.python.data.ops.dataset_ops", "NumpyIterator", "tf.data"),
+)
+# Whoever has loaded one of these may feed a loop from it without any loader of torch's: named where the input wait is unknown.
+LIBRARIES = (
+    "nvidia.dali", "ffcv", "webdataset", "torchdata.nodes", "datasets", "streaming", "litdata", "tensorflow", "grain",
+    "prefetch_generator", "petastorm", "deeplake", "ray.data",
+)  # fmt: skip
+STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
+_LOADER = "_rn50_loader"  # on a queue or on what a library's iterator belongs to: number of the loader behind it
+_BEGUN = "_rn50_begun"  # on an iterator or a queue: a batch has been taken from it
+_ALIASES = ("__next__", "next")
+
+
+def install(recorder: Recorder, after: Callable[[str, Callable[[], None]], Any]) -> None:
+    """`after(name, callback)` makes a finder that calls back once a module has been imported."""
+    recorder.foreign = Foreign(recorder)
+    # its loader starts workers with a loop of its own before any backward pass
+    sys.meta_path.insert(0, after(STATEFUL, lambda: quietly(recorder, _follow_stateful, recorder)))
+
+
+def _follow_stateful(recorder: Recorder) -> None:
+    """torchdata's StatefulDataLoader is a DataLoader with constructors and a worker loop of its own."""
+    module: Any = sys.modules[STATEFUL]
+    loader_init(recorder, module.StatefulDataLoader)
+    for name in ("_StatefulSingleProcessDataLoaderIter", "_StatefulMultiProcessingDataLoaderIter"):
+        iterator_init(recorder, getattr(module, name))
+    worker: Any = sys.modules[module._worker_loop.__module__]
+    module._worker_loop = worker_loop(recorder, worker)
+
+
+class Foreign:
+    """What this process has of them. `inside`: a fetch from one of them runs, and what it calls in turn is part of it."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._timed: set[Any] = set()
+        self._owners: dict[int, Any] = {}  # loader number -> weak reference to what has it
+        self._queues_watched = False
+        self.forget()
+
+    def forget(self) -> None:
+        """A new process, or one just forked."""
+        self.inside = False
+        self._fillers: dict[int, int] = {}  # threads that fill queues -> the kernel's number of each
+        self._waiting: tuple[int, Token] | None = None  # the queue that the training thread waits for, by its id
+
+    def look(self) -> None:
+        """Time what the job has loaded by now; tell which libraries may feed it. Called amid other things that must go on."""
+        quietly(self._recorder, self._look)
+
+    def _look(self) -> None:
+        recorder = self._recorder
+        for module, name, library in SOURCES:
+            iterator = _loaded(module, name)
+            if iterator is not None and iterator not in self._timed:
+                self._timed.add(iterator)
+                quietly(recorder, _time_iterator, recorder, iterator, library)
+        found = [name for name in LIBRARIES if name in sys.modules]
+        if found:
+            recorder.facts.values["input_libraries"] = found
+        fed = TRAINING in recorder.account.loaders.values()
+        if recorder.fetching_threads and not fed and not self._queues_watched:
+            self._queues_watched = True
+            recorder.facts.values["fetches_in_another_thread"] = True
+            _watch_queues(recorder)
+
+    def begin(self, iterator: Any, library: str) -> Token | None:
+        """The training thread asks a library's iterator for a batch; None where that is none of our business."""
+        recorder = self._recorder
+        account = recorder.own_account()
+        if account is None or account.phase == INPUT:
+            return None
+        own = getattr(iterator, "__dict__", {})
+        behind = getattr(own.get("generator"), _LOADER, -1)
+        owner = own.get("loader")
+        number = behind if behind >= 0 else self._number(iterator if owner is None else owner, iterator, library)
+        return self._begun(iterator, account, number)
+
+    def fills(self, queue: Any, loader: int) -> None:
+        """A thread puts batches of this loader into a queue. One that came to the place of another has yet to fetch itself."""
+        place, number = get_ident(), get_native_id()
+        if len(self._fillers) >= LOADERS_MAX and place not in self._fillers:
+            return
+        if self._fillers.setdefault(place, number) != number:
+            self._fillers[place] = number
+            self._recorder.fetching_threads.pop(place, None)
+            return
+        new = _LOADER not in queue.__dict__
+        queue.__dict__[_LOADER] = loader
+        if new:
+            _time_queue(self._recorder, queue)
+
+    def begin_queue(self, queue: Any) -> None:
+        """Somebody waits for what is in a queue that a thread fills with a DataLoader's batches, or takes it."""
+        recorder = self._recorder
+        if not recorder.active:
+            return
+        account = recorder.own_account()
+        if account is None:
+            recorder.fetches(queue.__dict__[_LOADER])  # one thread hands on to the next
+        elif account.phase != INPUT:
+            self._waiting = id(queue), self._begun(queue, account, queue.__dict__[_LOADER])
+            self.inside = False
+
+    def end_queue(self, queue: Any, item: Any) -> None:
+        token = self._pending(queue)
+        if token is not None:
+            self.end(queue, token, item)
+
+    def timed_out(self, queue: Any) -> None:
+        token = self._pending(queue)
+        if token is not None:
+            self.failed(queue, token, over=False)
+
+    def _pending(self, queue: Any) -> Token | None:
+        """The training thread's wait for this queue, once."""
+        waiting = self._waiting
+        if waiting is None or waiting[0] != id(queue) or self._recorder.account.thread != get_ident():
+            return None
+        self._waiting = None
+        token: Token = waiting[1]
+        return token
+
+    def _begun(self, source: Any, account: Any, number: int) -> Token:
+        own = getattr(source, "__dict__", {})
+        token: Token = self._recorder.begin_fetch(account, number, _BEGUN not in own, perf_counter_ns())
+        self.inside = True
+        return token
+
+    def end(self, source: Any, token: Token, batch: Any) -> None:
+        recorder, tape = self._recorder, self._recorder.tape
+        self.inside = False
+        getattr(source, "__dict__", {})[_BEGUN] = True
+        if batch is None:  # how a thread says that there is no more
+            self.failed(source, token, over=True)
+        elif tape.on:
+            now = perf_counter_ns()
+            tape.marks[BATCH].append(now)
+            tape.count(now, batch)
+            tape.words[PHASE] = FORWARD
+        else:
+            recorder.fetch_end(token, batch)
+
+    def failed(self, source: Any, token: Token, over: bool) -> None:
+        """It raised, or is exhausted (`over`): a library's iterator may be the same one in the next epoch."""
+        self.inside = False
+        if over:
+            getattr(source, "__dict__", {}).pop(_BEGUN, None)
+        self._recorder.fetch_failed(token)
+
+    def _number(self, owner: Any, iterator: Any, library: str) -> int:
+        own = getattr(owner, "__dict__", None)
+        if own is None:
+            return -1
+        number = own.get(_LOADER)
+        if number is None:
+            number = own[_LOADER] = self._enrol(owner, iterator, library)
+        return int(number)
+
+    def _enrol(self, owner: Any, iterator: Any, library: str) -> int:
+        """One made anew for each epoch at the same line is the one known already; one that lives beside it is another."""
+        file, line = about.call_site()
+        size = owner.__dict__.get("batch_size")
+        described = {
+            "file": file,
+            "line": line,
+            "class": type(iterator).__qualname__,
+            "library": library,
+            "batch_size": size if isinstance(size, int) else None,
+        }
+        known = self._recorder.loaders.described
+        if len(known) >= LOADERS_MAX:
+            return -1
+        gone = (n for n, loader in known.items() if loader == described and self._owners.get(n, _nobody)() is None)
+        number = next(gone, len(known))
+        known[number] = described
+        try:
+            self._owners[number] = weakref.ref(owner)
+        except TypeError:
+            self._owners.pop(number, None)
+        return number
+
+
+def _nobody() -> None:
+    return None
+
+
+def _loaded(module: str, name: str) -> Any:
+    """A class of a module that has been imported. A module that loads itself when it is touched stays untouched."""
+    found = sys.modules.get(module)
+    return None if found is None else object.__getattribute__(found, "__dict__").get(name)
+
+
+def _time_iterator(recorder: Recorder, iterator: Any, library: str) -> None:
+    original = iterator.__next__
+    foreign = recorder.foreign
+
+    @wraps(original)
+    def __next__(self: Any) -> Any:
+        token = quietly(recorder, foreign.begin, self, library) if recorder.active else None
+        try:
+            batch = original(self)
+        except BaseException as error:
+            if token is not None:
+                quietly(recorder, foreign.failed, self, token, isinstance(error, StopIteration))
+            hide_frame(error)
+            raise
+        if token is not None:
+            quietly(recorder, foreign.end, self, token, batch)
+        return batch
+
+    for alias in _ALIASES:
+        if alias == "__next__" or vars(iterator).get(alias) is original:
+            setattr(iterator, alias, __next__)
+
+
+def _watch_queues(recorder: Recorder) -> None:
+    """Only where a thread was seen that fetches batches which the training thread then uses: find the queues that it fills."""
+    kind: Any = sys.modules["queue"].Queue
+    original = kind.put
+    foreign = recorder.foreign
+
+    @wraps(original)
+    def put(self: Any, *args: Any, **kwargs: Any) -> Any:
+        loader = recorder.fetching_threads.get(get_ident())
+        if loader is not None:
+            quietly(recorder, foreign.fills, self, loader)
+        try:
+            return original(self, *args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
+
+    kind.put = put
+
+
+def _time_queue(recorder: Recorder, queue: Any) -> None:
+    """In one queue, what its `get` calls: a loop may have held that method itself since before we came. They run under its lock."""
+    if "_get" in vars(queue):
+        return  # the job's
+    foreign = recorder.foreign
+    known = weakref.ref(queue)  # what lies on an object and holds it would keep it alive, with its batches
+    original_get, original_wait = weakref.WeakMethod(queue._get), weakref.WeakMethod(queue.not_empty.wait)
+
+    def wait(timeout: float | None = None) -> bool:
+        try:
+            quietly(recorder, foreign.begin_queue, known())
+            notified: bool = original_wait()(timeout)  # type: ignore[misc]
+            if not notified:
+                quietly(recorder, foreign.timed_out, known())
+            return notified
+        except BaseException as error:
+            hide_frame(error)
+            raise
+
+    def _get() -> Any:
+        try:
+            quietly(recorder, foreign.begin_queue, known())
+            item = original_get()()  # type: ignore[misc]
+        except BaseException as error:
+            hide_frame(error)
+            raise
+        quietly(recorder, foreign.end_queue, known(), item)
+        return item
+
+    queue._get, queue.not_empty.wait = _get, wait

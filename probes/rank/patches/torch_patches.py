@@ -1,0 +1,533 @@
+"""The boundaries where torch is touched. Every one lies outside compiled regions, keeps types and signatures, and lets through exactly
+what the original returns or raises; what the recorder does at them happens behind a wall.
+
+While dynamo traces, each wrapper is the original: `is_compiling()` is a constant to it, so graphs stay what they were.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sys
+from _thread import get_ident
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+from ..gpu.graph_captures import watch
+from ..hidden_frames import hide_frame
+from ..ring import (
+    PHASE,
+    SINCE,
+    STEP,
+)
+from ..step_phases import BACKWARD as IN_BACKWARD
+from ..step_phases import (
+    CLIP,
+    FORWARD,
+    GAP,
+    INPUT,
+)
+from ..step_phases import OPTIMIZER as IN_OPTIMIZER
+from ..tape import (
+    BACKWARD,
+    BACKWARD_END,
+    BATCH,
+    FETCH,
+    OPTIMIZER,
+    OPTIMIZER_END,
+)
+from ..wall import let_pass
+from ..workers.worker_batches import (
+    WorkerLog,
+    tell_workers,
+    timed_fetch,
+)
+from .pinning import timed_loop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..recorder import Recorder
+    from ..step_account import Account
+
+
+# Who else writes checkpoints: (module, function).
+SAVERS = (("safetensors.torch", "save_file"), ("torch.distributed.checkpoint.state_dict_saver", "save"))
+
+
+def apply(torch: Any, recorder: Recorder) -> list[Any]:
+    """Patch what is there; what a torch of another version lacks is left out and noted in the facts. Returns the wrappers."""
+    missing: list[str] = []
+    wrappers: list[Any] = []
+    for patch in (
+        _loader,
+        _worker_loop,
+        _pin_loop,
+        _backward,
+        _optimizer,
+        _scaler,
+        _ddp,
+        _data_parallel,
+        _save,
+        _fsync,
+        _collector,
+        _graphs,
+    ):
+        try:
+            wrappers += patch(torch, recorder)
+        except Exception as error:  # what one patch does not find is no reason to leave the others out
+            missing.append("%s: %s" % (patch.__name__.strip("_"), error))
+    if missing:
+        recorder.facts.values["unpatched"] = missing
+    return wrappers
+
+
+def _quietly(recorder: Recorder, call: Callable[..., Any], *args: Any) -> Any:
+    """The wall: whatever goes wrong behind it is counted and is nothing to the job. What its signal handlers raise passes."""
+    try:
+        return call(*args)
+    except RecursionError:
+        return None  # the job is near the end of its stack: nothing more may be called, not even to count this
+    except Exception:
+        _failed(recorder)
+        return None
+
+
+def _failed(recorder: Recorder) -> None:
+    """Called where an exception was caught; the hot wrappers have the wall written out, a call less on each mark."""
+    if sys.exc_info()[0] is RecursionError:
+        return  # as above
+    let_pass()
+    try:
+        recorder.failed()
+    except Exception:
+        recorder.active = False
+
+
+def _wraps(original: Callable[..., Any]) -> Callable[[Any], Any]:
+    """As `functools.wraps`, but a wrapper shows the original's annotations and parameters or none, never its own."""
+
+    def decorate(wrapper: Any) -> Any:
+        wrapper.__annotations__ = {}
+        functools.wraps(original)(wrapper)
+        try:
+            if not hasattr(original, "__wrapped__"):  # `getfullargspec` asks no `__wrapped__`
+                wrapper.__signature__ = inspect.signature(original)
+        except (TypeError, ValueError):
+            pass  # the original has none to show
+        return wrapper
+
+    return decorate
+
+
+def count_elements(batch: Any, tensor: Any) -> int:
+    """Elements of the first tensor of a list, what the default collate makes of pairs; -1 where a batch is something else."""
+    return int(batch[0].numel()) if type(batch) is list and batch and type(batch[0]) is tensor else -1
+
+
+def _loader(torch: Any, recorder: Recorder) -> list[Any]:
+    from torch.utils.data import dataloader
+
+    dataloader._BaseDataLoaderIter._rn50_loader = -1  # type: ignore[attr-defined]
+    iterators = [
+        iterator_init(recorder, iterator)
+        for iterator in (dataloader._SingleProcessDataLoaderIter, dataloader._MultiProcessingDataLoaderIter)
+    ]
+    return [
+        _next(torch, recorder, dataloader._BaseDataLoaderIter),
+        loader_init(recorder, dataloader.DataLoader),
+        *iterators,
+        *_workers(recorder, dataloader),
+    ]
+
+
+def _next(torch: Any, recorder: Recorder, base: Any) -> Any:
+    original_next = base.__next__
+    tape, grad_enabled, tensor = recorder.tape, torch.is_grad_enabled, torch.Tensor
+    fetches, came = tape.marks[FETCH], tape.marks[BATCH].append
+
+    @_wraps(original_next)
+    def __next__(self: Any) -> Any:
+        token = None
+        try:
+            if tape.on and id(self) == tape.iterator and grad_enabled() and get_ident() == tape.thread:
+                token = tape.fetch
+                now = perf_counter_ns()
+                fetches.append(now)
+                words = tape.words
+                words[PHASE] = INPUT
+                words[SINCE] = now
+                words[STEP] = tape.step = tape.step + 1
+                if len(fetches) >= tape.fetches:
+                    recorder.read_tape(self)
+            elif recorder.active:
+                token = recorder.fetch_begin(self)
+        except Exception:
+            _failed(recorder)
+        try:
+            batch = original_next(self)
+        except BaseException as error:
+            if token is not None:
+                _quietly(recorder, recorder.fetch_failed, token)
+            hide_frame(error)
+            raise
+        if token is None:
+            return batch
+        try:
+            if tape.on:
+                now = perf_counter_ns()
+                came(now)
+                # asking a tensor for its size takes 5 us after compute, for its number of elements 1 us
+                if (
+                    type(batch) is not list
+                    or not batch
+                    or type(batch[0]) is not tensor
+                    or batch[0].numel() != tape.elements
+                ):
+                    tape.count(now, batch, count_elements(batch, tensor))
+                words = tape.words
+                words[PHASE] = FORWARD
+                words[SINCE] = now
+            else:
+                recorder.fetch_end(token, batch)
+        except Exception:
+            _failed(recorder)
+        return batch
+
+    base.__next__ = __next__
+    return __next__
+
+
+def _around(
+    recorder: Recorder,
+    original: Callable[..., Any],
+    begin: Callable[[tuple[Any, ...], dict[str, Any]], Any],
+    end: Callable[[Any], None],
+    *,
+    raised_too: bool = True,
+) -> Any:
+    """In place of what is called seldom. `begin` sees the arguments; what it returns, unless that is None, is given to `end`.
+
+    Not `raised_too`: `end` follows only where the original returned.
+    """
+
+    @_wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if _quietly is None:  # an object in a cycle may be let go when the interpreter has cleared this module
+            return original(*args, **kwargs)
+        token = None
+        try:
+            token = _quietly(recorder, begin, args, kwargs)
+            result = original(*args, **kwargs)
+            if token is not None:
+                ended, token = token, None
+                _quietly(recorder, end, ended)
+            return result
+        except BaseException as error:
+            if token is not None and raised_too:
+                _quietly(recorder, end, token)
+            hide_frame(error)
+            raise
+
+    return wrapper
+
+
+def _once_made(recorder: Recorder, kind: Any, tell: Callable[[Any], None]) -> Any:
+    """Put a constructor in the place of a class's own that tells what was made."""
+
+    def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return args[0]
+
+    def end(made: Any) -> None:
+        if recorder.active:
+            tell(made)
+
+    kind.__init__ = _around(recorder, kind.__init__, begin, end, raised_too=False)
+    return kind.__init__
+
+
+def loader_init(recorder: Recorder, loader_class: Any) -> Any:
+    return _once_made(recorder, loader_class, recorder.loader_made)
+
+
+def iterator_init(recorder: Recorder, iterator: Any) -> Any:
+    def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        began = perf_counter_ns()
+        loader = args[1] if len(args) > 1 else kwargs["loader"]
+        tell_workers(recorder.loaders.numbers.get(loader))
+        return args[0], loader, began
+
+    def end(made: Any) -> None:
+        if recorder.active:
+            recorder.iterator_made(*made)
+
+    iterator.__init__ = _around(recorder, iterator.__init__, begin, end, raised_too=False)
+    return iterator.__init__
+
+
+def _workers(recorder: Recorder, dataloader: Any) -> list[Any]:
+    """Where workers that live on begin an epoch, and where workers end: outside of any fetch, and no step of the loop's own."""
+    iterator = dataloader._MultiProcessingDataLoaderIter
+
+    def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        # the first time, its making is around this
+        first = kwargs.get("first_iter", len(args) > 2 and args[2])
+        return None if first or not recorder.active else (args[0], perf_counter_ns())
+
+    def end(begun: Any) -> None:
+        recorder.epoch_begun(*begun)
+
+    def begin_end(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return recorder.workers_end(args[0]) if recorder.active else None
+
+    iterator._reset = _around(recorder, iterator._reset, begin, end, raised_too=False)
+    iterator._shutdown_workers = _around(recorder, iterator._shutdown_workers, begin_end, recorder.workers_ended)
+    return [iterator._reset, iterator._shutdown_workers]
+
+
+def _time_batches(recorder: Recorder) -> None:
+    """In a worker: time each batch where it is made. The training process never meets this wrapper: see `InProcess.watch`."""
+    from torch.utils.data._utils import fetch as module
+
+    clock: Any = recorder.worker
+    for fetcher in (module._MapDatasetFetcher, module._IterableDatasetFetcher):
+        fetcher.fetch = timed_fetch(fetcher.fetch, clock, recorder.failed)  # type: ignore[method-assign]
+
+
+def _worker_loop(torch: Any, recorder: Recorder) -> list[Any]:
+    from torch.utils.data._utils import worker as module
+
+    return [worker_loop(recorder, module)]
+
+
+def worker_loop(recorder: Recorder, module: Any) -> Any:
+    def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        worker = kwargs.get("worker_id", args[10] if len(args) > 10 else -1)
+        queue = kwargs.get("data_queue", args[3] if len(args) > 3 else None)
+        recorder.become_worker(worker, queue)
+        if recorder.worker is not None:
+            _quietly(recorder, _time_batches, recorder)
+        return recorder.worker
+
+    # name and qualified name are the original's: spawned workers find it by them
+    module._worker_loop = _around(recorder, module._worker_loop, begin, WorkerLog.leave)
+    return module._worker_loop
+
+
+def _pin_loop(torch: Any, recorder: Recorder) -> list[Any]:
+    from torch.utils.data._utils import pin_memory as module
+
+    module._pin_memory_loop = timed_loop(module._pin_memory_loop, recorder)
+    return [module._pin_memory_loop]
+
+
+def _backward(torch: Any, recorder: Recorder) -> list[Any]:
+    original = torch.autograd.backward
+    tape = recorder.tape
+    begins, begun, ended = tape.marks[BACKWARD], tape.marks[BACKWARD].append, tape.marks[BACKWARD_END].append
+
+    @_wraps(original)
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        account = None
+        try:
+            if tape.on and len(begins) < tape.most and get_ident() == tape.thread:
+                if not tape.inside_backward:
+                    account = tape.account
+                    now = perf_counter_ns()
+                    begun(now)
+                    words = tape.words
+                    words[PHASE] = IN_BACKWARD
+                    words[SINCE] = now
+                    tape.inside_backward = True
+            elif recorder.active:
+                account = recorder.backward_begin(args[0] if args else kwargs.get("tensors"))
+        except Exception:
+            _failed(recorder)
+        try:
+            result = original(*args, **kwargs)
+        except BaseException as error:
+            if account is not None:
+                _quietly(recorder, _backward_raised, recorder, account)
+            hide_frame(error)
+            raise
+        if account is not None:
+            try:
+                if tape.on:
+                    now = perf_counter_ns()
+                    ended(now)
+                    words = tape.words
+                    words[PHASE] = CLIP
+                    words[SINCE] = now
+                    tape.inside_backward = False
+                else:
+                    recorder.backward_end(account)
+            except Exception:
+                _failed(recorder)
+        return result
+
+    torch.autograd.backward = backward  # Tensor.backward calls it by this name
+    _known_to_jit(original, backward)
+    return [backward]
+
+
+def _backward_raised(recorder: Recorder, account: Account) -> None:
+    """Its end all the same."""
+    tape = recorder.tape
+    if tape.on:
+        now = perf_counter_ns()
+        tape.marks[BACKWARD_END].append(now)
+        tape.words[PHASE] = CLIP
+        tape.words[SINCE] = now
+        tape.inside_backward = False
+    else:
+        recorder.backward_end(account)
+
+
+def _known_to_jit(original: Any, wrapper: Any) -> None:
+    """TorchScript knows the functions that it has an operator for by identity: scripted code may call this one."""
+    module = sys.modules.get("torch.jit._builtins")
+    operators = getattr(module, "_builtin_ops", [])
+    operators += [(wrapper, operator) for function, operator in operators if function is original]
+    table = getattr(module, "_builtin_table", None) or {}  # None until something is scripted
+    if id(original) in table:
+        table[id(wrapper)] = table[id(original)]
+
+
+def _optimizer(torch: Any, recorder: Recorder) -> list[Any]:
+    from torch.optim import optimizer as module
+
+    # true to dynamo, and the cheapest of its kind to everybody else
+    is_compiling = torch.compiler.is_dynamo_compiling
+    tape = recorder.tape
+    begins, begun, ends = tape.marks[OPTIMIZER], tape.marks[OPTIMIZER].append, tape.marks[OPTIMIZER_END]
+
+    def before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if is_compiling():
+            return
+        try:
+            if tape.on and len(begins) < tape.most:
+                now = perf_counter_ns()
+                if id(optimizer) != tape.optimizer:
+                    tape.others[now] = id(optimizer)
+                begun(now)
+                words = tape.words
+                words[PHASE] = IN_OPTIMIZER
+                words[SINCE] = now
+            elif recorder.active:
+                recorder.optimizer_begin(optimizer)
+        except Exception:
+            _failed(recorder)
+
+    def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if is_compiling():
+            return
+        try:
+            if tape.on and len(ends) < tape.updates:
+                now = perf_counter_ns()
+                ends.append(now)
+                words = tape.words
+                words[PHASE] = IN_BACKWARD if tape.inside_backward else GAP
+                words[SINCE] = now
+            elif recorder.active:
+                recorder.optimizer_end(optimizer)
+        except Exception:
+            _failed(recorder)
+
+    module.register_optimizer_step_pre_hook(before_step)
+    module.register_optimizer_step_post_hook(after_step)
+    return [before_step, after_step]
+
+
+def _scaler(torch: Any, recorder: Recorder) -> list[Any]:
+    scaler = torch.amp.grad_scaler.GradScaler
+
+    def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        # switched off, it calls the optimizer and does no more
+        if not recorder.active or not getattr(args[0], "_enabled", True):
+            return None
+        optimizer = args[1] if len(args) > 1 else kwargs["optimizer"]
+        account = recorder.own_account()
+        before = account.optimizers if account is not None else 0
+        _quietly(recorder, recorder.optimizer_begin, optimizer)
+        return None if account is None else (account, before, optimizer)
+
+    def end(begun: Any) -> None:
+        account, before, optimizer = begun
+        # the hooks fire inside unless inf or nan made the scaler skip the update
+        if account.optimizers == before:
+            _quietly(recorder, account.update_skipped)
+        recorder.optimizer_end(optimizer, False)
+
+    scaler.step = _around(recorder, scaler.step, begin, end)
+    return [scaler.step]
+
+
+def _ddp(torch: Any, recorder: Recorder) -> list[Any]:
+    if not torch.distributed.is_available():
+        return []
+    return [_once_made(recorder, torch.nn.parallel.DistributedDataParallel, recorder.ddp_made)]
+
+
+def _data_parallel(torch: Any, recorder: Recorder) -> list[Any]:
+    return [_once_made(recorder, torch.nn.DataParallel, recorder.precision.data_parallel)]
+
+
+def _saving(recorder: Recorder, original: Callable[..., Any]) -> Any:
+    def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return recorder.save_begin() if recorder.active else None
+
+    return _around(recorder, original, begin, recorder.save_end)
+
+
+def _save(torch: Any, recorder: Recorder) -> list[Any]:
+    torch.save = torch.serialization.save = _saving(recorder, torch.save)
+    return [torch.save]
+
+
+def save_of_library(recorder: Recorder, module: str, name: str) -> None:
+    """A library whose function writes checkpoints has been imported."""
+    owner: Any = sys.modules[module]
+    setattr(owner, name, _saving(recorder, getattr(owner, name)))
+
+
+class _BuiltIn:
+    """In the place of a function of C: one of Python would bind where a class has it for an attribute, and be pickled by another name."""
+
+    def __init__(self, original: Any, call: Callable[..., Any]) -> None:
+        self._original, self._call = original, call
+        self.__module__, self.__doc__ = "os", original.__doc__
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return self._call(*args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
+
+    def __repr__(self) -> str:
+        return repr(self._original)
+
+    def __reduce__(self) -> str:
+        return str(self._original.__name__)
+
+
+def _fsync(torch: Any, recorder: Recorder) -> list[Any]:
+    def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return recorder.fsync_begin() if recorder.active else None
+
+    call = _around(recorder, os.fsync, begin, recorder.fsync_end)
+    os.fsync = _BuiltIn(os.fsync, call)
+    return [call, _BuiltIn]
+
+
+def _collector(torch: Any, recorder: Recorder) -> list[Any]:
+    recorder.garbage.listen()
+    return []
+
+
+def _graphs(torch: Any, recorder: Recorder) -> list[Any]:
+    return watch(torch, recorder.captures, recorder.failed)

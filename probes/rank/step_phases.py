@@ -1,0 +1,315 @@
+"""The steps of a training thread: which phase it is in, since when, and what each step comes to when it is written.
+
+Marks arrive from the patched boundaries (`patches`); `account` knows what they mean. Each closes the chunk of time since the last one and
+gives it to exactly one phase, so the phases of a step sum to its length.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter_ns, thread_time_ns
+from typing import TYPE_CHECKING, Any
+
+from .garbage import Garbage
+from .layout import (
+    FLAG_CLOCKED,
+    FLAG_NO_LOADER,
+    FLAG_TAIL,
+    KIND_SPAN,
+    KIND_STEP,
+    PHASE_CODE,
+    PHASES,
+    SPAN_CODE,
+)
+from .thread_clocks import system_time_ns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .ring import Ring
+
+START = PHASE_CODE["start"]
+INPUT = PHASE_CODE["input_wait"]
+FORWARD = PHASE_CODE["forward"]
+BACKWARD = PHASE_CODE["backward"]
+CLIP = PHASE_CODE["clip"]
+OPTIMIZER = PHASE_CODE["optimizer"]
+GAP = PHASE_CODE["gap"]
+EVALUATION = PHASE_CODE["evaluation"]
+CHECKPOINT = PHASE_CODE["checkpoint"]
+ENDED = PHASE_CODE["ended"]
+
+# A CPU clock is a system call: 0.6 us in a tight loop, 10-30 us where training has emptied the caches, ten of them a step. They are read
+# once in this time, and more often at first: a short run is to be understood, too.
+CLOCKED_EVERY_NS = 500_000_000
+CLOCKED_FIRST_NS = 100_000_000
+FIRST_CLOCKED = 30  # steps
+CLOCKED_EVERY_MAX = 512  # a loop of steps that take next to nothing
+_DELAYS_MAX = 1024  # read ahead of the steps they belong to: those of two tapes
+LONG_GC_NS = 5_000_000  # collections beyond this get a line of their own on the timeline
+
+
+class Fetching:
+    """What the account adds up about loading inside the training process (num_workers=0)."""
+
+    __slots__ = ("batches", "blocks", "cpu_ns", "delay_ns", "wall_ns")
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self.batches = self.wall_ns = self.cpu_ns = self.delay_ns = self.blocks = 0
+
+
+class Steps:
+    """Chunks of time, added up by phase, on the wall clock and in some steps on that of the CPU."""
+
+    def __init__(
+        self,
+        *,
+        thread: int,
+        clock: Callable[[], int] = perf_counter_ns,
+        cpu_clock: Callable[[], int] = thread_time_ns,
+        system_clock: Callable[[], int] = system_time_ns,
+        garbage: Garbage | None = None,
+    ) -> None:
+        self.thread = thread
+        self.garbage = garbage or Garbage()
+        self.clock = clock
+        self.cpu_clock = cpu_clock
+        self.system_clock = system_clock
+        self.ring: Any = None  # a Ring; no check for None at every mark
+        self.run_delay: Any = None  # callable: run-queue delay of the training thread so far, ns
+        self.on_step: Callable[[int], None] | None = None  # callable(step index) after a step was closed
+        self.step = 0
+        self.self_ns = 0  # since the process started
+        self.errors = 0
+        self.fetching = Fetching()
+        self._evaluation_began = 0
+        self._evaluated = 0
+        self._self_at_step = 0
+        self._delay_read = 0
+        self._delays: list[
+            tuple[int, int]
+        ] = []  # of the run-queue delay what goes to the step that ends then (0: the next one), ns
+        self.clocked = True
+        self.clocked_at = 0  # the step that was clocked last
+        self._clocked_steps = 1
+        # marks come late, from a tape: the clocks but for wall time, and the live header, are not theirs
+        self.replaying = False
+        self.last_step_ns = 0
+        self.fewest_marks = 0  # of a step since the first; 0 unknown
+        self.fewest_rounds = 0  # likewise, its batches, or where no loader feeds it its updates
+        self.last_loader = -1
+        self.phase = START
+        self.since = clock()
+        self.cpu_since = cpu_clock()
+        self.system_since = system_clock()
+        self._reset(self.since)
+
+    def _reset(self, now: int) -> None:
+        """Begin a step at `now`."""
+        self.t_start = now
+        self.wall = [0] * len(PHASES)
+        self.cpu = [0] * len(PHASES)
+        self.system_ns = 0
+        self.marks = 0
+        self.gc_ns = 0
+        self.loader_start_ns = 0
+        self.samples = 0
+        self.micro_batches = 0
+        self.updates = 0  # steps of optimizers
+        self.loader = -1
+        self.flags = FLAG_CLOCKED if self.clocked else 0
+        self.stepped = False  # an optimizer has stepped since the step began
+        self.exhausted = False  # a training loader had no more: its last batch may have been fetched before
+        self.backward_seen = False
+        self.fetched: dict[int, int] = {}  # training candidates: loader id -> fetches in this step
+        self.unconsumed: Any = None  # (loader, wall, cpu) at the last candidate's fetch, until a backward consumes it
+
+    # -- chunks ---------------------------------------------------------------------------------------------------------------
+
+    def enter(self, phase: int, charge: int = -1) -> int:
+        """Close the running chunk, charge it to `charge` (default: the phase it ran under) and go on in `phase`."""
+        now = self.clock()
+        owner = self.phase if charge < 0 else charge
+        self.wall[owner] += now - self.since
+        self.phase = phase
+        self.since = now
+        self.marks += 1
+        if not self.replaying:
+            if self.clocked:
+                self._charge_cpu(owner)
+            if self.ring is not None:
+                self.ring.phase(phase, self.step, now)
+        if self._evaluation_began or phase == EVALUATION:
+            self._follow_evaluation(phase, now)
+        return now
+
+    def _charge_cpu(self, owner: int) -> None:
+        cpu = self.cpu_clock()
+        self.cpu[owner] += cpu - self.cpu_since
+        self.cpu_since = cpu
+        if owner in (FORWARD, BACKWARD) or self.phase in (FORWARD, BACKWARD):
+            system = self.system_clock()
+            if owner in (FORWARD, BACKWARD):
+                self.system_ns += system - self.system_since
+            self.system_since = system
+
+    def _follow_evaluation(self, phase: int, now: int) -> None:
+        if phase == EVALUATION:
+            if self._evaluation_began == 0:
+                self._evaluation_began = now
+        elif phase != CHECKPOINT:
+            self.span("evaluation", self._evaluation_began, now, 0, self._evaluated, -1)
+            self._evaluation_began = self._evaluated = 0
+
+    def collected(self, began: int, ended: int) -> None:
+        """A garbage collection."""
+        self.gc_ns += ended - began
+        if ended - began >= LONG_GC_NS:
+            self.span("gc", began, ended, 0, 1, -1)
+
+    def span(self, label: str, began: int, ended: int, cpu_ns: int, count: int, site: int) -> None:
+        if self.ring is not None:
+            self.ring.write(KIND_SPAN, 0, (SPAN_CODE[label], self.step, began, ended, cpu_ns, count, site))
+
+    # -- steps ----------------------------------------------------------------------------------------------------------------
+
+    def _choose_clock(self) -> None:
+        was, self.clocked = self.clocked, self.steps_to_clock() <= 0
+        if self.clocked:
+            self.clocked_at = self.step
+            self._clocked_steps += 1
+            if not was:
+                self.cpu_since, self.system_since = self.cpu_clock(), self.system_clock()
+
+    def begin_step(self) -> bool:
+        """After a tape was read: if its last mark began a step, choose whether this one's CPU clocks are read. False: it did not."""
+        if self.phase != INPUT or self.since != self.t_start:
+            return False
+        self._choose_clock()
+        if self.clocked:
+            self.flags |= FLAG_CLOCKED
+        return True
+
+    def steps_to_clock(self) -> int:
+        """Steps before the next one in which CPU clocks are read; 0 or less: this one."""
+        often = CLOCKED_FIRST_NS if self._clocked_steps < FIRST_CLOCKED else CLOCKED_EVERY_NS
+        every = min(CLOCKED_EVERY_MAX, often // max(self.last_step_ns, 1))
+        return self.clocked_at + every - self.step if every > 1 else 0
+
+    def _close(self, now: int) -> None:
+        """Write the step that ends at `now` and begin the next."""
+        if not self.fetched and not self.exhausted:
+            self.flags |= FLAG_NO_LOADER
+        if self.ring is not None:
+            self._write(now)
+        self.last_step_ns, self.last_loader = now - self.t_start, self.loader
+        if self.step:
+            self.fewest_marks = min(self.fewest_marks or self.marks, self.marks)
+            rounds = self.micro_batches or self.updates or 1
+            self.fewest_rounds = min(self.fewest_rounds or rounds, rounds)
+        self.step += 1
+        if not self.replaying:
+            self._choose_clock()
+        self._reset(now)
+        if self.on_step is not None:
+            self.on_step(self.step)
+
+    def _write(self, now: int) -> None:
+        wall, cpu, fetching = self.wall, self.cpu, self.fetching
+        if not self.replaying:
+            for began, ended in self.garbage.take(self.thread):
+                self.collected(began, ended)
+        if self.clocked:
+            self.read_delay()
+        labelled_cpu = cpu[EVALUATION] + cpu[CHECKPOINT]
+        self.ring.write(
+            KIND_STEP,
+            self.flags,
+            (
+                self.step,
+                self.t_start,
+                now,
+                wall[INPUT],
+                wall[FORWARD],
+                wall[BACKWARD],
+                wall[CLIP],
+                wall[OPTIMIZER],
+                wall[GAP] + wall[START],
+                wall[EVALUATION],
+                wall[CHECKPOINT],
+                cpu[INPUT],
+                cpu[FORWARD],
+                cpu[BACKWARD],
+                cpu[OPTIMIZER] + cpu[CLIP],
+                cpu[GAP] + cpu[START] + labelled_cpu,
+                self._take_delay(now),
+                self.gc_ns,
+                self.loader_start_ns,
+                fetching.batches,
+                fetching.wall_ns,
+                fetching.cpu_ns,
+                fetching.delay_ns,
+                fetching.blocks,
+                self.samples,
+                self.micro_batches,
+                self.loader,
+                self.self_ns - self._self_at_step,
+                self.system_ns,
+            ),
+        )
+        self._self_at_step = self.self_ns
+        if fetching.batches:
+            fetching.clear()
+        self.ring.cost(self.self_ns, self.errors)
+
+    def read_delay(self, ends: Sequence[int] = ()) -> None:
+        """The run-queue delay since the last reading goes to the step that is written next.
+
+        Of several steps that end at these times (ns) it goes to those that took longer than the usual one, as much longer as they did.
+        """
+        if len(self._delays) > _DELAYS_MAX:  # nothing ends a step: a loop that fetches and computes without a backward
+            self._delays = [(0, sum(delay for _, delay in self._delays))]
+        delay = self.run_delay()
+        grown, self._delay_read = delay - self._delay_read, delay
+        lengths, begin = [], self.t_start
+        for end in ends:
+            lengths.append(end - begin)
+            begin = end
+        usual = sorted(lengths)[len(lengths) // 2] if lengths else 0
+        beyond = sum(max(0, length - usual) for length in lengths)
+        if not beyond:
+            self._delays.append((0, grown))
+            return
+        for n, end in enumerate(ends):
+            self._delays.append((end, grown * max(0, lengths[n] - usual) // beyond))
+
+    def _take_delay(self, until: int) -> int:
+        taken = 0
+        while self._delays and self._delays[0][0] <= until:
+            taken += self._delays.pop(0)[1]
+        return taken
+
+    def become_rank(self, ring: Ring, run_delay: Callable[[], int]) -> None:
+        """From now on marks and steps are written."""
+        self.garbage.take(self.thread)
+        self.ring = ring
+        self.run_delay = run_delay
+        self._delay_read = run_delay()
+        ring.phase(self.phase, self.step, self.since)
+
+    def goes_on_in(self, thread: int, run_delay: Callable[[], int] | None) -> None:
+        """The thread that trained has ended, and this one trains on: clocks of a thread are its own from here."""
+        self.thread = thread
+        self.cpu_since, self.system_since = self.cpu_clock(), self.system_clock()
+        if run_delay is not None:
+            self.run_delay, self._delay_read = run_delay, run_delay()
+
+    def leave(self) -> None:
+        """The process ends by itself: write what came after the last step."""
+        now = self.enter(ENDED)
+        self.flags |= FLAG_TAIL
+        if self.ring is not None:
+            self._write(now)
+            self.ring.end()

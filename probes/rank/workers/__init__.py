@@ -1,0 +1,1 @@
+"""The making of batches, in loader workers or in the training process."""

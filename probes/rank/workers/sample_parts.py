@@ -1,0 +1,227 @@
+"""What a sample is made of: transforms, loader, the rest of the dataset's code. Their names, and where among the job's objects they are.
+
+A part is known by a number made from its name and place, the same in every worker; the name itself is one small file for all of them.
+Objects of the job are only looked at, through their `__dict__`: no property, no `__getattr__`, no `__len__` of theirs is called.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+import types
+import zlib
+from typing import TYPE_CHECKING, Any
+
+from .. import rank_ring_folder
+from ..wall import let_pass
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+REST, LOAD, TRANSFORM = "rest", "load", "transform"
+PARTS_MAX = 100  # a job that makes ever new functions is not followed into each
+_DATASETS_MAX = 16
+_CONTAINERS_MAX = 32
+_DEPTH_MAX = 5
+_LIBRARIES = ("site-packages", "dist-packages")
+_STANDARD = os.path.dirname(os.__file__)
+# Where a transform's own work is written, the innermost first: torchvision v2 and Albumentations have methods of their own for it.
+_METHODS = ("transform", "_transform", "apply", "forward", "__call__")
+# Containers that iterate over `self.transforms`, wherever their instances are kept.
+_KNOWN_CONTAINERS = (
+    ("torchvision.transforms.transforms", "Compose"),
+    ("torchvision.transforms.transforms", "RandomApply"),
+    ("torchvision.transforms.v2._container", "Compose"),
+    ("torchvision.transforms.v2._container", "RandomApply"),
+    ("albumentations.core.composition", "BaseCompose"),
+)
+
+
+class Names:
+    """Numbers of parts; a part seen for the first time leaves its name in the ring folder, unless another worker did."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._known: dict[Any, int] = {}
+
+    def number(self, item: Any, kind: str) -> int:
+        """Of a transform, a loader, or (kind REST) the dataset's class; 0 where it has none. Never raises."""
+        try:
+            key = (_key(item), kind)
+            found = self._known.get(key)
+        except Exception:
+            let_pass()
+            return 0  # asked for in the middle of the job's own code: nothing of ours may escape from here
+        if found is None:
+            if len(self._known) >= PARTS_MAX:
+                return 0
+            try:
+                found = self._tell(kind, *described(item, kind))
+            except Exception:
+                let_pass()
+                found = 0
+            self._known[key] = found
+        return found
+
+    def _tell(self, kind: str, name: str, file: str, line: int) -> int:
+        text = json.dumps({"kind": kind, "name": name, "file": file, "line": line})
+        number = zlib.crc32(text.encode())
+        name = "part-%d.json" % number
+        if not os.path.exists(os.path.join(self._folder, name)):
+            rank_ring_folder.put(self._folder, name, text)
+        return number
+
+
+def _key(item: Any) -> Any:
+    function = _function(item)
+    if function is not None:
+        return function.__code__, type(item).__name__ == "Lambda"
+    if isinstance(item, types.BuiltinFunctionType):
+        return item.__qualname__
+    return item if isinstance(item, type) else type(item)
+
+
+def _function(item: Any) -> Any:
+    """The Python function that an item is, or that it only wraps (`partial`, a bound method, torchvision's `Lambda`)."""
+    for _ in range(3):
+        if isinstance(item, functools.partial):
+            item = item.func
+        elif isinstance(item, types.MethodType):
+            item = item.__func__
+        elif type(item).__name__ == "Lambda" and "lambd" in own(item):
+            item = own(item)["lambd"]
+    return item if isinstance(item, types.FunctionType) else None
+
+
+def described(item: Any, kind: str) -> tuple[str, str, int]:
+    """Name, and file and line where the code is the user's own (else "" and 0)."""
+    function = _function(item)
+    if function is not None:
+        name, code = function.__qualname__, function.__code__
+        if type(item).__name__ == "Lambda":
+            name = "Lambda(%s)" % name
+        return name, *_place(code)
+    if isinstance(item, types.BuiltinFunctionType):
+        return item.__qualname__.rpartition(".")[2], "", 0
+    owner = item if isinstance(item, type) else type(item)
+    if kind == REST:
+        method = "__iter__" if any(base.__name__ == "IterableDataset" for base in owner.__mro__) else "__getitem__"
+        return "%s.%s" % (owner.__qualname__, method), *_own_place(owner, (method, "__getitems__"))
+    return owner.__qualname__, *_own_place(owner, _METHODS)
+
+
+def _own_place(owner: type, methods: tuple[str, ...]) -> tuple[str, int]:
+    for base in owner.__mro__:
+        for method in methods:
+            code = getattr(vars(base).get(method), "__code__", None)
+            if code is not None:
+                file, line = _place(code)
+                if file:
+                    return file, line
+    return "", 0
+
+
+def _place(code: types.CodeType) -> tuple[str, int]:
+    file = code.co_filename
+    foreign = file.startswith(("<", _STANDARD)) or any(part in file for part in _LIBRARIES)
+    return ("", 0) if foreign else (file, code.co_firstlineno)
+
+
+def own(item: Any) -> dict[str, Any]:
+    """The instance's own attributes, without asking the instance."""
+    try:
+        found = object.__getattribute__(item, "__dict__")
+    except AttributeError:
+        return {}
+    return found if type(found) is dict else {}
+
+
+def datasets(dataset: Any) -> list[Any]:
+    """The loader's dataset and those inside it (Subset, ConcatDataset, most wrappers), outermost first."""
+    found = [dataset]
+    for each in found:
+        inside = own(each)
+        several = inside.get("datasets")
+        below = [inside.get("dataset"), *(several[:_DATASETS_MAX] if isinstance(several, (list, tuple)) else ())]
+        found += [d for d in below if d is not None and not any(d is known for known in found)]
+        if len(found) >= _DATASETS_MAX:
+            break
+    return found[:_DATASETS_MAX]
+
+
+def makes_samples(dataset: Any) -> Any:
+    """The dataset whose code makes the samples: the innermost that is told apart."""
+    for _ in range(_DEPTH_MAX):
+        inside = own(dataset)
+        inner = inside.get("dataset")
+        if inner is None and isinstance(inside.get("datasets"), (list, tuple)) and inside["datasets"]:
+            inner = inside["datasets"][0]
+        if inner is None or _place_of_class(dataset):
+            return dataset
+        dataset = inner
+    return dataset
+
+
+def _place_of_class(dataset: Any) -> bool:
+    """A wrapper of the user's own does work of its own."""
+    return bool(_own_place(type(dataset), ("__getitem__", "__iter__"))[0])
+
+
+def containers(found_in: list[Any]) -> list[Any]:
+    """Objects that the datasets keep and that pass a sample through a list of transforms; one inside another too."""
+    found: list[Any] = []
+    waiting = [(value, 0) for dataset in found_in for value in _kept(dataset)]
+    waiting += [(dataset, _DEPTH_MAX) for dataset in found_in]  # multi-crop: the dataset itself has the list
+    while waiting and len(found) < _CONTAINERS_MAX:
+        item, depth = waiting.pop(0)
+        inside = steps_of(item)
+        if inside is None or any(item is known for known in found):
+            if inside is None and depth < 2:  # VisionDataset keeps its transform in another object too
+                waiting += [(value, depth + 1) for value in _kept(item) if steps_of(value) is not None]
+            continue
+        found.append(item)
+        if depth < _DEPTH_MAX:
+            waiting += [(step, depth + 1) for step in inside]
+    return found
+
+
+def _kept(item: Any) -> Iterator[Any]:
+    for value in list(own(item).values())[:100]:
+        if type(value) in (dict, list, tuple):
+            several = list(value.values() if type(value) is dict else value[:16])[:16]
+            yield from (v for v in several if type(v).__module__ != "builtins")
+        elif type(value).__module__ != "builtins":
+            yield value
+
+
+def steps_of(item: Any) -> Any:
+    """The steps of a container of transforms; None if it is none."""
+    if is_sequential(item):
+        return list(own(item)["_modules"].values())
+    steps = own(item).get("transforms")
+    if type(steps) not in (list, tuple) or not steps or len(steps) > 100:
+        return None
+    return steps if all(callable(step) for step in steps) else None
+
+
+def is_sequential(item: Any) -> bool:
+    """A plain `nn.Sequential` or one derived from it; a scripted one is torch's own and stays as it is."""
+    torch = sys.modules.get("torch")
+    if torch is None or type(item).__module__.startswith("torch.jit") or "_modules" not in own(item):
+        return False
+    return isinstance(item, torch.nn.Sequential)
+
+
+def known_containers() -> Iterator[type]:
+    for module, name in _KNOWN_CONTAINERS:
+        found = getattr(sys.modules.get(module), name, None)
+        if isinstance(found, type):
+            yield found
+
+
+def is_folder(dataset: Any) -> bool:
+    """Whether samples are made by torchvision's own `DatasetFolder.__getitem__`."""
+    folder = getattr(sys.modules.get("torchvision.datasets.folder"), "DatasetFolder", None)
+    return folder is not None and getattr(type(dataset), "__getitem__", None) is folder.__getitem__

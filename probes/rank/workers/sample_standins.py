@@ -1,0 +1,186 @@
+"""What stands in the place of the job's own while a sample is looked into: lists that tell how far they were walked, and in the classes of
+transforms, for the time of that one sample, a descriptor or a method. `undo` brings everything back.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from ..hidden_frames import hide_frame
+from ..wall import let_pass
+from . import sample_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from .sample_looks import Look
+
+
+class Indices(list):  # type: ignore[type-arg]
+    """What the fetcher walks: the same indices."""
+
+    __slots__ = ("look", "place")
+    look: Look
+    place: int
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.look.walk_samples(list.__iter__(self), self.place)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return list, (list(list.__iter__(self)),)
+
+
+class Steps(list):  # type: ignore[type-arg]
+    __slots__ = ("look",)
+    look: Look
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.look.walk_steps(list.__iter__(self))
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return list, (list(list.__iter__(self)),)  # a copy is the job's, and a plain list
+
+
+class FixedSteps(tuple):  # type: ignore[type-arg]
+    look: Look
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.look.walk_steps(tuple.__iter__(self))
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return tuple, (list(tuple.__iter__(self)),)
+
+
+class _Attribute:
+    """Stands in a class for an attribute that its instances hold, and tells `reading(owner, value)` when one is asked for."""
+
+    def __init__(self, name: str, look: Look, reading: Callable[..., Any], *, replaces: bool = False) -> None:
+        self._name = name
+        self._look = look
+        self._reading = reading
+        self._replaces = replaces
+
+    def __get__(self, item: Any, owner: Any = None) -> Any:
+        if item is None:
+            raise AttributeError("type object '%s' has no attribute '%s'" % (owner.__name__, self._name))
+        try:
+            value = item.__dict__[self._name]
+        except KeyError:
+            raise AttributeError("'%s' object has no attribute '%s'" % (type(item).__name__, self._name)) from None
+        if not self._look.watches():
+            return value
+        try:
+            told = self._reading(value) if self._replaces else self._reading(item, value)
+        except Exception:
+            let_pass()
+            return value
+        return told if self._replaces else value
+
+    def __set__(self, item: Any, value: Any) -> None:
+        item.__dict__[self._name] = value
+
+    def __delete__(self, item: Any) -> None:
+        del item.__dict__[self._name]
+
+
+def walks_one_by_one(dataset: Any) -> bool:
+    """Whether the samples of a batch are made one by one as the list of indices is walked. Torch's own Subset does so too.
+
+    Asked as the fetcher asks at once itself: a wrapper may pass such questions on to the data set that it wraps.
+    """
+    torch = sys.modules["torch"]
+    if isinstance(dataset, torch.utils.data.IterableDataset):
+        return True
+    for _ in range(4):  # a Subset of a Subset
+        together = getattr(dataset, "__getitems__", None)
+        if not together:
+            return True
+        if getattr(together, "__func__", None) is not torch.utils.data.Subset.__getitems__:
+            return False
+        dataset = sample_parts.own(together.__self__).get("dataset")
+    return False
+
+
+def install(look: Look, undo: list[Callable[[], None]], dataset: Any, makes: Any) -> None:
+    found = sample_parts.datasets(dataset)
+    several = sample_parts.containers(found)
+    lists = {type(item): None for item in several if not sample_parts.is_sequential(item)}
+    lists.update(dict.fromkeys(sample_parts.known_containers()))
+    for owner in lists:
+        _stand_in(undo, owner, "transforms", _Attribute("transforms", look, look.hand_out, replaces=True))
+    sequences: list[Any] = list({type(item) for item in several if sample_parts.is_sequential(item)})
+    for owner in sequences:
+        watched = {id(item) for item in several if type(item) is owner}
+        undo.append(put(owner, "__iter__", _walked(look, owner.__iter__, watched)))
+    for each in found:
+        if sample_parts.is_folder(each):
+            for name, reading in (
+                ("loader", look.loads),
+                ("transform", look.transforms),
+                ("target_transform", look.labels),
+            ):
+                _stand_in(undo, type(each), name, _Attribute(name, look, reading))
+        else:
+            _single(look, undo, sample_parts.own(each).get("transform"))
+
+
+def _single(look: Look, undo: list[Callable[[], None]], transform: Any) -> None:
+    """A transform that is one object with a `__call__` of its own."""
+    owner = type(transform)
+    call = next((vars(base)["__call__"] for base in owner.__mro__ if "__call__" in vars(base)), None)
+    # one that is static is called otherwise, one written in C shows nothing
+    written = isinstance(call, FunctionType) and not owner.__module__.startswith("torch.jit")
+    if not written or owner.__module__ in ("builtins", "functools") or sample_parts.steps_of(transform) is not None:
+        return
+    look.names.number(transform, sample_parts.TRANSFORM)  # its place is that of the method that stands there now
+    undo.append(put(owner, "__call__", _timed(look, call, transform)))
+
+
+def _timed(look: Look, original: Any, watched: Any) -> Any:
+    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
+        told = self is watched and look.watches()
+        depth = len(look.stack)
+        if told:
+            look.enter(depth, self, sample_parts.TRANSFORM)
+        try:
+            return original(self, *args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
+        finally:
+            if told and look.open:
+                look.leave(depth)
+
+    return __call__
+
+
+def _walked(look: Look, original: Any, watched: set[int]) -> Any:
+    def __iter__(self: Any) -> Any:
+        steps = original(self)
+        return look.walk_steps(steps) if id(self) in watched and look.watches() else steps
+
+    return __iter__
+
+
+def _stand_in(undo: list[Callable[[], None]], owner: type, name: str, attribute: _Attribute) -> None:
+    """Only where the class has nothing of that name itself: what stands there is the job's."""
+    if not any(name in vars(base) for base in owner.__mro__):
+        undo.append(put(owner, name, attribute))
+
+
+def put(owner: Any, name: str, value: Any) -> Callable[[], None]:
+    """Returns what brings back what stood there, unless the job has put something of its own there meanwhile."""
+    own, before = name in vars(owner), vars(owner).get(name)
+
+    def put_back() -> None:
+        if vars(owner).get(name) is not value:
+            return
+        if own:
+            setattr(owner, name, before)
+        else:
+            delattr(owner, name)
+
+    setattr(owner, name, value)
+    return put_back

@@ -1,0 +1,240 @@
+"""Inside a DataLoader worker: every batch is timed where it is made. The same clock serves loading in the training process."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from multiprocessing import process
+from time import perf_counter_ns, thread_time_ns
+from typing import TYPE_CHECKING, Any
+
+from ..hidden_frames import hide_frame
+from ..layout import (
+    FLAG_FIRST_BATCH,
+    KIND_BATCH,
+    PHASE_CODE,
+    ROLE_WORKER,
+    WORKER_SLOTS,
+)
+from ..ring import Ring
+from ..thread_clocks import (
+    RunDelay,
+    Sending,
+    blocks_read,
+    reads_and_system_ns,
+)
+from .batch_size import count_samples
+from .sample_looks import (
+    FIRST_EVERY_IN_PROCESS_NS,
+    Look,
+    Looks,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..step_account import Account
+
+_BUSY = PHASE_CODE["input_wait"]
+_IDLE = PHASE_CODE["gap"]
+_LOADER = "rn50_loader"
+
+
+def tell_workers(loader: int) -> None:
+    """Workers made from now on are this loader's: whatever lies in its configuration a process hands on, forked, spawned or served."""
+    process.current_process()._config[_LOADER] = loader  # type: ignore[attr-defined]
+
+
+def own_loader() -> int:
+    """In a worker: the number of its loader; -1 where nobody told."""
+    return int(process.current_process()._config.get(_LOADER, -1))  # type: ignore[attr-defined]
+
+
+class WorkerLog:
+    """One worker process: a ring with one record a batch."""
+
+    def __init__(self, folder: str, pid: int, worker: int, loader: int, queue: Any = None) -> None:
+        """`queue`: what the worker puts its batches into."""
+        self.worker = worker
+        self.loader = loader
+        self.busy = False  # a batch is being made
+        self.batches = 0
+        self.self_ns = 0  # what the recorder itself took in here
+        self.looks = Looks(folder)
+        self._delay = RunDelay(keep_open=True)
+        self._sending = Sending(queue)
+        self._ring = Ring("%s/worker-%d.ring" % (folder, pid), slots=WORKER_SLOTS, role=ROLE_WORKER, worker=worker)
+        self._idle_since = perf_counter_ns()
+        self._ring.phase(_IDLE, 0, self._idle_since)
+
+    def begin(self) -> tuple[int, int, int, int, int]:
+        """Returns the clocks at the begin of a batch."""
+        now = perf_counter_ns()
+        self._ring.phase(_BUSY, self.batches, now)
+        clocks = now, thread_time_ns(), self._delay(), *reads_and_system_ns()
+        self.self_ns += perf_counter_ns() - now
+        return clocks
+
+    def end(self, began: tuple[int, int, int, int, int], samples: int) -> None:
+        began_ns, cpu_ns, delay_ns, blocks, system_ns = began
+        now = perf_counter_ns()
+        cpu_now_ns, delay_now_ns, (blocks_now, system_now_ns) = thread_time_ns(), self._delay(), reads_and_system_ns()
+        self._ring.write(
+            KIND_BATCH,
+            0 if self.batches else FLAG_FIRST_BATCH,
+            (
+                self.worker,
+                self.loader,
+                began_ns,
+                now,
+                cpu_now_ns - cpu_ns,
+                delay_now_ns - delay_ns,
+                blocks_now - blocks,
+                samples,
+                -1,
+                began_ns - self._idle_since,
+                self.batches,
+                system_now_ns - system_ns,
+                self._sending(),
+            ),
+        )
+        self.batches += 1
+        self._idle_since = perf_counter_ns()
+        self.self_ns += self._idle_since - now
+        self._ring.cost(self.self_ns, 0)
+        self._ring.phase(_IDLE, self.batches, self._idle_since)
+
+    def look(self, dataset: Any, index: Any, batched: bool = True) -> Look | None:
+        """A look into the batch that begins, where one is due; the first batch of a worker imports and opens what later ones have."""
+        now = perf_counter_ns()
+        if not self.batches or not self.looks.due(now):
+            return None
+        look = self.looks.take(now, dataset, index, batched)
+        self.self_ns += perf_counter_ns() - now
+        return look
+
+    def looked(self, look: Look, began: tuple[int, ...], samples: int, batch: Any) -> None:
+        now = perf_counter_ns()
+        look.finish(self._ring, began[0], samples, batch, worker=self.worker, loader=self.loader)
+        own_ns = look.self_ns + perf_counter_ns() - now
+        self.looks.took(own_ns)
+        self.self_ns += own_ns
+
+    def leave(self) -> None:
+        self._ring.end()
+
+
+class InProcess:
+    """Loading in the training process (num_workers=0), in clocked steps: the same clocks, added up into the step."""
+
+    def __init__(self, account: Account, folder: str, failed: Callable[[], None]) -> None:
+        self.looks = Looks(folder, FIRST_EVERY_IN_PROCESS_NS)
+        self.busy = False
+        self._account = account
+        self._failed = failed
+        self._delay = RunDelay()
+        self._watched: Any = None
+
+    def goes_on(self) -> None:
+        """Loading goes on in the calling thread: the one before has ended."""
+        self._delay = RunDelay()
+
+    def watch(self, fetcher: Any) -> None:
+        """Time this fetcher's next batch, by an attribute of its own: a wrapper on its class would cost each step of the job."""
+        # a dataset may iterate over a loader of its own; a method that lies on the object itself is the job's
+        if self._watched is None and "fetch" not in vars(fetcher):
+            self._watched = weakref.ref(fetcher)
+            fetcher.fetch = timed_fetch(type(fetcher).fetch, self, self._failed, self._watched)
+
+    def release(self) -> None:
+        if self._watched is not None:
+            watched, self._watched = self._watched(), None
+            if watched is not None:
+                del watched.fetch
+
+    def begin(self) -> tuple[int, ...]:
+        return perf_counter_ns(), thread_time_ns(), self._delay(), blocks_read()
+
+    def end(self, began: tuple[int, ...], samples: int) -> None:
+        wall_ns, cpu_ns, delay_ns, blocks = began
+        fetching = self._account.fetching
+        fetching.wall_ns += perf_counter_ns() - wall_ns
+        fetching.cpu_ns += thread_time_ns() - cpu_ns
+        fetching.delay_ns += self._delay() - delay_ns
+        fetching.blocks += blocks_read() - blocks
+        fetching.batches += 1
+
+    def look(self, dataset: Any, index: Any, batched: bool = True) -> Look | None:
+        """As in a worker, once the process has shown itself a rank."""
+        now = perf_counter_ns()
+        if self._account.ring is None or not self.looks.due(now):
+            return None
+        return self.looks.take(now, dataset, index, batched)
+
+    def looked(self, look: Look, began: tuple[int, ...], samples: int, batch: Any) -> None:
+        now = perf_counter_ns()
+        account = self._account
+        loader = account.unconsumed[0] if account.unconsumed is not None else -1
+        look.finish(account.ring, began[0], samples, batch, worker=-1, loader=loader)
+        # no part of making a batch
+        account.fetching.wall_ns -= look.self_ns
+        account.fetching.cpu_ns -= look.self_ns
+        own_ns = look.self_ns + perf_counter_ns() - now
+        self.looks.took(own_ns)
+        account.self_ns += own_ns
+
+
+def timed_fetch(
+    original: Callable[..., Any],
+    clock: WorkerLog | InProcess,
+    failed: Callable[[], None],
+    watched: Callable[[], Any] | None = None,
+) -> Any:
+    """A fetcher's `fetch`, timed by `clock` and looked into where a look is due; `failed` is told what goes wrong in there.
+
+    `watched`: a weak reference to the one fetcher on which this is to lie as an attribute, instead of in the class.
+    """
+
+    def quietly(call: Callable[..., Any], *args: Any) -> Any:
+        try:
+            return call(*args)
+        except RecursionError:
+            return None
+        except Exception:
+            failed()
+            return None
+
+    @functools.wraps(original)
+    def fetch(*args: Any) -> Any:
+        fetcher, index = args if watched is None else (watched(), *args)
+        # in a worker, a dataset may iterate over a loader of its own: that is part of the batch around it
+        nested, clock.busy = clock.busy, True
+        look = None
+        try:
+            if not nested:
+                look = quietly(clock.look, fetcher.dataset, index, getattr(fetcher, "auto_collation", False))
+            began = None if nested else quietly(clock.begin)
+            if look is None:
+                batch = original(fetcher, index)
+            else:
+                quietly(look.begin)
+                batch = original(fetcher, look.index)
+        except BaseException as error:
+            if look is not None:
+                quietly(look.abandon)
+            hide_frame(error)
+            raise
+        finally:
+            clock.busy = nested
+        if began is not None:
+            # one index where the data set makes batches of its own
+            size = len(index) if isinstance(index, (list, tuple)) else quietly(count_samples, batch, None) or 1
+            quietly(clock.end, began, size)
+            if look is not None:
+                quietly(clock.looked, look, began, size, batch)
+        elif look is not None:
+            quietly(look.abandon)
+        return batch
+
+    fetch.__annotations__ = {}
+    return fetch

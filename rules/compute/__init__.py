@@ -1,0 +1,1 @@
+"""Rules on computing: kernels, precision, batch size."""

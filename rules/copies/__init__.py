@@ -1,0 +1,1 @@
+"""Rules on copies between host and device."""

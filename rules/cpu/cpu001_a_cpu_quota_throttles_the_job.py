@@ -1,0 +1,161 @@
+"""A CPU quota throttles the job.
+
+What it does: finds ranks whose control group ran out of its CPU quota while they trained.
+
+Why it is slow: once a group has used its share of a period (usually 100 ms), the kernel stops all its threads until the next one. The
+cores look idle, `nproc` and `cpu_count` show all of them, and every thread pool is sized for cores that are not there.
+
+Evidence: the quota in cores; share of enforcement periods in which the group was held back; seconds held back per second.
+
+Fix: raise or remove the limit (`docker --cpus`, Kubernetes `limits.cpu`, the cgroup's `cpu.max`); until then size worker and thread
+counts to the quota.
+
+Estimate: a throttled rank brought to the median of those that are not, and the steps that a pause made longer than usual with it; where
+all are throttled, their time held back given back, down to what their CPU work takes on all cores of the host. At best the threads that
+carry their collectives get back as much.
+
+False alarms: a quota that is never reached throttles nothing and is not reported.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.findings import (
+    Affected,
+    Clear,
+    Evidence,
+    Finding,
+    Fix,
+)
+from rn50_advisor.advisor.model.forecast.step_model import StepModel
+from rn50_advisor.advisor.model.wording.quantities import numbers
+from rn50_advisor.rules.analysis_reading import model_of
+from rn50_advisor.rules.rule import (
+    Threshold,
+    Thresholds,
+    confidence,
+    rule,
+    severity,
+)
+from rn50_advisor.rules.stragglers import (
+    since,
+    slows_the_wire,
+)
+
+# Of a throttled rank's lag behind the free ones: what may have other causes.
+NOT_GIVEN_BACK = 0.25
+
+
+def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+    held, periods = a.by_rank("quota.throttled_s_per_s"), a.by_rank("quota.throttled_share")
+    quota, step = a.by_rank("quota.cores"), a.value("step.time_s")
+    model, host_cores = model_of(a), a.get("cpu.host_cores")
+    # a rank may have a quota before it has made its first step
+    ranks = tuple(
+        r for r in model.own if r in quota and held.get(r, 0.0) >= t["held"] and periods.get(r, 0.0) >= t["periods"]
+    )
+    if not ranks:
+        return Clear(RULE.id)
+    best, worst = _after(model, held, ranks, 1.0, host_cores), _after(model, held, ranks, 0.5, host_cores)
+    lost = step - 0.5 * (best + worst)
+    level = severity(lost / step)
+    if level is None:
+        return Clear(RULE.id)
+    who = (
+        f"rank {ranks[0]}"
+        if len(ranks) == 1
+        else "the job"
+        if len(ranks) == len(model.own)
+        else f"ranks {numbers(ranks)}"
+    )
+    first = ranks[0]
+    limit = f"{quota[first]:g} core{'' if quota[first] == 1 else 's'}"
+    return Finding(
+        rule=RULE.id,
+        title=f"A CPU quota of {limit} throttles {who}",
+        severity=level,
+        confidence=confidence(a),
+        seconds_per_step=lost,
+        explains=slows_the_wire(a, lost),
+        scope=Affected(ranks=() if len(ranks) == len(model.own) else ranks, since_step=since(a, ranks)),
+        evidence=(
+            Evidence(
+                "quota.throttled_share",
+                periods[first],
+                "",
+                t["periods"],
+                f"{who} was held back in {100 * periods[first]:.0f} % of the quota's periods",
+            ),
+            Evidence("quota.throttled_s_per_s", held[first], "s/s", t["held"], "held back per second of wall time"),
+            Evidence(
+                "quota.cores",
+                quota[first],
+                "cores",
+                None,
+                "the limit" + (f"; the host shows {host_cores:g}" if host_cores else ""),
+            ),
+        ),
+        fixes=(
+            Fix("raise or remove the CPU limit of the container or control group", "", None, "outside the code"),
+            Fix(f"until then: OMP_NUM_THREADS and worker counts that fit {limit}", "", None, "one line"),
+        ),
+        saving=model.saving(model.at_best(best), worst, "the quota lifted"),
+    )
+
+
+def _after(
+    model: StepModel, held: dict[int, float], ranks: tuple[int, ...], given_back: float, host_cores: float | None
+) -> float:
+    """Step time when the throttled ranks get this share of their time held back again, or become as the unthrottled ones."""
+    free = [rank for rank in model.own if rank not in ranks]
+    # a group's threads are all held back, those that carry its collectives too; at best they alone made the wire slow
+    wire_s = model.wire_s * (1.0 - min(0.9, max(held[rank] for rank in ranks))) if given_back == 1.0 else model.wire_s
+    unsure = 0.0 if given_back == 1.0 else NOT_GIVEN_BACK
+    changes = {}
+    for rank in ranks:
+        own = model.own_s(rank)
+        # several cores may be held back at once: never more than nine tenths of the wall
+        target = own - given_back * min(held[rank], 0.9) * own
+        if free:
+            usual = float(np.median([model.own_s(other) for other in free]))
+            target = usual + unsure * max(0.0, own - usual)
+        for phase, seconds in model.own[rank].items():
+            changes[rank, phase] = seconds * target / own if own > 0 else 0.0
+    if not free:
+        return model.step_if(
+            changes, wire_s=wire_s, floor_s=(model.job_cpu_s or 0.0) / host_cores if host_cores else 0.0
+        )
+    # a pause of the kernel's hits some steps, not all: it is in the mean step, and not in the rank's usual work
+    pauses_s = max(held[rank] for rank in ranks) * model.step_s
+    return model.step_if(
+        changes, wire_s=wire_s, jitter_s=model.jitter_s - (1.0 - unsure) * min(model.jitter_s, pauses_s)
+    )
+
+
+RULE = rule(
+    __name__,
+    "a CPU quota throttles the job",
+    check,
+    needs=("step.time_s", "quota.throttled_s_per_s"),
+    explains=(
+        "CMP007",
+        "DAT001",
+        "DAT003",
+        "DAT004",
+        "DAT005",
+        "DAT008",
+        "DAT009",
+        "COM002",
+        "CPU003",
+        "LOP001",
+        "LOP002",
+        "LOP004",
+        "RUN004",
+    ),
+    thresholds={
+        "held": Threshold(0.05, "a twentieth of the wall time"),
+        "periods": Threshold(0.05, "a group that hits its limit in fewer periods loses less than its jitter"),
+    },
+)

@@ -1,0 +1,1 @@
+"""Rules on data loading: workers, transforms, epochs."""

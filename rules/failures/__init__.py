@@ -1,0 +1,1 @@
+"""Rules on jobs that fail, hang or become slower."""

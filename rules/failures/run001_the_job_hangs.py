@@ -1,0 +1,283 @@
+"""The job hangs.
+
+What it does: finds jobs in which no rank has finished a step or moved on to another phase for far longer than any step took, and names
+the rank that keeps the others. While the job runs, a rank that sleeps in the script's own line, or was stopped, is named already after
+half that time, as what it is: a rank that has not moved; one that computes while all others wait for it, after that time.
+
+Why it matters: a hung job pays for every accelerator it holds until somebody looks, or until a watchdog kills it half an hour later.
+
+Evidence: how long nothing has moved against the longest usual step; for each rank its phase, step and line, and the culprit's Python
+stack. The culprit is the rank that is not waiting in a collective: the others wait for it. Which collective that is, its number, and which
+ranks have come to it, by the recorder's own count of calls from Python and by torch's flight recorder. Where a watchdog ended the job, what
+it said, and the rank that it shows to be behind.
+
+Fix: look at the culprit's line. A rank that left the loop early, an uneven number of batches, a lock, a read that never returns, or a
+collective that not all ranks call are the usual ones.
+
+False alarms: long evaluations move on with every batch and are no hang; a checkpoint, a compilation, and a rank that computes outside of
+any collective (a metric over all images, once the last batch of an evaluation is done) are given ten minutes before that is called a hang.
+A first step finds its peers, loads kernels and compiles: it is given five, unless one rank was seen to do nothing and all others wait for
+it. Where other ranks go on, one that stands is not the job. What steps followed was a pause, and is noted as one.
+"""
+
+from __future__ import annotations
+
+from rn50_advisor.advisor.model.analysis import (
+    Analysis,
+    Stall,
+    StalledRank,
+)
+from rn50_advisor.advisor.model.findings import (
+    Affected,
+    Clear,
+    Evidence,
+    Finding,
+    Fix,
+    NotMeasured,
+    Where,
+)
+from rn50_advisor.advisor.model.wording.quantities import numbers
+from rn50_advisor.rules.first_ending import (
+    HANGS_AFTER_S,
+    died_of_it,
+)
+from rn50_advisor.rules.rule import (
+    Threshold,
+    Thresholds,
+    rule,
+)
+
+# Phases in which a rank that sleeps in the script's own line is no loader that fills up, no evaluation and no checkpoint.
+_OF_A_STEP = ("forward", "backward", "clip", "optimizer", "gap")
+_OF_HANGS = ("watchdog", "watchdog stuck", "late rank", "mismatched collectives")
+
+
+def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
+    if not a.stalls and not a.world_size:
+        return NotMeasured(RULE.id, ("step.time_s",))  # of a job whose ranks nobody saw, none is known to move
+    stall = next((s for s in reversed(a.stalls) if _hangs(a, s, t)), None)
+    if stall is not None:
+        return _hang(a, stall, t)
+    stall = next((s for s in reversed(a.stalls) if _halts(a, s, t)), None)
+    return Clear(RULE.id) if stall is None else _halt(a, stall, t)
+
+
+def _hang(a: Analysis, stall: Stall, t: Thresholds) -> Finding:
+    culprit = _culprit(stall)
+    named = culprit.culprit
+    killed = died_of_it(a, stall, _limit_s(stall, t))
+    over = "hung" if stall.ended else "hangs"
+    stands = "computes" if culprit.working else "stands"
+    if culprit.waiting_in_collective:
+        stands = "waits in another collective than the others"
+    if culprit.halted == "stopped":
+        stands = "was stopped by a signal"
+    title = (
+        f"The job {over}: rank {culprit.rank} {stands}{_place(culprit)}"
+        if named
+        else f"The job {over}: {_all_wait(stall)}"
+    )
+    if stall.resumed:
+        title = f"Nothing moved for {stall.stalled_s:.0f} s, then the job went on" + (
+            f": rank {culprit.rank} stood{_place(culprit)}" if named else ""
+        )
+    return Finding(
+        rule=RULE.id,
+        title=title,
+        severity="low" if stall.resumed else "high" if stall.ended else "critical",
+        confidence=0.95 if named and culprit.file else 0.7,
+        seconds_per_step=0.0,
+        scope=Affected(ranks=(culprit.rank,) if named else (), since_step=culprit.step),
+        evidence=_evidence(a, stall, _limit_s(stall, t)),
+        fixes=(_fix(culprit, stall),),
+        fatal=not stall.ended or killed,
+        explains=("RUN002",) if killed else (),
+    )
+
+
+def _halt(a: Analysis, stall: Stall, t: Thresholds) -> Finding:
+    """Not yet a hang: only that this rank has not moved, and that the others wait for it."""
+    culprit = _culprit(stall)
+    does = f"{'computes' if culprit.working else 'sleeps'}{_place(culprit)}"
+    if culprit.halted == "stopped":
+        does = "was stopped by a signal"
+    return Finding(
+        rule=RULE.id,
+        title=f"Rank {culprit.rank} has not moved for {stall.stalled_s:.0f} s and keeps the others: it {does}",
+        severity="high",
+        confidence=0.6,
+        seconds_per_step=0.0,
+        scope=Affected(ranks=(culprit.rank,), since_step=culprit.step),
+        evidence=_evidence(a, stall, t["early_seconds"] if culprit.halted else _limit_s(stall, t)),
+        fixes=(_fix(culprit, stall),),
+        urgent=True,
+    )
+
+
+def _culprit(stall: Stall) -> StalledRank:
+    culprits = [rank for rank in stall.ranks if rank.culprit] or list(stall.ranks)
+    return max(culprits, key=lambda rank: rank.since_s)
+
+
+def _out_of_sight(stall: Stall) -> int:
+    """So many ranks of the group were not looked at: they are on another node, or have ended."""
+    return max(0, stall.group_size - len(stall.ranks))
+
+
+def _all_wait(stall: Stall) -> str:
+    if not _out_of_sight(stall):
+        return "all ranks wait in a collective"
+    who, s = _ranks(tuple(rank.rank for rank in stall.ranks)), "s" if len(stall.ranks) == 1 else ""
+    return f"{who} wait{s} in a collective for {_out_of_sight(stall)} of {stall.group_size} that were not seen here"
+
+
+def _place(rank: StalledRank) -> str:
+    return f" in {rank.function} ({rank.file}:{rank.line})" if rank.file else ""
+
+
+def _evidence(a: Analysis, stall: Stall, limit_s: float) -> tuple[Evidence, ...]:
+    usual = f"nothing moved; a step usually takes {stall.typical_step_s:.3g} s"
+    if not stall.typical_step_s:
+        usual = "nothing moved; what a step usually takes is not known yet"
+    return (
+        Evidence("stalled", stall.stalled_s, "s", limit_s, usual),
+        *_collective(stall),
+        *(_row(rank) for rank in stall.ranks),
+        *_stack(_culprit(stall)),
+        *_told(a),
+    )
+
+
+def _fix(culprit: StalledRank, stall: Stall) -> Fix:
+    if culprit.halted == "stopped":
+        return Fix(f"find who stopped rank {culprit.rank}; kill -CONT lets it go on", "", None, "outside the code")
+    waiting = [rank.rank for rank in stall.ranks if rank.waiting_in_collective]
+    where = Where(culprit.file, culprit.line) if culprit.file else None
+    return Fix(_advice(culprit, waiting, stall), culprit.leaf, where, "small change")
+
+
+def _told(a: Analysis) -> tuple[Evidence, ...]:
+    """What the job itself said of it in the end: a watchdog, a barrier that was monitored, collectives that do not match."""
+    failure = a.failure
+    if failure is None or failure.kind not in _OF_HANGS:
+        return ()
+    who = "" if failure.rank is None else f"rank {failure.rank}: "
+    return (Evidence("failure", failure.kind, "", None, f"{who}{failure.title}; {failure.line}"),)
+
+
+def _collective(stall: Stall) -> tuple[Evidence, ...]:
+    """Which one it is, and who has come to it."""
+    stuck = stall.collective
+    if stuck is None:
+        return ()
+    size = f" of {stuck.elements} elements" if stuck.elements else ""
+    note = f"{_ranks(stuck.present)} in it" + (f", {_ranks(stuck.missing)} not" if stuck.missing else "")
+    if stuck.differing:
+        note = f"the ranks call different ones: {stuck.differing}"
+    told = f"{note}; {stuck.group_size} ranks belong to its group; by {stuck.source}"
+    return (Evidence("collective", f"{stuck.kind}{size}, number {stuck.number}", "", None, told),)
+
+
+def _ranks(ranks: tuple[int, ...]) -> str:
+    shown = ", ".join(map(str, ranks[:16])) + (f" and {len(ranks) - 16} more" if len(ranks) > 16 else "")
+    return f"rank{'s' if len(ranks) != 1 else ''} {shown}"
+
+
+def _advice(culprit: StalledRank, waiting: list[int], stall: Stall) -> str:
+    if stall.collective is not None and stall.collective.differing:
+        return f"compare the calls: at the same place {stall.collective.differing}"
+    if not culprit.culprit and _out_of_sight(stall):
+        return "look at the ranks that are missing here: on another node, whose run tells more, or ended before these"
+    if not culprit.culprit:
+        return "compare the calls: all ranks wait, so some rank skipped this collective, or they called different ones"
+    if culprit.waiting_in_collective:
+        return f"compare the calls: rank {culprit.rank} has not come to the collective of the others, or called one too many"
+    others = f"; ranks {numbers(waiting)} only wait for it" if waiting else ""
+    return f"look at rank {culprit.rank}'s line{others}"
+
+
+def _limit_s(stall: Stall, t: Thresholds) -> float:
+    return max(t["seconds"], t["times_p99"] * stall.p99_step_s)
+
+
+def _hangs(a: Analysis, stall: Stall, t: Thresholds) -> bool:
+    if stall.others_moved:
+        return False
+    # what a watchdog or somebody put an end to was no metric that takes its time
+    died = died_of_it(a, stall, _limit_s(stall, t))
+    working = any(rank.culprit and rank.working for rank in stall.ranks) and not died
+    saving = any(rank.phase == "checkpoint" for rank in stall.ranks)
+    compiling = any(rank.compiling for rank in stall.ranks)
+    # but who gives up on a job that compiles has not waited for a hang
+    ended_by_itself = died and not a.stopped_from_outside
+    kept = _keeper(stall)
+    beginning = _in_first_step(stall) and not ended_by_itself and not (kept is not None and kept.halted)
+    given = {
+        "checkpoint_seconds": saving,
+        "compile_seconds": compiling,
+        "working_seconds": working,
+        "first_step_seconds": beginning,
+    }
+    patience_s = max((t[name] for name, needed in given.items() if needed), default=0.0)
+    return stall.stalled_s >= max(_limit_s(stall, t), patience_s)
+
+
+def _in_first_step(stall: Stall) -> bool:
+    """Of those that keep the others, or of all where nobody is known to."""
+    culprits = [rank for rank in stall.ranks if rank.culprit]
+    return all(rank.step == 0 for rank in culprits or stall.ranks)
+
+
+def _keeper(stall: Stall) -> StalledRank | None:
+    """The one rank for which all others wait in a collective; None where it is not so plain."""
+    culprits = [rank for rank in stall.ranks if rank.culprit]
+    if len(stall.ranks) < 2 or len(culprits) != 1:
+        return None
+    (culprit,) = culprits
+    return culprit if all(rank.waiting_in_collective for rank in stall.ranks if rank is not culprit) else None
+
+
+def _halts(a: Analysis, stall: Stall, t: Thresholds) -> bool:
+    """Only where nothing harmless looks alike: one rank does nothing in a training phase, or computes for long, and all others wait."""
+    culprit = _keeper(stall)
+    if culprit is None or not a.running or stall.ended or stall.others_moved:
+        return False
+    if culprit.halted:
+        long = stall.stalled_s >= max(t["early_seconds"], t["times_p99"] * stall.p99_step_s)
+        return long and (culprit.halted == "stopped" or culprit.phase in _OF_A_STEP)
+    # an evaluation and a checkpoint are phases of their own
+    computes = culprit.working and culprit.phase in _OF_A_STEP and not culprit.compiling and not _in_first_step(stall)
+    return computes and stall.stalled_s >= _limit_s(stall, t)
+
+
+def _stack(culprit: StalledRank) -> tuple[Evidence, ...]:
+    return tuple(
+        Evidence(f"stack of rank {culprit.rank}", frame, "", None, "called from here" if place else "where it stands")
+        for place, frame in enumerate(culprit.frames)
+    )
+
+
+def _row(rank: StalledRank) -> Evidence:
+    place = f"{rank.function} ({rank.file}:{rank.line})" if rank.file else "no stack"
+    note = f"step {rank.step}, in {rank.phase} for {rank.since_s:.0f} s, {place}"
+    does = "waits for others" if rank.waiting_in_collective else "computes" if rank.working else "stands"
+    return Evidence(f"rank {rank.rank}", does, "", None, note)
+
+
+RULE = rule(
+    __name__,
+    "the job hangs",
+    check,
+    thresholds={
+        "seconds": Threshold(HANGS_AFTER_S, "shorter pauses have many harmless causes"),
+        "times_p99": Threshold(10.0, "ten times the slowest usual step"),
+        "checkpoint_seconds": Threshold(600.0, "large models write for minutes"),
+        "compile_seconds": Threshold(600.0, "large models compile for minutes, and again when shapes change"),
+        "working_seconds": Threshold(
+            600.0, "a metric over a whole data set takes minutes; who spins for ever is told after"
+        ),
+        "first_step_seconds": Threshold(300.0, "it finds its peers, loads kernels, tunes and compiles for minutes"),
+        "early_seconds": Threshold(15.0, "where a rank was seen to do nothing; the agent looks when this has passed"),
+    },
+    steady_steps=0,
+)

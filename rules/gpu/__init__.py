@@ -1,0 +1,1 @@
+"""Rules on the GPUs themselves: clocks, memory, links, errors."""

@@ -1,0 +1,186 @@
+"""The PCIe link is narrower or slower than the slot.
+
+What it does: finds GPUs whose PCIe link, while they work, has fewer lanes or a lower generation than GPU and slot can do, or than
+another GPU of the model on this host has; or that carries less than such a link does, whatever it calls itself.
+
+Why it is slow: images travel to the GPU over it, and gradients where there is no NVLink. Four lanes of sixteen carry a quarter.
+
+Evidence: generation and lanes under load, the best they could be, and what the link carried; what large copies from pinned memory reached
+in a deep window.
+
+Fix: reseat the card or the riser, look at the firmware's slot settings; on a rented machine: hand it back. Where all GPUs have the same
+link: the firmware's settings and the board's manual, which may say that its slots share their lanes.
+
+Estimate: from nothing, where all copies hide behind the compute, to the time that the link takes longer for what it carried, and to no
+less than the other ranks need. Where the link was busy all the time the latter is near.
+
+False alarms: an idle link falls back to the first generation; only readings under load count, and where nobody knows the load, full links
+alone. Links that are slow in the same way for all of the job's GPUs of a model on a host are how the machine was built: a note, without a
+promise and without the advice to hand it back. Copies of a rank none of whose CPUs is near its GPU cross the sockets: that is
+CPU004's. Where nobody knows how near it is they tell nothing either.
+"""
+
+from __future__ import annotations
+
+from statistics import median
+
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.findings import (
+    Affected,
+    Clear,
+    Evidence,
+    Finding,
+    Fix,
+    NotMeasured,
+    Saving,
+)
+from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu
+from rn50_advisor.rules.analysis_reading import (
+    COMPUTE,
+    model_of,
+)
+from rn50_advisor.rules.gpu.gpu_names_and_cost import (
+    clear_if_seen,
+    link_mb_per_s,
+    listed,
+    named,
+    of_gpu,
+    placed,
+    ranks_on,
+)
+from rn50_advisor.rules.rule import (
+    Threshold,
+    Thresholds,
+    confidence,
+    rule,
+    severity,
+)
+
+_ALIKE = 0.9  # of the fastest: copies of all GPUs at a time share what leads to them
+_SATURATED = 0.8  # of what the link can carry: then copies cannot hide
+_DEFECT = "reseat {} or its riser, or hand the machine back"
+_BUILT_SO = (
+    "look at the firmware's slot settings: all GPUs here have the same link, which may be how the machine was built"
+)
+
+
+def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
+    slow = [gpu for gpu in a.gpu_view.used if _missing(a, gpu) >= t["missing"]]
+    if not slow:
+        blind = any(_link(a, gpu) is None for gpu in a.gpu_view.used)
+        return clear_if_seen(RULE.id, *(("gpu.pcie_width",) if blind else ()))
+    slow = [gpu for gpu in slow if not built_so(a, gpu)] or slow
+    built = built_so(a, slow[0])
+    saving = None if built else _saving(a, slow)
+    lost = 0.0 if saving is None else sum(saving.seconds_per_step) / 2
+    seen = any(of_gpu(a, "gpu.pcie_rx_mb_per_s", gpu) is not None for gpu in slow)
+    return Finding(
+        rule=RULE.id,
+        title=f"The PCIe link of {listed(slow)} is slower than it should be",
+        # where nobody saw what crossed the link nobody can say that it does not matter
+        severity=severity(lost / a.value("step.time_s")) or ("low" if seen or built else "medium"),
+        confidence=confidence(a, cap=0.9),
+        seconds_per_step=lost,
+        scope=Affected(ranks=ranks_on(a, slow), gpus=tuple(gpu.index for gpu in slow)),
+        evidence=tuple(e for gpu in slow[:3] for e in _evidence(a, gpu)),
+        fixes=(Fix(_BUILT_SO if built else _DEFECT.format(placed(slow)), "", None, "outside the code"),),
+        saving=saving if lost > 0 else None,
+    )
+
+
+def built_so(a: Analysis, gpu: Gpu) -> bool:
+    """Whether all of the job's GPUs of this model on its host, two at least, have the same link, and copies over its own are no slower."""
+    links = [
+        (of_gpu(a, "gpu.pcie_gen", other), of_gpu(a, "gpu.pcie_width", other))
+        for other in a.gpu_view.used
+        if other.is_like(gpu)
+    ]
+    link, (gen, width) = _link(a, gpu), links[0]
+    if link is None or gen is None or width is None:
+        return False
+    return len(links) > 1 and len(set(links)) == 1 and link[0] == link_mb_per_s(gen, width)
+
+
+def _link(a: Analysis, gpu: Gpu) -> tuple[float, float] | None:
+    """(MB/s that the link can carry now, and could)."""
+    gen, width = of_gpu(a, "gpu.pcie_gen", gpu), of_gpu(a, "gpu.pcie_width", gpu)
+    if gen is None or width is None or not gpu.pcie_gen_max or not gpu.pcie_width_max:
+        return None
+    now, reached = link_mb_per_s(gen, width), _reached(a, gpu)
+    return now if reached is None else min(now, reached), link_mb_per_s(gpu.pcie_gen_max, gpu.pcie_width_max)
+
+
+def _reached(a: Analysis, gpu: Gpu) -> float | None:
+    """MB/s of large copies from pinned memory; None where nobody looked, and where it tells nothing of this link."""
+    rates = {other.index: _copied(a, other) for other in a.gpu_view.used if other.host == gpu.host}
+    own = rates.pop(gpu.index)
+    others = [rate for rate in rates.values() if rate is not None]
+    near, copying = a.by_rank("gpu.near_cpu_share"), a.by_rank("kernel.pinned_mb_per_s")
+    far = any(not near.get(rank) for rank in gpu.ranks if rank in copying)
+    alike = own is not None and bool(others) and own >= _ALIKE * max(others)
+    return None if far or alike else own
+
+
+def _copied(a: Analysis, gpu: Gpu) -> float | None:
+    return max((rate for r, rate in a.by_rank("kernel.pinned_mb_per_s").items() if r in gpu.ranks), default=None)
+
+
+def _missing(a: Analysis, gpu: Gpu) -> float:
+    link = _link(a, gpu)
+    return 0.0 if link is None else 1.0 - link[0] / link[1]
+
+
+def _saving(a: Analysis, slow: list[Gpu]) -> Saving | None:
+    """Of the GPU on whose link the most time is lost: the ranks wait for each other."""
+    model, step = model_of(a), a.value("step.time_s")
+    best = worst = step
+    for gpu in slow:
+        carried, link = of_gpu(a, "gpu.pcie_rx_mb_per_s", gpu), _link(a, gpu)
+        if carried is None or link is None:
+            continue
+        busy = min(1.0, carried / link[0])
+        after = max(step * (1.0 - busy * (1.0 - link[0] / link[1])), _with_the_others(a, gpu))
+        if after < best:
+            best, worst = after, after if busy >= _SATURATED else step
+    return model.saving(best, worst, f"{listed(slow)} with its full link") if best < step else None
+
+
+def _with_the_others(a: Analysis, gpu: Gpu) -> float:
+    """The step with the ranks on this GPU as fast as the others': a sound link makes them no faster than that."""
+    model = model_of(a)
+    others = [rank for rank in model.own if rank not in gpu.ranks]
+    if not others:
+        return 0.0
+    usual = {p: median([model.own[rank][p] for rank in others]) for p in ("input_wait", *COMPUTE)}
+    changes = {
+        (rank, p): min(model.own[rank][p], seconds)
+        for rank in gpu.ranks
+        if rank in model.own
+        for p, seconds in usual.items()
+    }
+    return model.step_if(changes)
+
+
+def _evidence(a: Analysis, gpu: Gpu) -> list[Evidence]:
+    gen, width = of_gpu(a, "gpu.pcie_gen", gpu) or 0.0, of_gpu(a, "gpu.pcie_width", gpu) or 0.0
+    could = f"{gpu.pcie_width_max} lanes of generation {gpu.pcie_gen_max}"
+    carried, link, reached = of_gpu(a, "gpu.pcie_rx_mb_per_s", gpu), _link(a, gpu), _reached(a, gpu)
+    note = f"{named(gpu)}: {width:.0f} lanes of generation {gen:.0f} under load, could be {could}"
+    found = [Evidence("gpu.pcie_width", width, "lanes", float(gpu.pcie_width_max or 0), note)]
+    if reached is not None and link is not None and reached <= link[0]:
+        note = f"{named(gpu)}: large copies from pinned memory; {could} carry {link[1]:.0f}"
+        found = [Evidence("kernel.pinned_mb_per_s", reached, "MB/s", link[1], note), *found]
+    if carried is not None and link is not None:
+        note = f"{100 * min(1.0, carried / link[0]):.0f} % of what the link carries now"
+        found.append(Evidence("gpu.pcie_rx_mb_per_s", carried, "MB/s", None, note))
+    return found
+
+
+RULE = rule(
+    __name__,
+    "the PCIe link is narrower or slower than the slot",
+    check,
+    needs=("step.time_s", "gpu.pcie_width"),
+    explains=("CMP007", "COM001", "COM002"),
+    thresholds={"missing": Threshold(0.25, "of the bandwidth: one generation or half of the lanes less is a half")},
+)

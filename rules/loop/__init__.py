@@ -1,0 +1,1 @@
+"""Rules on what the training loop does beside its steps."""

@@ -1,0 +1,119 @@
+"""Checkpoints stop the training.
+
+What it does: finds loops in which `torch.save`, `torch.distributed.checkpoint.save` or safetensors' `save_file`, with the fsync
+that follows it, takes a noticeable share of the time.
+
+Why it is slow: training stands still while tensors are copied, pickled and written; with fsync, until the disk has them.
+
+Evidence: time in checkpoints per step; how often and where they are written. Who saves to memory first (Lightning, any file system by
+fsspec) writes it after that: time between steps that stacks find in the function that saved is the checkpoint's, where it is most of it.
+
+Fix: write less often; write to a fast local disk and copy from there; `torch.distributed.checkpoint.async_save`; no fsync per file.
+
+Estimate: writing half as often halves it; asynchronous saving leaves little more than the copy, and caches that stay warm.
+
+False alarms: the one checkpoint at the end of a short run. Where most of the time is between steps and came but once: no more than medium.
+"""
+
+from __future__ import annotations
+
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.findings import (
+    Affected,
+    Clear,
+    Evidence,
+    Finding,
+    Fix,
+    Where,
+)
+from rn50_advisor.advisor.model.forecast.step_model import StepModel
+from rn50_advisor.advisor.model.wording.quantities import duration
+from rn50_advisor.rules.analysis_reading import model_of
+from rn50_advisor.rules.loop.between_steps import (
+    gap_severity,
+    longest_gap,
+    on_ranks,
+    ranks_that_spend,
+)
+from rn50_advisor.rules.rule import (
+    Threshold,
+    Thresholds,
+    confidence,
+    rule,
+    severity,
+)
+
+
+def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+    step, writing = a.value("step.time_s"), _writing_share(a, t)
+    saved, written = a.budget.critical["gap.checkpoint"], writing * a.budget.critical["gap"]
+    spent = saved + written
+    level = gap_severity(a, spent / step) if written > saved else severity(spent / step)
+    if spent < t["share"] * step or level is None:
+        return Clear(RULE.id)
+    model = model_of(a)
+    site = a.save_sites[0] if a.save_sites else None
+    where = Where(str(site["file"]), int(site["line"])) if site and site.get("file") else None
+    best, worst = (_step_with(model, left, writing) for left in (0.0, 0.5))
+    basis = "checkpoints half as often, or in the background"
+    if written > saved and longest_gap(a) is not None:
+        worst, basis = model.step_s, f"{basis}; most was seen once, it may not come back"
+    whose = ranks_that_spend(a, "gap.checkpoint")
+    return Finding(
+        rule=RULE.id,
+        title="Training stands still for checkpoints" + on_ranks(whose),
+        severity=level,
+        scope=Affected(ranks=whose),
+        confidence=confidence(a),
+        seconds_per_step=spent,
+        evidence=_evidence(a, t, writing, where),
+        fixes=(
+            Fix("write checkpoints less often, to a fast local disk", "", where, "one line"),
+            Fix("save in the background: torch.distributed.checkpoint.async_save", "", where, "small change"),
+        ),
+        saving=model.saving(model.at_best(best), worst, basis),
+    )
+
+
+def _evidence(a: Analysis, t: Thresholds, writing: float, where: Where | None) -> tuple[Evidence, ...]:
+    step, spent = a.value("step.time_s"), a.budget.critical
+    saved_s, between_s = spent["gap.checkpoint"], spent["gap"]
+    note = f"{100 * saved_s / step:.0f} % of the time, spread over the steps"
+    found = [Evidence("step.checkpoint_s", saved_s, "s", t["share"] * step, note)]
+    if writing:
+        note = f"of {duration(between_s)} between steps is spent where it saves: another {100 * writing * between_s / step:.0f} %"
+        found.append(Evidence("gap.save_share", writing, "", t["writing"], note))
+    if where:
+        times, note = float(a.save_sites[0]["count"]), f"written at {where.file}:{where.line} so far"
+        found.append(Evidence("checkpoints", times, "", None, note))
+    return tuple(found)
+
+
+def _writing_share(a: Analysis, t: Thresholds) -> float:
+    """Of the time between steps; nothing where most of that is something else, which other rules tell."""
+    share = a.get("gap.save_share") or 0.0
+    return share if share >= t["writing"] else 0.0
+
+
+def _step_with(model: StepModel, left: float, writing: float) -> float:
+    """The step with so much of the checkpoints left."""
+    changes = {}
+    for rank, own in model.own.items():
+        changes[rank, "gap.checkpoint"] = left * own["gap.checkpoint"]
+        changes[rank, "gap"] = own["gap"] * (1.0 - (1.0 - left) * writing)
+    return model.step_if(changes)
+
+
+RULE = rule(
+    __name__,
+    "checkpoints stop the training",
+    check,
+    needs=("step.time_s", "step.checkpoint_s"),
+    explains=("COM002",),
+    thresholds={
+        "share": Threshold(
+            0.03, "lower than elsewhere: it is paid for by every rank at once and easy to take off the loop"
+        ),
+        "writing": Threshold(0.5, "of the time between steps: most of it, as for output"),
+    },
+)

@@ -1,0 +1,73 @@
+"""Logging stops the training.
+
+What it does: finds loops that spend a noticeable share of the step between the optimizer and the next fetch, or between the backward pass
+and the optimizer, in file writes, prints or loggers.
+
+Why it is slow: while a line is formatted, written or flushed, no step is computed. `print(loss)` also waits for the accelerator.
+
+Evidence: time between steps; share of the stack samples taken there that stood in output; file and line.
+
+Fix: log every N steps, buffer, or hand the record to a background thread.
+
+Estimate: every tenth step leaves a tenth of it; in the background nothing, and caches that stay warm.
+
+False alarms: evaluation and checkpoints are labelled and not counted here.
+"""
+
+from __future__ import annotations
+
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.findings import (
+    Affected,
+    Clear,
+    Finding,
+    Fix,
+)
+from rn50_advisor.rules.loop.between_steps import (
+    gap_evidence,
+    gap_saving,
+    gap_severity,
+    hottest,
+    on_ranks,
+    ranks_that_spend,
+    where_it_stands,
+)
+from rn50_advisor.rules.rule import (
+    Threshold,
+    Thresholds,
+    confidence,
+    rule,
+)
+
+
+def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+    spent, step = a.budget.critical["gap"], a.value("step.time_s")
+    level = gap_severity(a, spent / step)
+    if spent < t["gap"] * step or a.value("gap.io_share") < t["output"] or level is None:
+        return Clear(RULE.id)
+    line, where = hottest(a, output=True)
+    whose = ranks_that_spend(a, "gap")
+    return Finding(
+        rule=RULE.id,
+        title=f"Logging {where_it_stands(a)} stops the training" + on_ranks(whose),
+        severity=level,
+        scope=Affected(ranks=whose),
+        confidence=confidence(a),
+        seconds_per_step=spent,
+        evidence=gap_evidence(a, spent, t["gap"], line),
+        fixes=(Fix("log every N steps, buffered or in the background", "", where, "one line"),),
+        saving=gap_saving(a, "logging every tenth step"),
+    )
+
+
+RULE = rule(
+    __name__,
+    "logging stops the training",
+    check,
+    needs=("step.time_s", "step.gap_s", "gap.io_share"),
+    explains=("COM002",),
+    thresholds={
+        "gap": Threshold(0.05, "severity 'medium' begins at 5 % of the step"),
+        "output": Threshold(0.5, "most of the samples"),
+    },
+)

@@ -1,0 +1,73 @@
+"""The step measures before its backward pass.
+
+What it does: finds loops that compute metrics or the like of what the model gave, in a library other than torch, before they go on with the
+backward pass.
+
+Why it is slow: it is done in the training thread, in each step: accuracy by scikit-learn, a table, a plot. On a GPU the backward pass is
+not even queued meanwhile, and what came out has to be waited for.
+
+Evidence: a profile of the training thread's stacks: the share of the looks that stood in another library, called by the script's own lines
+after the model and before the backward pass. On a GPU no more counts than it had nothing queued.
+
+Fix: do it every N steps, or on what was summed up on the device; or after the update, where a GPU works meanwhile.
+
+Estimate: the step with a tenth of it, give or take one and a half standard errors of the looks; at worst a quarter of it stays.
+
+False alarms: below 5 % of the step nothing is said. Lines that compute with tensors may be the loss, which has to be computed, and are not
+counted; nor is what is printed or logged through torch. A loss of other libraries' is needed all the same: then make it cheaper.
+"""
+
+from __future__ import annotations
+
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.findings import (
+    Clear,
+    Finding,
+    Fix,
+    NotMeasured,
+)
+from rn50_advisor.rules.analysis_reading import model_of
+from rn50_advisor.rules.loop.own_code import (
+    OwnCode,
+    finding_of,
+    own_code,
+    step_without,
+)
+from rn50_advisor.rules.rule import (
+    Threshold,
+    Thresholds,
+    rule,
+)
+
+_LEFT, _EACH_TENTH = 0.25, 0.1  # of it, at worst and as advised
+
+
+def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
+    between = "the model and the backward pass"
+    found = own_code(RULE.id, a, "step.measuring_s", a.measuring_lines, least=t["measuring"], between=between)
+    if not isinstance(found, OwnCode):
+        return found
+    model = model_of(a)
+    best, worst = (
+        step_without(a, found.seconds, part)
+        for part in (1.0 - _EACH_TENTH + found.error, 1.0 - max(_LEFT, _EACH_TENTH + found.error))
+    )
+    advice = "or sum up on the device and compute it at the end of the epoch"
+    return finding_of(
+        RULE.id,
+        a,
+        found,
+        "The step measures what came out before its backward pass",
+        fix=Fix("do it every N steps", advice, found.where, "small change"),
+        saving=model.saving(model.at_best(best), worst, "doing it every tenth step"),
+    )
+
+
+RULE = rule(
+    __name__,
+    "the step measures before its backward pass",
+    check,
+    needs=("step.time_s",),
+    explains=("CMP003", "CMP004", "CMP007", "COM002"),
+    thresholds={"measuring": Threshold(0.05, "severity 'medium' begins at 5 % of the step")},
+)

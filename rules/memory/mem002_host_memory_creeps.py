@@ -1,0 +1,173 @@
+"""Host memory creeps.
+
+What it does: finds ranks or loader workers whose memory rises steadily after the warm-up, and says how long what is
+left will last.
+
+Why it matters: training is as fast as ever until the kernel's OOM killer ends a rank, hours into the run and without a
+line in the log.
+
+Evidence: memory that no file backs (resident, shared memory included), as the median of each third of the run after
+its first quarter, and the median slope between all its readings. Of one worker also the pages that it shares with
+nobody: Python writes a reference count into every object it touches, so a worker copies what it inherited, page by
+page, and its resident memory does not show it. What is left is the host's available memory or the control group's limit
+less what it uses, page cache that can be dropped added; all that creeps is summed.
+
+Fix: in a rank, results that are kept with their graph: `total += loss` keeps every step's, `total += loss.item()` or
+`loss.detach()` none. In workers, a cache in the data set that is never emptied; for copies, lists and dicts of Python
+objects: keep the index in arrays (numpy, torch, pyarrow), which have one reference count for all.
+
+Estimate: it costs no time while it lasts; severity follows the time until memory ends: ten minutes critical, an hour
+high, twelve medium.
+
+False alarms: warm-up, caching allocators and caches that fill settle: their last third rises less than the one before.
+Mapped files and page cache can be dropped and do not count. What workers copy ends with what they inherited, and a cache
+that a data set fills with its first pass, or with each that new workers make: where that fits, severity is low. After
+the first pass only the others count. Workers that are started anew each epoch are judged by the last epoch alone.
+"""
+
+from __future__ import annotations
+
+import math
+
+from rn50_advisor.advisor.model.analysis import (
+    Analysis,
+    MemoryTrend,
+)
+from rn50_advisor.advisor.model.findings import (
+    Affected,
+    Clear,
+    Evidence,
+    Finding,
+    Fix,
+    Severity,
+)
+from rn50_advisor.advisor.model.wording.quantities import duration
+from rn50_advisor.rules.memory.memory_growth import (
+    creeping_severity,
+    creeping_title,
+    rises,
+)
+from rn50_advisor.rules.rule import (
+    Threshold,
+    Thresholds,
+    confidence,
+    rule,
+)
+
+
+def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+    victims = [death for death in a.deaths if death.oom_killed]
+    # where the OOM killer has come nobody need ask whether the growth would have gone on
+    creeping = [trend for trend in a.memory if rises(trend.thirds_mb, trend.growth, t) and (victims or _long(trend, t))]
+    if any(trend.role == "worker" and not trend.copied for trend in creeping):
+        # what a worker holds anew it shares with nobody either: that is one creep, not two
+        creeping = [trend for trend in creeping if not trend.copied]
+    if not creeping:
+        return Clear(RULE.id)
+    lasts_s = _lasts_s(creeping, a.get("memory.headroom_mb"))
+    level: Severity = "critical" if victims else creeping_severity(lasts_s)
+    worst = max(creeping, key=lambda trend: trend.mb_per_s)
+    ranks = {trend.rank for trend in creeping} | {death.rank for death in victims if death.rank is not None}
+    everywhere = len(ranks) == a.world_size > 1 or any(trend.copied for trend in creeping)
+    return Finding(
+        rule=RULE.id,
+        title=_title(worst, lasts_s, killed=bool(victims)),
+        severity=level,
+        confidence=confidence(a, cap=0.9),
+        seconds_per_step=0.0,
+        scope=Affected(ranks=() if everywhere else tuple(sorted(ranks))),
+        evidence=(*(_evidence(trend, t) for trend in creeping), *_left(a, creeping, lasts_s)),
+        fixes=(_fix(worst),),
+        explains=("RUN002",) if victims else (),
+        fatal=bool(victims),
+        urgent=level == "critical",
+    )
+
+
+def _long(trend: MemoryTrend, t: Thresholds) -> bool:
+    return trend.seconds >= t["seconds"] or (trend.steps >= t["steps"] and trend.seconds >= t["steps_seconds"])
+
+
+def _lasts_s(creeping: list[MemoryTrend], headroom_mb: float | None) -> float:
+    """Seconds until nothing is left; infinite where it is not known or the growth ends before."""
+    if headroom_mb is None:
+        return math.inf
+    endless = sum(trend.mb_per_s for trend in creeping if trend.left_mb is None)
+    copying = [trend for trend in creeping if trend.left_mb is not None]
+    rate = endless + sum(trend.mb_per_s for trend in copying)
+    after_copying = headroom_mb - sum(trend.left_mb or 0.0 for trend in copying)
+    if after_copying < 0 or not copying:
+        return headroom_mb / rate
+    return after_copying / endless if endless > 0 else math.inf
+
+
+def _who(trend: MemoryTrend) -> str:
+    if trend.copied:
+        return "the loader workers"
+    return f"rank {trend.rank}" if trend.role == "rank" else f"the loader workers of rank {trend.rank}"
+
+
+def _title(trend: MemoryTrend, lasts_s: float, *, killed: bool) -> str:
+    if killed:
+        return f"The memory of {_who(trend)} grew until the OOM killer came"
+    return creeping_title(f"The memory of {_who(trend)}", lasts_s)
+
+
+def _evidence(trend: MemoryTrend, t: Thresholds) -> Evidence:
+    first, _, third = trend.thirds_mb
+    what = "copied from what they inherited, " if trend.copied else ""
+    note = (
+        f"{_who(trend)}: {what}from {first:.0f} to {third:.0f} MB between the first and the last third of "
+        f"{duration(trend.seconds)}, {60 * trend.mb_per_s:.3g} MB a minute"
+    )
+    return Evidence("memory growth", trend.growth, "share", t["growth"], note)
+
+
+def _left(a: Analysis, creeping: list[MemoryTrend], lasts_s: float) -> tuple[Evidence, ...]:
+    left = a.get("memory.headroom_mb")
+    if left is None:
+        return ()
+    note = f"lasts {duration(lasts_s)} at this pace"
+    if not math.isfinite(lasts_s):
+        first = any(trend.left_mb is not None and not trend.copied for trend in creeping)
+        note = "enough for " + (
+            "this pass over the data, with which caches are full" if first else "what workers can copy"
+        )
+    return (Evidence("memory.headroom_mb", left, "MB", None, note),)
+
+
+def _fix(trend: MemoryTrend) -> Fix:
+    if trend.copied:
+        return Fix(
+            "keep the data set's index in arrays, not in lists or dicts of Python objects",
+            "self.names = np.array(names)  # one reference count for all of them",
+            None,
+            "small change",
+        )
+    if trend.role == "worker":
+        return Fix("bound what the data set keeps in each worker (caches, open files, lists of samples)", "", None)
+    if trend.left_mb is not None:
+        return Fix(
+            "bound what the data set keeps of what it has read (caches, lists of samples), unless all of it fits", ""
+        )
+    return Fix(
+        f"find what rank {trend.rank} keeps of every step",
+        "total += loss.item()  # not `total += loss`, which keeps each step's graph",
+        None,
+        "small change",
+    )
+
+
+RULE = rule(
+    __name__,
+    "host memory creeps",
+    check,
+    needs=("memory.watched_s",),
+    thresholds={
+        "growth": Threshold(0.10, "of what the process held in the first third: less is fragmentation"),
+        "steps": Threshold(200, "a cache of the allocator has seen every shape by then"),
+        "steps_seconds": Threshold(20, "seconds that these steps must last: two hundred short ones pass in one"),
+        "seconds": Threshold(60, "seconds after which long steps have shown it too"),
+        "lasting": Threshold(0.3, "of the growth in each half of it; what settles rises less in the second"),
+    },
+)

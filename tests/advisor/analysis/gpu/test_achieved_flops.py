@@ -1,0 +1,140 @@
+"""Achieved TFLOP/s and model FLOP utilisation: of a known model, of a counted one, beside the peak and beside others."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+
+import pytest
+
+from deep_events import event, looked_into
+from gpu_rank_facts import A100, CONV, FACTS, RESNET50
+from recordings import plan, recording
+from report_samples import bottleneck
+from rn50_advisor.advisor.analysis.gpu.achieved_flops import roofline
+from rn50_advisor.advisor.analysis.pipeline import analyse
+from rn50_advisor.advisor.model.gpu.roofline import (
+    roofline_facts,
+    roofline_rows,
+)
+from rn50_advisor.advisor.model.recorded_report import from_json
+from rn50_advisor.advisor.report import (
+    html,
+    markdown,
+    text,
+)
+
+
+def analysed(facts=FACTS, *, ranks: int = 1, samples: int = 256, window=None):
+    """A step of 100 ms: 2560 samples a second of each rank."""
+    told = {100 + rank: {**facts, "rank": rank} for rank in range(ranks)}
+    events = (event(window),) if window is not None else ()
+    return analyse(recording({rank: plan(samples=samples) for rank in range(ranks)}, facts=told, events=events))
+
+
+def roofline_of(facts):
+    """Also where the report has nothing to show."""
+    made = recording({0: plan(samples=256)}, facts={100: facts})
+    return roofline(made, (), dict(analyse(made).values))
+
+
+def test_a_known_model_on_a_known_gpu() -> None:
+    found = analysed()
+    assert found.value("roofline.flops_per_sample", 0) == pytest.approx(24.5e9, rel=0.01)
+    assert found.value("roofline.tflops", 0) == pytest.approx(62.8, rel=0.01)
+    told = found.facts["roofline"]
+    assert told["precision"] == "bf16" and told["peak_tflops"] == 312
+    assert found.value("roofline.mfu", 0) == pytest.approx(62.8 / 312, rel=0.01)
+    # 1450 to 2470 images/s on one A100 under AMP, and 3410 tuned
+    assert told["reference"] == pytest.approx((35.6, 60.6), rel=0.01)
+    assert told["tuned"] == pytest.approx((83.7, 83.7), rel=0.01)
+
+
+@pytest.mark.parametrize(("learn", "known"), [(25_557_032, True), (2_049_000, False)])
+def test_a_frozen_backbone_is_not_charged_as_if_it_learned(learn: int, known: bool) -> None:
+    work = [[3, 7, 1, 1000], [40, learn, 1, 1000]]  # the last look counts
+    found = analysed({**FACTS, "work": work})
+    assert (found.get("roofline.mfu", 0) is not None) is known
+    counted = analysed({**FACTS, "work": work}, window=replace(looked_into(), flops=256 * 8e9))
+    assert counted.facts["roofline"]["source"] == ("table" if known else "window")
+
+
+def test_of_several_ranks_each_has_its_share() -> None:
+    found = analysed(ranks=2)
+    assert found.value("roofline.tflops", 0) == pytest.approx(62.8, rel=0.01)
+    lo, hi = found.facts["roofline"]["reference"]
+    assert 0.8 * 35.6 <= lo < 36 and hi == pytest.approx(60.6, rel=0.01)
+
+
+def test_of_several_gpus_that_one_rank_drives_the_peaks_add_up() -> None:
+    parallel = {**FACTS, "data_parallel": [{"devices": 4, "file": "train.py", "line": 3}]}
+    alone, four = analysed(), analysed(parallel)
+    assert four.value("roofline.tflops", 0) == alone.value("roofline.tflops", 0)
+    assert four.value("roofline.mfu", 0) == pytest.approx(alone.value("roofline.mfu", 0) / 4)
+    assert four.facts["roofline"]["reference"][1] == pytest.approx(4 * 60.6, rel=0.01), "of four GPUs, as this rank has"
+    reached = dict(roofline_rows(four.facts))["reached"]
+    assert "of one rank on 4 GPUs" in reached and "of 4 × 312 TFLOP/s" in reached
+
+
+def test_ranks_that_share_a_gpu_have_a_part_of_one() -> None:
+    shared = {**FACTS, "cuda": {**A100, "uuid": "aaaa"}}
+    lo, hi = analysed(shared, ranks=2).facts["roofline"]["reference"]
+    assert (lo, hi) == pytest.approx((35.6 / 2, 60.6 / 2), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("change", "precision", "peak"),
+    [
+        ({"conv": {**CONV, "autocast": "float16"}}, "fp16", 312),
+        ({"conv": {**CONV, "autocast": None}}, "tf32", 156),
+        ({"conv": {**CONV, "autocast": None}, "cuda": {**A100, "tf32_cudnn": False}}, "fp32", 19.5),
+        ({"conv": None}, "", None),
+    ],
+)
+def test_the_peak_is_that_of_the_precision(change, precision: str, peak: float | None) -> None:
+    told = asdict(roofline_of({**FACTS, **change}))
+    assert (told["precision"], told["peak_tflops"]) == (precision, peak)
+
+
+def test_an_unknown_gpu_has_no_peak_and_an_unknown_model_no_flops() -> None:
+    unknown = analysed({**FACTS, "cuda": {**A100, "name": "NVIDIA Z1"}})
+    assert unknown.get("roofline.tflops", 0) and unknown.get("roofline.mfu", 0) is None
+    other = analysed({**FACTS, "optimizer": {**RESNET50, "elements": 7}})
+    assert other.get("roofline.tflops", 0) is None and "roofline" not in other.facts
+
+
+def test_without_a_table_the_deep_window_tells() -> None:
+    window = looked_into()
+    found = analysed({**FACTS, "optimizer": None}, samples=32, window=window)
+    assert found.value("roofline.flops_per_sample", 0) == pytest.approx(window.flops / 32)
+    assert found.facts["roofline"]["source"] == "window" and found.facts["roofline"]["precision"] == "bf16"
+    both = analysed(samples=32, window=window)
+    assert both.facts["roofline"]["source"] == "table"
+    assert both.facts["roofline"]["counted_per_sample"] == pytest.approx(window.flops / 32)
+
+
+def test_of_a_cpu_only_what_was_asked_for_is_shown() -> None:
+    on_cpu = {**FACTS, "cuda": None}
+    found = analysed(on_cpu)
+    assert found.value("roofline.tflops", 0) > 0 and found.get("roofline.mfu", 0) is None
+    assert "roofline" not in found.facts
+    assert "roofline" in analysed(on_cpu, window=replace(looked_into(), device="cpu")).facts
+
+
+def test_every_report_tells_it_once() -> None:
+    made = bottleneck()
+    report = replace(made, facts={**made.facts, "roofline": analysed().facts["roofline"]})
+    told = text.render(report)
+    assert "ARITHMETIC" in told and "24.5 GFLOP, as resnet50 at 224×224 is known to take" in told
+    assert "62.8 TFLOP/s at 2,560 samples/s of one rank: 20 % of 312 TFLOP/s in bf16" in " ".join(told.split())
+    assert "## Arithmetic and memory" in markdown.render(report) and 'id="arithmetic"' in html.render(report)
+    for rendered in (told, markdown.render(report), html.render(report).split('type="application/json"')[0]):
+        assert "peak_tflops" not in rendered
+    again = from_json(json.loads(json.dumps(report.as_json())))
+    assert text.render(again) == told
+    assert "ARITHMETIC" not in text.render(made)
+
+
+def test_facts_of_another_shape_are_passed_over() -> None:
+    assert roofline_rows({}) == roofline_rows({"roofline": 7}) == roofline_rows({"roofline": {"rank": 0}}) == []
+    assert roofline_facts(None) == {}

@@ -1,0 +1,160 @@
+"""What a sample costs: shares of its parts, of training batches in the steady steps, by the looks that were taken."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from recordings import FIRST_STEP_NS, MS, plan, recording, table
+from rn50_advisor.advisor.analysis.pipeline import analyse
+from rn50_advisor.advisor.model.forecast.step_model import StepModel
+from rn50_advisor.advisor.model.forecast.worker_model import (
+    Feed,
+    WorkerModel,
+    step_with_cheaper_batches,
+)
+from rn50_advisor.advisor.model.input.sample_cost import (
+    SampleCost,
+    sample_facts,
+    sample_table,
+)
+from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.probes.rank.layout import (
+    LOOK_FIELDS,
+    PART_FIELDS,
+)
+
+NAMES = {
+    1: {"kind": "transform", "name": "Blur", "file": "/job/data.py", "line": 7},
+    2: {"kind": "load", "name": "default_loader", "file": "", "line": 0},
+    3: {"kind": "rest", "name": "ImageFolder.__getitem__", "file": "", "line": 0},
+    4: {"kind": "transform", "name": "Blur", "file": "/job/data.py", "line": 7},
+}
+LOADERS = {"loaders": [{"id": 0, "training": True, "file": "t.py", "line": 3, "num_workers": 1, "batch_size": 8}]}
+
+
+def looked(
+    parts: Sequence[Mapping[int, float]], *, every_ms: float = 100, start_ms: float = 1000, **more: Any
+) -> Recording:
+    """One look for each of these, into a sample whose parts took so many milliseconds."""
+    looks, rows = [], []
+    for n, each in enumerate(parts):
+        end = FIRST_STEP_NS + round((start_ms + n * every_ms) * MS)
+        given = {"collate_ns": 2 * MS, "batch_bytes": 4_000_000, "width": 500, "height": 375, "file_bytes": -1, **more}
+        spent = round(sum(each.values()) * MS)
+        looks.append({"t_end_ns": end, "samples": 8, "covered": 1, "cpu_ns": spent, "wall_ns": 2 * spent, **given})
+        rows += [
+            {
+                "t_end_ns": end,
+                "part": part,
+                "cpu_ns": round(ms * MS),
+                "wall_ns": 2 * round(ms * MS),
+                "loader": given.get("loader", 0),
+            }
+            for part, ms in each.items()
+        ]
+    made = recording({0: plan(60)}, facts={100: LOADERS})
+    tables = {"looks": {0: table((*LOOK_FIELDS, "flags"), looks)}, "parts": {0: table((*PART_FIELDS, "flags"), rows)}}
+    return replace(made, part_names=NAMES, **tables)
+
+
+def cost(made: Recording) -> SampleCost:
+    found = analyse(made).sample
+    assert found is not None
+    return found
+
+
+def test_shares_are_those_of_the_sums_and_one_name_is_one_part() -> None:
+    found = cost(looked([{1: 3, 2: 4, 3: 1, 4: 2}] * 30))
+    told = [(part.kind, part.name, part.line, round(part.share, 6), round(part.cpu_s, 6)) for part in found.parts]
+    assert told == [
+        ("transform", "Blur", 7, 0.5, 0.005),
+        ("load", "default_loader", 0, 0.4, 0.004),
+        ("rest", "ImageFolder.__getitem__", 0, 0.1, 0.001),
+    ]
+    assert (found.looks, found.cpu_s, found.wall_s, found.picture) == (30, 0.01, 0.02, "500×375")
+    assert (found.collate_s, found.batch_bytes, found.file_bytes) == (0.002, 4e6, None)
+    assert all(part.error == pytest.approx(0, abs=1e-9) for part in found.parts)
+
+
+def test_samples_unlike_each_other_make_a_share_less_sure() -> None:
+    even, uneven = cost(looked([{1: 5, 2: 5}] * 40)), cost(looked([{1: 1, 2: 5}, {1: 9, 2: 5}] * 20))
+    assert even.parts[0].share == uneven.parts[0].share == 0.5
+    assert even.parts[0].error < 0.001
+    assert 0.02 < uneven.parts[0].error < 0.1
+
+
+def test_values_are_there_for_rules() -> None:
+    analysis = analyse(looked([{1: 3, 2: 7}] * 30))
+    assert analysis.get("sample.transform_share") == pytest.approx(0.3)
+    assert analysis.get("sample.looks") == 30 and analysis.get("batch.megabytes") == 4
+    assert analysis.get("sample.file_kb") is None
+    assert analysis.get("sample.megapixels") == pytest.approx(0.1875)
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        (recording({0: plan(60)}), "no sample was seen being made"),
+        (looked([{1: 3, 2: 4}] * 19), "only 19 samples"),
+        (looked([{1: 3, 2: 4}] * 40, start_ms=-2500), "only "),  # while the job warmed up
+        (looked([{1: 3, 2: 4}] * 40, loader=1), "no sample was seen being made"),  # of an evaluation
+    ],
+)
+def test_too_little_that_was_seen_is_said(made: Recording, why: str) -> None:
+    analysis = analyse(made)
+    assert analysis.sample is None and not analysis.has("sample.transform_share")
+    assert why in analysis.missing["sample.transform_share"]
+
+
+def test_a_part_whose_name_did_not_come_through_is_other_code() -> None:
+    found = cost(replace(looked([{1: 3, 2: 7}] * 30), part_names={2: NAMES[2]}))
+    assert [(part.kind, part.name) for part in found.parts] == [("load", "default_loader"), ("rest", "other code")]
+
+
+def test_the_report_reads_its_table_from_the_facts() -> None:
+    found = cost(looked([{1: 3, 2: 7}] * 30))
+    shown = sample_table(sample_facts(found))
+    assert shown is not None
+    assert shown.rows == (
+        ("default_loader (open and decode)", "7.00 ms", "70 %", ""),
+        ("Blur", "3.00 ms", "30 %", "/job/data.py:7"),
+    )
+    assert "10.0 ms of CPU time a sample (30 looked into)" in shown.notes and "500×375" in shown.notes
+
+
+@pytest.mark.parametrize(
+    "facts", [{}, {"sample": None}, {"sample": {"parts": 3}}, {"sample": {"looks": 1, "parts": [{"x": 1}]}}]
+)
+def test_facts_of_another_shape_make_no_table(facts: dict[str, Any]) -> None:
+    assert sample_table(facts) is None
+
+
+def feeds(workers: int, computing_s: float, rest_s: float, **step: Any) -> WorkerModel:
+    wait = max(0.0, computing_s / workers - rest_s) if workers else computing_s
+    own = {0: {"input_wait": wait, "forward": rest_s, "backward": 0.0, "optimizer": 0.0, "gap": 0.0}}
+    model = StepModel(wait + rest_s, own, **step)
+    feed = Feed(workers=workers, computing_s=(computing_s,), waiting_s=(0.0,), rest_s=(rest_s,))
+    return WorkerModel(model, {0: feed})
+
+
+@pytest.mark.parametrize(
+    ("workers", "remaining", "step_s"),
+    [(2, 0.5, 0.10), (2, 0.25, 0.06), (2, 1.0, 0.20), (0, 0.5, 0.26), (0, 0.0, 0.06)],
+)
+def test_cheaper_batches_shorten_the_step_until_the_training_bounds_it(
+    workers: int, remaining: float, step_s: float
+) -> None:
+    found = step_with_cheaper_batches(feeds(workers, 0.4, 0.06), remaining)
+    assert found is not None
+    assert found[1] == pytest.approx(step_s, rel=0.02) and 0.8 * found[1] < found[0] <= found[1]
+
+
+def test_cores_bound_what_cheaper_batches_give() -> None:
+    crowded = feeds(2, 0.4, 0.06, job_cpu_s=0.46, allowed_cores=2.4)
+    found = step_with_cheaper_batches(crowded, 0.5)
+    assert found is not None and found[0] <= found[1] <= crowded.step.step_s
+    assert found[1] >= (0.46 - 0.2) / 2.4 - 1e-9

@@ -1,0 +1,121 @@
+"""Loops that slice their batches themselves: what a profile tells of the time between the update and the next backward pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from recordings import FIRST_STEP_NS, plan, recording
+from rn50_advisor.advisor.analysis.pipeline import analyse
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.recording import Event
+from rn50_advisor.advisor.model.thresholds import Config
+from rn50_advisor.advisor.verdict.rule_engine import judge
+from rn50_advisor.probes.rank.layout import (
+    FLAG_CLOCKED,
+    FLAG_NO_LOADER,
+)
+from rn50_advisor.rules.registry import all_rules
+
+SCRIPT, TORCH = "/job/train.py", "/env/site-packages/torch"
+SLICE, FORWARD, BACKWARD, UPDATE, LOG = 20, 22, 24, 25, 26
+MODULE = ("_call_impl", f"{TORCH}/nn/modules/module.py", 1790)
+TENSOR = ("Tensor.backward", f"{TORCH}/_tensor.py", 640)
+ENGINE = ("_engine_run_backward", f"{TORCH}/autograd/graph.py", 1100)
+OPTIMIZER = ("Optimizer.profile_hook_step.<locals>.wrapper", f"{TORCH}/optim/optimizer.py", 550)
+WRITES = ("emit", "/usr/lib/python3.11/logging/__init__.py", 1100)
+
+Call = tuple[str, str, int]
+
+
+def row(count: int, line: int, *inner: Call, text: str = "") -> dict[str, Any]:
+    """So many looks at a line of the loop and what it called, outermost first."""
+    calls = [*reversed(inner), ("main", SCRIPT, line), ("<module>", SCRIPT, 90)]
+    frames = [{"function": name, "file": file, "line": at} for name, file, at in calls]
+    user = next(frame for frame in frames if frame["file"].startswith("/job/"))
+    return {"count": count, "frames": frames, "user": {**user, "text": text}}
+
+
+LOOP = (row(30, SLICE), row(90, FORWARD, MODULE), row(120, BACKWARD, TENSOR, ENGINE))
+STEP = (*LOOP, row(10, UPDATE, OPTIMIZER))
+CHUNK = {"input_wait": 0, "forward": 60, "backward": 30, "optimizer": 10, "forward_cpu": 60, "backward_cpu": 30}
+
+
+def profile(*rows: dict[str, Any], rank: int = 0) -> Event:
+    looks = sum(each["count"] for each in rows)
+    return Event(
+        FIRST_STEP_NS, "profile", 100 + rank, rank, {"outside_share": 0.6, "looks": looks, "stacks": list(rows)}
+    )
+
+
+def seen(*rows: dict[str, Any], steps: list[dict[str, float]] | None = None, **more: Any) -> Analysis:
+    """Steps of 100 ms, 60 of them between update and backward."""
+    made = steps or plan(60, flags=FLAG_NO_LOADER | FLAG_CLOCKED, **CHUNK)
+    return analyse(recording({0: made}, events=(profile(*rows),), **more))
+
+
+@pytest.mark.parametrize(
+    ("rows", "gap_ms"),
+    [
+        pytest.param((*STEP, row(50, LOG)), 16.7, id="a line after the update"),
+        pytest.param((*STEP, row(50, LOG, ("log", SCRIPT, 7), WRITES)), 16.7, id="a function called after it"),
+        pytest.param((*STEP, row(50, LOG, ("check", SCRIPT, 7), MODULE)), 16.7, id="an evaluation"),
+        pytest.param((*STEP, row(50, SLICE)), 0.0, id="the next batch"),
+        pytest.param((*STEP, row(50, UPDATE, OPTIMIZER)), 0.0, id="another optimizer"),
+        pytest.param((*LOOP, row(60, LOG)), 20.0, id="an update too short to be seen"),
+    ],
+)
+def test_what_comes_after_the_update_is_time_between_steps(rows: Any, gap_ms: float) -> None:
+    found = seen(*rows)
+    assert round(1000 * found.value("step.gap_s", 0), 1) == gap_ms
+    assert found.budget.critical["gap"] == pytest.approx(gap_ms / 1000, abs=1e-4)
+    assert found.feed is not None and round(1000 * found.feed.chunk_s, 1) == 60 - gap_ms
+
+
+def test_what_stands_before_an_update_that_nobody_saw_is_counted_once() -> None:
+    steps = plan(60, flags=FLAG_NO_LOADER | FLAG_CLOCKED, **{**CHUNK, "forward": 50, "clip": 10})
+    assert seen(*LOOP, row(60, LOG), steps=steps).value("step.gap_s", 0) == pytest.approx(0.02)
+
+
+def test_a_step_that_is_longer_than_the_usual_one_has_it() -> None:
+    steps = plan(60, flags=FLAG_NO_LOADER | FLAG_CLOCKED, **CHUNK)
+    for n in range(0, 60, 6):
+        steps[n]["forward"] = 180
+    found = seen(*STEP, row(50, LOG), steps=steps)
+    assert found.value("step.gap_s", 0) == pytest.approx(0.020, abs=0.0015)
+    assert found.pulse is not None and found.pulse.phase == "gap"
+
+
+@pytest.mark.parametrize(
+    ("line", "rule"),
+    [
+        (row(80, LOG, ("log", SCRIPT, 7), WRITES), "LOP002"),
+        (row(80, LOG, text="time.sleep(0.02)"), "LOP004"),
+        (row(80, LOG, ("check", SCRIPT, 7), MODULE), "LOP004"),
+    ],
+)
+def test_it_is_found_with_its_line(line: dict[str, Any], rule: str) -> None:
+    found = judge(seen(*STEP, line), all_rules(), Config())
+    assert found.verdict.rule == rule
+    where = found.findings[0].fixes[0].where
+    assert where is not None and where.line == line["user"]["line"]
+
+
+def test_what_a_rank_computes_before_its_backward_is_known_by_the_looks_at_its_model() -> None:
+    quick, slow = (row(90, FORWARD, MODULE), row(270, FORWARD, MODULE))
+    steps = {n: plan(60, flags=FLAG_NO_LOADER | FLAG_CLOCKED, **{**CHUNK, "forward": 60 + 90 * n}) for n in (0, 1)}
+    rest = [row(30, SLICE), row(120, BACKWARD, TENSOR, ENGINE)]
+    events = (profile(*rest, quick), profile(*rest, slow, rank=1))
+    found = analyse(recording(steps, events=events)).by_rank("step.compute_s")
+    blind = analyse(recording(steps)).by_rank("step.compute_s")
+    assert found[1] - found[0] > 0.06 and blind == pytest.approx({0: 0.04, 1: 0.04}, abs=0.001)
+
+
+@pytest.mark.parametrize(
+    "given", [{"facts": {100: {"cuda": {"name": "H200"}}}}, {"events": ()}, {"events": (profile(row(99, LOG)),)}]
+)
+def test_on_a_gpu_or_without_a_profile_that_shows_the_loop_nobody_knows(given: dict[str, Any]) -> None:
+    steps = plan(60, flags=FLAG_NO_LOADER | FLAG_CLOCKED, **CHUNK)
+    found = analyse(recording({0: steps}, **{"events": (profile(*STEP, row(50, LOG)),), **given}))
+    assert not found.has("step.gap_s") and found.missing["step.gap_s"]

@@ -1,0 +1,222 @@
+"""Runs of several nodes in one folder, and a run beside which others lie that were sent to it."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from merged_frames import frames_of
+from nodes import two_nodes
+from recordings import plan
+from rn50_advisor.advisor.merge import job_reading
+from rn50_advisor.advisor.merge.inbox import (
+    INBOX_NAME,
+    Inbox,
+    sent_recordings,
+)
+from rn50_advisor.advisor.merge.job_reading import (
+    read_job,
+    resolve_job,
+    written_files,
+)
+from rn50_advisor.advisor.model.errors import NotARun
+from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.advisor.store.run_bundle import make_bundle
+from rn50_advisor.advisor.store.run_reader import read_recording
+from rn50_advisor.advisor.store.run_writer import RunWriter
+from rn50_advisor.probes.rank.layout import (
+    COMM_FIELDS,
+    KIND_COMM,
+    KIND_STEP,
+    STEP_FIELDS,
+)
+
+
+def write(folder: Path, own: Recording) -> Path:
+    """This recording as the run file that its node's agent would have left."""
+    writer = RunWriter.create(folder, meta={k: v for k, v in asdict(own.meta).items() if v is not None})
+    for process in own.processes:
+        writer.put_process(process)
+    for pid, facts in own.facts.items():
+        writer.put_facts(pid, facts)
+    for kind, fields, tables in ((KIND_STEP, STEP_FIELDS, own.steps), (KIND_COMM, COMM_FIELDS, own.comm)):
+        for rank, rows in tables.items():
+            writer.put_records(kind, rank, [(int(r["flags"]), tuple(int(r[n]) for n in fields)) for r in rows])
+    writer.close()
+    return folder
+
+
+def later(own: Recording, seconds: float, port: str) -> Recording:
+    """The same job started again."""
+    facts = {
+        pid: {"environment_rank": {**told["environment_rank"], "MASTER_PORT": port}} for pid, told in own.facts.items()
+    }
+    return replace(own, meta=replace(own.meta, started_unix_s=own.meta.started_unix_s + seconds), facts=facts)
+
+
+@pytest.fixture
+def nodes() -> list[Recording]:
+    return two_nodes({rank: plan(30) for rank in range(4)})
+
+
+def test_a_folder_that_all_nodes_wrote_to_is_one_job(tmp_path: Path, nodes: list[Recording]) -> None:
+    for name, own in zip("ab", nodes, strict=True):
+        write(tmp_path / f"20260101-120000-{name}", own)
+    merged = read_job(tmp_path)
+    assert sorted(merged.steps) == [0, 1, 2, 3]
+    assert [node.host for node in merged.nodes] == ["a", "b"]
+
+
+def test_folders_of_hosts_and_bundles_of_their_runs_do_as_well(tmp_path: Path, nodes: list[Recording]) -> None:
+    write(tmp_path / "shared/host-a/20260101-120000", nodes[0])
+    make_bundle(write(tmp_path / "elsewhere", nodes[1]), tmp_path / "shared/b.tar.gz")
+    assert sorted(read_job(tmp_path / "shared").steps) == [0, 1, 2, 3]
+
+
+def test_of_several_jobs_in_a_folder_the_newest_is_read_and_no_other_mixed_in(
+    tmp_path: Path, nodes: list[Recording]
+) -> None:
+    for name, own in zip("ab", nodes, strict=True):
+        write(tmp_path / f"first-{name}", own)
+        write(tmp_path / f"second-{name}", later(own, 120.0, "29999"))
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken/run.sqlite").write_bytes(b"no run")
+    merged = read_job(tmp_path)
+    assert len(merged.nodes) == 2
+    assert {
+        facts["environment_rank"]["MASTER_PORT"] for node in merged.nodes for facts in node.recording.facts.values()
+    } == {"29999"}
+
+
+def test_a_job_that_was_started_again_takes_no_node_of_the_time_before(tmp_path: Path, nodes: list[Recording]) -> None:
+    """Same nodes, same port, minutes later; the second node has not written anything yet."""
+    for name, own in zip("ab", nodes, strict=True):
+        write(tmp_path / f"first-{name}", own)
+    write(tmp_path / "second-a", later(nodes[0], 300.0, "29500"))
+    assert sorted(read_job(tmp_path).steps) == [0, 1]
+    write(tmp_path / "second-b", later(nodes[1], 300.0, "29500"))
+    assert sorted(read_job(tmp_path).steps) == [0, 1, 2, 3]
+    assert len({node.recording.meta.started_unix_s // 100 for node in read_job(tmp_path).nodes}) == 1
+
+
+def test_of_a_folder_with_many_runs_only_those_are_read_that_may_belong_to_the_newest_job(
+    tmp_path: Path, nodes: list[Recording], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = time.time()
+    for name, own in zip("ab", nodes, strict=True):
+        write(tmp_path / f"new-{name}", began(own, now_s - 100.0))
+        for number in range(3):
+            old = write(tmp_path / f"old-{number}-{name}", began(own, now_s - 86_400.0))
+            os.utime(old / "run.sqlite", (now_s - 80_000.0,) * 2)
+    read: list[Path] = []
+
+    def counted(path: Path, **given: Any) -> Recording:
+        read.append(path)
+        return read_recording(path, **given)
+
+    monkeypatch.setattr(job_reading, "read_recording", counted)
+    assert sorted(read_job(tmp_path).steps) == [0, 1, 2, 3]
+    assert {path.name for path in read} == {"new-a", "new-b"}
+
+
+def began(own: Recording, unix_s: float) -> Recording:
+    return replace(own, meta=replace(own.meta, started_unix_s=unix_s))
+
+
+def test_a_run_without_ranks_is_no_second_node_of_its_own_host(tmp_path: Path, nodes: list[Recording]) -> None:
+    """A job that has only just started says nothing of its ranks, and Slurm's number is that of the run before."""
+    slurm = {"variables": {"SLURM_JOB_ID": "7"}}
+    before = [replace(own, meta=replace(own.meta, environment=slurm)) for own in nodes]
+    for name, own in zip("ab", before, strict=True):
+        write(tmp_path / f"first-{name}", own)
+    young = replace(later(before[0], 300.0, "29500"), steps={}, comm={}, processes=(), facts={})
+    write(tmp_path / "second-a", young)
+    assert read_job(tmp_path).steps == {}
+
+
+def test_a_folder_with_the_run_that_others_sent_theirs_to_shows_them_too(
+    tmp_path: Path, nodes: list[Recording]
+) -> None:
+    sent_to(write(tmp_path / "runs/20260101-120000-a", nodes[0]), nodes[1])
+    assert sorted(read_job(tmp_path / "runs").steps) == [0, 1, 2, 3]
+
+
+def test_a_bundle_holds_what_other_nodes_sent(tmp_path: Path, nodes: list[Recording]) -> None:
+    run = sent_to(write(tmp_path / "run", nodes[0]), nodes[1])
+    bundle = make_bundle(run, tmp_path / "elsewhere.tar.gz")
+    assert bundle.read_bytes() == make_bundle(run, tmp_path / "again.tar.gz").read_bytes()
+    from_bundle, from_run = read_job(bundle), read_job(run)
+    assert [node.host for node in from_bundle.nodes] == [node.host for node in from_run.nodes] == ["a", "b"]
+    assert sorted(from_bundle.steps) == [0, 1, 2, 3]
+
+
+def test_a_bundle_says_as_the_run_does_that_what_others_sent_is_damaged(tmp_path: Path, nodes: list[Recording]) -> None:
+    run = write(tmp_path / "run", nodes[0])
+    (run / INBOX_NAME).write_bytes(b"SQLite format 3\0" + bytes(4000))
+    recording = read_job(make_bundle(run, tmp_path / "b.tar.gz"))
+    assert sorted(recording.steps) == [0, 1]
+    assert any("cannot be read" in gap.reason for gap in recording.gaps)
+
+
+def sent_to(folder: Path, other: Recording) -> Path:
+    inbox = Inbox(folder)
+    node = inbox.node_of("b")
+    for kind, body in frames_of(other):
+        inbox.put(node, kind, body)
+    inbox.close()
+    return folder
+
+
+def test_a_run_with_others_beside_it_is_still_found_by_its_own_name(tmp_path: Path, nodes: list[Recording]) -> None:
+    for name, own in zip("ab", nodes, strict=True):
+        write(tmp_path / f"20260101-120000-{name}", own)
+    assert resolve_job(str(tmp_path), tmp_path) == tmp_path
+    own = resolve_job("b", tmp_path)
+    assert own.name == "20260101-120000-b"
+    assert sorted(read_job(own).steps) == [2, 3]
+
+
+def test_a_folder_without_runs_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(NotARun):
+        resolve_job(str(tmp_path), tmp_path)
+    with pytest.raises(NotARun):
+        read_job(tmp_path)
+
+
+def test_what_other_nodes_sent_is_part_of_the_run_that_they_sent_it_to(tmp_path: Path, nodes: list[Recording]) -> None:
+    folder = sent_to(write(tmp_path / "run", nodes[0]), nodes[1])
+    assert [node.host for node in read_job(folder).nodes] == ["a", "b"]
+    assert sorted(read_job(folder, recent_steps=5).steps) == [0, 1, 2, 3]
+
+
+def test_a_screen_reads_the_latest_that_other_nodes_sent_and_no_more(tmp_path: Path) -> None:
+    _, own = two_nodes({rank: plan(400) for rank in range(2)})
+    inbox = Inbox(tmp_path)
+    node = inbox.node_of("b")
+    for kind, body in frames_of(own):
+        inbox.put(node, kind, body)
+    inbox.close()
+    whole, recent = (sent_recordings(tmp_path / INBOX_NAME, recent=n)[0].steps[1] for n in (None, 1))
+    assert recent.size < whole.size
+    assert [int(rows["step"][-1] + rows["count"][-1]) for rows in (whole, recent)] == [400, 400]
+
+
+def test_an_inbox_that_cannot_be_read_costs_nobody_the_run(tmp_path: Path, nodes: list[Recording]) -> None:
+    folder = write(tmp_path / "run", nodes[0])
+    (folder / INBOX_NAME).write_bytes(b"SQLite format 3\0" + bytes(4000))
+    recording = read_job(folder)
+    assert sorted(recording.steps) == [0, 1]
+    assert any("cannot be read" in gap.reason for gap in recording.gaps)
+
+
+def test_a_screen_knows_which_files_tell_of_news(tmp_path: Path, nodes: list[Recording]) -> None:
+    folder = write(tmp_path / "runs/a", nodes[0])
+    names = {file.name for file in written_files(folder)}
+    assert names == {"run.sqlite", "run.sqlite-wal", "nodes.sqlite", "nodes.sqlite-wal"}
+    assert {file.parent for file in written_files(tmp_path / "runs")} == {folder}
+    assert written_files(tmp_path / "b.tar.gz")[0] == tmp_path / "b.tar.gz"

@@ -1,0 +1,327 @@
+"""The runs of one job's nodes read as one: clocks, names, blame across hosts, and what no longer answers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nodes import APART_NS, WALL_APART_S, elsewhere, only, two_nodes, with_host_samples
+from recordings import FIRST_STEP_NS, SECOND, plan, recording, stall, stall_end
+from rn50_advisor.advisor.analysis.pipeline import analyse
+from rn50_advisor.advisor.merge.job_identity import (
+    identity_of,
+    same_job,
+)
+from rn50_advisor.advisor.merge.merging import (
+    LATE_NS,
+    LOST_AFTER_NS,
+    merge,
+)
+from rn50_advisor.advisor.merge.node_clocks import clock_of
+from rn50_advisor.advisor.model.metrics import ProbeGap
+from rn50_advisor.advisor.model.recording import (
+    NODE_PIDS,
+    Recording,
+    Series,
+)
+from rn50_advisor.advisor.store.run_reader import cut
+from rn50_advisor.advisor.verdict.diagnose import diagnose
+
+
+def four_ranks(slow: int | None = None, steps: int = 40) -> dict[int, list[dict[str, float]]]:
+    return {rank: plan(steps, forward=60 if rank == slow else 30) for rank in range(4)}
+
+
+def test_the_clock_of_another_host_is_found_by_the_exchanges_that_both_left_together() -> None:
+    first, second = two_nodes(four_ranks())
+    clock = clock_of(second, first)
+    assert clock.basis == "collectives"
+    assert abs(clock.offset_ns - APART_NS) <= clock.uncertainty_ns
+    assert clock.uncertainty_ns < 5_000_000  # the exchange takes 2 ms, the noise 0.3 ms
+
+
+def test_the_uncertainty_of_a_clock_grows_with_the_exchange_and_with_the_noise() -> None:
+    quick, slow = (clock_of(b, a).uncertainty_ns for a, b in (two_nodes(four_ranks(), wire_ms=w) for w in (1, 80)))
+    calm, noisy = (clock_of(b, a).uncertainty_ns for a, b in (two_nodes(four_ranks(), jitter_us=j) for j in (0, 9000)))
+    assert slow - quick == pytest.approx(79e6, rel=0.01)
+    assert noisy > calm + 2_000_000
+
+
+def test_a_clock_that_runs_faster_stays_aligned_over_an_hour() -> None:
+    hour = {rank: plan(360, forward=10_000) for rank in range(2)}
+    first, second = two_nodes(hour, drift=80e-6)
+    merged = merge([first, second])
+    ends = [merged.steps[rank]["t_end_ns"] for rank in (0, 1)]
+    assert merged.nodes[1].clock.drift == pytest.approx(-80e-6, rel=0.05)
+    assert np.abs(ends[0] - ends[1]).max() < 20_000_000  # without the drift it would be 290 ms
+
+
+def test_hosts_that_exchanged_nothing_are_aligned_by_wall_clocks_and_that_is_said() -> None:
+    first, second = two_nodes(four_ranks())
+    second = replace(second, comm={})
+    clock = clock_of(second, first)
+    assert clock.basis == "wall clock"
+    assert clock.offset_ns == pytest.approx(APART_NS + WALL_APART_S * 1e9, abs=1000)  # wall clocks are floats
+    assert any(gap.metric == "node.clock" and gap.scope == "b" for gap in merge([first, second]).gaps)
+
+
+def test_the_late_rank_of_another_host_is_named_with_its_host() -> None:
+    report = diagnose(merge(two_nodes(four_ranks(slow=3))))
+    finding = next(f for f in report.findings if f.rule == report.verdict.rule)
+    assert (finding.scope.ranks, finding.scope.hosts) == ((3,), ("b",))
+    assert report.verdict.summary.startswith("On b.")
+    assert {node.host: node.ranks for node in report.nodes} == {"a": (0, 1), "b": (2, 3)}
+    assert [strip.host for strip in report.ranks] == ["a", "a", "b", "b"]
+
+
+def test_blame_within_a_merged_job_is_that_of_all_ranks_recorded_together() -> None:
+    plans = four_ranks(slow=3)
+    together, merged = analyse(recording(plans, wire_ms=2)), analyse(merge(two_nodes(plans, jitter_us=0)))
+    for name in ("comm.skew_s", "comm.wire_s", "step.time_s"):
+        assert merged.value(name) == pytest.approx(together.value(name), rel=1e-6)
+    assert merged.by_rank("comm.late_share") == together.by_rank("comm.late_share")
+    assert merged.world_size == together.world_size == 4
+
+
+def test_processes_of_different_hosts_never_share_a_number() -> None:
+    merged = merge(two_nodes(four_ranks()))
+    assert sorted(merged.facts) == [100, 101, 100 + NODE_PIDS, 101 + NODE_PIDS]
+    assert [strip.pid for strip in analyse(merged).ranks] == [100, 101, 100, 101]  # as the host itself calls them
+
+
+def test_cores_are_those_of_the_host_that_the_others_wait_for() -> None:
+    first, second = two_nodes(four_ranks(slow=3))
+    first = with_host_samples(first, cpu__allowed_cores=64, cpu__cores=64)
+    second = with_host_samples(second, cpu__allowed_cores=8, cpu__cores=8)
+    analysis = analyse(merge([first, second]))
+    assert analysis.value("cpu.allowed_cores") == 8
+    assert (analysis.host_ranks, analysis.ranks_of_host) == ((2, 3), 2)
+    assert [node.strip.allowed_cores for node in analysis.nodes if node.strip] == [64, 8]
+    assert analysis.host is not None and analysis.host.name == "b"
+
+
+def on_gpus(own: Recording, *ordinals: int) -> Recording:
+    """Two GPUs on this host, the first of them hot; its ranks see only these, by number, and know no UUID."""
+    gpus = [{"index": i, "name": "A100", "uuid": f"GPU-{own.meta.host}-{i}", "pci_bus_id": ""} for i in range(2)]
+    t_ns = np.array([own.meta.started_ns, own.meta.last_ns], np.int64)
+    facts = {
+        pid: {**told, "cuda": {"device": 0, "visible": str(ordinal)}}
+        for (pid, told), ordinal in zip(own.facts.items(), ordinals, strict=True)
+    }
+    samples = {("gpu.temp_c", f"gpu:{i}"): Series(t_ns, np.array([80.0 - i] * 2)) for i in range(2)}
+    return replace(own, meta=replace(own.meta, environment={"gpus": gpus}), facts=facts, samples=samples)
+
+
+def test_gpus_are_numbered_through_and_ranks_are_on_those_of_their_own_host() -> None:
+    first, second = two_nodes(four_ranks())
+    analysis = analyse(merge([on_gpus(first, 0, 1), on_gpus(second, 1, 0)]))
+    assert [(gpu.index, gpu.place, gpu.ranks, gpu.temp_c) for gpu in analysis.gpus] == [
+        (0, "a, 0", "0", 80.0),
+        (1, "a, 1", "1", 79.0),
+        (2, "b, 0", "3", 80.0),
+        (3, "b, 1", "2", 79.0),
+    ]
+    assert [(gpu.host, gpu.own_index) for gpu in analysis.gpu_view.devices] == [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
+
+
+def test_a_slot_is_compared_with_those_of_its_own_host() -> None:
+    """A host of an older generation of PCIe is none whose slots are too slow."""
+    made = []
+    for own, gens in zip(two_nodes(four_ranks()), ((4, 4), (3, 2)), strict=True):
+        told = on_gpus(own, 0, 1)
+        gpus = [{**gpu, "pcie_gen_max": gen} for gpu, gen in zip(told.meta.environment["gpus"], gens, strict=True)]
+        made.append(replace(told, meta=replace(told.meta, environment={"gpus": gpus})))
+    assert [gpu.pcie_gen_max for gpu in analyse(merge(made)).gpu_view.devices] == [4, 4, 3, 3]
+
+
+def test_agents_that_see_the_same_gpus_are_told_to_be_of_one_host() -> None:
+    first, second = (on_gpus(own, 0, 1) for own in two_nodes(four_ranks()))
+    gpus = first.meta.environment["gpus"]
+    twice = replace(second, meta=replace(second.meta, environment={"gpus": gpus}))
+    told = [[gap for gap in merge([first, other]).gaps if "of one host" in gap.reason] for other in (twice, second)]
+    assert [len(gaps) for gaps in told] == [1, 0] and "--ntasks-per-node=1" in told[0][0].hint
+
+
+def test_one_recording_alone_is_no_merge() -> None:
+    alone = recording(four_ranks())
+    assert merge([alone]) is alone
+
+
+def test_nodes_go_by_the_numbers_of_their_launcher_in_whatever_order_they_come() -> None:
+    first, second = two_nodes(four_ranks())
+    assert [node.host for node in merge([second, first]).nodes] == ["a", "b"]
+
+
+def test_ranks_that_nobody_numbered_get_numbers_of_their_own() -> None:
+    whole = recording({rank: plan(30) for rank in range(2)}, wire_ms=1)
+    first, second = only(whole, [0], host="a", group=0), only(whole, [0], host="b", group=1)
+    merged = merge([first, elsewhere(second, APART_NS)])
+    assert sorted(merged.steps) == [0, 1]
+    assert [node.ranks for node in merged.nodes] == [(0,), (1,)]
+
+
+def test_containers_of_one_host_name_are_told_apart() -> None:
+    first, second = two_nodes(four_ranks())
+    merged = merge([first, replace(second, meta=replace(second.meta, host="a"))])
+    assert [node.host for node in merged.nodes] == ["a#0", "a#1"]
+
+
+def test_a_node_that_is_no_longer_heard_of_is_named_and_does_not_keep_the_job_running() -> None:
+    first, second = two_nodes(four_ranks())
+    silent_ns = second.meta.last_ns - LOST_AFTER_NS - SECOND
+    meta = replace(second.meta, ended_ns=None, exit_code=None, last_ns=silent_ns)
+    merged = merge([first, replace(second, meta=meta)])
+    assert merged.meta.ended_ns is not None
+    lost = next(node for node in merged.nodes if node.host == "b")
+    assert lost.lost_ns == pytest.approx(silent_ns + APART_NS, abs=5_000_000)
+    assert any(gap.metric == "node" and "b" in gap.reason for gap in merged.gaps)
+
+
+def test_a_job_runs_while_a_node_of_it_does_and_fails_if_one_did() -> None:
+    first, second = two_nodes(four_ranks())
+    going = replace(second.meta, ended_ns=None, exit_code=None, last_ns=second.meta.last_ns + LATE_NS + SECOND)
+    assert merge([first, replace(second, meta=going)]).meta.ended_ns is None
+    nearly = replace(going, last_ns=second.meta.last_ns - SECOND)  # its agent was killed just before
+    merged = merge([first, replace(second, meta=nearly)])
+    assert merged.meta.ended_ns == first.meta.ended_ns
+    assert any("the end of b was not seen" in gap.reason for gap in merged.gaps)
+    failed = replace(second, meta=replace(second.meta, exit_code=1))
+    assert merge([first, failed]).meta.exit_code == 1
+
+
+def test_ranks_that_are_in_no_run_are_missed() -> None:
+    first, second = two_nodes(four_ranks())
+    alone = {pid: {"environment_rank": {**f["environment_rank"], "WORLD_SIZE": "8"}} for pid, f in first.facts.items()}
+    gaps = merge([replace(first, facts=alone), second]).gaps
+    assert any("4 ranks of 8" in gap.reason for gap in gaps)
+
+
+def test_what_all_nodes_miss_is_said_once_and_what_one_misses_with_its_name() -> None:
+    common, own = ProbeGap("psi.mem_some_s", "host", "no /proc/pressure"), ProbeGap("gpu.*", "host", "no driver")
+    first, second = two_nodes(four_ranks())
+    merged = merge([replace(first, gaps=(common,)), replace(second, gaps=(common, own))])
+    assert common in merged.gaps
+    assert replace(own, reason="on b: no driver") in merged.gaps
+
+
+def test_one_hang_seen_by_two_agents_is_one_and_its_culprit_the_rank_outside_the_exchange() -> None:
+    first, second = two_nodes(four_ranks())
+    waiting = [{"rank": rank, "phase": "backward"} for rank in (0, 1)]
+    first = replace(first, events=(stall(20.0, *waiting), stall_end()))
+    own = replace(
+        second, events=(stall(18.0, {"rank": 2, "phase": "backward"}, {"rank": 3, "phase": "input_wait"}), stall_end())
+    )
+    own = replace(own, events=tuple(replace(e, t_ns=e.t_ns - APART_NS, data=moved(e.data)) for e in own.events))
+    stalls = analyse(merge([first, own])).stalls
+    assert len(stalls) == 1 and stalls[0].ended
+    assert {rank.rank: rank.culprit for rank in stalls[0].ranks} == {0: False, 1: False, 2: False, 3: True}
+
+
+def test_what_a_rank_did_between_two_looks_of_its_own_agent_is_known_of_merged_runs_too() -> None:
+    first, second = two_nodes(four_ranks())
+    asleep = {"phase": "gap", "state": "S", "wchan": "hrtimer_nanosleep", "cpu_s": 5.0, **SLEEPS_AT}
+    theirs = [{"rank": 2, "phase": "backward"}, {"rank": 3, **asleep}]
+    looks = [stall(s, *theirs) for s in (15.0, 17.5)]
+    own = replace(second, events=tuple(replace(e, t_ns=e.t_ns - APART_NS, data=moved(e.data)) for e in looks))
+    waiting = [{"rank": rank, "phase": "backward"} for rank in (0, 1)]
+    for others in ((15.2, 17.7), (26.0,)):  # the other agent has looked as often, or only once and later
+        (stalled,) = analyse(merge([replace(first, events=tuple(stall(s, *waiting) for s in others)), own])).stalls
+        assert [rank.halted for rank in stalled.ranks] == ["", "", "", "asleep"] and stalled.ranks[3].culprit
+    (once,) = analyse(merge([first, replace(own, events=own.events[:1])])).stalls
+    assert once.ranks[1].halted == "", "one look proves nothing"
+
+
+LINE = {"file": "/job/train.py", "line": 33, "function": "find_batch"}
+SLEEPS_AT = {"user": LINE, "frames": [LINE]}
+
+
+def moved(data: dict[str, object]) -> dict[str, object]:
+    rows = [{**row, "since_ns": row["since_ns"] - APART_NS} for row in data.get("ranks", ())]  # type: ignore[attr-defined]
+    return {**data, "ranks": rows} if rows else dict(data)
+
+
+@pytest.mark.parametrize(
+    ("apart_ms", "sure", "ranks"),
+    [(2000, True, (1,)), (1, False, (1, 3))],
+    ids=["seconds apart", "within what the clocks are known to"],
+)
+def test_which_rank_died_first_is_told_between_hosts_beyond_what_their_clocks_are_known_to(
+    apart_ms: int, sure: bool, ranks: tuple[int, ...]
+) -> None:
+    first, second = two_nodes(four_ranks())
+    died_ns = first.meta.last_ns
+    report = diagnose(merge([dead(first, 1, died_ns), dead(second, 3, died_ns - APART_NS + apart_ms * 1_000_000)]))
+    finding = next(f for f in report.findings if f.rule == "RUN002")
+    assert finding.scope.ranks == ranks
+    assert (finding.confidence > 0.9) == sure
+    assert any("cannot be told" in e.note for e in finding.evidence) != sure
+
+
+def test_who_was_ended_by_a_launcher_is_no_first_whatever_its_clock_says() -> None:
+    first, second = two_nodes(four_ranks())
+    died_ns = first.meta.last_ns
+    ended = dead(second, 3, died_ns - APART_NS - 1_000_000, number=15)
+    finding = next(f for f in diagnose(merge([dead(first, 1, died_ns), ended])).findings if f.rule == "RUN002")
+    assert (finding.scope.ranks, finding.scope.hosts) == ((1,), ("a",))
+
+
+def dead(own: Recording, rank: int, t_ns: int, number: int = 9) -> Recording:
+    """This rank was killed by a signal; its node's job failed."""
+    processes = tuple(
+        replace(p, ended_ns=t_ns, exit_signal=number, clean_exit=False) if p.rank == rank else p for p in own.processes
+    )
+    return replace(own, processes=processes, meta=replace(own.meta, exit_code=1))
+
+
+def test_a_merged_job_is_replayed_with_all_its_nodes() -> None:
+    merged = merge(two_nodes(four_ranks()))
+    early = cut(merged, FIRST_STEP_NS + SECOND)
+    assert all(0 < rows.size < merged.steps[rank].size for rank, rows in early.steps.items())
+    assert [node.recording.meta.last_ns for node in early.nodes] == [FIRST_STEP_NS + SECOND] * 2
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        ({}, True),
+        ({"MASTER_PORT": "29501"}, False),
+        ({"MASTER_ADDR": "127.0.0.1"}, False),  # of whoever: it names no job
+        ({"MASTER_PORT": "29501", "SLURM_JOB_ID": "77"}, False),
+    ],
+)
+def test_runs_of_one_job_know_each_other_by_what_their_launcher_told_the_ranks(
+    change: dict[str, str], same: bool
+) -> None:
+    first, second = (identity_of(told(r, {})) for r in two_nodes(four_ranks()))
+    other = identity_of(told(two_nodes(four_ranks())[1], change))
+    assert same_job(first, second)
+    assert same_job(first, other) == same
+
+
+def told(own: Recording, change: dict[str, str]) -> Recording:
+    return replace(
+        own, facts={p: {"environment_rank": {**f["environment_rank"], **change}} for p, f in own.facts.items()}
+    )
+
+
+@pytest.mark.parametrize(("script", "same"), [("train.py", True), ("other.py", False)])
+def test_ranks_that_met_by_an_address_in_their_script_are_one_job_when_together_they_fill_its_world(
+    script: str, same: bool
+) -> None:
+    first, second = (unnamed(own) for own in two_nodes(four_ranks()))
+    other = replace(second, meta=replace(second.meta, argv=("python", f"/elsewhere/{script}")))
+    assert same_job(identity_of(first), identity_of(other)) == same
+    larger = {pid: {"ddp": [{"world_size": 3}]} for pid in second.facts}
+    assert not same_job(identity_of(first), identity_of(replace(second, facts=larger)))
+
+
+def unnamed(own: Recording) -> Recording:
+    return replace(own, facts={pid: {"ddp": [{"world_size": 4}]} for pid in own.facts})
+
+
+def test_a_job_that_used_the_same_port_an_hour_before_is_another_one() -> None:
+    first, second = two_nodes(four_ranks())
+    before = replace(second, meta=replace(second.meta, started_unix_s=second.meta.started_unix_s - 3600))
+    assert not same_job(identity_of(first), identity_of(before))

@@ -1,0 +1,221 @@
+"""The HTML report: well-formed, self-contained, small, readable without script, accessible; job strings are never markup."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+import report_samples as samples
+from rn50_advisor.advisor.model.findings import Fix
+from rn50_advisor.advisor.model.report import (
+    SCHEMA,
+    GpuStrip,
+    Segment,
+)
+from rn50_advisor.advisor.report import render
+
+VOID = {"meta", "link", "br", "img", "hr", "input"}
+WORDS = """html head meta title style body header main section footer div span p b i strong ul li dl dt dd h1 h2 h3 h4 pre code
+article details summary table thead tbody tfoot tr th td svg rect text line polygon polyline circle script"""
+OWN_ELEMENTS = set(WORDS.split())
+SVG_LEAVES = {"line", "rect", "polygon", "polyline", "circle", "path"}
+
+
+class Page(HTMLParser):
+    """Checks nesting while it reads; keeps elements with their attributes, and text by element."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[tuple[str, str]] = []
+        self.comments: list[str] = []
+        self.feed(source)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag in SVG_LEAVES
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open and self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append((self.open[-1] if self.open else "", data))
+
+    def handle_comment(self, data: str) -> None:
+        self.comments.append(data)
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    def words(self) -> str:
+        return " ".join(" ".join(data for tag, data in self.text if tag not in ("script", "style")).split())
+
+    def data(self) -> dict[str, object]:
+        (text,) = (data for tag, data in self.text if tag == "script")
+        document: dict[str, object] = json.loads(text)
+        return document
+
+
+@pytest.fixture(params=samples.ALL)
+def page(request: pytest.FixtureRequest) -> Page:
+    return Page(render(samples.ALL[request.param](), "html"))
+
+
+def test_nothing_is_loaded_and_nothing_runs(page: Page) -> None:
+    (script,) = page.all("script")
+    assert script == {"type": "application/json", "id": "report-data"}
+    loading = {"src", "href", "srcset", "action", "data", "poster", "background", "xlink:href"}
+    for tag, attributes in page.elements:
+        assert not loading & attributes.keys(), tag
+        assert not any(name.startswith("on") for name in attributes), tag
+    assert page.comments == []
+    style = "".join(data for tag, data in page.text if tag == "style")
+    assert "url(" not in style and "@import" not in style
+    policies = [meta["content"] for meta in page.all("meta") if meta.get("http-equiv") == "Content-Security-Policy"]
+    assert policies and "default-src 'none'" in str(policies[0]) and "script-src" not in str(policies[0])
+
+
+def test_only_our_own_elements_are_in_it(page: Page) -> None:
+    assert {tag for tag, _ in page.elements} <= OWN_ELEMENTS
+
+
+def test_it_is_accessible(page: Page) -> None:
+    assert page.all("html") == [{"lang": "en"}]
+    assert len(page.all("h1")) == 1 and len(page.all("main")) == 1
+    levels = [int(tag[1]) for tag, _ in page.elements if re.fullmatch("h[1-6]", tag)]
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels)), levels
+    assert all(cell.get("scope") in ("row", "col") for cell in page.all("th"))
+    ids = [str(attributes["id"]) for _, attributes in page.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert all(section["aria-labelledby"] in ids for section in page.all("section"))
+    drawn = [svg for svg in page.all("svg") if "viewbox" not in svg]  # the inner one only stretches the plot
+    assert all(svg.get("role") == "img" and svg.get("aria-label") for svg in drawn)
+
+
+@pytest.mark.parametrize("name", samples.ALL)
+def test_it_stays_below_400_kb(name: str) -> None:
+    assert len(render(samples.ALL[name](), "html").encode("utf-8", "replace")) <= 400_000
+
+
+def test_findings_with_long_diffs_are_left_out_before_the_page_grows_too_large() -> None:
+    diff = "\n".join(f'-    loader = DataLoader("<{n}>", batch_size={n})' for n in range(400))
+    first = replace(samples.LOADER, fixes=(Fix("Change it", diff=diff),))
+    others = (replace(first, rule=f"XXX{n:03d}", explained_by=None, explains=()) for n in range(39))
+    source = render(replace(samples.bottleneck(), findings=(first, *others)), "html")
+    shown = source.count('<article class="finding')
+    assert len(source.encode()) <= 400_000 and 1 <= shown < 40
+    assert f"{40 - shown} more are in the JSON report" in Page(source).words()
+
+
+@pytest.mark.parametrize("format", ["text", "md", "html"])
+def test_what_is_not_listed_is_counted(format: str) -> None:
+    report = replace(
+        samples.bottleneck(),
+        findings=tuple(replace(samples.LOADER, rule=f"XXX{n:03d}", explained_by=None) for n in range(45)),
+        segments=tuple(Segment("epoch", float(n), n + 1.0) for n in range(1000)),
+        gpus=tuple(GpuStrip(n, "H100", util_pct=50.0) for n in range(512)),
+        environment={f"key{n}": n for n in range(70)},
+    )
+    shown = Page(render(report, "html")).words() if format == "html" else render(report, format)
+    assert shown.count("more are in the JSON report") >= (3 if format == "md" else 4)
+
+
+def test_a_report_too_large_to_embed_says_what_it_left_out() -> None:
+    data = Page(render(samples.hostile(), "html")).data()
+    assert data["schema"] == SCHEMA and "verdict" in data and "facts" in data["omitted"]  # type: ignore[operator]
+
+
+def test_the_embedded_data_is_the_report() -> None:
+    report = samples.bottleneck()
+    assert Page(render(report, "html")).data() == json.loads(json.dumps(report.as_json()))
+
+
+def test_everything_that_matters_is_there_as_text() -> None:
+    words = Page(render(samples.bottleneck(), "html")).words()
+    for said in (
+        "Bottleneck DAT003 Loading happens in the training process",
+        "predicted gain 2.1–2.9×",
+        "lost in each step 412 ms",
+        "samples/train.py:142",
+        "num_workers=6, pin_memory=True",
+        "input wait share 70 % 5.0 % of the steady step",
+        "waiting for input 412 ms 70 % 412 ms 70 % 431 ms 72 %",
+        "preprocessing ▶ bottleneck 154 148–161",
+        "compute ▷ caps the gain 424 410–440",
+        "loader hand-over not measured",
+        "workers: 0 → 109 (measured), 1 → 140–160, 2 → 250–300, 3 → 330–390 (knee)",
+        "Ranks wait for a straggler COM002 rank 1, since step 40 · costs 48.0 ms a step",
+        "CPU002 could not look: needs cpu.steal_s",
+        "cpu.steal_s host this kernel does not count stolen time run on the host to see it",
+        "torchrun --nproc_per_node=2 samples/train.py --batch-size 32",
+        "14.2 µs (<0.1 % of it)",
+    ):
+        assert said in words, said
+
+
+def test_the_curve_marks_the_measured_point_and_the_knee_where_they_are() -> None:
+    page = Page(render(samples.bottleneck(), "html"))
+    (dot,) = page.all("circle")
+    assert (dot["cx"], dot["class"]) == ("1.00%", "dot") and float(dot["cy"]) == pytest.approx(
+        132 * (1 - 109 / 500), abs=0.1
+    )
+    (knee,) = [line for line in page.all("line") if line["class"] == "knee"]
+    assert knee["x1"] == knee["x2"] == f"{1 + 94 * 3 / 8:.2f}%"
+    assert not Page(render(replace(samples.bottleneck(), worker_curve=None), "html")).all("circle")
+
+
+def test_the_evidence_of_the_verdict_is_open_and_the_rest_folded() -> None:
+    opened = ["open" in details for details in Page(render(samples.bottleneck(), "html")).all("details")]
+    assert opened.count(True) == 1
+
+
+def test_bars_are_as_long_as_the_time_they_stand_for() -> None:
+    page = Page(render(samples.bottleneck(), "html"))
+    waits = [rect for rect in page.all("rect") if rect["class"] == "p-input-wait"]
+    widths = [float(str(rect["width"]).rstrip("%")) for rect in waits]
+    whole = sum(samples.bottleneck().budget.per_rank[1].values())
+    assert widths == pytest.approx([100 * s / whole for s in (0.412, 0.412, 0.431)], abs=0.01)
+
+
+def test_the_rate_of_this_run_is_at_the_same_place_in_every_stage() -> None:
+    page = Page(render(samples.bottleneck(), "html"))
+    places = {line["x1"] for line in page.all("line") if line["class"] == "measured"}
+    assert len(places) == 1
+
+
+def test_a_gap_in_the_timeline_breaks_the_line() -> None:
+    report = replace(samples.bottleneck(), worker_curve=None)
+    holed = tuple(replace(p, samples_per_s=None) if 100 <= p.t_s <= 120 else p for p in report.timeline)
+    count = [len(Page(render(r, "html")).all("polyline")) for r in (report, replace(report, timeline=holed))]
+    assert count == [1, 2]
+
+
+def test_who_was_late_is_marked_over_the_run() -> None:
+    report = samples.bottleneck()
+    late = tuple(replace(p, late_rank=1, late_s=0.29) if 100 <= p.t_s < 120 else p for p in report.timeline)
+    plain, marked = (Page(render(r, "html")) for r in (report, replace(report, timeline=late)))
+    marks = [rect for rect in marked.all("rect") if rect.get("class") == "late"]
+    assert len(marks) == 10 and {rect["opacity"] for rect in marks} == {"0.62"}  # half of the step
+    assert "the others wait 290 ms a step for rank 1" in marked.words()
+    assert "a rank that is waited for" in marked.words() and "waited for" not in plain.words()
+
+
+def test_hostile_strings_are_shown_not_obeyed() -> None:
+    source = render(samples.hostile(), "html")
+    page = Page(source)
+    assert "<script>alert(1)</script>" in page.words()
+    assert "{{ 7*7 }}" in page.words() and "49" not in str(page.all("title"))
+    assert "<img" not in source and "<script>" not in source

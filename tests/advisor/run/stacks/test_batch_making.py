@@ -1,0 +1,202 @@
+"""Looks at the stacks of processes that make batches: which frames count, whose turn it is, when to give up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from rn50_advisor.advisor.model.metrics import ProbeGap
+from rn50_advisor.advisor.model.recording import Event
+from rn50_advisor.advisor.run.rings.ring_followers import Followers
+from rn50_advisor.advisor.run.stacks.batch_making import (
+    Maker,
+    MakingLooks,
+    line_in_making,
+)
+from rn50_advisor.advisor.run.stacks.stack_budget import StackBudget
+from rn50_advisor.probes.host.stacks.process_stacks import (
+    Frame,
+    ThreadStack,
+)
+
+PACKAGES = "/env/lib/python3.11/site-packages"
+FETCH = Frame("fetch", f"{PACKAGES}/torch/utils/data/_utils/fetch.py", 54)
+LOOP = Frame("_worker_loop", f"{PACKAGES}/torch/utils/data/_utils/worker.py", 351)
+BLUR, GETITEM, MAIN = (
+    Frame("blur", "/job/data.py", 21),
+    Frame("__getitem__", "/job/data.py", 47),
+    Frame("main", "/job/train.py", 9),
+)
+ROLL = Frame("roll", f"{PACKAGES}/numpy/_core/numeric.py", 1200)
+PILLOW = Frame("load", f"{PACKAGES}/PIL/ImageFile.py", 300)
+IDLE = Frame("get", "/usr/lib/python3.11/multiprocessing/queues.py", 113)
+
+
+def thread(*frames: Frame, number: int = 7, main: bool = True) -> ThreadStack:
+    return ThreadStack(number, "MainThread" if main else "pin", main, True, frames)
+
+
+@pytest.mark.parametrize(
+    ("frames", "found"),
+    [
+        ((ROLL, BLUR, GETITEM, FETCH, LOOP, MAIN), BLUR),
+        ((PILLOW, GETITEM, FETCH, LOOP, MAIN), GETITEM),
+        ((PILLOW, FETCH, LOOP, MAIN), None),  # a library's data set: the caller's line is none of it
+    ],
+)
+def test_the_innermost_line_of_the_users_below_the_fetcher_is_told(
+    frames: tuple[Frame, ...], found: Frame | None
+) -> None:
+    told = line_in_making([thread(*frames)], None)
+    user = {"function": found.function, "file": found.file, "line": found.line} if found else None
+    assert told == {"user": user, "awaits": None}
+
+
+SEMAPHORE = Frame("__enter__", "/usr/lib/python3.11/multiprocessing/synchronize.py", 95)
+RECEIVE, CALL = (
+    Frame("recv", "/usr/lib/python3.11/multiprocessing/connection.py", 250),
+    Frame("_callmethod", "/usr/lib/python3.11/multiprocessing/managers.py", 822),
+)
+FILE_LOCK = Frame("acquire", f"{PACKAGES}/filelock/_api.py", 330)
+
+
+@pytest.mark.parametrize(
+    ("frames", "awaits"),
+    [
+        ((SEMAPHORE, GETITEM, FETCH), "lock"),
+        ((FILE_LOCK, FETCH), "lock"),
+        ((RECEIVE, CALL, BLUR, GETITEM, FETCH), "server"),
+        ((RECEIVE, GETITEM, FETCH), None),  # a pipe of their own
+        ((GETITEM, FETCH, SEMAPHORE), None),  # outside of the fetcher
+    ],
+)
+def test_who_waits_for_what_all_workers_share_is_told(frames: tuple[Frame, ...], awaits: str | None) -> None:
+    told = line_in_making([thread(*frames)], None)
+    assert told is not None and told["awaits"] == awaits
+
+
+@pytest.mark.parametrize(
+    ("line", "awaits"),
+    [
+        ("self.lock.acquire()", "lock"),
+        ("fcntl.flock(self.file, fcntl.LOCK_EX)", "lock"),
+        ("with self.lock:  # of threads", None),
+        ("self.acquired += 1", None),
+    ],
+)
+def test_locks_that_leave_no_frame_are_known_by_the_users_line(tmp_path: Path, line: str, awaits: str | None) -> None:
+    file = tmp_path / "data.py"
+    file.write_text(f"{line}\n")
+    own = Frame("__getitem__", str(file), 1)
+    assert (line_in_making([thread(own, FETCH)], None) or {})["awaits"] == awaits
+    assert (line_in_making([thread(ROLL, own, FETCH)], None) or {})["awaits"] is None, "it is inside the library"
+
+
+SOCKET = Frame("SocketIO.readinto", "/usr/lib/python3.11/socket.py", 706)
+REDIS = Frame("read_response", f"{PACKAGES}/redis/_parsers/resp2.py", 15)
+
+
+@pytest.mark.parametrize(
+    ("frames", "asks"),
+    [
+        ((SOCKET, GETITEM, FETCH), True),
+        ((REDIS, BLUR, GETITEM, FETCH), True),
+        ((SOCKET, FETCH), True),  # a library's data set
+        ((PILLOW, GETITEM, FETCH), False),
+        ((GETITEM, FETCH, SOCKET), False),  # outside of the fetcher
+        ((Frame("load", "/job/socket.py", 3), GETITEM, FETCH), False),  # the user's own file
+    ],
+)
+def test_who_waits_for_a_servers_answer_is_told(frames: tuple[Frame, ...], asks: bool) -> None:
+    assert (line_in_making([thread(*frames)], None) or {}).get("asks", False) == asks
+
+
+@pytest.mark.parametrize(
+    ("line", "asks"),
+    [
+        ("row = cursor.execute(QUERY, (index,)).fetchone()", True),
+        ("data = connection.recv(1 << 16)", True),
+        ("picture = executed(index)", False),
+    ],
+)
+def test_drivers_that_leave_no_frame_are_known_by_the_users_line(tmp_path: Path, line: str, asks: bool) -> None:
+    file = tmp_path / "data.py"
+    file.write_text(f"{line}\n")
+    own = Frame("__getitem__", str(file), 1)
+    assert (line_in_making([thread(own, FETCH)], None) or {}).get("asks", False) == asks
+    assert "asks" not in (line_in_making([thread(ROLL, own, FETCH)], None) or {}), "it is inside a library"
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        (IDLE, LOOP, MAIN),
+        (Frame("default_collate", f"{PACKAGES}/torch/utils/data/_utils/collate.py", 398), FETCH, LOOP, MAIN),
+    ],
+)
+def test_a_worker_that_waits_or_collates_makes_no_sample(frames: tuple[Frame, ...]) -> None:
+    assert line_in_making([thread(*frames)], None) is None
+
+
+def test_the_thread_that_makes_batches_is_looked_at() -> None:
+    stacks = [thread(IDLE), thread(BLUR, FETCH, number=9, main=False)]
+    assert line_in_making(stacks, 9) is not None
+    assert line_in_making(stacks, None) is None and line_in_making(stacks, 11) is None
+
+
+def looks(answer: tuple[ThreadStack, ...] | ProbeGap, *, seen: list[int]) -> tuple[MakingLooks, list[Event | ProbeGap]]:
+    def dump(pid: int) -> tuple[tuple[ThreadStack, ...] | ProbeGap, float]:
+        seen.append(pid)
+        return answer, 0.03
+
+    posted: list[Event | ProbeGap] = []
+    budget = StackBudget(now_s=0.0, share=1.0, period_s=0.0, first=1000, dense_s=0.0)
+    return MakingLooks(budget, dump=dump, post=posted.append), posted
+
+
+def test_workers_take_turns_and_what_is_found_is_told() -> None:
+    seen: list[int] = []
+    made, posted = looks((thread(BLUR, FETCH, LOOP),), seen=seen)
+    for _ in range(6):
+        made.look([Maker(0, 100), Maker(0, 101), Maker(0, 102)])
+    assert sorted(seen) == [100, 100, 101, 101, 102, 102]
+    assert [event.kind for event in posted if isinstance(event, Event)] == ["making"] * 6
+
+
+def test_where_looking_is_forbidden_it_is_given_up_after_a_few() -> None:
+    seen: list[int] = []
+    refused = ProbeGap("stacks", "pid:100", "not permitted to read the process's memory", "")
+    made, posted = looks(refused, seen=seen)
+    for _ in range(10):
+        made.look([Maker(0, 100)])
+    assert len(seen) == 3 and posted == [refused]
+
+
+def test_nobody_is_looked_at_where_no_rank_waits() -> None:
+    seen: list[int] = []
+    made, posted = looks((thread(BLUR, FETCH),), seen=seen)
+    made.look([])
+    assert not seen and not posted
+
+
+def follower(pid: int, role: str, rank: int | None, wait_share: float = 0.0) -> Any:
+    return SimpleNamespace(pid=pid, role=role, rank=rank, wait_share=wait_share)
+
+
+def test_makers_are_the_workers_of_ranks_that_wait_or_a_rank_that_loads_by_itself() -> None:
+    followers = Followers(Mock(), Mock(), None, watch_death=Mock())
+    living = [
+        follower(10, "rank", 0, 0.3),
+        follower(11, "worker", 0),
+        follower(12, "worker", 0),
+        follower(20, "rank", 1, 0.2),
+        follower(30, "rank", 2, 0.01),
+        follower(31, "worker", 2),
+        follower(40, "worker", None),
+    ]
+    followers._by_pid = {each.pid: each for each in living}
+    assert [maker.pid for maker in followers.makers(0.05)] == [11, 12, 20]

@@ -1,0 +1,148 @@
+"""Looks into ranks that are outside the model, or that sleep inside it: what is taken, how often, and what becomes of a refusal."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rn50_advisor.advisor.model.metrics import ProbeGap
+from rn50_advisor.advisor.run.hangs.watched_ranks import (
+    Places,
+    Watched,
+)
+from rn50_advisor.advisor.run.run_options import RunOptions
+from rn50_advisor.advisor.run.stacks import outside_looks
+from rn50_advisor.advisor.run.stacks.outside_looks import OutsideLooks
+from rn50_advisor.advisor.run.stacks.stack_budget import StackBudget
+from rn50_advisor.advisor.run.stacks.stack_looker import Looker
+from rn50_advisor.advisor.run.stacks.stack_thread import StackWatch
+from rn50_advisor.probes.host.stacks.process_stacks import Frame
+from rn50_advisor.probes.host.stacks.stack_profile import CountedStack
+from rn50_advisor.probes.rank.layout import (
+    PHASE_CODE,
+    ROLE_RANK,
+)
+from rn50_advisor.probes.rank.ring import Ring
+
+STUCK = Frame("find_batch", "/job/train.py", 33)
+PROFILE = (CountedStack(None, "MainThread", (STUCK,), 9),)
+
+
+class Rank:
+    """In its backward pass, and looked into as often as is asked for."""
+
+    def __init__(self, ring: Ring, looker: Looker, **given: Any) -> None:
+        usual = {"steps": 5, "outside_share": 0.0, "p99_ns": 0}
+        self.watched = Watched(1, os.getpid(), Path(ring.path), 0, **{**usual, **given})
+        self.news: list[Any] = []
+        self.places = Places()
+        self.places.keep([self.watched])
+        self._looks = OutsideLooks(
+            StackBudget(now_s=0.0, share=1.0, period_s=0.0, first=9, dense_s=0.0),
+            places=self.places,
+            looker=looker,
+            post=self.news.append,
+            pause=lambda seconds: True,
+        )
+
+    def look(self) -> None:
+        at = self.places.position(self.watched)
+        assert at is not None
+        self._looks.look([(self.watched, at)])
+
+
+MadeRank = Callable[..., Rank]
+
+
+@pytest.fixture
+def rank(tmp_path: Path) -> Iterator[MadeRank]:
+    ring = Ring(str(tmp_path / f"rank-{os.getpid()}.ring"), slots=16, role=ROLE_RANK, rank=1)
+    ring.phase(PHASE_CODE["backward"], 7, 5000)
+    made: list[Rank] = []
+
+    def make(looker: Looker, **given: Any) -> Rank:
+        made.append(Rank(ring, looker, **given))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.places.close()
+
+
+def test_samples_that_break_off_do_not_take_the_watch_for_hangs_along(rank: MadeRank) -> None:
+    gaps: list[Any] = []
+
+    def breaks(pid: int) -> Any:
+        raise RuntimeError("no such profile")
+
+    looked_into = rank(Looker(profile=breaks), outside_share=0.9)
+    at = looked_into.places.position(looked_into.watched)
+    assert at is not None
+    watch = StackWatch(RunOptions(), post=gaps.append, looker=Looker(profile=breaks))
+    watch._sample([(looked_into.watched, at)])
+    assert not watch.sampling and "no such profile" in gaps[0].reason
+
+
+@pytest.mark.parametrize("asleep_share", [0.0, 0.3])
+def test_who_sleeps_in_its_steps_is_looked_at_with_and_without_its_sleep(rank: MadeRank, asleep_share: float) -> None:
+    frames = (Frame("read", "/lib/socket.py", 7), STUCK)
+    whole = (CountedStack(None, "MainThread", frames, 80), CountedStack(None, "MainThread", (STUCK,), 9))
+    awake = (CountedStack(None, "MainThread", (STUCK,), 8),)
+    sleeper = rank(Looker(profile=lambda pid: whole, profile_awake=lambda pid: awake), asleep_share=asleep_share)
+    for _ in range(2):  # the second time comes too soon
+        sleeper.look()
+    told = [[(row["count"], row["awake"]) for row in event.data["stacks"]] for event in sleeper.news]
+    assert told == ([[(80, 0), (9, 8)]] if asleep_share else [])
+
+
+@pytest.mark.parametrize(
+    ("outside_share", "awake"),
+    [
+        pytest.param(0.3, [True, False, False, False, False, True], id="outside, too"),
+        pytest.param(0.0, [True, True], id="asleep alone"),
+    ],
+)
+def test_its_sleep_is_looked_at_less_often_than_the_time_outside_the_model(
+    rank: MadeRank, monkeypatch: pytest.MonkeyPatch, outside_share: float, awake: list[bool]
+) -> None:
+    looker = Looker(profile=lambda pid: PROFILE, profile_awake=lambda pid: PROFILE)
+    sleeper = rank(looker, asleep_share=0.3, outside_share=outside_share)
+    for now_s in range(1000, 1651, 130):
+        monkeypatch.setattr(outside_looks.time, "monotonic", lambda now_s=now_s: float(now_s))
+        sleeper.look()
+    monkeypatch.undo()
+    assert ["awake" in event.data["stacks"][0] for event in sleeper.news] == awake
+
+
+def test_a_long_forward_pass_is_looked_into_as_seldom(rank: MadeRank, monkeypatch: pytest.MonkeyPatch) -> None:
+    looker = Looker(profile=lambda pid: PROFILE, profile_awake=lambda pid: pytest.fail("it does not sleep"))
+    for share, profiles in ((0.05, 2), (0.04, 0)):
+        long = rank(looker, long_forward_share=share)
+        for now_s in range(1000, 1651, 130):
+            monkeypatch.setattr(outside_looks.time, "monotonic", lambda now_s=now_s: float(now_s))
+            long.look()
+        assert len(long.news) == profiles
+    monkeypatch.undo()
+
+
+def test_that_its_sleep_could_not_be_looked_at_is_a_gap_beside_its_profile(rank: MadeRank) -> None:
+    gap = ProbeGap("stacks", "pid:1", "py-spy did not answer in 12 s")
+    sleeper = rank(Looker(profile=lambda pid: PROFILE, profile_awake=lambda pid: gap), asleep_share=0.3)
+    for _ in range(2):  # the second time comes too soon
+        sleeper.look()
+    told, event = sleeper.news
+    assert told == gap and event.kind == "profile" and "awake" not in event.data["stacks"][0]
+
+
+def test_a_profile_that_is_refused_is_not_asked_for_twice_over(rank: MadeRank) -> None:
+    gap = ProbeGap("stacks", "pid:1", "not permitted to read the process's memory")
+    looker = Looker(profile=lambda pid: gap, profile_awake=lambda pid: pytest.fail("it was refused just now"))
+    sleeper = rank(looker, asleep_share=0.3)
+    for _ in range(3):
+        assert not looker.refused
+        sleeper.look()
+    assert sleeper.news == [gap] * 3 and looker.refused

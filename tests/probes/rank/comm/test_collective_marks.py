@@ -1,0 +1,483 @@
+"""Collectives called from Python: what is counted, to which step and phase, what the header says meanwhile, and what the job sees of it."""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import inspect
+import os
+import sys
+import threading
+import types
+import weakref
+from types import SimpleNamespace
+
+import pytest
+
+from rn50_advisor.probes.rank.comm import collective_marks as module
+from rn50_advisor.probes.rank.layout import (
+    COLLECTIVE,
+    COLLECTIVE_KINDS,
+    COLLECTIVE_OFFSET,
+    COLLECTIVES_FIELDS,
+    KIND_COLLECTIVES,
+)
+from rn50_advisor.probes.rank.ring import PHASE
+from rn50_advisor.probes.rank.step_phases import (
+    BACKWARD,
+    CLIP,
+    EVALUATION,
+    FORWARD,
+    GAP,
+    START,
+)
+
+TORCH = "torch.distributed.distributed_c10d"
+OUTSIDE = object()  # as torch's own for a rank that is no member
+
+
+class Tensor:
+    def __init__(self, count=0, device="cpu"):
+        self.count, self.is_cuda = count, device == "cuda"
+
+    def numel(self):
+        return self.count
+
+    def element_size(self):
+        return 4
+
+
+class ProcessGroup:
+    def __init__(self, name="0", size=4, backend="gloo"):
+        self.group_name, self.ranks, self.backend = name, size, backend
+
+    def size(self):
+        return self.ranks
+
+
+class Ring:
+    def __init__(self):
+        self.words = memoryview(bytearray(4096)).cast("q")
+        self.words[PHASE] = FORWARD
+        self.rows = []
+
+    def write(self, kind, flags, values):
+        assert kind == KIND_COLLECTIVES
+        self.rows.append(dict(zip(COLLECTIVES_FIELDS, values, strict=True)))
+
+
+class Job:
+    """A process with a module of collectives, patched; `inside(...)` is what a collective does while it runs."""
+
+    def __init__(self, monkeypatch):
+        monkeypatch.setattr(os, "register_at_fork", lambda **_: None)
+        self.dist = dist = types.ModuleType(TORCH)
+        self.inside = lambda: None
+
+        def all_reduce(tensor, op="sum", group=None, async_op=False):
+            """Sum over all ranks."""
+            self.inside()
+            if tensor.count < 0:
+                raise ValueError("no such size")
+            return dist.Work() if async_op else None
+
+        def all_gather(tensors, tensor, group=None, async_op=False):
+            self.inside()
+
+        def all_gather_object(objects, item, group=None):
+            dist.all_gather([Tensor(1)], Tensor(1), group)
+
+        def all_reduce_coalesced(tensors, group=None):
+            pass
+
+        def barrier(group=None):
+            self.inside()
+
+        class Work:
+            def wait(self, timeout=None):
+                return True
+
+        all_reduce_coalesced.__deprecated__ = "use all_reduce"
+        for made in (all_reduce, all_gather, all_gather_object, all_reduce_coalesced, barrier, Work):
+            made.__module__ = TORCH
+            setattr(dist, made.__name__, made)
+        dist.ProcessGroup = ProcessGroup
+        dist.GroupMember = SimpleNamespace(WORLD=ProcessGroup(), NON_GROUP_MEMBER=OUTSIDE)
+        dist.get_backend = lambda group: group.backend
+        self.elsewhere = types.ModuleType("torch.distributed.elsewhere")
+        self.elsewhere.reduce_all = all_reduce
+        monkeypatch.setitem(sys.modules, TORCH, dist)
+        monkeypatch.setitem(sys.modules, "torch.distributed.elsewhere", self.elsewhere)
+        self.originals = {name: getattr(dist, name) for name in ("all_reduce", "all_reduce_coalesced")}
+        self.ring = Ring()
+        self.stepped = []
+        self.compiling = False
+        self.quiet = 0
+        self.account = SimpleNamespace(thread=threading.get_ident(), ring=self.ring, on_step=None)
+        self.recorder = SimpleNamespace(
+            torch=SimpleNamespace(
+                Tensor=Tensor,
+                distributed=SimpleNamespace(is_available=lambda: True),
+                compiler=SimpleNamespace(is_dynamo_compiling=lambda: self.compiling),
+                _C=SimpleNamespace(DisableTorchFunction=self.quietly),
+            ),
+            active=True,
+            tape=SimpleNamespace(on=False, read_into=lambda account: self.tape_read()),
+            account=self.account,
+            facts=SimpleNamespace(values={}),
+            errors=[],
+            _stepped=self.stepped.append,
+            own_account=self.tape_read,
+            failed=lambda: self.recorder.errors.append(sys.exc_info()[1]),
+        )
+        self.read = 0
+        self.wrappers = module.install(self.recorder)
+        self.recorder.collectives.joins(world_size=1)
+
+    @contextlib.contextmanager
+    def quietly(self):
+        self.quiet += 1
+        yield
+        self.quiet -= 1
+
+    def tape_read(self):
+        self.read += 1
+        self.recorder.tape.on = False
+        return self.account
+
+    def end_step(self, step):
+        """As the account does when the step before `step` is over. Returns its record."""
+        before = len(self.ring.rows)
+        if self.account.on_step is not None:
+            self.account.on_step(step)
+        return self.ring.rows[before] if len(self.ring.rows) > before else None
+
+    def header(self):
+        return COLLECTIVE.unpack_from(self.ring.words.obj, COLLECTIVE_OFFSET)
+
+
+@pytest.fixture
+def job(monkeypatch):
+    return Job(monkeypatch)
+
+
+def test_a_step_without_calls_writes_nothing_and_meets_nothing(job):
+    assert job.end_step(1) is None and job.account.on_step is None
+
+
+def test_calls_are_summed_over_their_step_and_written_once(job):
+    job.dist.all_reduce(Tensor(1000))
+    job.dist.all_gather([Tensor(10)] * 4, Tensor(10))
+    row = job.end_step(5)
+    assert (row["step"], row["calls"], row["bytes"], row["group_size"]) == (4, 2, 4160, 4)
+    assert row["bus_bytes"] == 2 * 3 * 4000 // 4 + 3 * 160 // 4
+    assert row["call_ns"] > 0 and row["waits"] == 0
+    assert job.stepped == [5], "what follows a step's end goes on"
+    job.dist.barrier()
+    assert job.end_step(6)["calls"] == 1, "the sums begin anew"
+    assert not job.recorder.errors
+
+
+@pytest.mark.parametrize(
+    ("phase", "field"),
+    [
+        (FORWARD, "forward_ns"),
+        (BACKWARD, "backward_ns"),
+        (CLIP, "optimizer_ns"),
+        (GAP, "gap_ns"),
+        (EVALUATION, "aside_ns"),
+    ],
+)
+def test_what_holds_the_training_thread_is_told_by_phase(job, phase, field):
+    job.ring.words[PHASE] = phase
+    job.dist.all_reduce(Tensor(8))
+    row = job.end_step(1)
+    held = {name for name in ("forward_ns", "backward_ns", "optimizer_ns", "gap_ns", "aside_ns") if row[name]}
+    assert held == {field} and row[field] == row["call_ns"]
+
+
+def test_what_is_queued_on_a_gpu_holds_nobody(job):
+    nccl = ProcessGroup("nccl", 2, "nccl")
+    work = job.dist.all_reduce(Tensor(8, "cuda"), group=nccl, async_op=True)
+    work.wait()
+    row = job.end_step(1)
+    assert row["on_device"] == row["calls"] == row["waits"] == 1 and row["forward_ns"] == 0
+
+
+def test_gloo_holds_the_caller_whatever_the_device(job):
+    job.dist.all_reduce(Tensor(8, "cuda"))
+    row = job.end_step(1)
+    assert row["on_device"] == 0 and row["forward_ns"] > 0
+
+
+def test_an_asynchronous_call_counts_where_it_is_waited_for(job):
+    work = job.dist.all_reduce(Tensor(8), async_op=True)
+    job.ring.words[PHASE] = CLIP
+    assert work.wait() is True
+    row = job.end_step(1)
+    assert (row["asynchronous"], row["waits"]) == (1, 1) and row["optimizer_ns"] == row["wait_ns"] > 0
+
+
+def test_a_call_inside_a_call_is_part_of_it(job):
+    job.dist.all_gather_object([None], "name")
+    row = job.end_step(1)
+    assert row["calls"] == 1
+
+
+def test_before_the_first_step_nothing_is_counted_but_the_number(job):
+    job.ring.words[PHASE] = START
+    job.dist.barrier()
+    assert job.end_step(0) is None
+    job.ring.words[PHASE] = FORWARD
+    job.dist.barrier()
+    assert job.end_step(1)["calls"] == 1 and job.header()[0] == 2
+
+
+def test_another_threads_calls_hold_the_one_that_trains_only_in_its_backward(job):
+    def call():
+        job.dist.all_reduce(Tensor(8))
+
+    for phase in (FORWARD, BACKWARD):
+        job.ring.words[PHASE] = phase
+        thread = threading.Thread(target=call)
+        thread.start()
+        thread.join()
+    row = job.end_step(1)
+    assert row["calls"] == 2 and row["forward_ns"] == 0 and row["backward_ns"] > 0
+
+
+def test_the_header_says_which_collective_a_rank_is_in(job):
+    seen = []
+    group = ProcessGroup("pairs", 2)
+    job.inside = lambda: seen.append(job.header())
+    job.dist.barrier()
+    job.dist.all_reduce(Tensor(8), group=group)
+    job.dist.barrier()
+    assert [(begun, COLLECTIVE_KINDS[kind], size) for begun, kind, _, size, _ in seen] == [
+        (1, "barrier", 4),
+        (1, "all_reduce", 2),
+        (2, "barrier", 4),
+    ]
+    assert all(since > 0 for *_, since in seen) and seen[0][2] == seen[2][2] != seen[1][2]
+    assert job.header()[:2] == (2, COLLECTIVE_KINDS.index("barrier")) and job.header()[4] == 0
+
+
+def test_the_line_that_calls_is_kept_and_who_called_for_it(job):
+    job.dist.all_reduce(Tensor(1))
+    job.dist.all_reduce(Tensor(1))
+    (first, second) = job.recorder.facts.values["collectives"]
+    assert first["file"] == __file__ and second["line"] == first["line"] + 1
+    assert (first["library"], first["kind"], first["backend"], first["calls"]) == ("", "all_reduce", "gloo", 1)
+
+
+@pytest.mark.parametrize(
+    ("file", "library"),
+    [
+        ("/job/train.py", ""),
+        ("/job/train_syncbn.py", ""),
+        ("/home/me/torch/fsdp/train.py", ""),
+        ("/job/syncbn.py", ""),
+        ("/env/lib/python3.11/site-packages/torch/nn/modules/_functions.py", "SyncBatchNorm"),
+        ("/env/lib/python3.11/site-packages/torch/distributed/fsdp/_runtime_utils.py", "FSDP"),
+        ("/env/lib/python3.11/site-packages/torch/distributed/optim/zero_redundancy_optimizer.py", "ZeRO"),
+        ("/env/lib/python3.11/site-packages/deepspeed/comm/torch.py", "DeepSpeed"),
+        ("/env/lib/python3.11/site-packages/torchmetrics/utilities/distributed.py", "torchmetrics"),
+    ],
+)
+def test_who_calls_for_the_job_is_told_by_the_file(job, file, library):
+    names = {"call": job.dist.all_reduce, "values": Tensor(1)}
+    exec(compile("call(values)", file, "exec"), names)
+    assert job.recorder.facts.values["collectives"][0]["library"] == library
+
+
+def test_a_batch_norm_that_synchronises_is_known_by_its_class(job):
+    class MySyncBatchNorm:
+        def forward(self):
+            job.dist.all_reduce(Tensor(16))
+
+    MySyncBatchNorm().forward()
+    job.dist.all_reduce(Tensor(1))
+    row = job.end_step(1)
+    assert (row["norm_calls"], row["norm_bytes"], row["calls"]) == (1, 64, 2) and row["norm_ns"] > 0
+
+
+def test_an_exception_is_the_jobs_and_shows_its_own_frames(job):
+    with pytest.raises(ValueError, match="no such size") as raised:
+        job.dist.all_reduce(Tensor(-1))
+    names = [frame.name for frame in raised.traceback]
+    assert names == [names[0], "all_reduce"]
+    assert job.header()[4] == 0
+    job.dist.all_reduce(Tensor(1))
+    assert job.end_step(1)["calls"] == 2
+
+
+def test_names_signatures_and_texts_are_those_of_torch(job):
+    wrapper, original = job.dist.all_reduce, job.originals["all_reduce"]
+    assert wrapper is not original and job.elsewhere.reduce_all is wrapper
+    assert inspect.signature(wrapper) == inspect.signature(original) and wrapper.__doc__ == "Sum over all ranks."
+    assert (wrapper.__name__, wrapper.__module__) == ("all_reduce", TORCH)
+    assert job.dist.Work.wait.__name__ == "wait"
+    assert next(iter(inspect.signature(job.dist.Work.wait).parameters)) == "self"
+
+
+def test_a_function_that_warns_of_its_age_is_left_alone(job):
+    assert job.dist.all_reduce_coalesced is job.originals["all_reduce_coalesced"]
+
+
+def test_dynamo_meets_the_original_and_finds_the_wrapper_in_its_table(monkeypatch):
+    functional = types.ModuleType("torch.distributed._functional_collectives")
+    monkeypatch.setitem(sys.modules, functional.__name__, functional)
+    functional.traceable_collective_remaps = {}
+    make = Job.__init__
+
+    def with_table(self, patch):
+        real = module.install
+
+        def install(recorder):
+            functional.traceable_collective_remaps[self.dist.all_reduce] = "functional"
+            return real(recorder)
+
+        patch.setattr(module, "install", install)
+        make(self, patch)
+
+    monkeypatch.setattr(Job, "__init__", with_table)
+    job = Job(monkeypatch)
+    assert functional.traceable_collective_remaps[job.dist.all_reduce] == "functional"
+    job.compiling = True
+    job.dist.all_reduce(Tensor(1))
+    assert job.end_step(1) is None
+
+
+def test_marks_that_were_noted_are_read_before_a_call_is_counted(job):
+    job.recorder.tape.on = True
+    job.dist.barrier()
+    assert job.read == 1 and not job.recorder.tape.on
+    job.recorder._stepped = lambda step: setattr(job.recorder.tape, "on", True)
+    job.end_step(1)
+    assert not job.recorder.tape.on, "the next step will have calls too, most likely"
+
+
+def test_a_fault_of_ours_is_nothing_to_the_job(job):
+    job.dist.GroupMember = None
+    assert job.dist.all_reduce(Tensor(1)) is None
+    assert job.recorder.errors and job.end_step(1) is None
+    job.recorder.active = False
+    job.dist.all_reduce(Tensor(1))
+    assert len(job.recorder.errors) == 1
+
+
+def test_another_thread_that_turns_out_to_train_has_its_steps_told_too(job):
+    job.dist.barrier()
+    job.account = job.recorder.account = SimpleNamespace(thread=threading.get_ident(), ring=job.ring, on_step=None)
+    job.dist.barrier()
+    assert job.end_step(1)["calls"] == 2
+
+
+def test_a_torch_without_what_is_needed_is_noted_and_left_alone(monkeypatch):
+    broken = SimpleNamespace(torch=SimpleNamespace(), facts=SimpleNamespace(values={"unpatched": ["ddp: x"]}))
+    monkeypatch.setitem(sys.modules, TORCH, types.ModuleType(TORCH))
+    assert module.install(broken) == []
+    assert len(broken.facts.values["unpatched"]) == 2
+
+
+def test_places_are_told_apart_up_to_a_limit(job, monkeypatch):
+    monkeypatch.setattr(module, "SITES_MAX", 2)
+    job.dist.all_reduce(Tensor(1))
+    job.dist.all_reduce(Tensor(1))
+    job.dist.all_reduce(Tensor(1))
+    assert len(job.recorder.facts.values["collectives"]) == 2 and job.end_step(1)["calls"] == 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "share"),
+    [("all_reduce", 1.5), ("all_gather", 0.75), ("reduce_scatter", 0.75), ("broadcast", 1.0), ("barrier", 0.75)],
+)
+def test_each_link_carries_what_a_ring_sends_over_it(kind, share):
+    assert module.bus_bytes(COLLECTIVE_KINDS.index(kind), 4000, 4) == 4000 * share
+    assert module.bus_bytes(COLLECTIVE_KINDS.index(kind), 4000, 1) == 0
+
+
+def test_a_call_with_no_frame_below_it_is_a_call_like_any_other(job):
+    # as where autograd's own thread calls it for a gradient, without a hook of Python's around it
+    done = threading.Event()
+    job.inside = done.set
+    _thread.start_new_thread(job.dist.all_reduce, (Tensor(1),))
+    assert done.wait(30) and not job.recorder.errors
+
+
+def test_what_the_callers_frame_holds_is_not_kept_alive(job):
+    held = Tensor(4)
+    gone = weakref.ref(held)
+    job.dist.all_reduce(held)
+    del held
+    assert gone() is None
+
+
+def test_a_rank_outside_the_group_has_begun_nothing(job):
+    job.dist.barrier()
+    job.dist.all_reduce(Tensor(8), group=OUTSIDE)
+    assert job.header()[:2] == (1, COLLECTIVE_KINDS.index("barrier"))
+    assert job.end_step(1)["calls"] == 1 and not job.recorder.errors
+
+
+def test_a_group_made_anew_at_the_same_place_is_another(job, monkeypatch):
+    monkeypatch.setattr(module, "id", lambda group: 7, raising=False)
+    group = ProcessGroup("0", 4, "gloo")
+    job.dist.all_reduce(Tensor(1), group=group)
+    job.dist.all_reduce(Tensor(1), group=group)
+    job.dist.all_reduce(Tensor(1), group=ProcessGroup("0", 2, "nccl"))
+    assert (job.header()[0], job.header()[3]) == (1, 2)
+    assert [site["backend"] for site in job.recorder.facts.values["collectives"]] == ["gloo", "gloo", "nccl"]
+
+
+def test_a_tensor_of_the_jobs_own_kind_is_weighed_without_asking_it(job):
+    asked = []
+
+    class Own(Tensor):
+        def numel(self):
+            asked.append(job.quiet)
+            return 4
+
+    job.dist.all_reduce(Own())
+    assert asked == [1] and job.quiet == 0 and job.end_step(1)["bytes"] == 16
+
+
+def test_sizes_that_are_symbols_are_not_settled(job):
+    class Symbol:
+        def __mul__(self, other):
+            return self
+
+        def __gt__(self, other):
+            raise AssertionError("it was compared")
+
+        __lt__ = __bool__ = __gt__
+
+    job.dist.all_gather(Tensor(Symbol()), Tensor(0))
+    assert not job.recorder.errors and job.end_step(1)["bytes"] == 0
+
+
+def test_beyond_the_limit_nobody_looks_for_the_caller(job, monkeypatch):
+    monkeypatch.setattr(module, "SITES_MAX", 1)
+    asked = []
+    real = module.described
+    monkeypatch.setattr(module, "described", lambda *about: asked.append(1) or real(*about))
+    job.dist.all_reduce(Tensor(1))
+    for _ in range(3):
+        job.dist.all_reduce(Tensor(1))
+    assert len(asked) == 1 and job.end_step(1)["calls"] == 4
+
+
+@pytest.mark.parametrize("call", [lambda job: job.dist.all_reduce(Tensor(1)), lambda job: job.dist.Work().wait()])
+def test_who_is_interrupted_at_the_begin_of_a_call_is_not_in_it_for_ever(job, monkeypatch, call):
+    clock = iter([KeyboardInterrupt])
+
+    def interrupted():
+        for error in clock:
+            raise error
+        return 1
+
+    monkeypatch.setattr(module, "perf_counter_ns", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        call(job)
+    job.dist.all_reduce(Tensor(1))
+    assert job.header()[4] == 0 and job.end_step(1)["calls"] == 1

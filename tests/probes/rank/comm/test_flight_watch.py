@@ -1,0 +1,258 @@
+"""A rank that stands still writes down what torch's flight recorder knows; one that moves, leaves or has none writes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+
+from rn50_advisor.probes.rank.comm import flight_watch
+from rn50_advisor.probes.rank.comm.flight_watch import (
+    ENTRIES_MAX,
+    FIRST_TIMES,
+    STILL_LOOKS,
+    TIMES_EVERY,
+    TIMES_MAX,
+    FlightWatch,
+    read_dumps,
+    read_times,
+    training_stack,
+)
+from rn50_advisor.probes.rank.ring import (
+    PHASE,
+    SINCE,
+    STEP,
+)
+from rn50_advisor.probes.rank.step_phases import (
+    BACKWARD,
+    ENDED,
+    FORWARD,
+)
+
+DUMP = {
+    "version": "2.10",
+    "comm_lib_version": "2.21.5",
+    "pg_config": {"0": {"ranks": "[0, 1]"}},
+    "pg_status": {"0": {"last_enqueued_collective": "3"}},
+    "entries": [
+        {"collective_seq_id": n, "profiling_name": "gloo:all_reduce", "input_sizes": [[4]], "thread_id": "7"}
+        for n in range(40)
+    ],
+}
+
+
+class Rank:
+    def __init__(self, folder, dumps=({"entries": [1]},)):
+        self.words = memoryview(bytearray(4096)).cast("q")
+        self.at(BACKWARD, 5, 1000)
+        self.recorder = SimpleNamespace(
+            account=SimpleNamespace(ring=SimpleNamespace(words=self.words)), folder=str(folder), active=True, errors=0
+        )
+        self.watch = FlightWatch(self.recorder, lambda: list(dumps))
+        self.path = folder / f"flight-{os.getpid()}.json"
+
+    def at(self, phase, step, since_ns):
+        self.words[PHASE], self.words[STEP], self.words[SINCE] = phase, step, since_ns
+
+    def looks(self, count):
+        return sum(self.watch.stands() for _ in range(count))
+
+
+def test_a_rank_that_stands_still_is_looked_into_once(tmp_path):
+    rank = Rank(tmp_path)
+    assert rank.looks(STILL_LOOKS) == 0, "the first look only finds the place"
+    assert rank.looks(1) == 1
+    assert rank.looks(50) == 0
+    rank.at(FORWARD, 6, 2000)
+    assert rank.looks(STILL_LOOKS + 1) == 1, "another place is another stall"
+
+
+def test_a_rank_that_moves_or_leaves_is_left_alone(tmp_path):
+    rank = Rank(tmp_path)
+    for number in range(20):
+        rank.at(BACKWARD, number, 1000 * number)
+        assert rank.looks(2) == 0
+    rank.at(ENDED, 20, 1)
+    assert rank.looks(20) == 0
+    rank.recorder.account = None
+    assert rank.looks(20) == 0
+
+
+def test_what_is_written_tells_of_which_stand_it_is(tmp_path):
+    rank = Rank(tmp_path)
+    rank.looks(STILL_LOOKS + 1)
+    rank.watch.write()
+    assert json.loads(rank.path.read_text()) == {"since_ns": 1000, "dumps": [{"entries": [1]}]}
+
+
+def test_without_a_flight_recorder_nothing_is_written(tmp_path):
+    rank = Rank(tmp_path, dumps=())
+    rank.watch.write()
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_thread_ends_when_it_is_told_to(tmp_path, monkeypatch):
+    monkeypatch.setattr(flight_watch, "LOOK_S", 0.001)
+    rank = Rank(tmp_path)
+    ended = []
+    started = []
+
+    def start_new_thread(run, arguments):
+        import threading
+
+        started.append(threading.Thread(target=lambda: ended.append(run())))
+        started[0].start()
+
+    monkeypatch.setattr(flight_watch._thread, "start_new_thread", start_new_thread)
+    rank.watch.start()
+    while not rank.path.exists():
+        assert started[0].is_alive()
+    rank.watch.stop()
+    started[0].join(10)
+    assert ended == [None] and not rank.recorder.errors
+    rank.watch.stop()
+
+
+def test_a_fault_ends_the_thread_and_nothing_else(tmp_path, monkeypatch):
+    rank = Rank(tmp_path)
+    rank.watch._leaving = SimpleNamespace(acquire=lambda timeout: False)
+    rank.watch.stands = lambda: 1 // 0
+    rank.watch._run()
+    assert rank.recorder.errors == 1
+
+
+def torch_with(**functions):
+    return SimpleNamespace(_C=SimpleNamespace(_distributed_c10d=SimpleNamespace(**functions)))
+
+
+def answering(dump):
+    return lambda includeCollectives, onlyActive: json.dumps(dump).encode()
+
+
+def test_only_the_latest_entries_are_kept_and_of_them_what_tells():
+    (kept,) = read_dumps(torch_with(_dump_fr_trace_json=answering(DUMP)))
+    assert len(kept["entries"]) == ENTRIES_MAX and kept["entries"][-1]["collective_seq_id"] == 39
+    assert "thread_id" not in kept["entries"][0] and kept["pg_status"] == DUMP["pg_status"]
+    assert kept["library"] == "2.21.5"
+
+
+def refusing(includeCollectives, onlyActive):
+    raise RuntimeError("built without NCCL")
+
+
+@pytest.mark.parametrize(
+    "functions",
+    [
+        {},
+        {"_dump_nccl_trace_json": refusing},
+        {"_dump_fr_trace_json": lambda: b"{}"},
+        {"_dump_fr_trace_json": answering({"entries": [], "pg_status": {}})},
+    ],
+    ids=["none", "refused", "asked otherwise", "empty"],
+)
+def test_where_there_is_nothing_to_read(functions):
+    assert read_dumps(torch_with(**functions)) == []
+    assert read_dumps(SimpleNamespace(_C=SimpleNamespace())) == []
+
+
+def test_a_rank_tells_itself_where_it_stands(tmp_path):
+    rank = Rank(tmp_path)
+    began, done = threading.Event(), threading.Event()
+
+    def find_batch():
+        began.set()
+        done.wait()
+
+    thread = threading.Thread(target=find_batch)
+    thread.start()
+    began.wait()
+    rank.recorder.account.thread = thread.ident
+    rank.watch = FlightWatch(rank.recorder, list, partial(training_stack, rank.recorder))
+    rank.looks(STILL_LOOKS + 1)
+    rank.watch.write()
+    done.set()
+    thread.join()
+    told = json.loads(rank.path.read_text())
+    assert told["since_ns"] == 1000 and "dumps" not in told
+    assert ("find_batch", __file__) in [(frame["function"], frame["file"]) for frame in told["stack"]]
+    assert training_stack(rank.recorder) == [], "the thread has ended"
+    rank.recorder.account = None
+    assert training_stack(rank.recorder) == []
+
+
+def timed(n, took_ms=2.0, name="nccl:all_reduce", size=1000, **more):
+    return {
+        "process_group": ["0", "default_pg"], "profiling_name": name, "input_sizes": [[size]], "input_dtypes": ["Float"], "is_p2p": False,
+        "duration_ms": took_ms, "time_created_ns": 10**18 + n * 10**9, **more,
+    }  # fmt: skip
+
+
+def times_of(*entries):
+    dump = {"pg_config": {"0": {"ranks": "[0, 1]"}}, "entries": list(entries)}
+    return read_times(torch_with(_dump_nccl_trace_json=answering(dump)))
+
+
+def test_what_nccl_timed_is_summed_up_by_kind_and_bytes():
+    told = times_of(
+        timed(0, 2.0), timed(1, 4.0), timed(2, 1.0, "nccl:_all_gather_base", 50, input_dtypes=["BFloat16"]),
+        timed(3, None), timed(4, 9.0, is_p2p=True),
+    )  # fmt: skip
+    assert (told["span_s"], told["ms"], told["calls"], told["untimed"]) == (2.0, 7.0, 3, 2)
+    first, second = told["rows"]
+    assert (first["name"], first["bytes"], first["calls"], first["ms"], first["least_ms"]) == (
+        "nccl:all_reduce",
+        4000,
+        2,
+        6.0,
+        2.0,
+    )
+    assert (second["bytes"], first["group"], first["ranks"]) == (100, "0", "[0, 1]")
+
+
+def test_only_those_that_take_the_most_are_told_of_one_by_one():
+    told = times_of(*(timed(n, float(n + 1), size=n + 1) for n in range(40)))
+    assert len(told["rows"]) == TIMES_MAX and told["rows"][0]["ms"] == 40.0 and told["ms"] == sum(range(41))
+
+
+@pytest.mark.parametrize("entries", [(), (timed(0),), (timed(0, None), timed(1, None))])
+def test_where_nothing_is_timed_nothing_is_told(entries):
+    assert times_of(*entries) == {}
+    assert read_times(torch_with()) == {} and read_times(torch_with(_dump_nccl_trace_json=refusing)) == {}
+
+
+def test_times_are_read_half_a_minute_on_and_then_seldom(tmp_path):
+    watch = Rank(tmp_path).watch
+    due = [number for number in range(1, 400) if watch.times_due()]
+    assert due == [FIRST_TIMES + n * TIMES_EVERY for n in range(4)]
+
+
+@pytest.mark.parametrize(("switch", "written"), [("1", True), ("true", True), ("0", False), (None, False)])
+def test_times_are_written_where_the_user_has_them_taken(tmp_path, monkeypatch, switch, written):
+    monkeypatch.delenv("TORCH_NCCL_ENABLE_TIMING", raising=False)
+    if switch is not None:
+        monkeypatch.setenv("TORCH_NCCL_ENABLE_TIMING", switch)
+    rank = Rank(tmp_path)
+    rank.recorder.account = None  # it stands nowhere
+    watch = FlightWatch(rank.recorder, list, list, lambda: {"ms": 7.0})
+    looks = iter([False] * FIRST_TIMES + [True])
+    watch._leaving = SimpleNamespace(acquire=lambda timeout: next(looks))
+    watch._run()
+    path = tmp_path / f"times-{os.getpid()}.json"
+    assert path.exists() == written and not rank.recorder.errors
+    assert not written or json.loads(path.read_text()) == {"ms": 7.0}
+
+
+def test_times_that_cannot_be_read_do_not_end_the_watch_for_hangs(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_NCCL_ENABLE_TIMING", "1")
+    rank = Rank(tmp_path)
+    watch = FlightWatch(rank.recorder, lambda: [{"entries": [1]}], list, lambda: 1 // 0)
+    monkeypatch.setattr(flight_watch, "FIRST_TIMES", 1)
+    watch.forget()
+    looks = iter([False] * (STILL_LOOKS + 2) + [True])
+    watch._leaving = SimpleNamespace(acquire=lambda timeout: next(looks))
+    watch._run()
+    assert rank.path.exists() and rank.recorder.errors == 1

@@ -1,0 +1,405 @@
+"""What is told of a DataLoader and its data set: much, by name, and without running any code of the user's."""
+
+from __future__ import annotations
+
+import gc
+import json
+import signal
+import weakref
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transforms = pytest.importorskip("torchvision.transforms")
+
+from torch.utils.data import (  # noqa: E402
+    BatchSampler,
+    ConcatDataset,
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    Subset,
+    TensorDataset,
+)
+
+from rn50_advisor.probes.rank.facts import loader_facts  # noqa: E402
+from rn50_advisor.probes.rank.facts.loader_facts import (  # noqa: E402
+    batch_bytes,
+    describe_dataset,
+    describe_loader,
+    own,
+)
+from rn50_advisor.probes.rank.patches.torch_patches import _known_to_jit  # noqa: E402
+from rn50_advisor.probes.rank.recorder import Recorder  # noqa: E402
+from rn50_advisor.probes.rank.workers.batch_size import count_samples  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+
+class Pictures(Dataset):
+    def __init__(self, root="pictures", length=10, transform=None):
+        self.root, self.length, self.transform = root, length, transform
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, index):
+        raise AssertionError("data was touched")
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        raise AssertionError("data was touched")
+
+
+class Own:
+    """A transform of the user's, whose repr must stay unasked."""
+
+    def __call__(self, picture):
+        return picture
+
+    def __repr__(self):
+        raise AssertionError("the user's repr was run")
+
+
+def first_words(worker):
+    pass
+
+
+def collate(batch):
+    raise AssertionError("data was touched")
+
+
+def test_all_arguments_that_matter_are_told():
+    loader = DataLoader(
+        Pictures(),
+        batch_size=4,
+        shuffle=True,
+        num_workers=2,
+        collate_fn=collate,
+        drop_last=True,
+        timeout=30,
+        worker_init_fn=first_words,
+        multiprocessing_context="spawn",
+        generator=torch.Generator(),
+        prefetch_factor=3,
+        persistent_workers=True,
+        in_order=False,
+    )
+    told = describe_loader(loader)
+    expected = {
+        "class": "DataLoader",
+        "batch_size": 4,
+        "shuffle": True,
+        "num_workers": 2,
+        "collate": "collate",
+        "drop_last": True,
+        "timeout": 30,
+        "worker_init": "first_words",
+        "context": "spawn",
+        "generator": True,
+        "prefetch_factor": 3,
+        "persistent_workers": True,
+        "in_order": False,
+        "sampler": "RandomSampler",
+        "batch_sampler": None,
+    }
+    assert {name: told[name] for name in expected} == expected
+    assert told["dataset"]["length"] == 10
+    json.dumps(told)
+
+
+def test_the_place_is_the_call_of_the_users():
+    told = describe_loader(DataLoader(Pictures()))
+    assert Path(told["file"]).name == Path(__file__).name
+    assert "DataLoader(Pictures())" in Path(__file__).read_text().splitlines()[told["line"] - 1]
+    assert "through" not in told
+
+
+def test_a_package_between_the_user_and_the_loader_is_named(tmp_path):
+    code = compile("def make(describe):\n    return describe(None)\n", "/env/site-packages/pack/factory.py", "exec")
+    scope = {"__name__": "pack.factory"}
+    exec(code, scope)
+    told = scope["make"](describe_loader)
+    assert told["through"] == "pack.factory.make"
+    assert Path(told["file"]).name == Path(__file__).name
+
+
+@pytest.mark.parametrize(
+    ("sampler", "shuffles"),
+    [
+        (RandomSampler, True),
+        (lambda data: DistributedSampler(data, num_replicas=2, rank=0), True),
+        (lambda data: DistributedSampler(data, num_replicas=2, rank=0, shuffle=False), False),
+        (lambda data: list(range(10)), None),
+        (lambda data: None, False),
+    ],
+)
+def test_whether_the_order_is_shuffled_is_read_off_the_sampler(sampler, shuffles):
+    data = Pictures()
+    assert describe_loader(DataLoader(data, sampler=sampler(data)))["shuffle"] is shuffles
+
+
+def test_a_batch_sampler_of_the_users_is_named():
+    class Buckets(BatchSampler):
+        pass
+
+    data = Pictures()
+    told = describe_loader(DataLoader(data, batch_sampler=Buckets(RandomSampler(data), 4, False)))
+    assert told["batch_sampler"].endswith("Buckets") and told["batch_size"] is None
+
+
+@pytest.mark.parametrize(
+    ("wrapped", "lengths"),
+    [
+        (lambda: Subset(Pictures(), range(3)), (3, 10)),
+        (lambda: Subset(Subset(Pictures(), range(5)), range(2)), (2, 5, 10)),
+        (lambda: ConcatDataset([Pictures(length=3), Pictures(length=4)]), (7, 3)),
+    ],
+)
+def test_wrappers_are_unwrapped(wrapped, lengths):
+    told, seen = describe_dataset(wrapped()), []
+    root = told["root"]
+    while told:
+        seen.append(told["length"])
+        told = told.get("inner") or (told.get("parts") or [None])[0]
+    assert tuple(seen) == lengths
+    assert root == str(Path("pictures").resolve())
+
+
+def test_a_stream_is_not_asked_for_its_length():
+    asked = []
+
+    class Counted(Stream):
+        def __len__(self):
+            asked.append(1)
+            return 7
+
+    loader = DataLoader(Counted(), batch_size=None)
+    assert describe_loader(loader)["dataset"]["length"] is None and not asked
+
+
+def test_a_data_set_without_length_has_none():
+    assert describe_dataset(object())["length"] is None
+
+
+def test_a_length_that_raises_is_none():
+    class Raising(Pictures):
+        def __len__(self):
+            raise RuntimeError("not yet")
+
+    assert describe_dataset(Raising())["length"] is None
+
+
+def test_a_slow_length_is_asked_for_once(monkeypatch):
+    calls = []
+
+    class Slow(Pictures):
+        def __len__(self):
+            calls.append(1)
+            return 5
+
+    clock = iter(range(0, 10**12, loader_facts._SLOW_NS + 1))
+    monkeypatch.setattr(loader_facts, "perf_counter_ns", lambda: next(clock))
+    monkeypatch.setattr(loader_facts, "_slow_lengths", set())
+    assert [describe_dataset(Slow())["length"] for _ in range(3)] == [5, None, None]
+    assert len(calls) == 1
+
+
+def test_transforms_are_named_and_known_ones_show_their_settings():
+    chain = transforms.Compose([transforms.RandomCrop(24), Own(), transforms.Lambda(collate), torch.from_numpy])
+    told = describe_dataset(Pictures(transform=chain))
+    assert told["transforms"] == ["RandomCrop", "Own", "Lambda", "from_numpy"]
+    assert told["transform_settings"][0].startswith("RandomCrop(size=(24, 24)")
+    assert told["transform_settings"][1] is None
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        lambda: torch.nn.Sequential(transforms.RandomCrop(24), transforms.RandomHorizontalFlip()),
+        lambda: pytest.importorskip("torchvision.transforms.v2").Compose(
+            [transforms.RandomCrop(24), transforms.RandomHorizontalFlip()]
+        ),
+    ],
+)
+def test_chains_of_every_kind_are_taken_apart(transform):
+    assert describe_dataset(Pictures(transform=transform()))["transforms"] == ["RandomCrop", "RandomHorizontalFlip"]
+
+
+class Named(Pictures):
+    """Keeps its transforms under names that nobody else knows."""
+
+    def __init__(self, **kept):
+        super().__init__()
+        self.__dict__.update(kept)
+
+
+def chain(*sizes):
+    return transforms.Compose([*(transforms.RandomCrop(size) for size in sizes), Own()])
+
+
+@pytest.mark.parametrize(
+    ("dataset", "told"),
+    [
+        pytest.param(lambda: Named(tfms=chain(8)), ["RandomCrop", "Own"], id="another name"),
+        pytest.param(lambda: Named(aug={"train": chain(8, 9)}), ["RandomCrop", "RandomCrop", "Own"], id="in a dict"),
+        pytest.param(lambda: Named(transforms=[Own(), Own()]), ["Own", "Own"], id="a plain list"),
+        pytest.param(
+            lambda: Named(crop=transforms.RandomCrop(8)), None, id="one that is no list is like any attribute"
+        ),
+        pytest.param(lambda: Subset(Named(tfms=chain(8)), range(3)), None, id="what it wraps keeps them"),
+        pytest.param(lambda: Named(ds=Named(tfms=chain(8))), None, id="so does one that wraps by its own name"),
+        pytest.param(lambda: ConcatDataset([Named(tfms=chain(8))]), None, id="and a concatenation"),
+        pytest.param(lambda: Named(ds=Named(tfms=chain(8)), aug=chain()), ["Own"], id="both do"),
+        pytest.param(lambda: Named(transform=chain(), tfms=chain(8)), ["Own"], id="the usual name comes first"),
+    ],
+)
+def test_transforms_are_found_under_whatever_name_and_where_they_are(dataset, told):
+    assert describe_dataset(dataset()).get("transforms") == told
+    wrapped = describe_dataset(Subset(dataset(), range(2)))
+    assert "transforms" not in wrapped and wrapped["inner"].get("transforms") == told
+
+
+def test_no_property_and_no_getattr_of_the_users_runs():
+    class Lazy(Pictures):
+        @property
+        def data_dir(self):
+            raise AssertionError("a property was run")
+
+        def __getattr__(self, name):
+            raise AssertionError(f"__getattr__({name!r}) was run")
+
+    lazy = Lazy()
+    del lazy.__dict__["root"]
+    assert "root" not in describe_dataset(lazy)
+    assert own(lazy, "data_dir") is None
+
+
+def test_what_workers_cannot_share_is_told(tmp_path):
+    data = Pictures()
+    assert "held" not in describe_dataset(data)
+    with (tmp_path / "index").open("w") as data.file:
+        told = describe_dataset(Subset(data, range(2)))
+        assert told["inner"]["held"] == ["io.TextIOWrapper"]
+    on_device = TensorDataset(torch.zeros(2, device="meta"))
+    assert describe_dataset(on_device)["held"] == ["a tensor on meta"]
+
+
+def test_tensors_are_told_by_shape():
+    told = describe_dataset(TensorDataset(torch.zeros(8, 3), torch.zeros(8, dtype=torch.int64)))
+    assert told["tensors"] == ["float32[8, 3]", "int64[8]"]
+
+
+def test_nothing_is_kept_alive():
+    loader = DataLoader(Pictures(transform=transforms.RandomCrop(24)))
+    told, dead = describe_loader(loader), weakref.ref(loader.dataset)
+    del loader
+    gc.collect()
+    assert dead() is None and told["dataset"]["length"] == 10
+
+
+def test_the_bytes_of_a_batch_are_those_of_its_tensors():
+    batch = [torch.zeros(4, 3, 8, 8), {"label": torch.zeros(4, dtype=torch.int64), "names": ["a"] * 4}]
+    assert batch_bytes(batch) == 4 * 3 * 8 * 8 * 4 + 4 * 8
+    assert batch_bytes("text") == 0
+
+
+def test_of_a_long_concatenation_a_few_parts_are_described():
+    told = describe_dataset(ConcatDataset([Pictures() for _ in range(1000)]))
+    assert len(told["parts"]) < 10 and told["parts_count"] == 1000
+
+
+def test_how_often_a_loader_was_made_is_counted_and_its_first_batch_weighed(tmp_path):
+    recorder = Recorder(torch, str(tmp_path))
+    account = recorder.own_account()
+    tensors = TensorDataset(torch.zeros(8, 3))
+    training = DataLoader(tensors, batch_size=4)
+    recorder.loader_made(training)
+    for _ in range(3):
+        recorder.loader_made(DataLoader(Pictures()))
+    recorder.fetch_end((account, False, recorder.loaders.numbers.get(training)), [torch.zeros(4, 3)])
+    recorder.fetch_end((account, False, recorder.loaders.numbers.get(training)), [torch.zeros(1, 3)])
+    told = recorder.loaders.facts(account)
+    assert [(loader["made"], loader["batch_bytes"]) for loader in told] == [(1, 48), (3, None)]
+
+
+def test_samples_are_counted_by_the_samplers_batch_where_the_loader_was_given_none(tmp_path):
+    sampler = BatchSampler(SequentialSampler(range(10)), batch_size=2, drop_last=True)
+    loader = DataLoader(Pictures(), batch_sampler=sampler)
+    told = describe_loader(loader)
+    assert (told["batch_size"], told["sampler_batch_size"]) == (None, 2)
+    recorder = Recorder(torch, str(tmp_path))
+    recorder.loader_made(loader)
+    pictures, targets = (torch.zeros(3, 5, 7), torch.zeros(3, 6, 8)), ({}, {})  # as detection collates them
+    assert count_samples((pictures, targets), recorder.loaders.batch_size(0)) == 2
+
+
+def test_scripted_code_may_call_what_a_wrapper_stands_for():
+    def wrapper():
+        raise AssertionError("an operator stands for it")
+
+    builtins = torch.jit._builtins
+    before = list(builtins._builtin_ops)
+    try:
+        _known_to_jit(next(f for f, op in before if op == "aten::backward"), wrapper)
+        builtins._get_builtin_table()
+        _known_to_jit(next(f for f, op in before if op == "aten::backward"), wrapper)
+        assert builtins._find_builtin(wrapper) == "aten::backward"
+    finally:
+        builtins._builtin_ops[:] = before
+        builtins._builtin_table.pop(id(wrapper), None)
+
+
+def test_what_tells_no_bytes_counts_none():
+    sparse = torch.eye(3).to_sparse()
+    assert batch_bytes([sparse, torch.zeros(4)]) == 16
+
+
+def test_transforms_of_the_users_inside_known_ones_stay_unasked():
+    chain = transforms.Compose([transforms.RandomApply([Own()]), transforms.RandomCrop(8)])
+    told = describe_dataset(Pictures(transform=chain))
+    assert told["transforms"] == ["RandomApply", "RandomCrop"]
+    assert told["transform_settings"][0] is None and "8" in told["transform_settings"][1]
+
+
+def test_what_a_signal_handler_of_the_jobs_raises_meanwhile_is_the_jobs():
+    class Late(Exception):
+        pass
+
+    def late(number, frame):
+        raise Late
+
+    class Pausing(Pictures):
+        def __len__(self):
+            signal.raise_signal(signal.SIGUSR1)
+            return 1
+
+    before = signal.signal(signal.SIGUSR1, late)
+    try:
+        with pytest.raises(Late):
+            describe_dataset(Pausing())
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_loader_that_a_library_makes_anew_keeps_the_line_of_the_one_it_was_given(tmp_path):
+    recorder = Recorder(torch, str(tmp_path))
+    text = "made = DataLoader(given.dataset, batch_size=7); tell(made)"
+    code = compile(text, "/env/site-packages/accelerate/data_loader.py", "exec")
+    for data, kept in ((Pictures(), True), ([1, 2], False)):  # nothing tells when a list is gone
+        given = DataLoader(data)
+        recorder.loader_made(given)
+        names = {"__name__": "accelerate.data_loader", "DataLoader": DataLoader, "tell": recorder.loader_made}
+        names["given"] = given
+        exec(code, names)
+        first, anew = (
+            recorder.loaders.described[recorder.loaders.numbers.get(loader)] for loader in (given, names["made"])
+        )
+        assert (anew["batch_size"], first["batch_size"]) == (7, 1)
+        assert (anew["line"] == first["line"]) is kept and ("through" in anew) is not kept
+    assert recorder.errors == 0

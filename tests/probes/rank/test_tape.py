@@ -1,0 +1,276 @@
+"""Marks noted on a tape and read later come to the same steps as marks given at once."""
+
+from __future__ import annotations
+
+import os
+import random
+from types import SimpleNamespace
+
+import pytest
+
+from rn50_advisor.probes.rank.layout import (
+    FLAG_CLOCKED,
+    STEP_FIELDS,
+)
+from rn50_advisor.probes.rank.step_account import (
+    TRAINING,
+    Account,
+)
+from rn50_advisor.probes.rank.step_phases import GAP
+from rn50_advisor.probes.rank.tape import (
+    BACKWARD,
+    BACKWARD_END,
+    BATCH,
+    DELAY_FROM_NS,
+    FETCH,
+    OPTIMIZER,
+    OPTIMIZER_END,
+    Tape,
+    mark_ns,
+)
+from step_loops import MS, Paper
+
+SAME = tuple(name for name in STEP_FIELDS if not name.endswith(("cpu_ns", "self_ns", "system_ns", "delay_ns")))
+LOADER, ADAM = 3, 77
+
+
+class Rank:
+    """A training thread on a clock of its own; with a tape it notes what the wrappers of `patches` would note."""
+
+    def __init__(self, *, taped: bool) -> None:
+        self.now, self.taped, self.noted = 0, taped, 0
+        self.account = Account(thread=1, clock=lambda: self.now, cpu_clock=lambda: self.now, system_clock=lambda: 0)
+        self.paper = Paper()
+        self.paper.words = [0] * 32
+        self.account.become_rank(self.paper, lambda: 0)
+        self.tape, self.until, self.beyond = Tape(), 0, 0
+        self.account.on_step = self.begin_step
+
+    def begin_step(self, step: int) -> None:
+        account = self.account
+        if self.taped and not account.replaying and not account.clocked and account.fewest_rounds:
+            self.until = step + 1 + step % 5
+            self.tape.start(account, self.until - step, None)
+
+    def read(self) -> None:
+        if self.tape.on:
+            self.tape.read_into(self.account)
+            self.beyond = max(self.beyond, self.account.step - self.until)
+
+    def mark(self, what: int, argument: int, otherwise) -> None:
+        tape = self.tape
+        if tape.on and not (what == OPTIMIZER_END and len(tape.marks[what]) >= tape.updates):
+            if what == BATCH:
+                tape.count(self.now, [SimpleNamespace(size=lambda _: argument)])
+            elif what == OPTIMIZER and argument != tape.optimizer:
+                tape.others[self.now] = argument
+            tape.marks[what].append(self.now)
+            self.noted += 1
+            if len(tape.marks[FETCH]) >= tape.fetches and what == FETCH:
+                self.read()
+                if self.account.begin_step():
+                    self.begin_step(self.account.step)
+            return
+        self.read()
+        otherwise()
+
+    def play(self, script: list[tuple[str, int, int]]) -> list[dict[str, int]]:
+        account = self.account
+        for what, ms, argument in script:
+            self.now += ms * MS + 1  # no two marks have the same time
+            if what == "fetch":
+                first = account.step == 0 and not account.fetched
+                self.mark(FETCH, 0, lambda first=first: account.fetch_begin(LOADER, False, first))
+            elif what == "batch":
+                self.mark(BATCH, argument, lambda n=argument: account.fetch_end(True, n))
+            elif what == "backward":
+                self.mark(BACKWARD, 0, account.backward_begin)
+            elif what == "backward end":
+                self.mark(BACKWARD_END, 0, account.backward_end)
+            elif what == "optimizer":
+                self.mark(OPTIMIZER, argument, lambda o=argument: account.optimizer_begin(o))
+            elif what == "optimizer end":
+                self.mark(OPTIMIZER_END, argument, lambda o=argument: account.optimizer_end(o))
+            elif what == "collected":
+                thread = account.thread
+                account.garbage.events.extend(((self.now - 2 * MS, thread, True), (self.now, thread, False)))
+            else:  # a mark that is never noted
+                self.read()
+                account.checkpoint_end(account.checkpoint_begin(), self.now, 0)
+        self.read()
+        return [{name: row[name] for name in SAME} for row in self.paper.steps]
+
+
+def loop(
+    draw: random.Random,
+    steps: int,
+    *,
+    micro: int = 1,
+    loader: bool = True,
+    optimizers: int = 1,
+    odd: float = 0.1,
+    inside: bool = False,
+    twice: float = 0.0,
+    raises: float = 0.0,
+):
+    """The marks of a training loop, some of its steps interrupted by what interrupts steps.
+
+    `inside`: hooks of the backward update. `twice`: so many batches are trained on twice. `raises`: so many updates tell of no end.
+    """
+    script: list[tuple[str, int, int]] = []
+    for _ in range(steps):
+        for _ in range(micro):
+            if loader:
+                script += [("fetch", draw.randint(0, 2), 0), ("batch", draw.randint(0, 3), draw.randint(1, 9))]
+            ended = [("backward end", draw.randint(0, 3), 0)]
+            script += [("backward", draw.randint(0, 3), 0), *([] if inside else ended)]
+        for number in range(optimizers):
+            script.append(("optimizer", draw.randint(0, 1), ADAM + number))
+            script += [] if draw.random() < raises else [("optimizer end", 1, ADAM + number)]
+        script += script[-4:] if draw.random() < twice else []
+        script += ended if inside else []
+        if draw.random() < odd:
+            script.insert(len(script) - draw.randint(0, 4), ("collected", 3, 0))
+        if draw.random() < odd:
+            script.append(("checkpoint", 1, 0))
+    return [*script, ("fetch", 1, 0)] if loader else script
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {},
+        {"odd": 0.0},
+        {"micro": 3},
+        {"loader": False},
+        {"optimizers": 2},
+        {"loader": False, "optimizers": 2},
+        {"inside": True, "optimizers": 30},
+        {"inside": True, "optimizers": 30, "loader": False},
+        {"odd": 0.6},
+        {"odd": 0.0, "twice": 0.3},
+        {"odd": 0.0, "raises": 0.3},
+        {"raises": 0.2, "optimizers": 2},
+    ],
+    ids=str,
+)
+def test_a_tape_tells_the_same_story(shape) -> None:
+    for seed in range(20):
+        script = loop(random.Random(seed), 120, **shape)
+        direct, taped = Rank(taped=False), Rank(taped=True)
+        expected = direct.play(script)
+        assert taped.play(script) == expected
+        assert taped.paper.spans == direct.paper.spans
+        assert taped.noted > len(script) / 4, "something was noted at all"
+        assert taped.beyond == 0 or "raises" in shape, (
+            "no more steps than were to be noted, where all have as many batches"
+        )
+        assert taped.account.phase == direct.account.phase and taped.account.loaders == direct.account.loaders
+
+
+def test_most_steps_of_a_plain_loop_are_noted_and_none_of_them_is_clocked() -> None:
+    rank = Rank(taped=True)
+    rank.play(loop(random.Random(0), 200, odd=0.0))
+    assert rank.noted > 5 * 100
+    assert any(rank.paper.clocked) and not all(rank.paper.clocked)
+
+
+def test_reading_the_tape_ends_noting_and_charges_its_cost() -> None:
+    rank = Rank(taped=True)
+    rank.play(loop(random.Random(0), 40, odd=0.0))
+    account, tape = rank.account, rank.tape
+    before = account.self_ns
+    tape.start(account, 3, None)
+    tape.marks[BATCH].append(rank.now)
+    tape.read_into(account)
+    assert not tape.on and not any(tape.marks)
+    assert account.self_ns - before >= mark_ns(account.last_step_ns) > 0
+    assert account.clock() == rank.now and not account.replaying
+
+
+def test_a_mark_is_charged_what_it_was_measured_to_take() -> None:
+    assert [round(mark_ns(ms * MS) / 1e3, 1) for ms in (1, 5, 50, 5000)] == [1.8, 4.0, 12.7, 12.7]
+
+
+@pytest.mark.parametrize(("length_ns", "told"), [(DELAY_FROM_NS, [7, 0]), (DELAY_FROM_NS - 1, [0, 0])])
+def test_waiting_for_a_core_is_read_with_the_notes_of_long_steps(length_ns, told) -> None:
+    rank = Rank(taped=False)
+    rank.play(loop(random.Random(0), 5, odd=0.0))
+    account, tape = rank.account, rank.tape
+    account.last_step_ns = length_ns
+    waited = iter((7, 7))
+    account.run_delay = lambda: next(waited)
+    for _ in range(2):
+        tape.start(account, 1, None)
+        rank.now += MS
+        for times in tape.marks:
+            times.append(rank.now)
+        tape.read_into(account)
+        account.last_step_ns = length_ns
+    assert [step["run_delay_ns"] for step in rank.paper.steps[-2:]] == told
+
+
+def test_what_was_waited_for_a_core_goes_to_the_steps_of_a_tape_that_took_longer() -> None:
+    rank = Rank(taped=False)
+    rank.play(loop(random.Random(0), 5, odd=0.0))
+    account, tape = rank.account, rank.tape
+    account.last_step_ns = DELAY_FROM_NS
+    account.run_delay = lambda: 80 * MS
+    tape.start(account, 5, None)
+    for length_ms in (20, 50, 20, 20, 80):
+        rank.now += length_ms * MS
+        for times in tape.marks:
+            times.append(rank.now)
+    tape.read_into(account)
+    assert [step["run_delay_ns"] // MS for step in rank.paper.steps[-5:]] == [0, 26, 0, 0, 53]
+
+
+def test_a_usual_step_is_none_where_its_optimizer_is_another() -> None:
+    rank = Rank(taped=False)
+    rank.play(loop(random.Random(0), 5, odd=0.0))
+    account = rank.account
+    times = [account.since + i for i in range(1, 13)]
+    account.loaders[LOADER] = TRAINING
+    account.last_optimizer = ADAM + 9
+    assert account.take_usual_steps(times, [4, 4], []) == 0
+    account.last_optimizer = ADAM
+    before = account.step
+    assert account.take_usual_steps(times, [4, 4], []) == 2
+    assert account.step == before + 2
+    assert rank.paper.flags[-1] & FLAG_CLOCKED == 0
+    account.phase = GAP
+    assert account.take_usual_steps([time + 12 for time in times], [4, 4], []) == 0
+
+
+def test_a_batch_of_another_loader_is_counted_anew_though_it_holds_as_many_elements() -> None:
+    rank = Rank(taped=True)
+    tape = rank.tape
+    for loader, counted in ((LOADER, -1), (LOADER, 768), (LOADER + 1, -1)):
+        rank.account.last_loader = loader
+        tape.start(rank.account, 2, None)
+        assert tape.elements == counted
+        tape.elements = 768
+
+
+def test_a_mark_that_came_after_the_last_reading_is_no_part_of_the_next() -> None:
+    rank = Rank(taped=True)
+    rank.tape.marks[BACKWARD].append(1)  # noted by a mark that a signal handler cut in two
+    rank.tape.sizes[1], rank.tape.others[1] = 4, ADAM
+    rank.tape.start(rank.account, 2, None)
+    assert not any((*rank.tape.marks, rank.tape.sizes, rank.tape.others))
+
+
+@pytest.mark.parametrize("clocked", [True, False])
+def test_a_clocked_step_has_its_fetch_timed_where_a_tape_ended_with_it(tmp_path, monkeypatch, clocked) -> None:
+    torch = pytest.importorskip("torch")
+    from rn50_advisor.probes.rank.recorder import Recorder
+
+    monkeypatch.setattr(os, "register_at_fork", lambda **_: None)
+    recorder = Recorder(torch, str(tmp_path))
+    account = recorder.own_account()
+    account.ring = SimpleNamespace(phase=lambda *_: None, write=lambda *_: None, cost=lambda *_: None)
+    account.clocked, account.begin_step = clocked, lambda: True
+    loader = torch.utils.data.DataLoader([1, 2])
+    iterator = iter(loader)
+    recorder.read_tape(iterator)
+    assert ("fetch" in vars(iterator._dataset_fetcher)) == clocked

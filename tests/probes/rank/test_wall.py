@@ -1,0 +1,244 @@
+"""The walls around the recorder: faults of its own are counted and nothing else, what the job's signal handlers raise passes."""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import os
+import signal
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rn50_advisor.advisor.run.hangs.watched_ranks import (
+    Places,
+    Watched,
+)
+from rn50_advisor.advisor.run.rings.ring_reader import RingReader
+from rn50_advisor.probes.rank import thread_clocks
+from rn50_advisor.probes.rank.layout import (
+    ERRORS_MAX,
+    PHASE_CODE,
+    ROLE_RANK,
+)
+from rn50_advisor.probes.rank.patches import torch_patches
+from rn50_advisor.probes.rank.recorder import Recorder
+from rn50_advisor.probes.rank.ring import Ring
+from rn50_advisor.probes.rank.thread_clocks import RunDelay
+from rn50_advisor.probes.rank.workers.worker_batches import InProcess
+from step_loops import Paper
+
+torch = types.SimpleNamespace(is_grad_enabled=lambda: True)
+
+
+class TimeIsUpError(Exception):
+    """Of the job's."""
+
+
+def handler(number: int, frame: Any) -> None:
+    raise TimeIsUpError
+
+
+def once(number: int, frame: Any) -> None:
+    """As of a time limit: it is no handler any more when it raises."""
+    signal.signal(number, signal.SIG_IGN)
+    raise TimeIsUpError
+
+
+def once_of_any_arguments(*arguments: Any) -> None:
+    once(*arguments)
+
+
+class Handlers:
+    def method(self, number: int, frame: Any) -> None:
+        raise TimeIsUpError
+
+    def __call__(self, number: int, frame: Any) -> None:
+        raise TimeIsUpError
+
+
+@pytest.fixture
+def recorder(tmp_path: Path) -> Recorder:
+    return Recorder(torch, str(tmp_path))
+
+
+@pytest.fixture
+def interrupted() -> Iterator[Callable[[], None]]:
+    """Code of ours amid which a signal comes."""
+
+    def work() -> None:
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    before = signal.getsignal(signal.SIGUSR1)
+    yield work
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize(
+    "handles",
+    [handler, Handlers().method, Handlers(), functools.partial(handler), once, once_of_any_arguments],
+    ids=["function", "method", "object", "partial", "taken out", "of any arguments"],
+)
+def test_what_a_signal_handler_raises_amid_our_code_reaches_the_job(
+    recorder: Recorder, interrupted: Callable[[], None], handles: Any
+) -> None:
+    signal.signal(signal.SIGUSR1, handles)
+    with pytest.raises(TimeIsUpError):
+        torch_patches._quietly(recorder, interrupted)
+    assert recorder.errors == 0
+
+
+def test_it_reaches_the_job_out_of_a_worker_too(
+    recorder: Recorder, interrupted: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signal.signal(signal.SIGUSR1, handler)
+    account: Any = recorder.own_account()
+    clock = InProcess(account, recorder.folder, recorder.failed)
+    monkeypatch.setattr(clock, "begin", interrupted)
+    fetcher: Any = type("Fetcher", (), {"dataset": (), "fetch": lambda self, index: index})()
+    clock.watch(fetcher)
+    with pytest.raises(TimeIsUpError):
+        fetcher.fetch([1])
+
+
+def test_a_fault_of_ours_passes_nobody_though_the_job_handles_signals(
+    recorder: Recorder, interrupted: Callable[[], None]
+) -> None:
+    signal.signal(signal.SIGUSR1, handler)
+    assert torch_patches._quietly(recorder, lambda: 1 // 0) is None
+    assert recorder.errors == 1
+
+
+def as_rank(recorder: Recorder) -> Ring:
+    """The recorder of a process that trains, with a ring that can be read."""
+    account: Any = recorder.own_account()
+    ring = Ring(f"{recorder.folder}/rank-{os.getpid()}.ring", slots=16, role=ROLE_RANK, rank=0)
+    account.become_rank(ring, lambda: 0)
+    account.phase = PHASE_CODE["gap"]
+    ring.phase(account.phase, 7, 5000)
+    return ring
+
+
+def test_a_recorder_that_has_given_up_says_so_and_the_rank_does_not_look_stuck(recorder: Recorder) -> None:
+    ring = as_rank(recorder)
+    reader = RingReader(Path(ring.path))
+    made_ns = reader.identity.created_ns
+    watched = Watched(0, os.getpid(), Path(ring.path), made_ns, steps=5, outside_share=0.0, p99_ns=0)
+    places = Places()
+    places.keep([watched])
+    for _ in range(ERRORS_MAX - 1):
+        torch_patches._quietly(recorder, lambda: 1 // 0)
+    assert recorder.active and places.position(watched) is not None
+    torch_patches._quietly(recorder, lambda: 1 // 0)
+    assert not recorder.active and reader.position().errors == ERRORS_MAX
+    assert places.position(watched) is None
+    assert not reader.position().ended
+    recorder.leave()
+    assert reader.position().ended, "it left by itself: nobody killed it"
+    reader.close()
+    places.close()
+
+
+def test_facts_that_cannot_be_written_do_not_make_an_orderly_end_a_death(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = RingReader(Path(as_rank(recorder).path))
+    monkeypatch.setattr(recorder.facts, "write", lambda: 1 / 0)
+    recorder.leave()
+    assert reader.position().ended and reader.position().phase == "ended"
+    reader.close()
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_a_worker_makes_no_ring_that_nobody_would_remove(recorder: Recorder, alive: bool) -> None:
+    with Path(recorder.folder, "owner.lock").open("w") as lock:
+        if alive:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        recorder.become_worker(0)
+    assert len(list(Path(recorder.folder).glob("worker-*"))) == alive
+    assert recorder.active == alive
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"), [(b"1207 3300 12\n", True), (b"1207 0 1\n", True), (b"0 0 0\n", False), (b"", False)]
+)
+def test_a_kernel_that_writes_zeros_keeps_no_clock(monkeypatch: pytest.MonkeyPatch, text: bytes, kept: bool) -> None:
+    monkeypatch.setattr(thread_clocks.os, "open", lambda path, flags: os.dup(0))
+    monkeypatch.setattr(thread_clocks.os, "pread", lambda descriptor, count, offset: text)
+    assert bool(RunDelay()) is kept
+
+
+class Awkward:
+    """A loader of the job's that compares by its contents, and so has no hash."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+
+def test_a_loader_that_cannot_be_hashed_is_known_by_what_it_is(recorder: Recorder) -> None:
+    class Iteration:
+        def __init__(self, loader: Any) -> None:
+            self.loader = loader
+
+    torch_patches.iterator_init(recorder, Iteration)
+    first, second = Awkward(), Awkward()
+    recorder.loaders.numbers.put(first, 3)
+    assert [Iteration(loader)._rn50_loader for loader in (first, second)] == [3, -1]  # type: ignore[attr-defined]
+    del first
+    assert not recorder.loaders.numbers._known and recorder.errors == 0
+
+
+class Nested:
+    """A nested tensor: it has samples and no shape."""
+
+    @property
+    def shape(self) -> Any:
+        raise RuntimeError("NestedTensorImpl doesn't support sizes")
+
+
+@pytest.mark.parametrize("batch", [{"text": Nested()}, [Nested()], types.SimpleNamespace(shape=lambda: (4, 3))])
+def test_a_batch_that_cannot_be_counted_still_ends_its_fetch(recorder: Recorder, batch: Any) -> None:
+    account: Any = recorder.own_account()
+    account.ring = Paper()
+    recorder.loaders.described[0] = {"batch_size": None, "sampler_batch_size": 6}
+    token = recorder.begin_fetch(account, 0, False, 0)
+    recorder.fetch_end(token, batch)
+    assert account.phase == PHASE_CODE["forward"] and account.samples == 6
+
+
+def test_a_loader_inside_a_data_set_is_part_of_the_fetch_that_runs(recorder: Recorder) -> None:
+    outer: Any = types.SimpleNamespace(_rn50_loader=0, _num_yielded=3)
+    inner: Any = types.SimpleNamespace(_rn50_loader=1, _num_yielded=3)
+    token = recorder.fetch_begin(outer)
+    assert token is not None and recorder.fetch_begin(inner) is None
+    recorder.fetch_end(token, [])
+    assert recorder.account.phase == PHASE_CODE["forward"] and set(recorder.account.fetched) == {0}
+
+
+def test_events_that_do_not_fit_cost_the_gpu_times_and_no_more(recorder: Recorder) -> None:
+    account: Any = recorder.own_account()
+    account.ring = Paper()
+    recorder.gpu = types.SimpleNamespace(mark=lambda ended: 1 / 0)  # type: ignore[assignment]
+    token = recorder.begin_fetch(account, 0, False, 0)
+    recorder.fetch_end(token, [])
+    assert recorder.gpu is None and account.phase == PHASE_CODE["forward"]
+    assert recorder.facts.values["unpatched"] == ["gpu times: division by zero"]
+
+
+def test_a_scaler_that_is_switched_off_is_the_optimizer_alone() -> None:
+    class Scaler:
+        _enabled = False
+
+        def step(self, optimizer: Any) -> str:
+            return "stepped"
+
+    told: Any = types.SimpleNamespace(active=True)  # whoever asks it for more fails
+    torch_patches._scaler(
+        types.SimpleNamespace(amp=types.SimpleNamespace(grad_scaler=types.SimpleNamespace(GradScaler=Scaler))), told
+    )
+    assert Scaler().step(object()) == "stepped"

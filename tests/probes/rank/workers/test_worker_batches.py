@@ -1,0 +1,220 @@
+"""A worker's log: one record a batch, numbered in the order of their making."""
+
+from __future__ import annotations
+
+import multiprocessing
+import subprocess
+import sys
+import threading
+import types
+from collections.abc import Callable
+from pathlib import Path
+from time import sleep, thread_time_ns
+from typing import Any
+
+import pytest
+
+from rn50_advisor.advisor.run.rings.ring_reader import RingReader
+from rn50_advisor.probes.rank import thread_clocks
+from rn50_advisor.probes.rank.layout import (
+    BATCH_FIELDS,
+    FLAG_FIRST_BATCH,
+    KIND_BATCH,
+)
+from rn50_advisor.probes.rank.step_account import Account
+from rn50_advisor.probes.rank.thread_clocks import (
+    Sending,
+    cpu_of_thread_ns,
+)
+from rn50_advisor.probes.rank.workers.worker_batches import (
+    InProcess,
+    WorkerLog,
+    timed_fetch,
+)
+
+
+def test_batches_are_numbered_from_the_workers_start(tmp_path: Path) -> None:
+    log = WorkerLog(str(tmp_path), 7, worker=3, loader=1)
+    for samples in (8, 8, 5):
+        log.end(log.begin(), samples)
+    rows = RingReader(tmp_path / "worker-7.ring").drain().rows[KIND_BATCH]
+    made = [dict(zip(BATCH_FIELDS, payload, strict=True)) for _, payload in rows]
+    assert [(row["number"], row["samples"], row["worker"]) for row in made] == [(0, 8, 3), (1, 8, 3), (2, 5, 3)]
+    assert all(row["system_ns"] >= 0 and row["cpu_ns"] > 0 for row in made)
+    assert [flags for flags, _ in rows] == [FLAG_FIRST_BATCH, 0, 0]
+
+
+def test_what_the_recorder_takes_in_a_worker_is_told_in_the_rings_header(tmp_path: Path) -> None:
+    log = WorkerLog(str(tmp_path), 7, worker=0, loader=1)
+    reader, before = RingReader(tmp_path / "worker-7.ring"), []
+    for _ in range(3):
+        log.end(log.begin(), 8)
+        before.append(reader.position().self_ns)
+    assert 0 < before[0] < before[1] < before[2] == log.self_ns
+    look = types.SimpleNamespace(self_ns=5_000_000, finish=lambda *given, **named: None)
+    log.looked(look, (0,), 8, None)  # type: ignore[arg-type]
+    log.end(log.begin(), 8)
+    assert reader.position().self_ns >= before[2] + 5_000_000, "looks are part of it"
+
+
+class Heavy:
+    """Takes two milliseconds to be pickled."""
+
+    def __reduce__(self) -> Any:
+        end_ns = thread_time_ns() + 2_000_000
+        while thread_time_ns() < end_ns:
+            pass
+        return int, ()
+
+
+def test_pickling_is_told_by_what_the_thread_of_the_queue_computes(tmp_path: Path) -> None:
+    queue = multiprocessing.get_context("fork").Queue()
+    log = WorkerLog(str(tmp_path), 7, worker=0, loader=1, queue=queue)
+    for _ in range(3):
+        log.end(log.begin(), 8)
+        queue.put(Heavy())
+        assert queue.get() == 0
+    rows = RingReader(tmp_path / "worker-7.ring").drain().rows[KIND_BATCH]
+    _, *sending = [dict(zip(BATCH_FIELDS, payload, strict=True))["sending_ns"] for _, payload in rows]
+    assert all(ns >= 2_000_000 for ns in sending), "of the batch before each"
+
+
+@pytest.mark.parametrize("queue", [lambda: None, multiprocessing.SimpleQueue], ids=["none", "one without a thread"])
+def test_what_an_unknown_queue_takes_to_send_is_unknown(tmp_path: Path, queue: Callable[[], Any]) -> None:
+    log = WorkerLog(str(tmp_path), 7, worker=0, loader=1, queue=queue())
+    log.end(log.begin(), 8)
+    [(_, payload)] = RingReader(tmp_path / "worker-7.ring").drain().rows[KIND_BATCH]
+    assert dict(zip(BATCH_FIELDS, payload, strict=True))["sending_ns"] == -1
+
+
+def test_a_thread_that_has_ended_is_unknown_and_no_crash() -> None:
+    other = threading.Thread(target=threading.get_native_id)
+    other.start()
+    other.join()
+    assert other.native_id is not None
+    while Path(f"/proc/self/task/{other.native_id}").exists():
+        sleep(0.001)  # it has told that it ends, and is about to
+    with pytest.raises(OSError):
+        cpu_of_thread_ns(other.native_id)
+    assert Sending(types.SimpleNamespace(_thread=other))() == -1
+    assert cpu_of_thread_ns(threading.get_native_id()) > 0
+
+
+def test_reads_and_kernel_time_are_one_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = types.SimpleNamespace(ru_inblock=7, ru_stime=0.25)
+    monkeypatch.setattr(thread_clocks.resource, "getrusage", lambda who: usage)
+    assert (
+        thread_clocks.reads_and_system_ns()
+        == (thread_clocks.blocks_read(), thread_clocks.system_time_ns())
+        == (7, 250_000_000)
+    )
+
+
+KNOWS = """
+import multiprocessing, sys
+from rn50_advisor.probes.rank.workers.worker_batches import own_loader, tell_workers
+for loader in (3, 5):  # a server that forks is started for the first of them
+    tell_workers(loader)
+    with multiprocessing.get_context(sys.argv[1]).Pool(1) as workers:
+        print(workers.apply(own_loader))
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_a_worker_knows_its_loader_however_it_is_started(method: str) -> None:
+    root = Path(__file__).resolve().parents[4]
+    command = [sys.executable, "-c", KNOWS, method]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.split() == ["3", "5"], done.stderr
+
+
+class Fetcher:
+    """As torch's: a class with a `fetch` that makes a batch."""
+
+    dataset = ()
+
+    def fetch(self, index: list[int]) -> list[int]:
+        if not index:
+            raise StopIteration
+        return [2 * i for i in index]
+
+
+@pytest.mark.parametrize(("index", "samples"), [([4, 5], 2), (4, 3), (None, 3)])
+def test_a_data_set_that_makes_batches_itself_is_asked_for_one_at_a_time(
+    tmp_path: Path, index: object, samples: int
+) -> None:
+    class Batches:
+        dataset = ()
+
+        def fetch(self, index: object) -> object:
+            return types.SimpleNamespace(shape=(3, 8))
+
+    log = WorkerLog(str(tmp_path), 7, worker=0, loader=1)
+    timed_fetch(Batches.fetch, log, pytest.fail)(Batches(), index)
+    [(_, payload)] = RingReader(tmp_path / "worker-7.ring").drain().rows[KIND_BATCH]
+    assert payload[BATCH_FIELDS.index("samples")] == samples
+
+
+def in_process(tmp_path: Path) -> tuple[InProcess, Account, list[str]]:
+    account, failures = Account(thread=1), []
+    return InProcess(account, str(tmp_path), lambda: failures.append("failed")), account, failures
+
+
+def test_in_the_training_process_a_watched_fetcher_is_timed_once_and_is_then_as_it_was(tmp_path: Path) -> None:
+    clock, account, failures = in_process(tmp_path)
+    fetcher, nested = Fetcher(), Fetcher()
+    clock.watch(fetcher)
+    clock.watch(nested)  # a dataset that iterates over a loader of its own
+    assert (fetcher.fetch([1, 2]), nested.fetch([3])) == ([2, 4], [6])
+    assert account.fetching.batches == 1 and account.fetching.wall_ns > 0
+    clock.release()
+    clock.release()
+    assert vars(fetcher) == vars(nested) == {}
+    fetcher.fetch([1])
+    assert account.fetching.batches == 1 and not failures
+
+
+def test_what_a_watched_fetch_raises_passes_through_and_counts_as_no_batch(tmp_path: Path) -> None:
+    clock, account, failures = in_process(tmp_path)
+    fetcher = Fetcher()
+    clock.watch(fetcher)
+    with pytest.raises(StopIteration):
+        fetcher.fetch([])
+    assert account.fetching.batches == 0 and not failures
+
+
+def test_a_clock_that_fails_costs_the_job_no_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, account, failures = in_process(tmp_path)
+    monkeypatch.setattr(clock, "begin", lambda: 1 / 0)
+    fetcher = Fetcher()
+    clock.watch(fetcher)
+    assert fetcher.fetch([4]) == [8]
+    assert failures and account.fetching.batches == 0
+
+
+def test_a_loader_inside_a_data_set_is_part_of_the_batch_around_it(tmp_path: Path) -> None:
+    log, failures = WorkerLog(str(tmp_path), 7, worker=0, loader=1), []
+
+    class Outer(Fetcher):
+        def fetch(self, index: list[int]) -> list[int]:
+            return timed(Fetcher(), index) if type(self) is Outer else super().fetch(index)
+
+    timed = timed_fetch(Fetcher.fetch, log, lambda: failures.append("failed"))
+    outer = timed_fetch(Outer.fetch, log, lambda: failures.append("failed"))
+    assert [outer(Outer(), [n]) for n in (1, 2)] == [[2], [4]]
+    with pytest.raises(StopIteration):
+        outer(Outer(), [])
+    outer(Outer(), [3])
+    rows = RingReader(tmp_path / "worker-7.ring").drain().rows[KIND_BATCH]
+    assert [dict(zip(BATCH_FIELDS, payload, strict=True))["number"] for _, payload in rows] == [0, 1, 2]
+    assert not failures
+
+
+def test_a_fetch_that_the_job_has_put_on_the_object_is_called(tmp_path: Path) -> None:
+    clock, account, failures = in_process(tmp_path)
+    fetcher = Fetcher()
+    own = fetcher.fetch = lambda index: ["the job's"]
+    clock.watch(fetcher)
+    assert fetcher.fetch([1]) == ["the job's"]
+    clock.release()
+    assert fetcher.fetch is own and account.fetching.batches == 0 and not failures

@@ -1,0 +1,28 @@
+"""Shared by tests: kernel traces."""
+
+from __future__ import annotations
+
+from traces import ADD, BATCH_NORM, CONV, TraceBook, convolution
+
+STEP_US = 10_000.0
+
+
+def two_steps(fill) -> TraceBook:
+    """`fill(book, begin)` writes one step; the marks stand a while before its first kernel, as the host runs ahead."""
+    book = TraceBook()
+    for number in range(2):
+        begin = 1_000_000.0 + number * STEP_US
+        book.mark(begin - 500)
+        fill(book, begin)
+    book.mark(1_000_000.0 + 2 * STEP_US - 500)
+    return book
+
+
+def plain(book: TraceBook, begin: float) -> None:
+    """8 ms of kernels without a gap, then 2 ms in which the next one comes too late."""
+    operator = convolution(book, begin - 400)
+    book.kernel(CONV, begin, 4000, launched=begin - 390, operator=operator)
+    book.kernel(BATCH_NORM, begin + 4000, 2000)
+    book.kernel(ADD, begin + 6000, 1000)
+    book.host("Optimizer.step#SGD.step", begin + 300, 200, cat="user_annotation")
+    book.kernel(ADD, begin + 7000, 1000, launched=begin + 400)

@@ -1,0 +1,37 @@
+"""Shared by tests: stub training."""
+
+from __future__ import annotations
+
+import threading
+import types
+from pathlib import Path
+
+from rn50_advisor.probes.rank.recorder import Recorder
+from step_loops import Loop
+
+torch = types.SimpleNamespace(is_grad_enabled=lambda: True)
+
+
+class Training(Loop):
+    """The recorder's account is this loop's, in the calling thread, where every mark may be noted."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.account.thread = threading.get_ident()
+        self.account.ring.words = [0] * 32
+        self.account.optimizers = 1
+        self.recorder = Recorder(torch, str(folder))
+        self.recorder.account = self.account
+
+    def noted(self) -> bool:
+        account = self.account
+        account.clocked, account.clocked_at, account.last_step_ns, account.fewest_marks = (
+            False,
+            account.step,
+            1_000_000,
+            6,
+        )
+        self.recorder._note_or_mark(account)
+        on = self.recorder.tape.on
+        self.recorder.tape.forget()
+        return on

@@ -1,0 +1,77 @@
+"""The commands that the README shows are commands: each is parsed as its command would parse it, and none is run."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from rn50_advisor.advisor.commands.bench import bench
+from rn50_advisor.advisor.commands.compare import compare
+from rn50_advisor.advisor.model.errors import UsageError
+
+README = Path(__file__).resolve().parents[1] / "README.md"
+PARSED = ("triage", "bench", "fleet", "compare")
+
+
+def shown() -> Iterator[list[str]]:
+    """Of each line in a block of code, with those that continue it and without its comment."""
+    blocks = re.findall(r"```\w*\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    for block in blocks:
+        for line in block.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True) if line.startswith("rn50-advisor ") else []
+            if words[1:2] and words[1] in PARSED:
+                yield words[1:]
+
+
+COMMANDS = list(shown())
+
+
+def parsed(words: list[str]) -> click.Context:
+    """Raises click's UsageError."""
+    name, *arguments = words
+    command: click.Command = getattr(importlib.import_module(f"rn50_advisor.advisor.commands.{name}"), name)
+    return command.make_context(name, arguments)
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_a_command_of_the_readme_is_parsed(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they name is there: results of two machines, a folder of many."""
+    monkeypatch.chdir(tmp_path)
+    for argument in words[1:]:
+        if argument.endswith("/"):
+            Path(argument).mkdir()
+        elif argument.endswith(".json"):
+            Path(argument).parent.mkdir(exist_ok=True)
+            Path(argument).write_text("{}")
+    assert parsed(words).params
+
+
+def test_the_three_studies_are_among_them() -> None:
+    """Batches of VGG19 on pictures of CIFAR's size on one and two devices; ResNet50 in FP32 and AMP; two servers side by side."""
+    studies = [words for words in COMMANDS if "-o" in words and words[0] == "bench" and "--precisions" in words]
+    vgg, resnet = (parsed(words).params for words in studies)
+    assert (vgg["model"], vgg["image_size"], vgg["classes"]) == ("vgg19", 32, 10)
+    assert vgg["batches"] == (128, 256, 512, 1024, 2048) and vgg["devices"] == (1, 2) and vgg["all_combinations"]
+    assert resnet["model"] == "resnet50" and resnet["precisions"] == "fp32,fp16" and resnet["devices"] == (1, 8)
+    assert any(words[0] == "fleet" and len(words) == 3 for words in COMMANDS)
+
+
+def test_an_option_that_is_none_would_be_noticed() -> None:
+    with pytest.raises(click.UsageError):
+        bench.make_context("bench", ["--batch-sizes", "1"])
+
+
+def test_compare_says_who_puts_results_side_by_side(tmp_path: Path) -> None:
+    """They are no runs: somebody who has two of them is told the command that takes them."""
+    for name in ("own.json", "rented.json"):
+        (tmp_path / name).write_text("{}")
+    done = CliRunner().invoke(compare, [str(tmp_path / "own.json"), str(tmp_path / "rented.json")])
+    assert isinstance(done.exception, UsageError) and "fleet" in done.exception.message
+    assert f"rn50-advisor fleet {tmp_path / 'own.json'} {tmp_path / 'rented.json'}" in done.exception.hint

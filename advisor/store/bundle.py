@@ -136,7 +136,7 @@ def _masked_value(value: Any) -> Any:
 
 def _copy_nodes(file: Path, copy: Path) -> bytes:
     """Nothing where no other node sent anything; what is damaged goes along as it is, and a report of the bundle says so too."""
-    if not file.is_file():
+    if not _is_plain(file):
         return b""
     try:
         with (
@@ -150,7 +150,14 @@ def _copy_nodes(file: Path, copy: Path) -> bytes:
     return copy.read_bytes()
 
 
+def _is_plain(file: Path) -> bool:
+    """In a folder from a stranger a link may lead to any file of the reader's, and a pipe never ends."""
+    return file.is_file() and not file.is_symlink()
+
+
 def _output_tail(log: Path) -> bytes:
+    if not _is_plain(log):
+        return b""
     try:
         with log.open("rb") as file:
             size = file.seek(0, io.SEEK_END)

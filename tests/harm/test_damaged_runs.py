@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import sqlite3
 import sys
 import tarfile
@@ -21,6 +22,7 @@ import damaging
 
 from advisor.cli import _outcome
 from advisor.core.errors import NotARun
+from advisor.store.bundle import make_bundle
 from advisor.store.reader import read_recording
 from advisor.store.shapes import misfit
 
@@ -179,3 +181,23 @@ def test_names_in_a_bundle_are_never_used_as_paths(run: Path, tmp_path: Path) ->
     bundle.write_bytes(packed((member("../../../../tmp/evil/run.sqlite"), whole), (member("/etc/evil"), b"x")))
     assert read_recording(bundle).meta.name == "tiny"
     assert sorted(p.name for p in tmp_path.iterdir() if p.suffix != ".sqlite") == ["b.tar.gz", "run"]
+
+
+@pytest.mark.parametrize("name", ["output.log", "nodes.sqlite"])
+def test_a_link_in_a_strangers_folder_brings_no_file_of_ours_into_a_bundle(
+    run: Path, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "diary").write_text("nobody's business\n")
+    (run / name).symlink_to(tmp_path / "diary")
+    with tarfile.open(make_bundle(run, tmp_path / "b.tar.gz")) as archive:
+        assert archive.getnames() == ["run/run.sqlite"]
+
+
+def test_a_pipe_in_a_strangers_folder_is_not_waited_for(run: Path, tmp_path: Path) -> None:
+    os.mkfifo(run / "output.log")
+    writer = os.open(run / "output.log", os.O_RDWR)  # whoever reads it fails at once: a pipe has no end to look for
+    try:
+        with tarfile.open(make_bundle(run, tmp_path / "b.tar.gz")) as archive:
+            assert archive.getnames() == ["run/run.sqlite"]
+    finally:
+        os.close(writer)

@@ -101,6 +101,12 @@ def _wraps(original: Callable[..., Any]) -> Callable[[Any], Any]:
     return decorate
 
 
+def _asks_dynamo(recorder: Recorder) -> Callable[[], bool]:
+    """What is true to dynamo, which may be tracing the caller, and false to everybody else."""
+    compiler = getattr(getattr(recorder, "torch", None), "compiler", None)
+    return getattr(compiler, "is_dynamo_compiling", bool)
+
+
 def count_elements(batch: Any, tensor: Any) -> int:
     """Elements of the first tensor of a list, what the default collate makes of pairs; -1 where a batch is something else."""
     return int(batch[0].numel()) if type(batch) is list and batch and type(batch[0]) is tensor else -1
@@ -191,10 +197,12 @@ def _around(
 
     Not `raised_too`: `end` follows only where the original returned.
     """
+    is_compiling = _asks_dynamo(recorder)
 
     @_wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if _quietly is None:  # an object in a cycle may be let go when the interpreter has cleared this module
+        # an object in a cycle may be let go when the interpreter has cleared this module
+        if is_compiling() or _quietly is None:
             return original(*args, **kwargs)
         token = None
         try:

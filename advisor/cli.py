@@ -12,10 +12,7 @@ import click
 
 from rn50_advisor import advisor
 from rn50_advisor.advisor.commands.plain_glyphs import use_plain_glyphs
-from rn50_advisor.advisor.model.errors import (
-    AdvisorError,
-    UsageError,
-)
+from rn50_advisor.advisor.model.errors import AdvisorError, UsageError
 
 PROGRAM = "rn50-advisor"
 COMPLETION_VARIABLE = "_RN50_ADVISOR_COMPLETE"  # click's name: set by a shell that wants completions

@@ -14,15 +14,8 @@ from rn50_advisor.advisor.analysis.compare.difference import (
     ratio_beside_compute,
     speed_ratio,
 )
-from rn50_advisor.advisor.analysis.compare.run_settings import (
-    changes,
-    circumstances,
-    other_job,
-)
-from rn50_advisor.advisor.analysis.compare.step_blocks import (
-    StepBlocks,
-    step_blocks,
-)
+from rn50_advisor.advisor.analysis.compare.run_settings import changes, circumstances, other_job
+from rn50_advisor.advisor.analysis.compare.step_blocks import StepBlocks, step_blocks
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.documents.comparison import (
@@ -40,19 +33,10 @@ from rn50_advisor.advisor.model.documents.comparison import (
 )
 from rn50_advisor.advisor.model.findings import SEVERITIES
 from rn50_advisor.advisor.model.recording import Recording
-from rn50_advisor.advisor.model.report import (
-    PHASES,
-    Report,
-)
+from rn50_advisor.advisor.model.report import PHASES, Report
 from rn50_advisor.advisor.model.thresholds import Config
-from rn50_advisor.advisor.model.wording.quantities import (
-    number,
-    percent,
-)
-from rn50_advisor.advisor.verdict.diagnose import (
-    diagnose,
-    of_a_recording,
-)
+from rn50_advisor.advisor.model.wording.quantities import number, percent
+from rn50_advisor.advisor.verdict.diagnose import diagnose, of_a_recording
 
 # By how much the mean step of runs of one job differs where nothing was changed, standard deviation. Measured on two shared CPU cores, five
 # runs each in two quiet minutes: 0.08 with one rank (0.06 without page faults), 0.04 with two; a little more over hours. On GPUs it is

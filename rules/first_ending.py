@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from rn50_advisor.advisor.model.analysis import (
-    Analysis,
-    Stall,
-)
+from rn50_advisor.advisor.model.analysis import Analysis, Stall
 
 HANGS_AFTER_S = 30.0  # shorter pauses have many harmless causes
 _SOON_AFTER_S = 15.0  # after the last look at what hangs; looks come every few seconds

@@ -7,12 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Finding,
-    NotMeasured,
-    Severity,
-)
+from rn50_advisor.advisor.model.findings import Clear, Finding, NotMeasured, Severity
 
 # Share of the step (or of the run) that a finding costs, from the catalogue: below 2 % nothing is said.
 SEVERITY_SHARES: tuple[tuple[float, Severity], ...] = (

@@ -5,98 +5,45 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rn50_advisor.advisor.analysis.comm.collective_calls import (
-    collective_values,
-    group_size,
-    wire_values,
-)
+from rn50_advisor.advisor.analysis.comm.collective_calls import collective_values, group_size, wire_values
 from rn50_advisor.advisor.analysis.gpu.batch_sweeps import sweep_values
-from rn50_advisor.advisor.analysis.gpu.device_copies import (
-    copy_times,
-    copy_values,
-)
+from rn50_advisor.advisor.analysis.gpu.device_copies import copy_times, copy_values
 from rn50_advisor.advisor.analysis.gpu.gpu_memory import gpu_memory
-from rn50_advisor.advisor.analysis.gpu.gpu_use import (
-    gpu_values,
-    idle_beside,
-)
-from rn50_advisor.advisor.analysis.gpu.host_pacing import (
-    gaps_as_seen,
-    pace_values,
-)
+from rn50_advisor.advisor.analysis.gpu.gpu_use import gpu_values, idle_beside
+from rn50_advisor.advisor.analysis.gpu.host_pacing import gaps_as_seen, pace_values
 from rn50_advisor.advisor.analysis.gpu.observed_steps import habit_values
 from rn50_advisor.advisor.analysis.gpu.published_speeds import reference_values
-from rn50_advisor.advisor.analysis.host.interpreter_waits import (
-    asleep_values,
-    interpreter_values,
-)
+from rn50_advisor.advisor.analysis.host.interpreter_waits import asleep_values, interpreter_values
 from rn50_advisor.advisor.analysis.host.memory_shortage import shortage_values
-from rn50_advisor.advisor.analysis.host.node_window import (
-    Window,
-    cpu_values,
-    process_by_rank,
-    quota_values,
-)
-from rn50_advisor.advisor.analysis.host.thread_counts import (
-    helper_thread_values,
-    thread_values,
-)
-from rn50_advisor.advisor.analysis.input.capacities import (
-    Seen,
-    capacities,
-)
+from rn50_advisor.advisor.analysis.host.node_window import Window, cpu_values, process_by_rank, quota_values
+from rn50_advisor.advisor.analysis.host.thread_counts import helper_thread_values, thread_values
+from rn50_advisor.advisor.analysis.input.capacities import Seen, capacities
 from rn50_advisor.advisor.analysis.input.delivery import delivery_values
-from rn50_advisor.advisor.analysis.input.input_waits import (
-    index_times,
-    input_values,
-)
-from rn50_advisor.advisor.analysis.input.loading import (
-    Loading,
-    loading_of,
-)
+from rn50_advisor.advisor.analysis.input.input_waits import index_times, input_values
+from rn50_advisor.advisor.analysis.input.loading import Loading, loading_of
 from rn50_advisor.advisor.analysis.input.transforms import sample_cost
 from rn50_advisor.advisor.analysis.input.worker_forecast import worker_model
 from rn50_advisor.advisor.analysis.input.worker_locks import lock_values
 from rn50_advisor.advisor.analysis.stacks.loop_lines import own_values
 from rn50_advisor.advisor.analysis.stacks.sleeping_lines import waiting_values
-from rn50_advisor.advisor.analysis.steps.attribution import (
-    Account,
-    account,
-)
+from rn50_advisor.advisor.analysis.steps.attribution import Account, account
 from rn50_advisor.advisor.analysis.steps.batch_sizes import batch_values
 from rn50_advisor.advisor.analysis.steps.collections import collecting_values
-from rn50_advisor.advisor.analysis.steps.epochs import (
-    cold_values,
-    epoch_values,
-)
-from rn50_advisor.advisor.analysis.steps.phases import (
-    AFTER_UPDATE,
-    BEFORE_UPDATE,
-    IN_MODEL,
-)
+from rn50_advisor.advisor.analysis.steps.epochs import cold_values, epoch_values
+from rn50_advisor.advisor.analysis.steps.phases import AFTER_UPDATE, BEFORE_UPDATE, IN_MODEL
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.analysis.storage.data_mount import network_values
 from rn50_advisor.advisor.analysis.storage.data_storage import storage_values
-from rn50_advisor.advisor.model.analysis import (
-    JOB,
-    LoaderFacts,
-    training_loader,
-)
+from rn50_advisor.advisor.model.analysis import JOB, LoaderFacts, training_loader
 from rn50_advisor.advisor.model.forecast.step_model import StepModel
 from rn50_advisor.advisor.model.forecast.worker_model import WorkerModel
-from rn50_advisor.advisor.model.gpu.gpu_facts import (
-    Gpu,
-    GpuMemoryTrend,
-)
+from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu, GpuMemoryTrend
 from rn50_advisor.advisor.model.gpu.gpu_pace import Habits
 from rn50_advisor.advisor.model.gpu.kernel_classes import DeepWindow
 from rn50_advisor.advisor.model.input.mounts import DataMount
 from rn50_advisor.advisor.model.input.sample_cost import SampleCost
 from rn50_advisor.advisor.model.recording import Recording
-from rn50_advisor.advisor.model.report import (
-    Capacity,
-    Throughput,
-)
+from rn50_advisor.advisor.model.report import Capacity, Throughput
 from rn50_advisor.advisor.model.statistics import beyond_others
 from rn50_advisor.probes.rank.layout import FLAG_CLOCKED
 

@@ -9,72 +9,32 @@ import numpy as np
 
 from rn50_advisor.advisor.analysis.comm.buffer_waits import accounted_steps
 from rn50_advisor.advisor.analysis.comm.collective_calls import network_values
-from rn50_advisor.advisor.analysis.comm.collective_times import (
-    timed_collectives,
-    timed_values,
-)
+from rn50_advisor.advisor.analysis.comm.collective_times import timed_collectives, timed_values
 from rn50_advisor.advisor.analysis.comm.nccl_log import nccl_facts
 from rn50_advisor.advisor.analysis.comm.unused_parameters import search_values
-from rn50_advisor.advisor.analysis.failures.failure_causes import (
-    failure_of,
-    mark_followers,
-    with_leaver,
-)
+from rn50_advisor.advisor.analysis.failures.failure_causes import failure_of, mark_followers, with_leaver
 from rn50_advisor.advisor.analysis.failures.memory_errors import out_of_memory
-from rn50_advisor.advisor.analysis.failures.standstills import (
-    slowest_steps,
-    stalls,
-)
+from rn50_advisor.advisor.analysis.failures.standstills import slowest_steps, stalls
 from rn50_advisor.advisor.analysis.gpu.achieved_flops import roofline
 from rn50_advisor.advisor.analysis.gpu.allocator_memory import device_memory
 from rn50_advisor.advisor.analysis.gpu.batch_sweeps import batch_curves
 from rn50_advisor.advisor.analysis.gpu.gpu_errors import error_values
-from rn50_advisor.advisor.analysis.gpu.gpu_ranks import (
-    gpus_of,
-    paths_of,
-    unseen_ranks,
-)
+from rn50_advisor.advisor.analysis.gpu.gpu_ranks import gpus_of, paths_of, unseen_ranks
 from rn50_advisor.advisor.analysis.gpu.gpu_use import path_values
 from rn50_advisor.advisor.analysis.gpu.host_pacing import idle_facts
 from rn50_advisor.advisor.analysis.gpu.observed_steps import habits
-from rn50_advisor.advisor.analysis.host.host_memory import (
-    memory_trends,
-    memory_values,
-)
+from rn50_advisor.advisor.analysis.host.host_memory import memory_trends, memory_values
 from rn50_advisor.advisor.analysis.host.interpreter_waits import holders
-from rn50_advisor.advisor.analysis.host.node_window import (
-    helpers_beside,
-    process_by_rank,
-    shared_memory_values,
-)
-from rn50_advisor.advisor.analysis.input.loading import (
-    loader_facts,
-    ranks_by_pid,
-)
+from rn50_advisor.advisor.analysis.host.node_window import helpers_beside, process_by_rank, shared_memory_values
+from rn50_advisor.advisor.analysis.input.loading import loader_facts, ranks_by_pid
 from rn50_advisor.advisor.analysis.input.other_input import feed
 from rn50_advisor.advisor.analysis.input.several_loaders import with_slowest
-from rn50_advisor.advisor.analysis.input.worker_locks import (
-    asking_line,
-    shared_lock,
-)
-from rn50_advisor.advisor.analysis.kernels.deep_windows import (
-    deep_values,
-    deep_windows,
-)
-from rn50_advisor.advisor.analysis.measures import (
-    Around,
-    Measured,
-    Values,
-    measure,
-    throughput,
-)
+from rn50_advisor.advisor.analysis.input.worker_locks import asking_line, shared_lock
+from rn50_advisor.advisor.analysis.kernels.deep_windows import deep_values, deep_windows
+from rn50_advisor.advisor.analysis.measures import Around, Measured, Values, measure, throughput
 from rn50_advisor.advisor.analysis.stacks.loop_lines import own_lines
 from rn50_advisor.advisor.analysis.stacks.sleeping_lines import waiting_lines
-from rn50_advisor.advisor.analysis.stacks.stack_moments import (
-    deaths,
-    hot_lines,
-    requests,
-)
+from rn50_advisor.advisor.analysis.stacks.stack_moments import deaths, hot_lines, requests
 from rn50_advisor.advisor.analysis.stacks.thinned_profiles import with_few_profiles
 from rn50_advisor.advisor.analysis.steps.attribution import Account
 from rn50_advisor.advisor.analysis.steps.periodic_stalls import periodic_stalls
@@ -82,42 +42,18 @@ from rn50_advisor.advisor.analysis.steps.phase_labels import labelled
 from rn50_advisor.advisor.analysis.steps.recorder_cost import own_cost
 from rn50_advisor.advisor.analysis.steps.restarts import with_one_start
 from rn50_advisor.advisor.analysis.steps.seen_training import coverage_of
-from rn50_advisor.advisor.analysis.steps.speed_changes import (
-    change_segments,
-    speed_changes,
-)
+from rn50_advisor.advisor.analysis.steps.speed_changes import change_segments, speed_changes
 from rn50_advisor.advisor.analysis.steps.startup import start_values
-from rn50_advisor.advisor.analysis.steps.steady_state import (
-    RankSteps,
-    steady_steps,
-    tails,
-)
+from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps, steady_steps, tails
 from rn50_advisor.advisor.analysis.storage.data_mount import data_mounts
 from rn50_advisor.advisor.analysis.view.gpu_strips import gpu_strips
-from rn50_advisor.advisor.analysis.view.node_strips import (
-    node_strips,
-    shown_strip,
-    with_places,
-)
+from rn50_advisor.advisor.analysis.view.node_strips import node_strips, shown_strip, with_places
 from rn50_advisor.advisor.analysis.view.rank_strips import rank_strips
-from rn50_advisor.advisor.analysis.view.timeline import (
-    segments,
-    timeline,
-)
-from rn50_advisor.advisor.model.analysis import (
-    JOB,
-    Analysis,
-    Death,
-    Failure,
-    HotLine,
-)
+from rn50_advisor.advisor.analysis.view.timeline import segments, timeline
+from rn50_advisor.advisor.model.analysis import JOB, Analysis, Death, Failure, HotLine
 from rn50_advisor.advisor.model.comm.exchanged_bytes import exchange_facts
 from rn50_advisor.advisor.model.comm.nccl_settings import nccl_words
-from rn50_advisor.advisor.model.forecast.worker_model import (
-    Forecast,
-    WorkerModel,
-    forecast,
-)
+from rn50_advisor.advisor.model.forecast.worker_model import Forecast, WorkerModel, forecast
 from rn50_advisor.advisor.model.gpu.gpu_facts import GpuView
 from rn50_advisor.advisor.model.gpu.gpu_memory_rows import memory_facts
 from rn50_advisor.advisor.model.gpu.kernel_classes import deep_facts
@@ -125,14 +61,8 @@ from rn50_advisor.advisor.model.gpu.roofline import roofline_facts
 from rn50_advisor.advisor.model.input.mounts import storage_facts
 from rn50_advisor.advisor.model.input.sample_cost import sample_facts
 from rn50_advisor.advisor.model.recording import Recording
-from rn50_advisor.advisor.model.report import (
-    Budget,
-    StepTime,
-)
-from rn50_advisor.advisor.model.statistics import (
-    beyond_others,
-    weighted_quantile,
-)
+from rn50_advisor.advisor.model.report import Budget, StepTime
+from rn50_advisor.advisor.model.statistics import beyond_others, weighted_quantile
 
 
 def analyse(recording: Recording) -> Analysis:

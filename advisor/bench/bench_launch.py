@@ -16,15 +16,8 @@ from typing import Any
 import psutil
 
 from rn50_advisor.advisor.bench.rate import rate_of
-from rn50_advisor.advisor.model.documents.benchmark import (
-    Cell,
-    Options,
-    Setting,
-)
-from rn50_advisor.advisor.model.errors import (
-    AdvisorError,
-    NotARun,
-)
+from rn50_advisor.advisor.model.documents.benchmark import Cell, Options, Setting
+from rn50_advisor.advisor.model.errors import AdvisorError, NotARun
 from rn50_advisor.advisor.model.report import Verdict
 from rn50_advisor.advisor.model.thresholds import Config
 from rn50_advisor.advisor.run.launch.own_processes import module_command

@@ -13,10 +13,7 @@ import psutil
 from rn50_advisor.advisor.bench.bench_plan import doublings
 from rn50_advisor.advisor.instances import only_one
 from rn50_advisor.advisor.instances.metadata import ask
-from rn50_advisor.advisor.model.documents.benchmark import (
-    Machine,
-    Precision,
-)
+from rn50_advisor.advisor.model.documents.benchmark import Machine, Precision
 from rn50_advisor.advisor.model.errors import UsageError
 from rn50_advisor.probes.host.cpu_probe import allowed_cores
 

@@ -6,13 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from rn50_advisor.advisor.model.documents.benchmark import (
-    FULL_PRECISIONS,
-    Cell,
-    Data,
-    Precision,
-    Setting,
-)
+from rn50_advisor.advisor.model.documents.benchmark import FULL_PRECISIONS, Cell, Data, Precision, Setting
 
 Measure = Callable[[Setting], Cell]
 FAILED_MAX = 2  # batches of a sweep

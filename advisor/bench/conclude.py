@@ -20,14 +20,8 @@ from rn50_advisor.advisor.model.documents.benchmark import (
     Scaling,
     Sweep,
 )
-from rn50_advisor.advisor.model.documents.comparison import (
-    Change,
-    Estimate,
-)
-from rn50_advisor.advisor.reference.training_speeds import (
-    Tier,
-    band,
-)
+from rn50_advisor.advisor.model.documents.comparison import Change, Estimate
+from rn50_advisor.advisor.reference.training_speeds import Tier, band
 
 # Standard deviation between two runs of one job on one machine where nothing was changed: `compare` assumes the same.
 BETWEEN_RUNS = {"cpu": 0.05, "cuda": 0.02}

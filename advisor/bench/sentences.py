@@ -6,12 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from rn50_advisor.advisor.model.documents.benchmark import (
-    FULL_PRECISIONS,
-    Benchmark,
-    Cell,
-    Setting,
-)
+from rn50_advisor.advisor.model.documents.benchmark import FULL_PRECISIONS, Benchmark, Cell, Setting
 from rn50_advisor.advisor.model.wording.quantities import number
 
 # Mixed precision brings 1.5 to 3.3 times on tensor cores; below this somebody should ask why it does not.

@@ -10,30 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rn50_advisor.advisor.commands import (
-    common_options,
-    result_output,
-)
-from rn50_advisor.advisor.model.errors import (
-    AdvisorError,
-    NotARun,
-    Regressed,
-    UsageError,
-)
+from rn50_advisor.advisor.commands import common_options, result_output
+from rn50_advisor.advisor.model.errors import AdvisorError, NotARun, Regressed, UsageError
 from rn50_advisor.advisor.report import FORMATS
 
 if TYPE_CHECKING:
     from rn50_advisor.advisor.bench.bench_machine import Seen
-    from rn50_advisor.advisor.bench.bench_plan import (
-        Measure,
-        Plan,
-    )
-    from rn50_advisor.advisor.model.documents.benchmark import (
-        Benchmark,
-        Cell,
-        Options,
-        Setting,
-    )
+    from rn50_advisor.advisor.bench.bench_plan import Measure, Plan
+    from rn50_advisor.advisor.model.documents.benchmark import Benchmark, Cell, Options, Setting
 
 _SHOWN = "rn50_advisor.advisor.report.benched"
 QUICK_S, USUAL_S = 3.0, 10.0

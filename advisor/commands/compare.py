@@ -6,15 +6,8 @@ from pathlib import Path
 
 import click
 
-from rn50_advisor.advisor.commands import (
-    common_options,
-    result_output,
-)
-from rn50_advisor.advisor.model.errors import (
-    NotComparable,
-    Regressed,
-    UsageError,
-)
+from rn50_advisor.advisor.commands import common_options, result_output
+from rn50_advisor.advisor.model.errors import NotComparable, Regressed, UsageError
 
 
 @click.command
@@ -64,10 +57,7 @@ def compare(
     rn50-advisor compare main branch --max-regression 5
     """
     from rn50_advisor.advisor.config_file import load_config
-    from rn50_advisor.advisor.merge.job_reading import (
-        read_job,
-        resolve_job,
-    )
+    from rn50_advisor.advisor.merge.job_reading import read_job, resolve_job
     from rn50_advisor.advisor.report.compared import wording
     from rn50_advisor.advisor.run_comparison import compare as put_side_by_side
     from rn50_advisor.advisor.run_comparison import load

@@ -16,10 +16,7 @@ from typing import TYPE_CHECKING
 
 from rn50_advisor.advisor.model.errors import AdvisorError
 from rn50_advisor.advisor.report.inert_text import one_line
-from rn50_advisor.advisor.run.launch.job_end import (
-    told_error,
-    told_status,
-)
+from rn50_advisor.advisor.run.launch.job_end import told_error, told_status
 
 if TYPE_CHECKING:
     from rn50_advisor.advisor.model.recording import Recording
@@ -122,11 +119,7 @@ def warn(message: str) -> None:
 
 
 def _conclude(run: Path, report: Report, report_files: Sequence[str]) -> None:
-    from rn50_advisor.advisor.report import (
-        styled_lines,
-        text,
-        write,
-    )
+    from rn50_advisor.advisor.report import styled_lines, text, write
 
     written = []
     for file in report_files:

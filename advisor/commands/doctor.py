@@ -8,13 +8,7 @@ import sys
 import click
 
 from rn50_advisor.advisor.report import inert_text
-from rn50_advisor.advisor.report.styled_lines import (
-    WIDTH,
-    Line,
-    Style,
-    paint,
-    wrapped,
-)
+from rn50_advisor.advisor.report.styled_lines import WIDTH, Line, Style, paint, wrapped
 
 _MARKS: dict[str, tuple[str, Style]] = {
     "ok": ("✓ ok     ", "good"),
@@ -38,10 +32,7 @@ def doctor(context: click.Context, python: str | None, as_json: bool) -> None:
     rn50-advisor doctor
     rn50-advisor doctor --python /opt/conda/envs/train/bin/python
     """
-    from rn50_advisor.advisor.commands.machine_checks import (
-        job_python,
-        run_checks,
-    )
+    from rn50_advisor.advisor.commands.machine_checks import job_python, run_checks
 
     checks = run_checks(job_python(python))
     if as_json:

@@ -13,12 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rn50_advisor.advisor.model.errors import UsageError
-from rn50_advisor.advisor.report.styled_lines import (
-    WIDTH,
-    Line,
-    paint,
-    wrapped,
-)
+from rn50_advisor.advisor.report.styled_lines import WIDTH, Line, paint, wrapped
 
 if TYPE_CHECKING:
     from rn50_advisor.rules.rule import Rule

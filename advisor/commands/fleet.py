@@ -6,10 +6,7 @@ from pathlib import Path
 
 import click
 
-from rn50_advisor.advisor.commands import (
-    common_options,
-    result_output,
-)
+from rn50_advisor.advisor.commands import common_options, result_output
 from rn50_advisor.advisor.model.errors import NotARun
 
 

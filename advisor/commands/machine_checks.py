@@ -148,15 +148,9 @@ def ring_folder() -> Check:
 def py_spy(python: str) -> Check:
     """Takes a stack of a child that the recorder has reached as it reaches a rank: where yama asks, that is what lets us look."""
     from rn50_advisor.advisor.model.metrics import ProbeGap
-    from rn50_advisor.advisor.run.launch.job_environment import (
-        inherited_environment,
-        with_recorder,
-    )
+    from rn50_advisor.advisor.run.launch.job_environment import inherited_environment, with_recorder
     from rn50_advisor.advisor.run.rings.agent_ring_folder import RingFolder
-    from rn50_advisor.probes.host.stacks.process_stacks import (
-        find_py_spy,
-        run_py_spy,
-    )
+    from rn50_advisor.probes.host.stacks.process_stacks import find_py_spy, run_py_spy
 
     try:
         rings = RingFolder()

@@ -6,10 +6,7 @@ from pathlib import Path
 
 import click
 
-from rn50_advisor.advisor.commands import (
-    common_options,
-    result_output,
-)
+from rn50_advisor.advisor.commands import common_options, result_output
 
 
 @click.command
@@ -32,10 +29,7 @@ def report(run: str, format_: str | None, output: Path | None, run_dir: Path, co
     rn50-advisor report runs/20250131-120000-resnet50 --format json | jq .verdict
     """
     from rn50_advisor.advisor.config_file import load_config
-    from rn50_advisor.advisor.merge.job_reading import (
-        read_job,
-        resolve_job,
-    )
+    from rn50_advisor.advisor.merge.job_reading import read_job, resolve_job
     from rn50_advisor.advisor.verdict.diagnose import diagnose
 
     made = diagnose(read_job(resolve_job(run, run_dir)), load_config(config))

@@ -12,11 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from rn50_advisor.advisor.model.errors import AdvisorError
-from rn50_advisor.advisor.report import (
-    FORMATS,
-    SUFFIXES,
-    format_of,
-)
+from rn50_advisor.advisor.report import FORMATS, SUFFIXES, format_of
 
 Command = TypeVar("Command", bound=Callable[..., object])
 

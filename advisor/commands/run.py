@@ -130,10 +130,7 @@ def run(
         raise UsageError("no command to run", "rn50-advisor run -- python train.py")
     if sys.platform != "linux":
         raise AdvisorError(f"run needs Linux, this is {sys.platform}", "report, watch and compare work here too")
-    from rn50_advisor.advisor.commands.conclusion import (
-        conclude,
-        warn,
-    )
+    from rn50_advisor.advisor.commands.conclusion import conclude, warn
     from rn50_advisor.advisor.run.launch.launcher import exit_like
     from rn50_advisor.advisor.run.run_options import RunOptions
 
@@ -235,11 +232,7 @@ def check_merge(listen: str, to: str, token_file: str) -> None:
         raise UsageError("a node either listens or sends", "--merge-listen on one node, --merge-to on all others")
     if not token_file:
         raise UsageError("a merge needs --merge-token-file", "the side that listens makes the file")
-    from rn50_advisor.advisor.merge.node_link import (
-        NoToken,
-        parse_address,
-        read_token,
-    )
+    from rn50_advisor.advisor.merge.node_link import NoToken, parse_address, read_token
 
     if not parse_address(listen or to)[0] and to:
         raise UsageError(f"{to!r} names no host", "give HOST:PORT")

@@ -35,20 +35,13 @@ def watch(run: str, speed: float | None, run_dir: Path) -> None:
     """
     if not has_terminal():
         raise UsageError("watch needs a terminal that can draw", f"without one: rn50-advisor report {run}")
-    from rn50_advisor.advisor.merge.job_reading import (
-        read_job,
-        resolve_job,
-    )
+    from rn50_advisor.advisor.merge.job_reading import read_job, resolve_job
 
     path = resolve_job(run, run_dir)
     meta = read_job(path, recent_steps=1).meta
     from rn50_advisor.advisor.commands.saved_reports import saver
     from rn50_advisor.advisor.tui.app import AdvisorApp
-    from rn50_advisor.advisor.tui.report_source import (
-        LiveSource,
-        ReplayedRun,
-        ReportSource,
-    )
+    from rn50_advisor.advisor.tui.report_source import LiveSource, ReplayedRun, ReportSource
 
     live = speed is None and is_live(meta, now_unix_s=time.time())
     source: ReportSource = LiveSource(path) if live else ReplayedRun(path, speed=speed or 1.0)

@@ -6,27 +6,11 @@ import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rn50_advisor.advisor.edits.calls import (
-    find_call,
-    find_settings,
-    options_of_settings,
-)
-from rn50_advisor.advisor.edits.edit_plan import (
-    UNSEEN,
-    Plan,
-)
-from rn50_advisor.advisor.edits.fix_request import (
-    Request,
-    Value,
-)
-from rn50_advisor.advisor.edits.syntax import (
-    Code,
-    parse_code,
-)
-from rn50_advisor.advisor.edits.unified_diff import (
-    shown_name,
-    unified,
-)
+from rn50_advisor.advisor.edits.calls import find_call, find_settings, options_of_settings
+from rn50_advisor.advisor.edits.edit_plan import UNSEEN, Plan
+from rn50_advisor.advisor.edits.fix_request import Request, Value
+from rn50_advisor.advisor.edits.syntax import Code, parse_code
+from rn50_advisor.advisor.edits.unified_diff import shown_name, unified
 from rn50_advisor.advisor.model.recording import Source
 
 

@@ -8,22 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rn50_advisor.advisor.edits.advise import (
-    Advice,
-    Job,
-    advise,
-)
-from rn50_advisor.advisor.edits.fix_request import (
-    Request,
-    Value,
-    request_of,
-)
+from rn50_advisor.advisor.edits.advise import Advice, Job, advise
+from rn50_advisor.advisor.edits.fix_request import Request, Value, request_of
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Finding,
-    Fix,
-    Where,
-)
+from rn50_advisor.advisor.model.findings import Finding, Fix, Where
 from rn50_advisor.advisor.model.recording import Source
 
 _SHARE_OUT = "an IterableDataset gives every worker all samples: let it share them out by get_worker_info() first"

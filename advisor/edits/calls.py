@@ -8,10 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rn50_advisor.advisor.edits.names import written_dict
-from rn50_advisor.advisor.edits.syntax import (
-    Code,
-    last_name,
-)
+from rn50_advisor.advisor.edits.syntax import Code, last_name
 
 # "itself": its signature is known, keywords can be added. "kin": a factory or a subclass that may take other arguments; what it is given
 # by the same name can be changed.

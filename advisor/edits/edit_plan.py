@@ -6,22 +6,10 @@ import ast
 from collections.abc import Mapping, Sequence
 
 from rn50_advisor.advisor.edits.calls import FoundCall
-from rn50_advisor.advisor.edits.edit_changes import (
-    Change,
-    NewArguments,
-    NewLiteral,
-)
-from rn50_advisor.advisor.edits.fix_request import (
-    Value,
-    is_literal,
-    literal,
-)
+from rn50_advisor.advisor.edits.edit_changes import Change, NewArguments, NewLiteral
+from rn50_advisor.advisor.edits.fix_request import Value, is_literal, literal
 from rn50_advisor.advisor.edits.names import written_as
-from rn50_advisor.advisor.edits.origins import (
-    FromOption,
-    Literally,
-    origin_of,
-)
+from rn50_advisor.advisor.edits.origins import FromOption, Literally, origin_of
 from rn50_advisor.advisor.edits.script_options import Option
 from rn50_advisor.advisor.edits.syntax import Code
 

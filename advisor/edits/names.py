@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from rn50_advisor.advisor.edits.syntax import (
-    Code,
-    Function,
-    Scope,
-    inside,
-    last_name,
-)
+from rn50_advisor.advisor.edits.syntax import Code, Function, Scope, inside, last_name
 
 _STEPS = 6  # from one name to the next
 _DEFINING = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)

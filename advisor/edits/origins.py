@@ -7,24 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rn50_advisor.advisor.edits.fix_request import is_literal
-from rn50_advisor.advisor.edits.names import (
-    assignments,
-    bound_otherwise,
-    parameters,
-    stored,
-    written_dict,
-)
-from rn50_advisor.advisor.edits.script_options import (
-    Option,
-    decorating_option,
-    environment_variable,
-    options_for,
-)
-from rn50_advisor.advisor.edits.syntax import (
-    Code,
-    Function,
-    last_name,
-)
+from rn50_advisor.advisor.edits.names import assignments, bound_otherwise, parameters, stored, written_dict
+from rn50_advisor.advisor.edits.script_options import Option, decorating_option, environment_variable, options_for
+from rn50_advisor.advisor.edits.syntax import Code, Function, last_name
 
 _STEPS = 6  # from one name to the next
 _NAMESPACES = ("Namespace", "SimpleNamespace", "EasyDict", "edict")

@@ -12,11 +12,7 @@ import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
 from rn50_advisor.advisor.edits.calls import Argument
-from rn50_advisor.advisor.edits.edit_changes import (
-    Change,
-    NewArguments,
-    NewLiteral,
-)
+from rn50_advisor.advisor.edits.edit_changes import Change, NewArguments, NewLiteral
 from rn50_advisor.advisor.edits.syntax import Code
 
 _LONG_LINE = 100  # from there on an added argument gets a line of its own, where the call has more than one line

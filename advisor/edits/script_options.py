@@ -7,11 +7,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rn50_advisor.advisor.edits.syntax import (
-    Code,
-    Function,
-    last_name,
-)
+from rn50_advisor.advisor.edits.syntax import Code, Function, last_name
 
 _CLICK = ("option",)
 _ABSL = ("DEFINE_integer", "DEFINE_bool", "DEFINE_boolean", "DEFINE_float")

@@ -15,11 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from rn50_advisor.advisor.model.documents.ranked_fleet import (
-    Baseline,
-    Better,
-    Reading,
-)
+from rn50_advisor.advisor.model.documents.ranked_fleet import Baseline, Better, Reading
 from rn50_advisor.advisor.model.errors import AdvisorError
 from rn50_advisor.advisor.model.report import plain_values
 

@@ -16,16 +16,9 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from statistics import NormalDist, median
 
-from rn50_advisor.advisor.fleet.baseline import (
-    DROP,
-    baseline_of,
-)
+from rn50_advisor.advisor.fleet.baseline import DROP, baseline_of
 from rn50_advisor.advisor.fleet.flaws import flaws
-from rn50_advisor.advisor.fleet.machine_readings import (
-    NO_GPU,
-    Told,
-    worth_ranking,
-)
+from rn50_advisor.advisor.fleet.machine_readings import NO_GPU, Told, worth_ranking
 from rn50_advisor.advisor.model.documents.ranked_fleet import (
     Baseline,
     Deviation,

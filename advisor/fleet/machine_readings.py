@@ -9,16 +9,8 @@ from pathlib import PurePath
 from typing import Any, TypeGuard
 
 from rn50_advisor.advisor.model.documents.benchmark import Benchmark
-from rn50_advisor.advisor.model.documents.machine_triage import (
-    BOOT_ID,
-    HOSTNAME,
-    MADE_AT,
-)
-from rn50_advisor.advisor.model.documents.ranked_fleet import (
-    Better,
-    Reading,
-    Source,
-)
+from rn50_advisor.advisor.model.documents.machine_triage import BOOT_ID, HOSTNAME, MADE_AT
+from rn50_advisor.advisor.model.documents.ranked_fleet import Better, Reading, Source
 from rn50_advisor.advisor.model.report import PHASE_TITLES
 from rn50_advisor.advisor.reference.gpu_names import gpu_model
 

@@ -8,12 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rn50_advisor.advisor.fleet.machine_readings import (
-    Told,
-    of_benchmark,
-    of_report,
-    of_triage,
-)
+from rn50_advisor.advisor.fleet.machine_readings import Told, of_benchmark, of_report, of_triage
 from rn50_advisor.advisor.model import report
 from rn50_advisor.advisor.model.documents import benchmark
 from rn50_advisor.advisor.model.documents.ranked_fleet import Unread

@@ -4,14 +4,6 @@
 `rn50_advisor.advisor.instances.metadata`.
 """
 
-from rn50_advisor.advisor.instances.catalogue import (
-    Instance,
-    Link,
-    by_name,
-    exactly,
-    instances,
-    match,
-    only_one,
-)
+from rn50_advisor.advisor.instances.catalogue import Instance, Link, by_name, exactly, instances, match, only_one
 
 __all__ = ["Instance", "Link", "by_name", "exactly", "instances", "match", "only_one"]

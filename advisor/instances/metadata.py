@@ -13,10 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from http.client import HTTPException
 
-from rn50_advisor.advisor.instances.catalogue import (
-    Instance,
-    by_name,
-)
+from rn50_advisor.advisor.instances.catalogue import Instance, by_name
 
 ADDRESS = "http://169.254.169.254"  # of all three; not routed, so nobody else can hear
 TIMEOUT_S = 0.8  # such a service answers within milliseconds; elsewhere nobody does

@@ -6,14 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rn50_advisor.advisor.merge.outbox import Outbox
-from rn50_advisor.advisor.model.metrics import (
-    ProbeGap,
-    Sample,
-)
-from rn50_advisor.advisor.model.recording import (
-    Event,
-    Process,
-)
+from rn50_advisor.advisor.model.metrics import ProbeGap, Sample
+from rn50_advisor.advisor.model.recording import Event, Process
 from rn50_advisor.advisor.store.run_writer import RunWriter
 
 

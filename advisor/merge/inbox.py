@@ -16,21 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from rn50_advisor.advisor.merge.node_frames import (
-    SENT_TABLES,
-    NotAFrame,
-    received_table,
-    unpacked,
-)
+from rn50_advisor.advisor.merge.node_frames import SENT_TABLES, NotAFrame, received_table, unpacked
 from rn50_advisor.advisor.model.metrics import ProbeGap
-from rn50_advisor.advisor.model.recording import (
-    Event,
-    Meta,
-    Process,
-    Recording,
-    Series,
-    Table,
-)
+from rn50_advisor.advisor.model.recording import Event, Meta, Process, Recording, Series, Table
 from rn50_advisor.advisor.store.schema import NODES_NAME
 
 INBOX_NAME = NODES_NAME

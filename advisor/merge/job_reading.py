@@ -7,33 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rn50_advisor.advisor.merge.inbox import (
-    INBOX_NAME,
-    Unreadable,
-    sent_recordings,
-)
-from rn50_advisor.advisor.merge.job_identity import (
-    STARTS_WITHIN_S,
-    Identity,
-    identity_of,
-    same_job,
-    takes_place,
-)
+from rn50_advisor.advisor.merge.inbox import INBOX_NAME, Unreadable, sent_recordings
+from rn50_advisor.advisor.merge.job_identity import STARTS_WITHIN_S, Identity, identity_of, same_job, takes_place
 from rn50_advisor.advisor.merge.merging import merge
 from rn50_advisor.advisor.model.errors import NotARun
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import Recording
-from rn50_advisor.advisor.store.run_bundle import (
-    SUFFIX,
-    is_bundle,
-    unpack_bundle,
-)
-from rn50_advisor.advisor.store.run_folders import (
-    list_runs,
-    not_read,
-    path_of,
-    resolve_run,
-)
+from rn50_advisor.advisor.store.run_bundle import SUFFIX, is_bundle, unpack_bundle
+from rn50_advisor.advisor.store.run_folders import list_runs, not_read, path_of, resolve_run
 from rn50_advisor.advisor.store.run_reader import read_recording
 from rn50_advisor.advisor.store.schema import FILE_NAME
 

@@ -7,10 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rn50_advisor.advisor.merge.node_link import (
-    parse_address,
-    read_token,
-)
+from rn50_advisor.advisor.merge.node_link import parse_address, read_token
 from rn50_advisor.advisor.model.errors import AdvisorError
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.store.run_writer import RunWriter

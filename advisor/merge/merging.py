@@ -9,30 +9,13 @@ from typing import Any
 from rn50_advisor.advisor.analysis.comm.buffer_waits import accounted_steps
 from rn50_advisor.advisor.analysis.steps.attribution import account
 from rn50_advisor.advisor.analysis.steps.steady_state import steady_steps
-from rn50_advisor.advisor.merge.job_identity import (
-    Identity,
-    identity_of,
-)
+from rn50_advisor.advisor.merge.job_identity import Identity, identity_of
 from rn50_advisor.advisor.merge.merged_stalls import merged_stalls
 from rn50_advisor.advisor.merge.node_clocks import clock_of
-from rn50_advisor.advisor.merge.renaming import (
-    TABLES,
-    Renaming,
-)
+from rn50_advisor.advisor.merge.renaming import TABLES, Renaming
 from rn50_advisor.advisor.model.metrics import ProbeGap
-from rn50_advisor.advisor.model.recording import (
-    Clock,
-    Event,
-    Meta,
-    Node,
-    Recording,
-    Series,
-    Source,
-)
-from rn50_advisor.advisor.model.wording.quantities import (
-    counted,
-    duration,
-)
+from rn50_advisor.advisor.model.recording import Clock, Event, Meta, Node, Recording, Series, Source
+from rn50_advisor.advisor.model.wording.quantities import counted, duration
 
 # A run is written every second, a live merge hears of a node every ten: beyond this it is gone, not slow.
 LOST_AFTER_NS = 60_000_000_000

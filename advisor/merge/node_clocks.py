@@ -12,12 +12,7 @@ from numpy.typing import NDArray
 
 from rn50_advisor.advisor.analysis.host.host_memory import slope
 from rn50_advisor.advisor.analysis.steps.phases import after_last_gradient_ns
-from rn50_advisor.advisor.model.recording import (
-    Clock,
-    Recording,
-    Series,
-    Table,
-)
+from rn50_advisor.advisor.model.recording import Clock, Recording, Series, Table
 from rn50_advisor.probes.rank.layout import FLAG_TAIL
 
 Numbers = NDArray[np.int64]

@@ -16,17 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rn50_advisor.advisor.model.recording import Table
-from rn50_advisor.advisor.store.step_folding import (
-    COLUMNS,
-    fold,
-)
-from rn50_advisor.probes.rank.layout import (
-    BATCH_FIELDS,
-    COLLECTIVES_FIELDS,
-    COMM_FIELDS,
-    FLAG_TAIL,
-    GPU_STEP_FIELDS,
-)
+from rn50_advisor.advisor.store.step_folding import COLUMNS, fold
+from rn50_advisor.probes.rank.layout import BATCH_FIELDS, COLLECTIVES_FIELDS, COMM_FIELDS, FLAG_TAIL, GPU_STEP_FIELDS
 
 VERSION = 1
 FRAME_BYTES_MAX = 1 << 20

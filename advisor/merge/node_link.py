@@ -17,10 +17,7 @@ import stat
 import struct
 from pathlib import Path
 
-from rn50_advisor.advisor.model.errors import (
-    AdvisorError,
-    UsageError,
-)
+from rn50_advisor.advisor.model.errors import AdvisorError, UsageError
 
 GREETING = b"RN50MERGE1\n"
 NONCE_BYTES = 32

@@ -11,26 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from rn50_advisor.advisor.merge.node_frames import (
-    SENT_TABLES,
-    VERSION,
-    Rows,
-    as_rows,
-    sent_tables,
-)
-from rn50_advisor.advisor.model.metrics import (
-    ProbeGap,
-    Sample,
-)
-from rn50_advisor.advisor.model.recording import (
-    Event,
-    Process,
-)
+from rn50_advisor.advisor.merge.node_frames import SENT_TABLES, VERSION, Rows, as_rows, sent_tables
+from rn50_advisor.advisor.model.metrics import ProbeGap, Sample
+from rn50_advisor.advisor.model.recording import Event, Process
 from rn50_advisor.advisor.store.schema import RING_TABLES
-from rn50_advisor.advisor.store.secrets.masking import (
-    redact_json,
-    redact_text,
-)
+from rn50_advisor.advisor.store.secrets.masking import redact_json, redact_text
 from rn50_advisor.probes.rank.layout import KIND_BATCH
 
 _ROWS_MAX = 20_000  # of one rank's table between two frames: ten seconds of half-millisecond steps

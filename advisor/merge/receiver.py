@@ -17,21 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rn50_advisor.advisor.merge.inbox import Inbox
-from rn50_advisor.advisor.merge.node_frames import (
-    FRAME_BYTES_MAX,
-    NotAFrame,
-    unpacked,
-)
-from rn50_advisor.advisor.merge.node_link import (
-    GREETING,
-    HEADER,
-    KINDS,
-    NONCE_BYTES,
-    PROOF_BYTES,
-    Seal,
-    proof,
-    same,
-)
+from rn50_advisor.advisor.merge.node_frames import FRAME_BYTES_MAX, NotAFrame, unpacked
+from rn50_advisor.advisor.merge.node_link import GREETING, HEADER, KINDS, NONCE_BYTES, PROOF_BYTES, Seal, proof, same
 from rn50_advisor.advisor.model.errors import AdvisorError
 from rn50_advisor.advisor.model.metrics import ProbeGap
 

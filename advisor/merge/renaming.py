@@ -14,16 +14,7 @@ import numpy as np
 
 from rn50_advisor.advisor.merge.node_clocks import to_first
 from rn50_advisor.advisor.model.metrics import ProbeGap
-from rn50_advisor.advisor.model.recording import (
-    NODE_PIDS,
-    Clock,
-    Event,
-    Meta,
-    Process,
-    Recording,
-    Series,
-    Table,
-)
+from rn50_advisor.advisor.model.recording import NODE_PIDS, Clock, Event, Meta, Process, Recording, Series, Table
 from rn50_advisor.advisor.store.schema import RING_TABLES
 
 TABLES = tuple(RING_TABLES.values())

@@ -13,18 +13,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from rn50_advisor.advisor.merge.node_frames import (
-    FRAME_BYTES_MAX,
-    packed,
-)
-from rn50_advisor.advisor.merge.node_link import (
-    GREETING,
-    NONCE_BYTES,
-    PROOF_BYTES,
-    Seal,
-    proof,
-    same,
-)
+from rn50_advisor.advisor.merge.node_frames import FRAME_BYTES_MAX, packed
+from rn50_advisor.advisor.merge.node_link import GREETING, NONCE_BYTES, PROOF_BYTES, Seal, proof, same
 from rn50_advisor.advisor.merge.outbox import Outbox
 from rn50_advisor.advisor.model.errors import AdvisorError
 from rn50_advisor.advisor.model.metrics import ProbeGap

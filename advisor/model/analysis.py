@@ -7,43 +7,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rn50_advisor.advisor.model.changes import (
-    Coincidence,
-    MemoryTrend,
-    PeriodicStall,
-    SpeedChange,
-)
+from rn50_advisor.advisor.model.changes import Coincidence, MemoryTrend, PeriodicStall, SpeedChange
 from rn50_advisor.advisor.model.comm.nccl_settings import NcclFacts
 from rn50_advisor.advisor.model.forecast.batch_curve import BatchCurve
 from rn50_advisor.advisor.model.forecast.step_model import StepModel
-from rn50_advisor.advisor.model.forecast.worker_model import (
-    Forecast,
-    WorkerModel,
-)
+from rn50_advisor.advisor.model.forecast.worker_model import Forecast, WorkerModel
 from rn50_advisor.advisor.model.gpu.gpu_facts import GpuView
-from rn50_advisor.advisor.model.gpu.gpu_pace import (
-    Habits,
-    Holder,
-)
+from rn50_advisor.advisor.model.gpu.gpu_pace import Habits, Holder
 from rn50_advisor.advisor.model.gpu.out_of_memory import OutOfMemory
-from rn50_advisor.advisor.model.incidents import (
-    Death,
-    Failure,
-    Stall,
-    StalledRank,
-    StuckCollective,
-)
-from rn50_advisor.advisor.model.input.data_loaders import (
-    LoaderFacts,
-    training_loader,
-)
+from rn50_advisor.advisor.model.incidents import Death, Failure, Stall, StalledRank, StuckCollective
+from rn50_advisor.advisor.model.input.data_loaders import LoaderFacts, training_loader
 from rn50_advisor.advisor.model.input.input_source import Feed
 from rn50_advisor.advisor.model.input.mounts import DataMount
-from rn50_advisor.advisor.model.input.sample_cost import (
-    SampleCost,
-    SampleLine,
-    SharedLock,
-)
+from rn50_advisor.advisor.model.input.sample_cost import SampleCost, SampleLine, SharedLock
 from rn50_advisor.advisor.model.recording import Meta
 from rn50_advisor.advisor.model.report import (
     Budget,
@@ -59,10 +35,7 @@ from rn50_advisor.advisor.model.report import (
     TimelinePoint,
 )
 from rn50_advisor.advisor.model.seen_share import Coverage
-from rn50_advisor.advisor.model.values import (
-    JOB,
-    VALUES,
-)
+from rn50_advisor.advisor.model.values import JOB, VALUES
 
 __all__ = [
     "JOB",

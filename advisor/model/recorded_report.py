@@ -5,18 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rn50_advisor.advisor.model.findings import (
-    Affected,
-    Evidence,
-    Finding,
-    Fix,
-    Saving,
-    Where,
-)
-from rn50_advisor.advisor.model.forecast.worker_curve import (
-    WorkerCurve,
-    WorkerPoint,
-)
+from rn50_advisor.advisor.model.findings import Affected, Evidence, Finding, Fix, Saving, Where
+from rn50_advisor.advisor.model.forecast.worker_curve import WorkerCurve, WorkerPoint
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.report import (
     Budget,

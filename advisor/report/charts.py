@@ -9,16 +9,9 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from rn50_advisor.advisor.model.forecast.worker_curve import WorkerCurve
-from rn50_advisor.advisor.model.report import (
-    PHASES,
-    Capacity,
-    Segment,
-)
+from rn50_advisor.advisor.model.report import PHASES, Capacity, Segment
 from rn50_advisor.advisor.model.wording import quantities as fmt
-from rn50_advisor.advisor.report import (
-    inert_text,
-    phrases,
-)
+from rn50_advisor.advisor.report import inert_text, phrases
 
 BAR_HEIGHT = 26
 PLOT_HEIGHT = 132

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from rn50_advisor.advisor.model.report import Report
 from rn50_advisor.advisor.model.wording.told_facts import rows
-from rn50_advisor.advisor.report import (
-    inert_text,
-    styled_lines,
-)
+from rn50_advisor.advisor.report import inert_text, styled_lines
 from rn50_advisor.advisor.report.styled_lines import Line
 
 TITLES = {"storage": "What the data lies on", "exchange": "What the ranks exchange"}

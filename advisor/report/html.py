@@ -15,20 +15,10 @@ from rn50_advisor.advisor.model.gpu.gpu_memory_rows import memory_rows
 from rn50_advisor.advisor.model.gpu.kernel_classes import deep_tables
 from rn50_advisor.advisor.model.gpu.roofline import roofline_rows
 from rn50_advisor.advisor.model.input.sample_cost import sample_table
-from rn50_advisor.advisor.model.report import (
-    SCHEMA,
-    Report,
-    TimelinePoint,
-)
+from rn50_advisor.advisor.model.report import SCHEMA, Report, TimelinePoint
 from rn50_advisor.advisor.model.wording import quantities as fmt
 from rn50_advisor.advisor.model.wording.loader_words import loader_rows
-from rn50_advisor.advisor.report import (
-    charts,
-    fact_tables,
-    inert_text,
-    phrases,
-    surroundings,
-)
+from rn50_advisor.advisor.report import charts, fact_tables, inert_text, phrases, surroundings
 
 PAGE_LIMIT = 400_000  # bytes: what a mail or a ticket takes, and a phone opens at once
 DATA_LIMIT = 150_000  # characters of embedded JSON

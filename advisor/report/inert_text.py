@@ -7,10 +7,7 @@ import re
 import shlex
 from collections.abc import Iterable
 
-from rn50_advisor.advisor.model.visible_text import (
-    in_lines,
-    on_one_line,
-)
+from rn50_advisor.advisor.model.visible_text import in_lines, on_one_line
 from rn50_advisor.advisor.model.wording.quantities import shorten
 
 LINE_LIMIT = 300

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.gpu.gpu_memory_rows import memory_rows
-from rn50_advisor.advisor.model.gpu.kernel_classes import (
-    DeepTable,
-    deep_tables,
-)
+from rn50_advisor.advisor.model.gpu.kernel_classes import DeepTable, deep_tables
 from rn50_advisor.advisor.model.gpu.roofline import roofline_rows
 from rn50_advisor.advisor.model.report import Report
 from rn50_advisor.advisor.model.wording import quantities as fmt
-from rn50_advisor.advisor.report import (
-    inert_text,
-    styled_lines,
-)
+from rn50_advisor.advisor.report import inert_text, styled_lines
 from rn50_advisor.advisor.report.styled_lines import Line
 
 _ROWS_IN_TEXT = 6

@@ -5,10 +5,7 @@ from __future__ import annotations
 from rn50_advisor.advisor.model.report import Report
 from rn50_advisor.advisor.model.wording.loader_words import loader_rows
 from rn50_advisor.advisor.model.wording.quantities import shorten_path
-from rn50_advisor.advisor.report import (
-    inert_text,
-    styled_lines,
-)
+from rn50_advisor.advisor.report import inert_text, styled_lines
 from rn50_advisor.advisor.report.styled_lines import Line
 
 _SHOWN_IN_TEXT = 6

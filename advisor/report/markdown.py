@@ -4,23 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rn50_advisor.advisor.model.findings import (
-    Finding,
-    Fix,
-)
+from rn50_advisor.advisor.model.findings import Finding, Fix
 from rn50_advisor.advisor.model.report import Report
 from rn50_advisor.advisor.model.wording import quantities as fmt
-from rn50_advisor.advisor.report import (
-    fact_tables as told,
-)
-from rn50_advisor.advisor.report import (
-    inert_text,
-    kernel_tables,
-    loader_tables,
-    phrases,
-    sample_tables,
-    surroundings,
-)
+from rn50_advisor.advisor.report import fact_tables as told
+from rn50_advisor.advisor.report import inert_text, kernel_tables, loader_tables, phrases, sample_tables, surroundings
 
 ROWS_SHOWN = 60
 RANKS_SHOWN = 8  # as columns; GitHub shows about this many without scrolling

@@ -7,14 +7,7 @@ import signal
 from collections.abc import Iterable
 from datetime import datetime, timezone
 
-from rn50_advisor.advisor.model.findings import (
-    A_GAIN,
-    Affected,
-    Evidence,
-    Finding,
-    Fix,
-    Saving,
-)
+from rn50_advisor.advisor.model.findings import A_GAIN, Affected, Evidence, Finding, Fix, Saving
 from rn50_advisor.advisor.model.report import (
     PHASE_TITLES,
     PHASES,

@@ -5,10 +5,7 @@ from __future__ import annotations
 from rn50_advisor.advisor.model.input.sample_cost import sample_table
 from rn50_advisor.advisor.model.report import Report
 from rn50_advisor.advisor.model.wording import quantities as fmt
-from rn50_advisor.advisor.report import (
-    inert_text,
-    styled_lines,
-)
+from rn50_advisor.advisor.report import inert_text, styled_lines
 from rn50_advisor.advisor.report.styled_lines import Line
 
 _SHOWN_IN_TEXT = 6

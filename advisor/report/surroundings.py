@@ -7,22 +7,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from rn50_advisor.advisor.model.input.sample_cost import without_samples
-from rn50_advisor.advisor.model.report import (
-    GpuStrip,
-    HostStrip,
-    NodeStrip,
-    Report,
-    nodes_shown,
-)
+from rn50_advisor.advisor.model.report import GpuStrip, HostStrip, NodeStrip, Report, nodes_shown
 from rn50_advisor.advisor.model.wording import quantities as fmt
 from rn50_advisor.advisor.model.wording.loader_words import without_loaders
 from rn50_advisor.advisor.model.wording.pace_words import with_pace_in_words
 from rn50_advisor.advisor.model.wording.told_facts import without_told
-from rn50_advisor.advisor.report.gpu_words import (
-    PathMatrix,
-    in_words,
-    path_matrix,
-)
+from rn50_advisor.advisor.report.gpu_words import PathMatrix, in_words, path_matrix
 
 NODES_SHOWN = 16
 

@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rn50_advisor.advisor.model.findings import Finding
-from rn50_advisor.advisor.model.report import (
-    Report,
-    State,
-)
+from rn50_advisor.advisor.model.report import Report, State
 from rn50_advisor.advisor.model.wording import quantities as fmt
-from rn50_advisor.advisor.report import (
-    fact_tables as told,
-)
+from rn50_advisor.advisor.report import fact_tables as told
 from rn50_advisor.advisor.report import (
     inert_text,
     kernel_tables,
@@ -22,10 +17,7 @@ from rn50_advisor.advisor.report import (
     styled_lines,
     surroundings,
 )
-from rn50_advisor.advisor.report.styled_lines import (
-    Line,
-    Style,
-)
+from rn50_advisor.advisor.report.styled_lines import Line, Style
 
 SUMMARY_LINES = 12
 RANKS_A_TABLE = 5

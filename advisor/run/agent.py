@@ -8,10 +8,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from rn50_advisor.advisor.merge.live_merge import (
-    Part,
-    writer_type,
-)
+from rn50_advisor.advisor.merge.live_merge import Part, writer_type
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import Event
 from rn50_advisor.advisor.run.hangs.watched_ranks import watched_ranks
@@ -29,16 +26,9 @@ from rn50_advisor.advisor.run.processes.host_watch import (
 from rn50_advisor.advisor.run.processes.process_roster import Roster
 from rn50_advisor.advisor.run.recording_plan import Plan
 from rn50_advisor.advisor.run.rings.ring_followers import Followers
-from rn50_advisor.advisor.run.run_meta import (
-    first_meta,
-    kept_environment,
-    startup_s,
-)
+from rn50_advisor.advisor.run.run_meta import first_meta, kept_environment, startup_s
 from rn50_advisor.advisor.run.run_options import RunOptions
-from rn50_advisor.advisor.run.sidefiles.deep_requests import (
-    Candidate,
-    DeepDesk,
-)
+from rn50_advisor.advisor.run.sidefiles.deep_requests import Candidate, DeepDesk
 from rn50_advisor.advisor.run.sidefiles.job_sources import SourceNews
 from rn50_advisor.advisor.run.sidefiles.job_words import JobWords
 from rn50_advisor.advisor.run.sidefiles.rank_notes import Notes

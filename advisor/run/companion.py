@@ -15,10 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rn50_advisor.advisor.model.errors import AdvisorError
-from rn50_advisor.advisor.run.launch.job_end import (
-    told_error,
-    told_status,
-)
+from rn50_advisor.advisor.run.launch.job_end import told_error, told_status
 from rn50_advisor.advisor.run.launch.own_processes import start_module
 from rn50_advisor.advisor.run.recording_plan import Plan
 

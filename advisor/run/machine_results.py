@@ -9,17 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rn50_advisor.advisor.model.documents.machine_triage import (
-    BOOT_ID,
-    DATA_PLACE,
-    MADE_AT,
-    Check,
-    parse_triage,
-)
-from rn50_advisor.advisor.model.errors import (
-    NotARun,
-    NotATriage,
-)
+from rn50_advisor.advisor.model.documents.machine_triage import BOOT_ID, DATA_PLACE, MADE_AT, Check, parse_triage
+from rn50_advisor.advisor.model.errors import NotARun, NotATriage
 from rn50_advisor.probes.host.procfs import read_text
 
 FILE_NAME = "triage.json"

@@ -5,10 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 
-from rn50_advisor.advisor.model.metrics import (
-    ProbeGap,
-    Sample,
-)
+from rn50_advisor.advisor.model.metrics import ProbeGap, Sample
 from rn50_advisor.advisor.model.recording import Event
 from rn50_advisor.advisor.run.own_usage import CostBook
 from rn50_advisor.advisor.run.processes.host_watch import HostWatch

@@ -8,16 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from rn50_advisor.advisor.run.launch.job_environment import inherited_environment
-from rn50_advisor.advisor.run.machine_results import (
-    known_machine,
-    known_sweeps,
-)
+from rn50_advisor.advisor.run.machine_results import known_machine, known_sweeps
 from rn50_advisor.advisor.run.recording_plan import Plan
 from rn50_advisor.advisor.run.rings.own_folder import start_ticks
-from rn50_advisor.advisor.store.secrets.masking import (
-    redact_argv,
-    redact_environment,
-)
+from rn50_advisor.advisor.store.secrets.masking import redact_argv, redact_environment
 from rn50_advisor.probes.host.process.process_tree import boot_offset_ns
 from rn50_advisor.probes.host.procfs import CLOCK_TICKS
 

@@ -7,11 +7,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from rn50_advisor.advisor.store.database import (
-    LOCK_NAME,
-    SET_META,
-    meta_rows,
-)
+from rn50_advisor.advisor.store.database import LOCK_NAME, SET_META, meta_rows
 from rn50_advisor.advisor.store.schema import FILE_NAME
 
 

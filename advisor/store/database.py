@@ -11,17 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from rn50_advisor.advisor.model.errors import UsageError
-from rn50_advisor.advisor.store.schema import (
-    APPLICATION_ID,
-    FILE_NAME,
-    INDEXES,
-    TABLES,
-    USER_VERSION,
-)
-from rn50_advisor.advisor.store.secrets.masking import (
-    as_json,
-    redact_text,
-)
+from rn50_advisor.advisor.store.schema import APPLICATION_ID, FILE_NAME, INDEXES, TABLES, USER_VERSION
+from rn50_advisor.advisor.store.secrets.masking import as_json, redact_text
 
 LOCK_NAME = "run.lock"
 # Room that the lock file holds and gives back when the disk is full: for the WAL frames of the last note (a page or

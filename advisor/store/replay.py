@@ -7,14 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from rn50_advisor.advisor.model.recording import (
-    Meta,
-    Node,
-    Process,
-    Recording,
-    Series,
-    Table,
-)
+from rn50_advisor.advisor.model.recording import Meta, Node, Process, Recording, Series, Table
 from rn50_advisor.probes.rank.layout import SPAN_LABELS
 
 # The exclusive phases of a step in the order in which they pass.

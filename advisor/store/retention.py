@@ -16,10 +16,7 @@ from itertools import chain
 
 import numpy as np
 
-from rn50_advisor.advisor.store.step_folding import (
-    COLUMNS,
-    fold,
-)
+from rn50_advisor.advisor.store.step_folding import COLUMNS, fold
 
 SECOND_NS = 1_000_000_000
 _HASH = 2_654_435_769  # Knuth's multiplicative hash: its high bits spread any arithmetic progression evenly

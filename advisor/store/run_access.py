@@ -11,13 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rn50_advisor.advisor.model.errors import NotARun
-from rn50_advisor.advisor.store.schema import (
-    APPLICATION_ID,
-    FILE_NAME,
-    LATER_TABLES,
-    TABLES,
-    USER_VERSION,
-)
+from rn50_advisor.advisor.store.schema import APPLICATION_ID, FILE_NAME, LATER_TABLES, TABLES, USER_VERSION
 
 _MAGIC = b"SQLite format 3\0"
 _IDENTITY = struct.Struct(">60xI4xI")  # user_version and application_id, as https://sqlite.org/fileformat.html has them
@@ -111,9 +105,10 @@ def _check_tables(db: sqlite3.Connection, database: Path) -> None:
     missing = sorted(TABLES.keys() - LATER_TABLES - present)
     if missing:
         raise NotARun(f"{database} is damaged: without the table{'s'[: len(missing) - 1]} {', '.join(missing)}")
-    for table in sorted(TABLES.keys() & present):
+    for table in sorted(present):
         # A column that is computed as it is read may be of any size: a file of some kilobytes took 3 GB, and hours.
-        if any(hidden for *_, hidden in db.execute(f"PRAGMA table_xinfo({table})")):
+        quoted = table.replace('"', '""')
+        if any(hidden for *_, hidden in db.execute(f'PRAGMA table_xinfo("{quoted}")')):
             raise NotARun(f"{database} is no run file of ours: its table {table} has columns that are computed")
 
 

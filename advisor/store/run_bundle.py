@@ -16,25 +16,10 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
-from rn50_advisor.advisor.model.errors import (
-    AdvisorError,
-    NotARun,
-    UsageError,
-)
-from rn50_advisor.advisor.store.run_access import (
-    find_database,
-    open_database,
-    table_names,
-)
-from rn50_advisor.advisor.store.schema import (
-    FILE_NAME,
-    NODES_NAME,
-    OUTPUT_NAME,
-)
-from rn50_advisor.advisor.store.secrets.masking import (
-    as_json,
-    redact_text,
-)
+from rn50_advisor.advisor.model.errors import AdvisorError, NotARun, UsageError
+from rn50_advisor.advisor.store.run_access import find_database, open_database, table_names
+from rn50_advisor.advisor.store.schema import FILE_NAME, INDEXES, NODES_NAME, OUTPUT_NAME
+from rn50_advisor.advisor.store.secrets.masking import as_json, redact_text
 from rn50_advisor.advisor.store.secrets.secret_lines import MaskedLines
 
 SUFFIX = ".tar.gz"
@@ -120,12 +105,24 @@ def _copy_database(db: sqlite3.Connection, copy: Path, *, with_code: bool) -> No
     try:
         db.backup(target)
         target.execute("PRAGMA journal_mode = DELETE")  # a bundle is read where no -shm can be made
+        _leave_data_alone(target)
         if not with_code and "sources" in table_names(target):
             target.execute("DELETE FROM sources")
         _mask(target)
         target.execute("VACUUM")  # drops the room that retention has freed, and what was in it
     finally:
         target.close()
+
+
+def _leave_data_alone(db: sqlite3.Connection) -> None:
+    """What a stranger's file would have computed as its rows are masked: triggers, constraints, indexes over expressions."""
+    db.execute("PRAGMA ignore_check_constraints = ON")
+    kept = {f"CREATE INDEX {table}_by_{column} ON {table} ({column})" for table, column in INDEXES.items()}
+    found = db.execute("SELECT type, name, sql FROM sqlite_master WHERE type != 'table' AND sql IS NOT NULL").fetchall()
+    for kind, name, sql in found:
+        if sql not in kept:
+            quoted = name.replace('"', '""')
+            db.execute(f'DROP {kind} IF EXISTS "{quoted}"')
 
 
 def _mask(db: sqlite3.Connection) -> None:
@@ -151,7 +148,7 @@ def _masked_value(value: Any) -> Any:
 
 def _copy_nodes(file: Path, copy: Path) -> bytes:
     """Nothing where no other node sent anything; what is damaged goes along as it is, and a report of the bundle says so too."""
-    if not file.is_file():
+    if not _is_plain(file):
         return b""
     try:
         with (
@@ -165,7 +162,14 @@ def _copy_nodes(file: Path, copy: Path) -> bytes:
     return copy.read_bytes()
 
 
+def _is_plain(file: Path) -> bool:
+    """In a folder from a stranger a link may lead to any file of the reader's, and a pipe never ends."""
+    return file.is_file() and not file.is_symlink()
+
+
 def _output_tail(log: Path) -> bytes:
+    if not _is_plain(log):
+        return b""
     try:
         with log.open("rb") as file:
             size = file.seek(0, io.SEEK_END)

@@ -9,10 +9,7 @@ from pathlib import Path
 
 from rn50_advisor.advisor.model.errors import NotARun
 from rn50_advisor.advisor.model.wording.quantities import shorten_path
-from rn50_advisor.advisor.store.recording_failure import (
-    RecordingStopped,
-    failure_reason,
-)
+from rn50_advisor.advisor.store.recording_failure import RecordingStopped, failure_reason
 from rn50_advisor.advisor.store.schema import FILE_NAME
 
 LATEST = "latest"

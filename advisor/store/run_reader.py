@@ -15,34 +15,12 @@ import numpy as np
 
 from rn50_advisor.advisor.model.errors import NotARun
 from rn50_advisor.advisor.model.metrics import ProbeGap
-from rn50_advisor.advisor.model.recording import (
-    Event,
-    Meta,
-    Process,
-    Recording,
-    Role,
-    Series,
-    Source,
-    Table,
-)
-from rn50_advisor.advisor.store.fact_shapes import (
-    EVENT_NEEDS,
-    is_number,
-    misfit,
-)
+from rn50_advisor.advisor.model.recording import Event, Meta, Process, Recording, Role, Series, Source, Table
+from rn50_advisor.advisor.store.fact_shapes import EVENT_NEEDS, is_number, misfit
 from rn50_advisor.advisor.store.replay import cut
-from rn50_advisor.advisor.store.run_access import (
-    open_database,
-    table_names,
-)
-from rn50_advisor.advisor.store.run_bundle import (
-    is_bundle,
-    unpack_bundle,
-)
-from rn50_advisor.advisor.store.schema import (
-    LATER_COLUMNS,
-    RING_TABLES,
-)
+from rn50_advisor.advisor.store.run_access import open_database, table_names
+from rn50_advisor.advisor.store.run_bundle import is_bundle, unpack_bundle
+from rn50_advisor.advisor.store.schema import LATER_COLUMNS, RING_TABLES
 from rn50_advisor.advisor.store.typed_rows import (
     RANK_MAX,
     TIME_MAX,
@@ -53,10 +31,7 @@ from rn50_advisor.advisor.store.typed_rows import (
     only_numbers,
     rows,
 )
-from rn50_advisor.probes.rank.layout import (
-    FIELDS,
-    SPAN_LABELS,
-)
+from rn50_advisor.probes.rank.layout import FIELDS, SPAN_LABELS
 
 __all__ = ["cut", "read_recording"]
 

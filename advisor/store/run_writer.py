@@ -12,15 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from rn50_advisor.advisor import __version__
-from rn50_advisor.advisor.model.metrics import (
-    ProbeGap,
-    Sample,
-)
-from rn50_advisor.advisor.model.recording import (
-    Event,
-    Process,
-    Source,
-)
+from rn50_advisor.advisor.model.metrics import ProbeGap, Sample
+from rn50_advisor.advisor.model.recording import Event, Process, Source
 from rn50_advisor.advisor.store.database import (
     SET_META,
     create_database,
@@ -29,24 +22,12 @@ from rn50_advisor.advisor.store.database import (
     storable,
     take_lock,
 )
-from rn50_advisor.advisor.store.recording_failure import (
-    RecordingStopped,
-    failure_reason,
-)
-from rn50_advisor.advisor.store.retention import (
-    Limits,
-    Retention,
-)
-from rn50_advisor.advisor.store.schema import (
-    FILE_NAME,
-    RING_TABLES,
-)
+from rn50_advisor.advisor.store.recording_failure import RecordingStopped, failure_reason
+from rn50_advisor.advisor.store.retention import Limits, Retention
+from rn50_advisor.advisor.store.schema import FILE_NAME, RING_TABLES
 from rn50_advisor.advisor.store.secrets.masking import as_json
 from rn50_advisor.advisor.store.secrets.source_secrets import redact_source
-from rn50_advisor.probes.rank.layout import (
-    FIELDS,
-    SPAN_FIELDS,
-)
+from rn50_advisor.probes.rank.layout import FIELDS, SPAN_FIELDS
 
 REDUCING_BUDGET_S = 0.02  # of one commit a second, so at most 2 % of a core even when much is overdue
 

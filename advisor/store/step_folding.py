@@ -5,11 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from rn50_advisor.probes.rank.layout import (
-    FLAG_DEEP,
-    FLAG_EPOCH_START,
-    STEP_FIELDS,
-)
+from rn50_advisor.probes.rank.layout import FLAG_DEEP, FLAG_EPOCH_START, STEP_FIELDS
 
 Rows = NDArray[np.int64]
 

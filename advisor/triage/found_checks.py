@@ -9,12 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from rn50_advisor.advisor.instances.metadata import Named
-from rn50_advisor.advisor.model.documents.machine_triage import (
-    Band,
-    Check,
-    CheckState,
-    TriageGap,
-)
+from rn50_advisor.advisor.model.documents.machine_triage import Band, Check, CheckState, TriageGap
 from rn50_advisor.advisor.triage.storage.timed_io import Listing
 
 # fix: whoever rents the machine can change it; hand-back: only its owner can; note: worth a word, no reason to act

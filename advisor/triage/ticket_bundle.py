@@ -8,10 +8,7 @@ import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from rn50_advisor.advisor.model.errors import (
-    AdvisorError,
-    UsageError,
-)
+from rn50_advisor.advisor.model.errors import AdvisorError, UsageError
 from rn50_advisor.probes.host.cgroup.cgroup_paths import find_levels
 from rn50_advisor.probes.host.gpu.gpu_xid import logged
 from rn50_advisor.probes.host.procfs import read_text

@@ -16,29 +16,12 @@ from rn50_advisor.advisor.model.documents.machine_triage import (
     TriageGap,
 )
 from rn50_advisor.advisor.model.wording import quantities as fmt
-from rn50_advisor.advisor.triage.deadline import (
-    apart,
-    within,
-)
-from rn50_advisor.advisor.triage.found_checks import (
-    RAN_SHARE,
-    Found,
-    Item,
-    Setting,
-    fact,
-    unproved,
-)
+from rn50_advisor.advisor.triage.deadline import apart, within
+from rn50_advisor.advisor.triage.found_checks import RAN_SHARE, Found, Item, Setting, fact, unproved
 from rn50_advisor.advisor.triage.gpu.all_gpus import gpus
-from rn50_advisor.advisor.triage.host import (
-    memory_checks,
-    processor,
-)
+from rn50_advisor.advisor.triage.host import memory_checks, processor
 from rn50_advisor.advisor.triage.host.network_links import links
-from rn50_advisor.advisor.triage.host.other_load import (
-    Stretch,
-    Watch,
-    taken_from_us,
-)
+from rn50_advisor.advisor.triage.host.other_load import Stretch, Watch, taken_from_us
 from rn50_advisor.advisor.triage.host.shell_limits import limits
 from rn50_advisor.advisor.triage.instance_checks import instance
 from rn50_advisor.advisor.triage.storage import disk_checks

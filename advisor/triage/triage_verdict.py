@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rn50_advisor.advisor.model.documents.machine_triage import (
-    TriageGap,
-    TriageVerdict,
-)
+from rn50_advisor.advisor.model.documents.machine_triage import TriageGap, TriageVerdict
 from rn50_advisor.advisor.triage.found_checks import Found
 
 

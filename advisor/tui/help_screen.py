@@ -13,23 +13,10 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from rn50_advisor.advisor.tui.actions import (
-    ACTIONS,
-    Needs,
-)
-from rn50_advisor.advisor.tui.styles.drawing import (
-    line,
-    muted,
-)
-from rn50_advisor.advisor.tui.styles.phase_styles import (
-    ORDER,
-    look,
-    title,
-)
-from rn50_advisor.advisor.tui.styles.severity_styles import (
-    SEVERITY,
-    STATE,
-)
+from rn50_advisor.advisor.tui.actions import ACTIONS, Needs
+from rn50_advisor.advisor.tui.styles.drawing import line, muted
+from rn50_advisor.advisor.tui.styles.phase_styles import ORDER, look, title
+from rn50_advisor.advisor.tui.styles.severity_styles import SEVERITY, STATE
 
 
 def help_lines(can: Callable[[Needs], bool]) -> list[Content]:

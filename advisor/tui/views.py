@@ -8,17 +8,9 @@ from textual.content import Content
 
 from rn50_advisor.advisor.model.report import Report
 from rn50_advisor.advisor.model.wording.told_facts import rows
-from rn50_advisor.advisor.tui.panels.budget_panel import (
-    BudgetPanel,
-    legend,
-)
+from rn50_advisor.advisor.tui.panels.budget_panel import BudgetPanel, legend
 from rn50_advisor.advisor.tui.panels.capacity_panel import CapacitiesPanel
-from rn50_advisor.advisor.tui.panels.check_panel import (
-    GapsPanel,
-    OutcomesPanel,
-    OverheadPanel,
-    RunPanel,
-)
+from rn50_advisor.advisor.tui.panels.check_panel import GapsPanel, OutcomesPanel, OverheadPanel, RunPanel
 from rn50_advisor.advisor.tui.panels.finding_detail import FindingDetail
 from rn50_advisor.advisor.tui.panels.finding_list import FindingList
 from rn50_advisor.advisor.tui.panels.gpu_panel import GpusPanel

@@ -13,31 +13,16 @@ from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.edits.attach import with_edits
 from rn50_advisor.advisor.instances import only_one
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.errors import (
-    AdvisorError,
-    NotARun,
-)
+from rn50_advisor.advisor.model.errors import AdvisorError, NotARun
 from rn50_advisor.advisor.model.findings import Finding
-from rn50_advisor.advisor.model.forecast.worker_curve import (
-    WorkerCurve,
-    worker_curve,
-)
+from rn50_advisor.advisor.model.forecast.worker_curve import WorkerCurve, worker_curve
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import Recording
-from rn50_advisor.advisor.model.report import (
-    Job,
-    Report,
-)
+from rn50_advisor.advisor.model.report import Job, Report
 from rn50_advisor.advisor.model.thresholds import Config
 from rn50_advisor.advisor.model.wording.quantities import shorten
-from rn50_advisor.advisor.verdict.rule_engine import (
-    Judgement,
-    judge,
-)
-from rn50_advisor.advisor.verdict.triage_evidence import (
-    with_machine,
-    without_triage,
-)
+from rn50_advisor.advisor.verdict.rule_engine import Judgement, judge
+from rn50_advisor.advisor.verdict.triage_evidence import with_machine, without_triage
 from rn50_advisor.rules.analysis_reading import room_for_workers
 from rn50_advisor.rules.registry import all_rules
 from rn50_advisor.rules.rule import Rule

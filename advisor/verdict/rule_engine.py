@@ -8,42 +8,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    SEVERITIES,
-    Clear,
-    Crashed,
-    Evidence,
-    Finding,
-    NotMeasured,
-    Outcome,
-)
-from rn50_advisor.advisor.model.report import (
-    EPOCH_START,
-    INPUT_OR_FORWARD,
-    PHASE_TITLES,
-    OutcomeRow,
-    Verdict,
-)
+from rn50_advisor.advisor.model.findings import SEVERITIES, Clear, Crashed, Evidence, Finding, NotMeasured, Outcome
+from rn50_advisor.advisor.model.report import EPOCH_START, INPUT_OR_FORWARD, PHASE_TITLES, OutcomeRow, Verdict
 from rn50_advisor.advisor.model.thresholds import Config
-from rn50_advisor.advisor.model.wording.quantities import (
-    counted,
-    duration,
-    quantity,
-    rule_ids,
-    share,
-    speedup_range,
-)
-from rn50_advisor.advisor.verdict.hidden_waits import (
-    SLEEPS,
-    asleep,
-    unknown_waits,
-)
-from rn50_advisor.advisor.verdict.unseen_input import (
-    input_is_unknown,
-    speaks_for,
-    unseen_input,
-    unseen_training,
-)
+from rn50_advisor.advisor.model.wording.quantities import counted, duration, quantity, rule_ids, share, speedup_range
+from rn50_advisor.advisor.verdict.hidden_waits import SLEEPS, asleep, unknown_waits
+from rn50_advisor.advisor.verdict.unseen_input import input_is_unknown, speaks_for, unseen_input, unseen_training
 from rn50_advisor.rules.rule import Rule
 
 # Below this share of the step, forward, backward and optimizer are not "what takes the time", and the job is not called healthy.

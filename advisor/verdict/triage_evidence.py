@@ -7,10 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
-from rn50_advisor.advisor.model.findings import (
-    Evidence,
-    Finding,
-)
+from rn50_advisor.advisor.model.findings import Evidence, Finding
 from rn50_advisor.advisor.model.wording import quantities as fmt
 
 # By rule, the checks that speak of the same thing; `{gpu}` stands for each of the finding's GPUs, or where it names none for the job's

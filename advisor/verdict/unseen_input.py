@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Where
-from rn50_advisor.advisor.model.input.input_source import (
-    Feed,
-    Looks,
-)
+from rn50_advisor.advisor.model.input.input_source import Feed, Looks
 from rn50_advisor.advisor.model.report import Verdict
 from rn50_advisor.advisor.model.wording import quantities as fmt
 from rn50_advisor.advisor.model.wording.quantities import counted

@@ -7,19 +7,11 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from rn50_advisor.advisor.model.metrics import (
-    Reading,
-    Sample,
-)
+from rn50_advisor.advisor.model.metrics import Reading, Sample
 from rn50_advisor.probes.host.cgroup.cgroup_probe import CgroupReader
 from rn50_advisor.probes.host.counters import GapsOnce
 from rn50_advisor.probes.host.process.process_tree import ProcessTree
-from rn50_advisor.probes.host.procfs import (
-    CLOCK_TICKS,
-    KeptFiles,
-    parse_cpu_list,
-    read_text,
-)
+from rn50_advisor.probes.host.procfs import CLOCK_TICKS, KeptFiles, parse_cpu_list, read_text
 from rn50_advisor.probes.host.target import Target
 
 STAT_BYTES = 1 << 18  # the cpu lines of 1024 cores; what follows them is not needed

@@ -7,16 +7,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from rn50_advisor.advisor.model.metrics import (
-    Reading,
-    Sample,
-)
+from rn50_advisor.advisor.model.metrics import Reading, Sample
 from rn50_advisor.probes.host.counters import GapsOnce
-from rn50_advisor.probes.host.procfs import (
-    PAGE_BYTES,
-    KeptFiles,
-    parse_keyed,
-)
+from rn50_advisor.probes.host.procfs import PAGE_BYTES, KeptFiles, parse_keyed
 from rn50_advisor.probes.host.target import Target
 
 MEMINFO = {

@@ -6,18 +6,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from rn50_advisor.advisor.model.metrics import (
-    Reading,
-    Sample,
-)
-from rn50_advisor.probes.host.counters import (
-    Continued,
-    GapsOnce,
-)
-from rn50_advisor.probes.host.procfs import (
-    KeptFiles,
-    read_text,
-)
+from rn50_advisor.advisor.model.metrics import Reading, Sample
+from rn50_advisor.probes.host.counters import Continued, GapsOnce
+from rn50_advisor.probes.host.procfs import KeptFiles, read_text
 from rn50_advisor.probes.host.target import Target
 
 SPEED_PERIOD_NS = 60_000_000_000

@@ -7,10 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rn50_advisor.advisor.model.metrics import (
-    ProbeGap,
-    Sample,
-)
+from rn50_advisor.advisor.model.metrics import ProbeGap, Sample
 from rn50_advisor.probes.host.cgroup.cgroup_probe import CgroupProbe
 from rn50_advisor.probes.host.cgroup.io_limits import IoLimitsProbe
 from rn50_advisor.probes.host.cgroup.provider_limits import AllowancesProbe
@@ -18,18 +15,11 @@ from rn50_advisor.probes.host.cpu_probe import CpuProbe
 from rn50_advisor.probes.host.gpu.gpu_probe import GpuProbe
 from rn50_advisor.probes.host.memory_probe import MemoryProbe
 from rn50_advisor.probes.host.network_probe import NetworkProbe
-from rn50_advisor.probes.host.process.process_probe import (
-    ProcessesProbe,
-    ProcessTree,
-)
+from rn50_advisor.probes.host.process.process_probe import ProcessesProbe, ProcessTree
 from rn50_advisor.probes.host.storage.data_files import DataFilesProbe
 from rn50_advisor.probes.host.storage.disk_probe import DiskProbe
 from rn50_advisor.probes.host.storage.nfs_probe import NfsProbe
-from rn50_advisor.probes.host.target import (
-    Probe,
-    Seldom,
-    Target,
-)
+from rn50_advisor.probes.host.target import Probe, Seldom, Target
 
 FAILURES_MAX = 3  # in a row; a probe that fails once may have met a process in the act of dying
 # what explains least goes first

@@ -6,11 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from rn50_advisor.probes.host.procfs import (
-    parse_cpu_list,
-    parse_keyed,
-    read_text,
-)
+from rn50_advisor.probes.host.procfs import parse_cpu_list, parse_keyed, read_text
 
 CONTAINER_MARKS = ("docker", "kubepods", "containerd", "libpod", "lxc", "garden")
 

@@ -11,10 +11,7 @@ from typing import TYPE_CHECKING, Any
 from . import ptrace
 from .comm import collective_marks
 from .hidden_frames import passed_over
-from .patches import (
-    foreign_loaders,
-    torch_patches,
-)
+from .patches import foreign_loaders, torch_patches
 from .recorder import Recorder
 
 if TYPE_CHECKING:

@@ -19,66 +19,30 @@ from .comm.ddp_stamps import DdpStamps
 from .facts import debugging_aids
 from .facts import process_facts as about
 from .facts.known_loaders import KnownLoaders
-from .facts.optimizer_holdings import (
-    describe_convolutions,
-    describe_holdings,
-    describe_optimizer,
-    held_at_end,
-)
-from .facts.precision_facts import (
-    Precision,
-    fast_paths,
-)
+from .facts.optimizer_holdings import describe_convolutions, describe_holdings, describe_optimizer, held_at_end
+from .facts.precision_facts import Precision, fast_paths
 from .facts.work_facts import Work
 from .garbage import Garbage
 from .gpu.device_syncs import Syncs
 from .gpu.gpu_events import GpuTimes
 from .gpu.graph_captures import Captures
 from .gpu.profiler_window import asked
-from .layout import (
-    ERRORS_MAX,
-    PHASES,
-    RANK_SLOTS,
-    ROLE_RANK,
-)
+from .layout import ERRORS_MAX, PHASES, RANK_SLOTS, ROLE_RANK
 from .patches.checkpoint_saves import Saves
 from .patches.hooked_updates import Hooked
 from .patches.pinning import Pinning
-from .raised_exceptions import (
-    raised_in,
-    uncaught,
-)
+from .raised_exceptions import raised_in, uncaught
 from .ring import Ring
-from .step_account import (
-    USUAL_MARKS,
-    Account,
-)
-from .step_phases import (
-    BACKWARD,
-    FORWARD,
-    GAP,
-    INPUT,
-    OPTIMIZER,
-)
-from .tape import (
-    NOTED_NS,
-    Tape,
-    mark_ns,
-)
+from .step_account import USUAL_MARKS, Account
+from .step_phases import BACKWARD, FORWARD, GAP, INPUT, OPTIMIZER
+from .tape import NOTED_NS, Tape, mark_ns
 from .thread_clocks import RunDelay
 from .unmet_batches import shows_evaluation
 from .wall import let_pass
 from .workers.batch_size import count_samples
 from .workers.index_drawing import Drawing
-from .workers.picture_numbers import (
-    LOOK_AT,
-    describe_pictures,
-)
-from .workers.worker_batches import (
-    InProcess,
-    WorkerLog,
-    own_loader,
-)
+from .workers.picture_numbers import LOOK_AT, describe_pictures
+from .workers.worker_batches import InProcess, WorkerLog, own_loader
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,18 +8,8 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from . import (
-    layout,
-    rank_ring_folder,
-)
-from .layout import (
-    HEADER_BYTES,
-    LIVE_OFFSET,
-    RING_SHARE,
-    SLOT,
-    SLOT_BYTES,
-    SLOTS_LEAST,
-)
+from . import layout, rank_ring_folder
+from .layout import HEADER_BYTES, LIVE_OFFSET, RING_SHARE, SLOT, SLOT_BYTES, SLOTS_LEAST
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

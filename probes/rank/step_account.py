@@ -9,30 +9,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from .layout import (
-    FLAG_EPOCH_START,
-    FLAG_NO_OPTIMIZER,
-    FLAG_SKIPPED_UPDATE,
-    KIND_STEP,
-    STEP_FIELDS,
-)
-from .step_phases import (
-    BACKWARD,
-    CHECKPOINT,
-    CLIP,
-    EVALUATION,
-    FORWARD,
-    GAP,
-    INPUT,
-    OPTIMIZER,
-    START,
-    Steps,
-)
-from .unmet_batches import (
-    SKIPPED,
-    UNSEEN,
-    Unmet,
-)
+from .layout import FLAG_EPOCH_START, FLAG_NO_OPTIMIZER, FLAG_SKIPPED_UPDATE, KIND_STEP, STEP_FIELDS
+from .step_phases import BACKWARD, CHECKPOINT, CLIP, EVALUATION, FORWARD, GAP, INPUT, OPTIMIZER, START, Steps
+from .unmet_batches import SKIPPED, UNSEEN, Unmet
 
 if TYPE_CHECKING:
     from collections.abc import Callable

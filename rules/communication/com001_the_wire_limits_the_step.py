@@ -29,17 +29,8 @@ much: what is counted here is without that waiting.
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-    Saving,
-)
-from rn50_advisor.advisor.model.wording.quantities import (
-    seconds_range,
-    speedup_range,
-)
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, Saving
+from rn50_advisor.advisor.model.wording.quantities import seconds_range, speedup_range
 from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.communication.comm_cost import (
     carried_evidence,
@@ -55,13 +46,7 @@ from rn50_advisor.rules.communication.comm_cost import (
     taken_from_computing,
     wrapped_at,
 )
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 # Of the exposed time of one exchange among several in a step, what is left where it is the only one. Of 4 and 8 in a step at 1 and
 # 3 Gb/s, three jobs: 0.93 to 1.01.

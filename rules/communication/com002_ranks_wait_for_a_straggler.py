@@ -21,31 +21,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Affected,
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-)
+from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix
 from rn50_advisor.advisor.model.report import PHASE_TITLES
 from rn50_advisor.advisor.model.statistics import others_median
-from rn50_advisor.rules.analysis_reading import (
-    luck_of_the_heap,
-    model_of,
-)
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
-from rn50_advisor.rules.stragglers import (
-    named,
-    since,
-    sure,
-)
+from rn50_advisor.rules.analysis_reading import luck_of_the_heap, model_of
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
+from rn50_advisor.rules.stragglers import named, since, sure
 
 _TELLING = 0.3  # of the skew
 _MOSTLY = 0.6  # of the steps

@@ -30,14 +30,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-    NotMeasured,
-    Where,
-)
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured, Where
 from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.communication.comm_cost import (
     DEFAULT_BUCKET_BYTES,
@@ -49,13 +42,7 @@ from rn50_advisor.rules.communication.comm_cost import (
     taken_from_computing,
     wrapped_at,
 )
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _BUCKETS = 6  # the last of them is left over; many more pay for each message's latency
 # What an exchange burns is known of when it is waited for: where that was 0.34 to 0.49 of its length, the backward passes of four jobs grew

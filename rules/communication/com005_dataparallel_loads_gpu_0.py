@@ -21,32 +21,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Affected,
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-    NotMeasured,
-    Where,
-)
+from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Where
 from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu
-from rn50_advisor.rules.analysis_reading import (
-    COMPUTE,
-    model_of,
-)
+from rn50_advisor.rules.analysis_reading import COMPUTE, model_of
 from rn50_advisor.rules.compute.compute_cost import facts_of
-from rn50_advisor.rules.gpu.gpu_names_and_cost import (
-    listed,
-    of_gpu,
-)
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.rules.gpu.gpu_names_and_cost import listed, of_gpu
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _CHANGE = (
     'torch.distributed.init_process_group("nccl"); torch.cuda.set_device(local_rank := int(os.environ["LOCAL_RANK"])); '

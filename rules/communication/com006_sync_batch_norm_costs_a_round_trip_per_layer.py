@@ -20,20 +20,9 @@ but would be waited for elsewhere without them.
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-)
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix
 from rn50_advisor.rules.analysis_reading import model_of
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 # Of these waits, what returns at the exchange of gradients. In three pairs of runs none did: 1.03 to 1.21 of them were gone.
 _WORST = 1 / 3

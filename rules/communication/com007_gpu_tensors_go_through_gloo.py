@@ -19,28 +19,10 @@ False alarms: jobs on one GPU in several processes, which NCCL refuses, and test
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Affected,
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-)
+from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix
 from rn50_advisor.rules.analysis_reading import model_of
-from rn50_advisor.rules.communication.comm_cost import (
-    OF_NIC,
-    messages_of,
-    path_of,
-    several_hosts,
-    wire_left,
-)
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.rules.communication.comm_cost import OF_NIC, messages_of, path_of, several_hosts, wire_left
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 # Of the wire time, where its bytes are not known; gloo over loopback was seen at 1 GB/s, PCIe of the third generation carries 12.
 _REMAINS = (0.05, 0.30)

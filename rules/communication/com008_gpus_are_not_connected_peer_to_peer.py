@@ -28,36 +28,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Affected,
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-    NotMeasured,
-    Saving,
-)
-from rn50_advisor.advisor.model.gpu.gpu_facts import (
-    Gpu,
-    GpuPath,
-)
+from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Saving
+from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu, GpuPath
 from rn50_advisor.rules.analysis_reading import model_of
-from rn50_advisor.rules.communication.comm_cost import (
-    several_hosts,
-    wire_left,
-)
-from rn50_advisor.rules.gpu.gpu_names_and_cost import (
-    of_gpu,
-    on_each_host,
-    placed,
-)
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.rules.communication.comm_cost import several_hosts, wire_left
+from rn50_advisor.rules.gpu.gpu_names_and_cost import of_gpu, on_each_host, placed
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _FAR = ("NODE", "SYS")
 _NVLINK = -1

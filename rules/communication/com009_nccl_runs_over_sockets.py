@@ -22,13 +22,7 @@ False alarms: one node. Networks without any such hardware: then fewer bytes or 
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-    NotMeasured,
-)
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured
 from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.communication.comm_cost import (
     OF_NIC,
@@ -38,13 +32,7 @@ from rn50_advisor.rules.communication.comm_cost import (
     several_hosts,
     wire_left,
 )
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _FAST_GB_PER_S = 12.5
 _REMAINS = (0.2, 0.5)  # of the wire time, where its bytes are not known

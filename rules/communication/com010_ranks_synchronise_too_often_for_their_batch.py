@@ -23,12 +23,7 @@ from __future__ import annotations
 import math
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-)
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix
 from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.communication.comm_cost import (
     carried_evidence,
@@ -40,13 +35,7 @@ from rn50_advisor.rules.communication.comm_cost import (
     path_is_sound,
     taken_from_computing,
 )
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _MOST = 16  # batches to one update: beyond it training itself changes
 _ENOUGH = 0.5  # of the computing

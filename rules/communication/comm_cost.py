@@ -8,16 +8,8 @@ from typing import Any
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.comm.exchanged_bytes import sent_share
-from rn50_advisor.advisor.model.findings import (
-    Evidence,
-    Saving,
-    Where,
-)
-from rn50_advisor.rules.analysis_reading import (
-    common,
-    cpu_of_workers_s,
-    model_of,
-)
+from rn50_advisor.advisor.model.findings import Evidence, Saving, Where
+from rn50_advisor.rules.analysis_reading import common, cpu_of_workers_s, model_of
 
 DEFAULT_BUCKET_BYTES = 25 << 20  # DDP's, where the user names none
 

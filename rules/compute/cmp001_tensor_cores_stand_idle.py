@@ -21,29 +21,10 @@ from __future__ import annotations
 import re
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-)
-from rn50_advisor.rules.analysis_reading import (
-    common,
-    model_of,
-)
-from rn50_advisor.rules.compute.compute_cost import (
-    ALLOW_TF32,
-    AMPERE,
-    computing_s,
-    if_computed_faster,
-)
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix
+from rn50_advisor.rules.analysis_reading import common, model_of
+from rn50_advisor.rules.compute.compute_cost import ALLOW_TF32, AMPERE, computing_s, if_computed_faster
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 # ResNet50, batch 256: TF32 on A100 to AMP there 1.57, single precision on V100 to AMP there 2.1, with channels-last 3.3.
 _GAIN = (1.5, 3.3)

@@ -20,31 +20,10 @@ two in channels-last is enough: cuDNN follows it.
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-    Where,
-)
-from rn50_advisor.rules.analysis_reading import (
-    common,
-    model_of,
-)
-from rn50_advisor.rules.compute.compute_cost import (
-    computing_s,
-    facts_of,
-    if_computed_faster,
-    layers_of,
-    part_of,
-)
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, Where
+from rn50_advisor.rules.analysis_reading import common, model_of
+from rn50_advisor.rules.compute.compute_cost import computing_s, facts_of, if_computed_faster, layers_of, part_of
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _GAIN = 1.47
 _HALF = ("bfloat16", "float16")

@@ -19,31 +19,10 @@ False alarms: waiting for input and for copies is not counted, nor are phases in
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-    NotMeasured,
-)
-from rn50_advisor.rules.analysis_reading import (
-    COMPUTE,
-    common,
-    model_of,
-)
-from rn50_advisor.rules.compute.compute_cost import (
-    HELD_HOST,
-    facts_of,
-    fused_form,
-    on_gpu_of,
-)
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured
+from rn50_advisor.rules.analysis_reading import COMPUTE, common, model_of
+from rn50_advisor.rules.compute.compute_cost import HELD_HOST, facts_of, fused_form, on_gpu_of
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _ROOM = 0.45  # of the memory, by tensors: twice the batch fits
 

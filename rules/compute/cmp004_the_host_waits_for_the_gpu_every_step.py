@@ -21,31 +21,11 @@ gradient scaler asks for infinities once a step by itself: it is told as such, w
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Affected,
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-    NotMeasured,
-    Where,
-)
+from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Where
 from rn50_advisor.advisor.model.gpu.gpu_pace import Wait
 from rn50_advisor.rules.analysis_reading import model_of
-from rn50_advisor.rules.compute.compute_cost import (
-    AMPERE,
-    SCALER,
-    fused_form,
-    hidden_s,
-    if_not_held,
-)
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.rules.compute.compute_cost import AMPERE, SCALER, fused_form, hidden_s, if_not_held
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _SHOWN = 3
 _LOOKS_MIN = 3  # steps looked at: fewer may have met the log line by chance, or missed what is in each other step

@@ -24,32 +24,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-)
-from rn50_advisor.rules.analysis_reading import (
-    COMPUTE,
-    common,
-    model_of,
-    training_loader,
-    where_of,
-)
-from rn50_advisor.rules.compute.compute_cost import (
-    batch_size,
-    by_whom,
-    loading_floor_s,
-    on_gpu_of,
-)
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix
+from rn50_advisor.rules.analysis_reading import COMPUTE, common, model_of, training_loader, where_of
+from rn50_advisor.rules.compute.compute_cost import batch_size, by_whom, loading_floor_s, on_gpu_of
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _TIMES = (4, 2)
 _MEMORY_MAX = 0.90  # of the memory, with the larger batch: GPU003 speaks from there on

@@ -18,26 +18,10 @@ False alarms: a full GPU that computes large batches is as it should be where me
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-)
-from rn50_advisor.rules.analysis_reading import (
-    training_loader,
-    where_of,
-)
-from rn50_advisor.rules.compute.compute_cost import (
-    batch_size,
-    by_whom,
-)
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-)
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix
+from rn50_advisor.rules.analysis_reading import training_loader, where_of
+from rn50_advisor.rules.compute.compute_cost import batch_size, by_whom
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:

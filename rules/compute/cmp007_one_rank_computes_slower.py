@@ -24,31 +24,10 @@ from __future__ import annotations
 from statistics import median
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Affected,
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-)
-from rn50_advisor.rules.analysis_reading import (
-    COMPUTE,
-    model_of,
-)
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    rule,
-    severity,
-)
-from rn50_advisor.rules.stragglers import (
-    apart,
-    last_share,
-    named,
-    since,
-    slows_the_wire,
-    sure,
-)
+from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix
+from rn50_advisor.rules.analysis_reading import COMPUTE, model_of
+from rn50_advisor.rules.rule import Threshold, Thresholds, rule, severity
+from rn50_advisor.rules.stragglers import apart, last_share, named, since, slows_the_wire, sure
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:

@@ -19,20 +19,9 @@ smoothing, synchronised batch norm and heavy logging make a job slower than the 
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-)
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix
 from rn50_advisor.rules.analysis_reading import model_of
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _CAUSES = (
     "CMP001", "CMP002", "CMP003", "CMP004", "CMP005", "CMP007", "CMP009", "COM001", "COM002", "COM003", "COM005", "COM006", "COM007",

@@ -19,17 +19,8 @@ where the job asks for deterministic algorithms. Of a fused form nothing is said
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-    NotMeasured,
-)
-from rn50_advisor.rules.analysis_reading import (
-    common,
-    model_of,
-)
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured
+from rn50_advisor.rules.analysis_reading import common, model_of
 from rn50_advisor.rules.compute.compute_cost import (
     ALLOW_TF32,
     AMPERE,
@@ -40,12 +31,7 @@ from rn50_advisor.rules.compute.compute_cost import (
     part_of,
 )
 from rn50_advisor.rules.gpu.gpu_names_and_cost import clear_if_seen
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-)
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule
 
 Switch = tuple[str, Evidence, Fix]
 Look = Switch | str | None  # what is off; what it would take to know, and nobody saw; nothing to say

@@ -21,27 +21,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Affected,
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-    NotMeasured,
-    Severity,
-)
+from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Severity
 from rn50_advisor.advisor.model.wording.quantities import numbers
 from rn50_advisor.rules.analysis_reading import model_of
-from rn50_advisor.rules.compute.compute_cost import (
-    facts_of,
-    part_of,
-)
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-)
+from rn50_advisor.rules.compute.compute_cost import facts_of, part_of
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule
 
 _LEAST_LOOKS = 2
 _MEASURE = "what it gains, a run with and one without tell: rn50-advisor compare"

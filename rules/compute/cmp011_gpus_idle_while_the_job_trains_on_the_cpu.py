@@ -22,21 +22,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-    NotMeasured,
-)
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured
 from rn50_advisor.advisor.model.wording.quantities import counted
 from rn50_advisor.rules.analysis_reading import COMPUTE
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-)
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule
 
 _HIDDEN = ("", "-1", "none", "NoDevFiles")
 _WITHOUT_CUDA = ("+cpu", "+rocm", "+xpu")

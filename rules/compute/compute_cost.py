@@ -7,16 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.rules.analysis_reading import (
-    COMPUTE,
-    LAYERS,
-    model_of,
-    taken_from,
-)
-from rn50_advisor.rules.gpu.gpu_names_and_cost import (
-    link_mb_per_s,
-    of_gpu,
-)
+from rn50_advisor.rules.analysis_reading import COMPUTE, LAYERS, model_of, taken_from
+from rn50_advisor.rules.gpu.gpu_names_and_cost import link_mb_per_s, of_gpu
 
 _LOADING = ("storage", "preprocessing", "loader")
 # Where nobody saw the link: the fastest in use, so that the time is what the copy takes at least.

@@ -19,32 +19,11 @@ batches are left alone.
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-    Where,
-)
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, Where
 from rn50_advisor.advisor.model.gpu.gpu_pace import HostCopy
-from rn50_advisor.rules.analysis_reading import (
-    common,
-    model_of,
-    step_without,
-    training_loader,
-    where_of,
-)
-from rn50_advisor.rules.compute.compute_cost import (
-    link_of,
-    without_waiting,
-)
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.rules.analysis_reading import common, model_of, step_without, training_loader, where_of
+from rn50_advisor.rules.compute.compute_cost import link_of, without_waiting
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 # Pageable copies were seen to reach a fifth to a half of what pinned ones do.
 _SLOWEST = 0.2

@@ -19,30 +19,10 @@ Where other waits hold the host as long in each step (CMP004), the idle time bet
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-    Where,
-)
-from rn50_advisor.rules.analysis_reading import (
-    common,
-    model_of,
-)
-from rn50_advisor.rules.compute.compute_cost import (
-    hidden_s,
-    if_not_held,
-    link_of,
-    without_waiting,
-)
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, Where
+from rn50_advisor.rules.analysis_reading import common, model_of
+from rn50_advisor.rules.compute.compute_cost import hidden_s, if_not_held, link_of, without_waiting
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _LEAST = 0.25  # of the expected gain, should the host be held by something else then
 

@@ -22,27 +22,12 @@ from __future__ import annotations
 import numpy as np
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Affected,
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-)
+from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix
 from rn50_advisor.advisor.model.forecast.step_model import StepModel
 from rn50_advisor.advisor.model.wording.quantities import numbers
 from rn50_advisor.rules.analysis_reading import model_of
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
-from rn50_advisor.rules.stragglers import (
-    since,
-    slows_the_wire,
-)
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
+from rn50_advisor.rules.stragglers import since, slows_the_wire
 
 # Of a throttled rank's lag behind the free ones: what may have other causes.
 NOT_GIVEN_BACK = 0.25

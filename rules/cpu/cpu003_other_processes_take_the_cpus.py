@@ -19,28 +19,10 @@ those count that it may use: cores that its affinity or its quota leaves to othe
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Affected,
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-)
-from rn50_advisor.rules.analysis_reading import (
-    common,
-    cores_of,
-    delay_evidence,
-    model_of,
-    without_delay,
-)
+from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix
+from rn50_advisor.rules.analysis_reading import common, cores_of, delay_evidence, model_of, without_delay
 from rn50_advisor.rules.compute.compute_cost import stalls_in_line
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _MOSTLY = 0.5  # of the cores taken: there the title and the advice are about those
 _NAMED = 2

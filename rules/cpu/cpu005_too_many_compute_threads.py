@@ -30,28 +30,12 @@ import math
 from collections.abc import Mapping
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Affected,
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-)
+from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix
 from rn50_advisor.advisor.model.forecast.step_model import StepModel
 from rn50_advisor.advisor.model.wording.quantities import counted
-from rn50_advisor.rules.analysis_reading import (
-    delay_evidence,
-    mean,
-    model_of,
-)
+from rn50_advisor.rules.analysis_reading import delay_evidence, mean, model_of
 from rn50_advisor.rules.compute.compute_cost import stalls_in_line
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 # Of the time in which the training thread had a core, what is left at best once no thread waits for another. Measured
 # on two cores with a small convolution net, an MLP and ResNet18: 0.34 to 0.73 where threads of several ranks spin, 0.57

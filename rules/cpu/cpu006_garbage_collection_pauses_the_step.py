@@ -27,23 +27,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Affected,
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-    Severity,
-)
+from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, Severity
 from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.loop.between_steps import hottest
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 from rn50_advisor.rules.stragglers import since
 
 # A rank belongs to the finding when it collects at least this share of what the busiest collector does.

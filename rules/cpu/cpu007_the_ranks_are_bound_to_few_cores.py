@@ -20,30 +20,10 @@ False alarms: ranks bound to cores of their own, which do not wait; a container 
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-)
-from rn50_advisor.advisor.model.wording.quantities import (
-    counted,
-    numbers,
-)
-from rn50_advisor.rules.analysis_reading import (
-    common,
-    delay_evidence,
-    mean,
-    model_of,
-    without_delay,
-)
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix
+from rn50_advisor.advisor.model.wording.quantities import counted, numbers
+from rn50_advisor.rules.analysis_reading import common, delay_evidence, mean, model_of, without_delay
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _SURE = 0.75
 

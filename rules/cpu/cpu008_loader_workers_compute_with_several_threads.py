@@ -24,12 +24,7 @@ False alarms: cores that idle: there such threads shorten each batch, and nobody
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-)
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix
 from rn50_advisor.rules.analysis_reading import (
     common,
     cpu_of_workers_s,
@@ -40,22 +35,9 @@ from rn50_advisor.rules.analysis_reading import (
     training_loader,
     where_of,
 )
-from rn50_advisor.rules.data_loading.input_starvation import (
-    input_evidence,
-    input_waits,
-)
-from rn50_advisor.rules.data_loading.preprocessing import (
-    CROWDED,
-    crowd_s,
-    step_with_less_work,
-)
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.rules.data_loading.input_starvation import input_evidence, input_waits
+from rn50_advisor.rules.data_loading.preprocessing import CROWDED, crowd_s, step_with_less_work
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 # Of the workers' CPU time, for each share of making a batch that is spent in line. Seven jobs on two cores: 1.3 to 1.7.
 _LOST = (1.7, 1.25)

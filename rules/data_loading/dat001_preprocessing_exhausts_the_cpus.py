@@ -21,17 +21,8 @@ them would shorten the step even at worst on what neighbours leave; compute thre
 
 from __future__ import annotations
 
-from rn50_advisor.advisor.model.analysis import (
-    Analysis,
-    LoaderFacts,
-)
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-    Where,
-)
+from rn50_advisor.advisor.model.analysis import Analysis, LoaderFacts
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, Where
 from rn50_advisor.advisor.model.input.sample_cost import SampleLine
 from rn50_advisor.rules.analysis_reading import (
     busy_evidence,
@@ -45,28 +36,10 @@ from rn50_advisor.rules.analysis_reading import (
     where_of,
     workers_for,
 )
-from rn50_advisor.rules.data_loading.input_starvation import (
-    input_evidence,
-    making_waits,
-)
-from rn50_advisor.rules.data_loading.preprocessing import (
-    CROWDED,
-    crowd_s,
-    crowding_by_workers,
-    step_with_less_work,
-)
-from rn50_advisor.rules.data_loading.worker_supply import (
-    STAFFED,
-    cores_idle,
-    workers_missing,
-)
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.rules.data_loading.input_starvation import input_evidence, making_waits
+from rn50_advisor.rules.data_loading.preprocessing import CROWDED, crowd_s, crowding_by_workers, step_with_less_work
+from rn50_advisor.rules.data_loading.worker_supply import STAFFED, cores_idle, workers_missing
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 # A line is named where at least so many stacks say so, and this share of them: then the fix begins there.
 _LEAST_STACKS = 6

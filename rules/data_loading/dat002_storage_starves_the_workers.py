@@ -24,29 +24,10 @@ this one, unless they are its reason: a memory limit too small for the data set,
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-)
-from rn50_advisor.rules.analysis_reading import (
-    common,
-    lost_to_input,
-    mean,
-    training_loader,
-    where_of,
-)
-from rn50_advisor.rules.data_loading.input_starvation import (
-    input_evidence,
-    input_waits,
-)
-from rn50_advisor.rules.rule import (
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix
+from rn50_advisor.rules.analysis_reading import common, lost_to_input, mean, training_loader, where_of
+from rn50_advisor.rules.data_loading.input_starvation import input_evidence, input_waits
+from rn50_advisor.rules.rule import Thresholds, confidence, rule, severity
 from rn50_advisor.rules.storage.storage_starvation import (
     NEEDS,
     STARVED,

@@ -23,12 +23,7 @@ a worker takes to hand one over, nor below 5 % of the step. Nor where garbage co
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-)
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix
 from rn50_advisor.advisor.model.wording.quantities import counted
 from rn50_advisor.rules.analysis_reading import (
     common,
@@ -45,13 +40,7 @@ from rn50_advisor.rules.analysis_reading import (
 )
 from rn50_advisor.rules.data_loading.input_starvation import input_evidence
 from rn50_advisor.rules.data_loading.worker_supply import HARDLY
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:

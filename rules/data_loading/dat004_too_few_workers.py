@@ -26,17 +26,8 @@ Nor is anything said where more of them would shorten the step by less than 2 % 
 
 from __future__ import annotations
 
-from rn50_advisor.advisor.model.analysis import (
-    Analysis,
-    LoaderFacts,
-)
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-    Where,
-)
+from rn50_advisor.advisor.model.analysis import Analysis, LoaderFacts
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, Where
 from rn50_advisor.advisor.model.wording.quantities import counted
 from rn50_advisor.rules.analysis_reading import (
     common,
@@ -52,23 +43,9 @@ from rn50_advisor.rules.analysis_reading import (
     where_of,
     workers_for,
 )
-from rn50_advisor.rules.data_loading.input_starvation import (
-    input_evidence,
-    input_waits,
-)
-from rn50_advisor.rules.data_loading.worker_supply import (
-    HARDLY,
-    STAFFED,
-    room_on_idle_cores,
-    workers_missing,
-)
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.rules.data_loading.input_starvation import input_evidence, input_waits
+from rn50_advisor.rules.data_loading.worker_supply import HARDLY, STAFFED, room_on_idle_cores, workers_missing
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _ASKING = 0.5  # of the looks at workers: from here on it is mostly a server's answers that they wait for
 

@@ -28,12 +28,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-)
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix
 from rn50_advisor.rules.analysis_reading import (
     PREFETCH,
     cores_of,
@@ -47,13 +42,7 @@ from rn50_advisor.rules.analysis_reading import (
     workers_for,
 )
 from rn50_advisor.rules.data_loading.epoch_starts import starts_workers
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:

@@ -23,22 +23,9 @@ IterableDataset begins anew in workers that live on, too: for it only their star
 
 from __future__ import annotations
 
-from rn50_advisor.advisor.model.analysis import (
-    Analysis,
-    LoaderFacts,
-)
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-)
-from rn50_advisor.rules.analysis_reading import (
-    common,
-    model_of,
-    training_loader,
-    where_of,
-)
+from rn50_advisor.advisor.model.analysis import Analysis, LoaderFacts
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix
+from rn50_advisor.rules.analysis_reading import common, model_of, training_loader, where_of
 from rn50_advisor.rules.data_loading.epoch_starts import (
     BEGINS,
     begin_evidence,
@@ -46,12 +33,7 @@ from rn50_advisor.rules.data_loading.epoch_starts import (
     every_step_begins,
     starts_workers,
 )
-from rn50_advisor.rules.rule import (
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.rules.rule import Thresholds, confidence, rule, severity
 
 # Of the gain, at the pessimistic end: two runs of one job differ by 3 to 5 %, as much as many an epoch's begin.
 _UNSURE = 0.25

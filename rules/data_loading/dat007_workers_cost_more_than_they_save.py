@@ -20,28 +20,10 @@ False alarms: workers that are too slow never make the loop wait longer than one
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-)
-from rn50_advisor.rules.analysis_reading import (
-    common,
-    forecast_of,
-    mean,
-    model_of,
-    training_loader,
-    where_of,
-)
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix
+from rn50_advisor.rules.analysis_reading import common, forecast_of, mean, model_of, training_loader, where_of
 from rn50_advisor.rules.data_loading.input_starvation import input_evidence
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:

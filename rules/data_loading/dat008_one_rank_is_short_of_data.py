@@ -22,41 +22,15 @@ what the others would wait counts, were they not kept waiting.
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Affected,
-    Clear,
-    Effort,
-    Evidence,
-    Finding,
-    Fix,
-)
+from rn50_advisor.advisor.model.findings import Affected, Clear, Effort, Evidence, Finding, Fix
 from rn50_advisor.advisor.model.statistics import others_median
 from rn50_advisor.advisor.model.wording.quantities import amount
-from rn50_advisor.rules.analysis_reading import (
-    model_of,
-    step_without,
-    where_of,
-)
+from rn50_advisor.rules.analysis_reading import model_of, step_without, where_of
 from rn50_advisor.rules.compute.compute_cost import facts_of
-from rn50_advisor.rules.data_loading.input_starvation import (
-    batch_every_s,
-    input_waits,
-)
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    rule,
-    severity,
-)
+from rn50_advisor.rules.data_loading.input_starvation import batch_every_s, input_waits
+from rn50_advisor.rules.rule import Threshold, Thresholds, rule, severity
 from rn50_advisor.rules.storage.storage_starvation import STARVED
-from rn50_advisor.rules.stragglers import (
-    apart,
-    last_share,
-    named,
-    since,
-    slows_the_wire,
-    sure,
-)
+from rn50_advisor.rules.stragglers import apart, last_share, named, since, slows_the_wire, sure
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:

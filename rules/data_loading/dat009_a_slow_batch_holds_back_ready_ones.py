@@ -22,26 +22,9 @@ from __future__ import annotations
 import re
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Affected,
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-)
-from rn50_advisor.rules.analysis_reading import (
-    PREFETCH,
-    model_of,
-    room_beside_cores,
-    where_of,
-)
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix
+from rn50_advisor.rules.analysis_reading import PREFETCH, model_of, room_beside_cores, where_of
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _IN_ORDER_SINCE = (2, 7)
 

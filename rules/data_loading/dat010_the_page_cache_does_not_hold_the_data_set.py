@@ -22,37 +22,11 @@ False alarms: the first epoch, which has to read everything. Reads through O_DIR
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-    NotMeasured,
-)
-from rn50_advisor.rules.analysis_reading import (
-    common,
-    model_of,
-    training_loader,
-    where_of,
-)
-from rn50_advisor.rules.data_loading.input_starvation import (
-    input_evidence,
-    input_waits,
-)
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
-from rn50_advisor.rules.storage.storage_starvation import (
-    NEEDS,
-    STARVED,
-    only_memory_is_short,
-    starved,
-    step_with_reads,
-)
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured
+from rn50_advisor.rules.analysis_reading import common, model_of, training_loader, where_of
+from rn50_advisor.rules.data_loading.input_starvation import input_evidence, input_waits
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
+from rn50_advisor.rules.storage.storage_starvation import NEEDS, STARVED, only_memory_is_short, starved, step_with_reads
 
 _ROOM_TO_SPARE = 1.15  # processes grow, and the kernel drops pages before a limit is reached
 _LATER = ("storage.reread_share", "storage.later_epochs", "storage.epoch_mb", "storage.later_read_share")

@@ -22,18 +22,9 @@ unlike each other: the standard error tells. More workers may be the better cure
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-    Where,
-)
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, Where
 from rn50_advisor.advisor.model.forecast.worker_model import step_with_cheaper_batches
-from rn50_advisor.advisor.model.input.sample_cost import (
-    SampleCost,
-    SamplePart,
-)
+from rn50_advisor.advisor.model.input.sample_cost import SampleCost, SamplePart
 from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.rules.analysis_reading import (
     common,
@@ -45,21 +36,9 @@ from rn50_advisor.rules.analysis_reading import (
     where_of,
     workers_for,
 )
-from rn50_advisor.rules.data_loading.input_starvation import (
-    input_evidence,
-    input_waits,
-)
-from rn50_advisor.rules.data_loading.preprocessing import (
-    CROWDED,
-    crowd_s,
-)
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.rules.data_loading.input_starvation import input_evidence, input_waits
+from rn50_advisor.rules.data_loading.preprocessing import CROWDED, crowd_s
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _HALVED = 0.5
 # The other cure is the better one only by more than two runs of one job differ.

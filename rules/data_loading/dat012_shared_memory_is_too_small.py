@@ -21,25 +21,10 @@ from __future__ import annotations
 import re
 import signal
 
-from rn50_advisor.advisor.model.analysis import (
-    Analysis,
-    Death,
-    LoaderFacts,
-)
-from rn50_advisor.advisor.model.findings import (
-    Affected,
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-    NotMeasured,
-)
+from rn50_advisor.advisor.model.analysis import Analysis, Death, LoaderFacts
+from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured
 from rn50_advisor.rules.analysis_reading import where_of
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    rule,
-)
+from rn50_advisor.rules.rule import Threshold, Thresholds, rule
 
 _ROOMY_MB = 1000.0  # where nobody saw how large a batch is
 # What torch says in a worker or of one (MapAllocator.cpp, signal_handling.cpp). A long traceback may be cut off before its last line, but

@@ -21,38 +21,12 @@ protects may itself be no faster: a disk shows in DAT002, which stands under thi
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-    NotMeasured,
-    Where,
-)
-from rn50_advisor.advisor.model.forecast.worker_model import (
-    LOCK_TAKEN,
-    step_without_lock,
-)
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured, Where
+from rn50_advisor.advisor.model.forecast.worker_model import LOCK_TAKEN, step_without_lock
 from rn50_advisor.advisor.model.input.sample_cost import SharedLock
-from rn50_advisor.rules.analysis_reading import (
-    common,
-    lost_to_input,
-    mean,
-    model_of,
-    training_loader,
-    where_of,
-)
-from rn50_advisor.rules.data_loading.input_starvation import (
-    input_evidence,
-    input_waits,
-)
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.rules.analysis_reading import common, lost_to_input, mean, model_of, training_loader, where_of
+from rn50_advisor.rules.data_loading.input_starvation import input_evidence, input_waits
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _TWO_SIDED = 1.64  # standard errors: nine of ten
 _WHAT = {"lock": "a lock that one of them holds at a time", "server": "the one process that serves them all"}

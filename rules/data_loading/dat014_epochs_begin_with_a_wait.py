@@ -20,25 +20,9 @@ False alarms: workers that are started anew: DAT006. A data set whose first epoc
 
 from __future__ import annotations
 
-from rn50_advisor.advisor.model.analysis import (
-    Analysis,
-    LoaderFacts,
-)
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-    NotMeasured,
-)
-from rn50_advisor.rules.analysis_reading import (
-    common,
-    mean,
-    model_of,
-    step_without,
-    training_loader,
-    where_of,
-)
+from rn50_advisor.advisor.model.analysis import Analysis, LoaderFacts
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured
+from rn50_advisor.rules.analysis_reading import common, mean, model_of, step_without, training_loader, where_of
 from rn50_advisor.rules.data_loading.epoch_starts import (
     BEGINS,
     begin_evidence,
@@ -46,12 +30,7 @@ from rn50_advisor.rules.data_loading.epoch_starts import (
     every_step_begins,
     starts_workers,
 )
-from rn50_advisor.rules.rule import (
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.rules.rule import Thresholds, confidence, rule, severity
 
 _HALF = 0.5
 

@@ -17,34 +17,11 @@ False alarms: a sampler that makes its order when an epoch begins: that is no pa
 
 from __future__ import annotations
 
-from rn50_advisor.advisor.model.analysis import (
-    Analysis,
-    LoaderFacts,
-)
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-)
-from rn50_advisor.rules.analysis_reading import (
-    common,
-    model_of,
-    step_without,
-    training_loader,
-    where_of,
-)
-from rn50_advisor.rules.data_loading.epoch_starts import (
-    begin_once,
-    every_step_begins,
-)
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.advisor.model.analysis import Analysis, LoaderFacts
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix
+from rn50_advisor.rules.analysis_reading import common, model_of, step_without, training_loader, where_of
+from rn50_advisor.rules.data_loading.epoch_starts import begin_once, every_step_begins
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _HALF = 0.5
 

@@ -4,24 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rn50_advisor.advisor.model.analysis import (
-    Analysis,
-    LoaderFacts,
-)
-from rn50_advisor.advisor.model.findings import (
-    Evidence,
-    Fix,
-)
+from rn50_advisor.advisor.model.analysis import Analysis, LoaderFacts
+from rn50_advisor.advisor.model.findings import Evidence, Fix
 from rn50_advisor.advisor.model.wording.quantities import duration
-from rn50_advisor.rules.analysis_reading import (
-    common,
-    mean,
-    where_of,
-)
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-)
+from rn50_advisor.rules.analysis_reading import common, mean, where_of
+from rn50_advisor.rules.rule import Threshold, Thresholds
 
 BEGINS: Mapping[str, Threshold] = {
     "start": Threshold(0.05, "severity 'medium' begins at 5 % of the time"),

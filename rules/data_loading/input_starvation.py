@@ -5,11 +5,7 @@ from __future__ import annotations
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Evidence
 from rn50_advisor.advisor.model.wording.quantities import numbers
-from rn50_advisor.rules.analysis_reading import (
-    batches_made,
-    model_of,
-    training_loader,
-)
+from rn50_advisor.rules.analysis_reading import batches_made, model_of, training_loader
 
 _HIDDEN = 0.05  # of the step: as much as makes a wait for input worth a finding
 

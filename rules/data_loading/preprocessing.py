@@ -6,13 +6,7 @@ import math
 from collections.abc import Mapping
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.rules.analysis_reading import (
-    beside_batches,
-    common,
-    cpu_of_workers_s,
-    delay_of_own_making,
-    model_of,
-)
+from rn50_advisor.rules.analysis_reading import beside_batches, common, cpu_of_workers_s, delay_of_own_making, model_of
 from rn50_advisor.rules.rule import Threshold
 
 CROWDED: Mapping[str, Threshold] = {

@@ -7,16 +7,8 @@ from collections.abc import Mapping
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.forecast.worker_model import LOCK_TAKEN
-from rn50_advisor.rules.analysis_reading import (
-    core_share,
-    idle_cores,
-    mean,
-    spare_cores,
-)
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-)
+from rn50_advisor.rules.analysis_reading import core_share, idle_cores, mean, spare_cores
+from rn50_advisor.rules.rule import Threshold, Thresholds
 
 # What more workers gain at best where they are no advice: pictures of 28 pixels on two cores went 1.2 times slower with one.
 HARDLY = 1.02

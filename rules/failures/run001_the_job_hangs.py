@@ -22,30 +22,11 @@ it. Where other ranks go on, one that stands is not the job. What steps followed
 
 from __future__ import annotations
 
-from rn50_advisor.advisor.model.analysis import (
-    Analysis,
-    Stall,
-    StalledRank,
-)
-from rn50_advisor.advisor.model.findings import (
-    Affected,
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-    NotMeasured,
-    Where,
-)
+from rn50_advisor.advisor.model.analysis import Analysis, Stall, StalledRank
+from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Where
 from rn50_advisor.advisor.model.wording.quantities import numbers
-from rn50_advisor.rules.first_ending import (
-    HANGS_AFTER_S,
-    died_of_it,
-)
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    rule,
-)
+from rn50_advisor.rules.first_ending import HANGS_AFTER_S, died_of_it
+from rn50_advisor.rules.rule import Threshold, Thresholds, rule
 
 # Phases in which a rank that sleeps in the script's own line is no loader that fills up, no evaluation and no checkpoint.
 _OF_A_STEP = ("forward", "backward", "clip", "optimizer", "gap")

@@ -25,23 +25,10 @@ from __future__ import annotations
 
 import signal
 
-from rn50_advisor.advisor.model.analysis import (
-    Analysis,
-    Death,
-    Failure,
-)
-from rn50_advisor.advisor.model.findings import (
-    Affected,
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-)
+from rn50_advisor.advisor.model.analysis import Analysis, Death, Failure
+from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix
 from rn50_advisor.rules.first_ending import died_of_it
-from rn50_advisor.rules.rule import (
-    Thresholds,
-    rule,
-)
+from rn50_advisor.rules.rule import Thresholds, rule
 
 _ORDER_UNKNOWN = 0.5  # confidence, where ranks of several hosts died within what their clocks are known to
 _FOLLOWS = " (it follows: its peer had gone)"

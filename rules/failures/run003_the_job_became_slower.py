@@ -25,37 +25,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rn50_advisor.advisor.model.analysis import (
-    Analysis,
-    Coincidence,
-    SpeedChange,
-)
-from rn50_advisor.advisor.model.findings import (
-    Affected,
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-    NotMeasured,
-    Saving,
-    Severity,
-)
+from rn50_advisor.advisor.model.analysis import Analysis, Coincidence, SpeedChange
+from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Saving, Severity
 from rn50_advisor.advisor.model.forecast.step_model import StepModel
-from rn50_advisor.advisor.model.wording.quantities import (
-    clock,
-    quantity,
-)
-from rn50_advisor.rules.analysis_reading import (
-    SLOW_INPUT,
-    model_of,
-)
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.advisor.model.wording.quantities import clock, quantity
+from rn50_advisor.rules.analysis_reading import SLOW_INPUT, model_of
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 # Whatever phase they hit: where one of these fires too, it is the reason.
 _HOST_CAUSES = (

@@ -20,10 +20,7 @@ together, on all ranks: a GAN's second network learns, a penalty is added. Stall
 
 from __future__ import annotations
 
-from rn50_advisor.advisor.model.analysis import (
-    Analysis,
-    PeriodicStall,
-)
+from rn50_advisor.advisor.model.analysis import Analysis, PeriodicStall
 from rn50_advisor.advisor.model.findings import (
     Affected,
     Clear,
@@ -37,18 +34,8 @@ from rn50_advisor.advisor.model.findings import (
 )
 from rn50_advisor.advisor.model.forecast.step_model import StepModel
 from rn50_advisor.advisor.model.wording.quantities import duration
-from rn50_advisor.rules.analysis_reading import (
-    SLOW_INPUT,
-    model_of,
-    stalls_asleep,
-)
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.rules.analysis_reading import SLOW_INPUT, model_of, stalls_asleep
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 # What is known to come with a period has a rule that says whether it is too much.
 _OWNERS = {

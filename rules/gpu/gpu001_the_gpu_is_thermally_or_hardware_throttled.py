@@ -20,14 +20,7 @@ False alarms: reasons that flash up while clocks change are no time; the counter
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Affected,
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-    NotMeasured,
-)
+from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured
 from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu
 from rn50_advisor.rules.gpu.gpu_names_and_cost import (
     clear_if_seen,
@@ -40,13 +33,7 @@ from rn50_advisor.rules.gpu.gpu_names_and_cost import (
     saving_at_peers_clock,
     unseen,
 )
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _KINDS = {
     "gpu.hw_thermal_share": "halved by the board for the temperature",

@@ -19,14 +19,7 @@ False alarms: full load at the full limit is what a GPU is for: as long as its p
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Affected,
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-    NotMeasured,
-)
+from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured
 from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu
 from rn50_advisor.rules.gpu.gpu_names_and_cost import (
     clear_if_seen,
@@ -40,13 +33,7 @@ from rn50_advisor.rules.gpu.gpu_names_and_cost import (
     saving_at_peers_clock,
     unseen,
 )
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _LEAST = 0.25  # of the gain
 

@@ -21,25 +21,10 @@ False alarms: the allocator keeps what it once got. A full reserve with tensors 
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Affected,
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-    NotMeasured,
-)
+from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured
 from rn50_advisor.advisor.model.gpu.allocator_settings import growing_segments
-from rn50_advisor.rules.gpu.gpu_names_and_cost import (
-    clear_if_seen,
-    unseen_of_ranks,
-)
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-)
+from rn50_advisor.rules.gpu.gpu_names_and_cost import clear_if_seen, unseen_of_ranks
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule
 
 # Of what is reserved: where less is left over, joining the pieces makes no room to speak of.
 _IN_PIECES = 0.10

@@ -23,32 +23,12 @@ from __future__ import annotations
 import math
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Affected,
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-    NotMeasured,
-    Severity,
-)
+from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Severity
 from rn50_advisor.advisor.model.gpu.gpu_facts import GpuMemoryTrend
 from rn50_advisor.advisor.model.wording.quantities import duration
-from rn50_advisor.rules.gpu.gpu_names_and_cost import (
-    clear_if_seen,
-    unseen_of_ranks,
-)
-from rn50_advisor.rules.memory.memory_growth import (
-    creeping_severity,
-    creeping_title,
-    rises,
-)
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-)
+from rn50_advisor.rules.gpu.gpu_names_and_cost import clear_if_seen, unseen_of_ranks
+from rn50_advisor.rules.memory.memory_growth import creeping_severity, creeping_title, rises
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:

@@ -18,15 +18,7 @@ nothing is said, because nobody can tell who is a stranger.
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Affected,
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-    NotMeasured,
-    Saving,
-)
+from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Saving
 from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu
 from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.gpu.gpu_names_and_cost import (
@@ -40,13 +32,7 @@ from rn50_advisor.rules.gpu.gpu_names_and_cost import (
     step_if_faster,
     unseen,
 )
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:

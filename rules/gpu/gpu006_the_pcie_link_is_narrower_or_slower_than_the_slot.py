@@ -25,20 +25,9 @@ from __future__ import annotations
 from statistics import median
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Affected,
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-    NotMeasured,
-    Saving,
-)
+from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Saving
 from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu
-from rn50_advisor.rules.analysis_reading import (
-    COMPUTE,
-    model_of,
-)
+from rn50_advisor.rules.analysis_reading import COMPUTE, model_of
 from rn50_advisor.rules.gpu.gpu_names_and_cost import (
     clear_if_seen,
     link_mb_per_s,
@@ -48,13 +37,7 @@ from rn50_advisor.rules.gpu.gpu_names_and_cost import (
     placed,
     ranks_on,
 )
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _ALIKE = 0.9  # of the fastest: copies of all GPUs at a time share what leads to them
 _SATURATED = 0.8  # of what the link can carry: then copies cannot hide

@@ -21,19 +21,8 @@ they are, because they still hold. Where Xids, or memory errors of a board that 
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Affected,
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-    NotMeasured,
-    Severity,
-)
-from rn50_advisor.advisor.model.gpu.gpu_facts import (
-    PROGRAMS_XIDS,
-    Gpu,
-)
+from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Severity
+from rn50_advisor.advisor.model.gpu.gpu_facts import PROGRAMS_XIDS, Gpu
 from rn50_advisor.rules.gpu.gpu_names_and_cost import (
     clear_if_seen,
     listed,
@@ -44,10 +33,7 @@ from rn50_advisor.rules.gpu.gpu_names_and_cost import (
     ranks_on,
     unseen,
 )
-from rn50_advisor.rules.rule import (
-    Thresholds,
-    rule,
-)
+from rn50_advisor.rules.rule import Thresholds, rule
 
 # From NVIDIA's catalogue of Xids, those most often met.
 _XIDS = {

@@ -23,32 +23,11 @@ they mean nothing (DCGM's own limit).
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Affected,
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-    NotMeasured,
-    Saving,
-)
+from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Saving
 from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu
 from rn50_advisor.rules.analysis_reading import model_of
-from rn50_advisor.rules.gpu.gpu_names_and_cost import (
-    clear_if_seen,
-    listed,
-    named,
-    of_gpu,
-    placed,
-    unseen,
-)
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.rules.gpu.gpu_names_and_cost import clear_if_seen, listed, named, of_gpu, placed, unseen
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _OFTEN, _OFTEN_PER_S = 3.0, 1 / 60  # recoveries: three, and once a minute, are more than a hiccup
 _OVER_PCIE = frozenset({"PSB", "PIX", "PXB", "PHB", "NODE", "SYS"})

@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    NotMeasured,
-    Saving,
-)
+from rn50_advisor.advisor.model.findings import Clear, NotMeasured, Saving
 from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu
-from rn50_advisor.rules.analysis_reading import (
-    COMPUTE,
-    model_of,
-)
+from rn50_advisor.rules.analysis_reading import COMPUTE, model_of
 
 _HOSTS_NAMED = 8  # in a fix
 # What x16 links of each generation were seen to carry, in MB/s; other widths in proportion.

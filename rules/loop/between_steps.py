@@ -4,21 +4,10 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from rn50_advisor.advisor.model.analysis import (
-    Analysis,
-    HotLine,
-)
-from rn50_advisor.advisor.model.findings import (
-    Evidence,
-    Saving,
-    Severity,
-    Where,
-)
+from rn50_advisor.advisor.model.analysis import Analysis, HotLine
+from rn50_advisor.advisor.model.findings import Evidence, Saving, Severity, Where
 from rn50_advisor.advisor.model.wording.quantities import numbers
-from rn50_advisor.rules.analysis_reading import (
-    COMPUTE,
-    model_of,
-)
+from rn50_advisor.rules.analysis_reading import COMPUTE, model_of
 from rn50_advisor.rules.rule import severity
 
 _MOSTLY = 0.5  # of the time: there the title says it is

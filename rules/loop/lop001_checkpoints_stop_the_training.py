@@ -18,30 +18,12 @@ False alarms: the one checkpoint at the end of a short run. Where most of the ti
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Affected,
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-    Where,
-)
+from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, Where
 from rn50_advisor.advisor.model.forecast.step_model import StepModel
 from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.rules.analysis_reading import model_of
-from rn50_advisor.rules.loop.between_steps import (
-    gap_severity,
-    longest_gap,
-    on_ranks,
-    ranks_that_spend,
-)
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.rules.loop.between_steps import gap_severity, longest_gap, on_ranks, ranks_that_spend
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:

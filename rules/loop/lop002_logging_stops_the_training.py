@@ -17,12 +17,7 @@ False alarms: evaluation and checkpoints are labelled and not counted here.
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Affected,
-    Clear,
-    Finding,
-    Fix,
-)
+from rn50_advisor.advisor.model.findings import Affected, Clear, Finding, Fix
 from rn50_advisor.rules.loop.between_steps import (
     gap_evidence,
     gap_saving,
@@ -32,12 +27,7 @@ from rn50_advisor.rules.loop.between_steps import (
     ranks_that_spend,
     where_it_stands,
 )
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-)
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:

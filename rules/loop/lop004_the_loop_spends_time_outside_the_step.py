@@ -20,12 +20,7 @@ waiting there for a GPU that is still at work.
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Affected,
-    Clear,
-    Finding,
-    Fix,
-)
+from rn50_advisor.advisor.model.findings import Affected, Clear, Finding, Fix
 from rn50_advisor.rules.loop.between_steps import (
     gap_evidence,
     gap_saving,
@@ -35,12 +30,7 @@ from rn50_advisor.rules.loop.between_steps import (
     ranks_that_spend,
     where_it_stands,
 )
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-)
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule
 
 _SCRIPT = "<module>"  # what Python calls code that stands in no function
 

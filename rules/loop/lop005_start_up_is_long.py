@@ -25,18 +25,9 @@ while a job still runs. An evaluation or a restored checkpoint before the first 
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-)
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix
 from rn50_advisor.advisor.model.wording.quantities import duration
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    rule,
-)
+from rn50_advisor.rules.rule import Threshold, Thresholds, rule
 
 # Value, what it is, and what to do where it is the largest part.
 _PARTS = (

@@ -21,30 +21,10 @@ what comes in every so many steps RUN004.
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Affected,
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-    NotMeasured,
-    Where,
-)
-from rn50_advisor.rules.analysis_reading import (
-    COMPUTE,
-    LAYERS,
-    model_of,
-    stalls_asleep,
-    taken_from,
-)
+from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Where
+from rn50_advisor.rules.analysis_reading import COMPUTE, LAYERS, model_of, stalls_asleep, taken_from
 from rn50_advisor.rules.loop.between_steps import on_ranks
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 from rn50_advisor.rules.stragglers import slows_the_wire
 
 _LEFT = 0.25  # of the sleep, at worst

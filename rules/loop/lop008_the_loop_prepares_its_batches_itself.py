@@ -23,29 +23,12 @@ from __future__ import annotations
 import math
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Finding,
-    Fix,
-    NotMeasured,
-)
+from rn50_advisor.advisor.model.findings import Clear, Finding, Fix, NotMeasured
 from rn50_advisor.advisor.model.wording.quantities import counted
-from rn50_advisor.rules.analysis_reading import (
-    batches_made,
-    model_of,
-)
+from rn50_advisor.rules.analysis_reading import batches_made, model_of
 from rn50_advisor.rules.data_loading.worker_supply import HARDLY
-from rn50_advisor.rules.loop.own_code import (
-    OwnCode,
-    finding_of,
-    own_code,
-    step_without,
-)
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    rule,
-)
+from rn50_advisor.rules.loop.own_code import OwnCode, finding_of, own_code, step_without
+from rn50_advisor.rules.rule import Threshold, Thresholds, rule
 
 _LEFT = 0.25  # of it, at worst
 _ROOM = 1.15  # more than workers need on average: batches do not all take as long

@@ -20,24 +20,10 @@ counted; nor is what is printed or logged through torch. A loss of other librari
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Finding,
-    Fix,
-    NotMeasured,
-)
+from rn50_advisor.advisor.model.findings import Clear, Finding, Fix, NotMeasured
 from rn50_advisor.rules.analysis_reading import model_of
-from rn50_advisor.rules.loop.own_code import (
-    OwnCode,
-    finding_of,
-    own_code,
-    step_without,
-)
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    rule,
-)
+from rn50_advisor.rules.loop.own_code import OwnCode, finding_of, own_code, step_without
+from rn50_advisor.rules.rule import Threshold, Thresholds, rule
 
 _LEFT, _EACH_TENTH = 0.25, 0.1  # of it, at worst and as advised
 

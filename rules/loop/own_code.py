@@ -6,10 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rn50_advisor.advisor.model.analysis import (
-    Analysis,
-    HotLine,
-)
+from rn50_advisor.advisor.model.analysis import Analysis, HotLine
 from rn50_advisor.advisor.model.findings import (
     Affected,
     Clear,
@@ -24,10 +21,7 @@ from rn50_advisor.advisor.model.findings import (
 from rn50_advisor.advisor.model.gpu.gpu_pace import long_forward
 from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.loop.between_steps import on_ranks
-from rn50_advisor.rules.rule import (
-    confidence,
-    severity,
-)
+from rn50_advisor.rules.rule import confidence, severity
 from rn50_advisor.rules.stragglers import slows_the_wire
 
 _ERRORS = 1.5  # standard errors of the looks

@@ -26,28 +26,9 @@ its limit and stays there: it costs nothing, so it is only noted.
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Affected,
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-    NotMeasured,
-    Severity,
-)
-from rn50_advisor.rules.analysis_reading import (
-    mean,
-    model_of,
-    training_loader,
-    where_of,
-)
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Severity
+from rn50_advisor.rules.analysis_reading import mean, model_of, training_loader, where_of
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _MEASURES = ("memory.pressure_share", "memory.swap_in_mb_per_s", "memory.limit_used_share")
 _PAGES_PER_MB = 1e6 / 4096

@@ -29,30 +29,11 @@ from __future__ import annotations
 
 import math
 
-from rn50_advisor.advisor.model.analysis import (
-    Analysis,
-    MemoryTrend,
-)
-from rn50_advisor.advisor.model.findings import (
-    Affected,
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-    Severity,
-)
+from rn50_advisor.advisor.model.analysis import Analysis, MemoryTrend
+from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, Severity
 from rn50_advisor.advisor.model.wording.quantities import duration
-from rn50_advisor.rules.memory.memory_growth import (
-    creeping_severity,
-    creeping_title,
-    rises,
-)
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-)
+from rn50_advisor.rules.memory.memory_growth import creeping_severity, creeping_title, rises
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:

@@ -19,30 +19,10 @@ never reach the disk (DSK002).
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-    NotMeasured,
-)
-from rn50_advisor.rules.analysis_reading import (
-    common,
-    lost_to_input,
-    training_loader,
-    where_of,
-)
-from rn50_advisor.rules.data_loading.input_starvation import (
-    input_evidence,
-    input_waits,
-)
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured
+from rn50_advisor.rules.analysis_reading import common, lost_to_input, training_loader, where_of
+from rn50_advisor.rules.data_loading.input_starvation import input_evidence, input_waits
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 from rn50_advisor.rules.storage.storage_starvation import (
     NEEDS,
     OWN_PART,

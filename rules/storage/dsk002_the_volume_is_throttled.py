@@ -25,30 +25,10 @@ import math
 from dataclasses import dataclass
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Evidence,
-    Finding,
-    Fix,
-    NotMeasured,
-)
-from rn50_advisor.rules.analysis_reading import (
-    common,
-    lost_to_input,
-    training_loader,
-    where_of,
-)
-from rn50_advisor.rules.data_loading.input_starvation import (
-    input_evidence,
-    input_waits,
-)
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-    confidence,
-    rule,
-    severity,
-)
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured
+from rn50_advisor.rules.analysis_reading import common, lost_to_input, training_loader, where_of
+from rn50_advisor.rules.data_loading.input_starvation import input_evidence, input_waits
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 from rn50_advisor.rules.storage.storage_starvation import (
     NEAR,
     NEEDS,

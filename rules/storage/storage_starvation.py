@@ -5,24 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Evidence,
-    Saving,
-)
+from rn50_advisor.advisor.model.findings import Evidence, Saving
 from rn50_advisor.advisor.model.forecast.step_model import StepModel
-from rn50_advisor.rules.analysis_reading import (
-    batches_made,
-    beside_batches,
-    common,
-    mean,
-    model_of,
-    training_loader,
-)
+from rn50_advisor.rules.analysis_reading import batches_made, beside_batches, common, mean, model_of, training_loader
 from rn50_advisor.rules.data_loading.input_starvation import making_waits
-from rn50_advisor.rules.rule import (
-    Threshold,
-    Thresholds,
-)
+from rn50_advisor.rules.rule import Threshold, Thresholds
 
 # What must hold before any of them speaks: then, and only then, do reads cost time.
 NEEDS = ("step.time_s", "step.input_wait_s", "fetch.blocked_share", "fetch.read_mb", "fetch.wall_s")

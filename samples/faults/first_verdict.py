@@ -7,10 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rn50_advisor.advisor.model.recording import (
-    Recording,
-    Table,
-)
+from rn50_advisor.advisor.model.recording import Recording, Table
 from rn50_advisor.advisor.model.statistics import weighted_quantile
 from rn50_advisor.advisor.store.replay import cut
 from rn50_advisor.advisor.verdict.diagnose import diagnose

@@ -15,10 +15,7 @@ from typing import Any
 
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.recording import Recording
-from rn50_advisor.advisor.run.rings.own_folder import (
-    OwnFolder,
-    remove_tree,
-)
+from rn50_advisor.advisor.run.rings.own_folder import OwnFolder, remove_tree
 from rn50_advisor.advisor.store.schema import FILE_NAME
 from samples.faults.first_verdict import first_right_verdict, pace_s, samples_per_s
 from samples.faults.fixtures import NAME, Burners

@@ -11,17 +11,9 @@ import pytest
 from noisy_runs import noisy_plan, noisy_recording, noisy_run
 from recordings import folded, plan, recording, running, series, step
 from rn50_advisor.advisor.analysis.compare.run_settings import options
-from rn50_advisor.advisor.model.documents.comparison import (
-    Comparison,
-    Estimate,
-    Pair,
-)
+from rn50_advisor.advisor.model.documents.comparison import Comparison, Estimate, Pair
 from rn50_advisor.advisor.model.findings import Finding
-from rn50_advisor.advisor.run_comparison import (
-    compare,
-    judge,
-    load,
-)
+from rn50_advisor.advisor.run_comparison import compare, judge, load
 
 LOADER = {"id": 0, "training": True, "file": "train.py", "line": 7, "num_workers": 0, "batch_size": 8}
 

@@ -23,19 +23,12 @@ from torch.utils.data._utils.fetch import _MapDatasetFetcher
 from torchvision import transforms
 from torchvision.datasets import ImageFolder
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 
 from rn50_advisor.advisor.run.rings.own_folder import hold
-from rn50_advisor.probes.rank.layout import (
-    ROLE_WORKER,
-    WORKER_SLOTS,
-)
+from rn50_advisor.probes.rank.layout import ROLE_WORKER, WORKER_SLOTS
 from rn50_advisor.probes.rank.ring import Ring
-from rn50_advisor.probes.rank.workers.sample_looks import (
-    FIRST_EVERY_NS,
-    LAST_EVERY_NS,
-    Looks,
-)
+from rn50_advisor.probes.rank.workers.sample_looks import FIRST_EVERY_NS, LAST_EVERY_NS, Looks
 from rn50_advisor.probes.rank.workers.worker_batches import WorkerLog
 
 BATCH = 32
@@ -121,7 +114,7 @@ def measure_clocks() -> None:
 
 
 def measure_opening() -> None:
-    inject = str(Path(__file__).resolve().parents[2] / "probes" / "rank" / "inject")
+    inject = str(Path(__file__).resolve().parents[2] / "src" / "rn50_advisor" / "probes" / "rank" / "inject")
     ratios = []
     for _ in range(PAIRS):
         with tempfile.TemporaryDirectory() as folder:

@@ -242,10 +242,7 @@ def exactly(link: socket.socket, size: int) -> bytes:
 
 
 def reading(folder: Path) -> dict[str, Any]:
-    from rn50_advisor.advisor.merge.inbox import (
-        INBOX_NAME,
-        sent_recordings,
-    )
+    from rn50_advisor.advisor.merge.inbox import INBOX_NAME, sent_recordings
     from rn50_advisor.advisor.merge.merging import merge
     from rn50_advisor.advisor.verdict.diagnose import diagnose
 

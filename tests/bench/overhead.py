@@ -41,7 +41,7 @@ from rich.console import Console
 
 from rn50_advisor.advisor.run.rings.own_folder import hold
 
-INJECT = Path(__file__).resolve().parents[2] / "probes" / "rank" / "inject"
+INJECT = Path(__file__).resolve().parents[2] / "src" / "rn50_advisor" / "probes" / "rank" / "inject"
 LOG_WIDTH = 160  # of the tables where no terminal limits it
 QUICK = 0.2  # of the steps
 SWITCHED = {"1ms-1r-0w": 60, "5ms-1r-0w": 50, "50ms-1r-0w": 25}  # blocks with and without

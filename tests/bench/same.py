@@ -21,11 +21,7 @@ from samples.faults.observe import observe
 from samples.faults.scenario import Conditions, Scenario
 
 from rn50_advisor.advisor.model.documents.comparison import Pair
-from rn50_advisor.advisor.run_comparison import (
-    Run,
-    compare,
-    load,
-)
+from rn50_advisor.advisor.run_comparison import Run, compare, load
 
 ROOT = Path(__file__).resolve().parents[2]
 JOBS = (

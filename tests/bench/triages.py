@@ -22,11 +22,7 @@ from time import perf_counter
 from bench_results import machine
 from bench_tables import NOTHING, grid
 
-from rn50_advisor.advisor.model.documents.machine_triage import (
-    Triage,
-    TriageState,
-    parse_triage,
-)
+from rn50_advisor.advisor.model.documents.machine_triage import Triage, TriageState, parse_triage
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from samples.faults.fixtures import Burners, CpuQuota, SlowDisk, SmallSharedMemory

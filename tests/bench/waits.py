@@ -13,7 +13,7 @@ from pathlib import Path
 from time import perf_counter_ns
 from types import SimpleNamespace
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 os.environ["RN50_ADVISOR_SYNC_DEVICE"] = "cpu"
 
 import torch

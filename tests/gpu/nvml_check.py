@@ -20,11 +20,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from rn50_advisor.probes.host.gpu.gpu_probe import GpuProbe
-from rn50_advisor.probes.host.gpu.gpu_readers import (
-    CALLS,
-    THROUGHPUT,
-    fields_for,
-)
+from rn50_advisor.probes.host.gpu.gpu_readers import CALLS, THROUGHPUT, fields_for
 from rn50_advisor.probes.host.gpu.nvml import ask_fields
 
 TICKS = 12

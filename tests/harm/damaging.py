@@ -20,10 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from rn50_advisor.advisor.model.errors import (
-    AdvisorError,
-    NotARun,
-)
+from rn50_advisor.advisor.model.errors import AdvisorError, NotARun
 
 HERE = Path(__file__).resolve().parent
 SAMPLES = HERE.parents[1] / "samples" / "runs"
@@ -266,11 +263,7 @@ def limited() -> Iterator[None]:
 
 def reported(run: Path) -> None:
     from rn50_advisor.advisor.merge.job_reading import read_job
-    from rn50_advisor.advisor.report import (
-        FORMATS,
-        render,
-        text,
-    )
+    from rn50_advisor.advisor.report import FORMATS, render, text
     from rn50_advisor.advisor.verdict.diagnose import diagnose
 
     made = diagnose(read_job(run))
@@ -281,10 +274,7 @@ def reported(run: Path) -> None:
 
 def watched(run: Path) -> None:
     """As the live screen reads, and as the replay does at a few moments."""
-    from rn50_advisor.advisor.tui.report_source import (
-        LiveSource,
-        ReplayedRun,
-    )
+    from rn50_advisor.advisor.tui.report_source import LiveSource, ReplayedRun
 
     LiveSource(run).poll()
     replayed = ReplayedRun(run)
@@ -300,10 +290,7 @@ def compared(run: Path) -> None:
     from rn50_advisor.advisor.merge.job_reading import read_job
     from rn50_advisor.advisor.report import FORMATS
     from rn50_advisor.advisor.report.compared import render
-    from rn50_advisor.advisor.run_comparison import (
-        compare,
-        load,
-    )
+    from rn50_advisor.advisor.run_comparison import compare, load
 
     settings = load_config(None)
     whole = load("whole", read_job(BUNDLES[0]), settings, place=0)

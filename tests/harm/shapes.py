@@ -17,12 +17,9 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 
-from rn50_advisor.probes.rank.layout import (
-    RANK_SLOTS,
-    ROLE_RANK,
-)
+from rn50_advisor.probes.rank.layout import RANK_SLOTS, ROLE_RANK
 from rn50_advisor.probes.rank.patches import torch_patches
 from rn50_advisor.probes.rank.recorder import Recorder
 from rn50_advisor.probes.rank.ring import Ring

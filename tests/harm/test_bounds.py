@@ -30,17 +30,11 @@ from types import SimpleNamespace
 import pytest
 
 from rn50_advisor.probes.rank import step_phases
-from rn50_advisor.probes.rank.comm.collective_marks import (
-    _GROUPS_MAX,
-    Collectives,
-)
+from rn50_advisor.probes.rank.comm.collective_marks import _GROUPS_MAX, Collectives
 from rn50_advisor.probes.rank.facts import process_facts as about
 from rn50_advisor.probes.rank.garbage import EVENTS_MAX
 from rn50_advisor.probes.rank.layout import RANK_SLOTS
-from rn50_advisor.probes.rank.patches import (
-    checkpoint_saves,
-    hooked_updates,
-)
+from rn50_advisor.probes.rank.patches import checkpoint_saves, hooked_updates
 from rn50_advisor.probes.rank.step_account import Account
 from rn50_advisor.probes.rank.tape import MARKS_MAX
 

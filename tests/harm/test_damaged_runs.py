@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import sqlite3
 import sys
 import tarfile
@@ -22,6 +23,7 @@ import damaging
 from rn50_advisor.advisor.cli import _outcome
 from rn50_advisor.advisor.model.errors import NotARun
 from rn50_advisor.advisor.store.fact_shapes import misfit
+from rn50_advisor.advisor.store.run_bundle import make_bundle, unpack_bundle
 from rn50_advisor.advisor.store.run_reader import read_recording
 from rn50_advisor.advisor.verdict.diagnose import of_a_recording
 
@@ -186,3 +188,47 @@ def test_names_in_a_bundle_are_never_used_as_paths(run: Path, tmp_path: Path) ->
     bundle.write_bytes(packed((member("../../../../tmp/evil/run.sqlite"), whole), (member("/etc/evil"), b"x")))
     assert read_recording(bundle).meta.name == "tiny"
     assert sorted(p.name for p in tmp_path.iterdir() if p.suffix != ".sqlite") == ["b.tar.gz", "run"]
+
+
+@pytest.mark.parametrize("name", ["output.log", "nodes.sqlite"])
+def test_a_link_in_a_strangers_folder_brings_no_file_of_ours_into_a_bundle(
+    run: Path, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "diary").write_text("nobody's business\n")
+    (run / name).symlink_to(tmp_path / "diary")
+    with tarfile.open(make_bundle(run, tmp_path / "b.tar.gz")) as archive:
+        assert archive.getnames() == ["run/run.sqlite"]
+
+
+def test_a_pipe_in_a_strangers_folder_is_not_waited_for(run: Path, tmp_path: Path) -> None:
+    os.mkfifo(run / "output.log")
+    writer = os.open(run / "output.log", os.O_RDWR)  # whoever reads it fails at once: a pipe has no end to look for
+    try:
+        with tarfile.open(make_bundle(run, tmp_path / "b.tar.gz")) as archive:
+            assert archive.getnames() == ["run/run.sqlite"]
+    finally:
+        os.close(writer)
+
+
+def test_nothing_in_a_strangers_run_is_executed_as_it_is_bundled(run: Path, tmp_path: Path) -> None:
+    change(
+        run,
+        "CREATE TRIGGER works AFTER UPDATE ON meta BEGIN INSERT INTO gaps VALUES ('by', 'the', 'trigger', ''); END;"
+        "CREATE TRIGGER forbids BEFORE DELETE ON sources BEGIN SELECT RAISE(ABORT, 'no'); END;"
+        "INSERT INTO sources VALUES ('a', 'b', 'c', 0);"
+        "CREATE INDEX computes ON meta (hex(value))",
+    )
+    bundle = make_bundle(run, tmp_path / "b.tar.gz")
+    assert not [gap for gap in read_recording(bundle).gaps if gap.metric == "by"]
+    unpacked = tmp_path / "unpacked"
+    unpacked.mkdir()
+    with closing(sqlite3.connect(unpack_bundle(bundle, unpacked))) as db:
+        assert not db.execute(
+            "SELECT name FROM sqlite_master WHERE name IN ('works', 'forbids', 'computes')"
+        ).fetchall()
+
+
+def test_a_table_of_the_strangers_own_may_not_be_computed_either(run: Path) -> None:
+    change(run, "CREATE TABLE more (a TEXT, b TEXT AS (hex(zeroblob(400000000))) STORED)")
+    with pytest.raises(NotARun, match="more has columns that are computed"):
+        read_recording(run)

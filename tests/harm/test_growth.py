@@ -23,10 +23,7 @@ from rn50_advisor.advisor.store.run_writer import RunWriter
 from rn50_advisor.advisor.store.secrets import secret_shapes
 from rn50_advisor.advisor.store.secrets.masking import redact_text
 from rn50_advisor.probes.host.process.death_watch import Death
-from rn50_advisor.probes.host.process.process_tree import (
-    Member,
-    TreeChange,
-)
+from rn50_advisor.probes.host.process.process_tree import Member, TreeChange
 from rn50_advisor.probes.host.sampler import Tick
 from rn50_advisor.probes.rank import layout
 from rn50_advisor.probes.rank.ring import Ring

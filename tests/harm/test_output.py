@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-INJECT = ROOT / "probes" / "rank" / "inject"
+INJECT = ROOT / "src" / "rn50_advisor" / "probes" / "rank" / "inject"
 JOB = Path(__file__).parent / "output_job.py"
 TIMEOUT_S = 240
 PYTHONS = ("3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
@@ -198,7 +198,7 @@ main()
 def test_frames_of_ours_show_in_no_traceback_and_count_for_no_warning(tmp_path: Path, version: str) -> None:
     program = interpreter(version)
     (tmp_path / "job.py").write_text(FRAMES)
-    frames = ROOT / "probes" / "rank" / "frames.py"
+    frames = ROOT / "src" / "rn50_advisor" / "probes" / "rank" / "hidden_frames.py"
     alone, watched = (
         subprocess.run(
             [program, "-B", "job.py", frames, *stands], cwd=tmp_path, capture_output=True, text=True, check=False

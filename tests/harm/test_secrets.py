@@ -16,24 +16,12 @@ from urllib.parse import quote
 import pytest
 from tests.harm.secret_corpus import GENERIC, SAID, key_blocks, provider_tokens, values
 
-from rn50_advisor.advisor.model.metrics import (
-    ProbeGap,
-    Sample,
-)
-from rn50_advisor.advisor.model.recording import (
-    Event,
-    Process,
-)
+from rn50_advisor.advisor.model.metrics import ProbeGap, Sample
+from rn50_advisor.advisor.model.recording import Event, Process
 from rn50_advisor.advisor.store.run_bundle import make_bundle
 from rn50_advisor.advisor.store.run_writer import RunWriter
-from rn50_advisor.advisor.store.schema import (
-    FILE_NAME,
-    OUTPUT_NAME,
-)
-from rn50_advisor.advisor.store.secrets.masking import (
-    redact_argv,
-    redact_text,
-)
+from rn50_advisor.advisor.store.schema import FILE_NAME, OUTPUT_NAME
+from rn50_advisor.advisor.store.secrets.masking import redact_argv, redact_text
 
 ROOT = Path(__file__).parents[2]
 CLI = [sys.executable, "-m", "rn50_advisor.advisor.cli"]

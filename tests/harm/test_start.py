@@ -13,10 +13,7 @@ from typing import Any
 
 import pytest
 
-from rn50_advisor.advisor.run.launch.job_environment import (
-    inherited_environment,
-    with_recorder,
-)
+from rn50_advisor.advisor.run.launch.job_environment import inherited_environment, with_recorder
 
 VERSIONS = ("3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
 OURS = ("PYTHONPATH", "RN50_ADVISOR_DIR")

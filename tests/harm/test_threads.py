@@ -13,10 +13,7 @@ from typing import Any
 import pytest
 
 from rn50_advisor.probes.rank import recorder as module
-from rn50_advisor.probes.rank.layout import (
-    FLAG_NO_OPTIMIZER,
-    STEP_FIELDS,
-)
+from rn50_advisor.probes.rank.layout import FLAG_NO_OPTIMIZER, STEP_FIELDS
 from rn50_advisor.probes.rank.recorder import Recorder
 
 torch = pytest.importorskip("torch")

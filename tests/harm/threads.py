@@ -20,10 +20,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 
 from rn50_advisor.probes.rank import install
-from rn50_advisor.probes.rank.layout import (
-    FLAG_NO_OPTIMIZER,
-    KIND_STEP,
-)
+from rn50_advisor.probes.rank.layout import FLAG_NO_OPTIMIZER, KIND_STEP
 from rn50_advisor.probes.rank.recorder import Recorder
 from rn50_advisor.probes.rank.ring import Ring
 from rn50_advisor.probes.rank.step_account import FIRST_IS_GONE_AFTER

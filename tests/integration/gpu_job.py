@@ -13,12 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from rn50_advisor.probes.rank.layout import (
-    KIND_STEP,
-    PHASE_CODE,
-    ROLE_RANK,
-    STEP_FIELDS,
-)
+from rn50_advisor.probes.rank.layout import KIND_STEP, PHASE_CODE, ROLE_RANK, STEP_FIELDS
 from rn50_advisor.probes.rank.ring import Ring
 
 STEP_S = 0.02

@@ -116,10 +116,7 @@ def main() -> None:
     folder, options, prelude, *job = sys.argv[1:]
     exec(prelude, {})
     from rn50_advisor.advisor.model.errors import AdvisorError
-    from rn50_advisor.advisor.run.launch.launcher import (
-        exit_like,
-        run_job,
-    )
+    from rn50_advisor.advisor.run.launch.launcher import exit_like, run_job
     from rn50_advisor.advisor.run.run_options import RunOptions
 
     try:

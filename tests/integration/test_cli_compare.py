@@ -12,10 +12,7 @@ from test_cli_help import imported
 
 from rn50_advisor.advisor.model.recording import Process
 from rn50_advisor.advisor.store.run_writer import RunWriter
-from rn50_advisor.probes.rank.layout import (
-    KIND_STEP,
-    STEP_FIELDS,
-)
+from rn50_advisor.probes.rank.layout import KIND_STEP, STEP_FIELDS
 
 MS = 1_000_000
 T0_NS = 1_000_000_000_000

@@ -8,11 +8,7 @@ from pathlib import Path
 import pytest
 from cli_process import advisor
 
-from rn50_advisor.advisor.store.schema import (
-    APPLICATION_ID,
-    FILE_NAME,
-    USER_VERSION,
-)
+from rn50_advisor.advisor.store.schema import APPLICATION_ID, FILE_NAME, USER_VERSION
 
 CASES = {
     "no command at all": ([], 64, "no command given"),

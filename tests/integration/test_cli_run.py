@@ -180,7 +180,8 @@ def test_where_no_process_can_be_had_the_command_becomes_the_job(tmp_path: Path)
 def test_what_befalls_us_after_the_job_is_one_line_and_not_the_exit_code(trouble: str, tmp_path: Path) -> None:
     program = (
         f"import rn50_advisor.advisor.verdict.diagnose\ndef trouble(*_):\n    {trouble}\n"
-        f"rn50_advisor.advisor.verdict.diagnose.diagnose = trouble\nfrom rn50_advisor.advisor.cli import main\nmain(['run', '--', 'sh', '-c', 'exit 9'])"
+        f"rn50_advisor.advisor.verdict.diagnose.diagnose = trouble\n"
+        "from rn50_advisor.advisor.cli import main\nmain(['run', '--', 'sh', '-c', 'exit 9'])"
     )
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, timeout=TIMEOUT_S, check=False)

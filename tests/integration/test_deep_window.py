@@ -14,11 +14,7 @@ from test_recorder_jobs import rings, run, run_sound, steps
 
 from rn50_advisor.advisor.analysis.kernels.kernel_windows import window_of
 from rn50_advisor.advisor.model.gpu.kernel_classes import DeepWindow
-from rn50_advisor.advisor.run.sidefiles.recorder_requests import (
-    FROM_STEP,
-    STEPS,
-    ask,
-)
+from rn50_advisor.advisor.run.sidefiles.recorder_requests import FROM_STEP, STEPS, ask
 from rn50_advisor.advisor.store.run_reader import read_recording
 from rn50_advisor.probes.rank.layout import FLAG_DEEP
 

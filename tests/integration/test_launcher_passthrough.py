@@ -289,5 +289,6 @@ def test_nothing_is_left_in_shared_memory(run_folder: Path) -> None:
 
 
 def test_the_launcher_starts_the_job_before_it_imports_anything_heavy() -> None:
-    code = "import sys, rn50_advisor.advisor.run.launch.launcher; print([m for m in ('numpy', 'torch', 'sqlite3', 'psutil') if m in sys.modules])"
+    heavy = "('numpy', 'torch', 'sqlite3', 'psutil')"
+    code = f"import sys, rn50_advisor.advisor.run.launch.launcher; print([m for m in {heavy} if m in sys.modules])"
     assert subprocess.run([PYTHON, "-c", code], capture_output=True, check=True).stdout == b"[]\n"

@@ -14,10 +14,7 @@ from typing import Any
 import pytest
 from launcher_harness import DEADLINE_S, ROOT, children_of, descendants_of, is_gone, python, wait_for
 
-from rn50_advisor.advisor.model.errors import (
-    CommandNotExecutable,
-    CommandNotFound,
-)
+from rn50_advisor.advisor.model.errors import CommandNotExecutable, CommandNotFound
 from rn50_advisor.advisor.run.launch import output_relay
 from rn50_advisor.advisor.run.launch.output_lines import OutputTail
 from rn50_advisor.advisor.run.launch.screen_job import Supervised
@@ -243,7 +240,8 @@ def test_a_stopped_supervisor_is_told_and_goes_on(run_folder: Path, tmp_path: Pa
 def test_the_job_outlives_the_screen(run_folder: Path, tmp_path: Path) -> None:
     go = tmp_path / "go"
     code = (
-        "import sys; sys.path.insert(0, sys.argv[1])\nfrom pathlib import Path\nfrom rn50_advisor.advisor.run.launch.screen_job import Supervised\n"
+        "import sys; sys.path.insert(0, sys.argv[1])\nfrom pathlib import Path\n"
+        "from rn50_advisor.advisor.run.launch.screen_job import Supervised\n"
         "s = Supervised.start(sys.argv[3:], run_folder=Path(sys.argv[2]))\nprint(s.pid, flush=True); sys.stdin.read()"
     )
     screen = subprocess.Popen(

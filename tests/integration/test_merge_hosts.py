@@ -16,10 +16,7 @@ from cli_process import advisor
 from samples.faults.scenario import CannotBeMade
 from two_hosts import APART_S, MERGE, Hosts, two_hosts
 
-from rn50_advisor.advisor.merge.job_reading import (
-    read_job,
-    read_nodes,
-)
+from rn50_advisor.advisor.merge.job_reading import read_job, read_nodes
 from rn50_advisor.advisor.merge.live_merge import ADDRESS_NAME
 from rn50_advisor.advisor.merge.merging import LATE_NS
 from rn50_advisor.advisor.model.recording import Recording

@@ -8,12 +8,7 @@ from pathlib import Path
 import pytest
 from test_recorder_jobs import rings, run_sound
 
-from rn50_advisor.probes.rank.layout import (
-    COLLECTIVES_FIELDS,
-    FLAG_TAIL,
-    KIND_COLLECTIVES,
-    KIND_STEP,
-)
+from rn50_advisor.probes.rank.layout import COLLECTIVES_FIELDS, FLAG_TAIL, KIND_COLLECTIVES, KIND_STEP
 
 pytestmark = [pytest.mark.torch, pytest.mark.beside]
 

@@ -12,13 +12,7 @@ from test_recorder_jobs import JOBS, rings, run
 
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.store.run_reader import read_recording
-from rn50_advisor.probes.rank.layout import (
-    BATCH_FIELDS,
-    KIND_BATCH,
-    KIND_SPAN,
-    SPAN_FIELDS,
-    SPAN_LABELS,
-)
+from rn50_advisor.probes.rank.layout import BATCH_FIELDS, KIND_BATCH, KIND_SPAN, SPAN_FIELDS, SPAN_LABELS
 
 pytestmark = [pytest.mark.torch, pytest.mark.beside]
 

@@ -10,11 +10,7 @@ import pytest
 from test_recorder_jobs import rings, run, steps
 
 from rn50_advisor.advisor.run.rings.ring_reader import RingReader
-from rn50_advisor.probes.rank.layout import (
-    FLAG_EPOCH_START,
-    FLAG_NO_LOADER,
-    KIND_BATCH,
-)
+from rn50_advisor.probes.rank.layout import FLAG_EPOCH_START, FLAG_NO_LOADER, KIND_BATCH
 
 pytestmark = [pytest.mark.torch, pytest.mark.beside]
 

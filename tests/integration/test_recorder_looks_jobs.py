@@ -12,12 +12,7 @@ import pytest
 
 from rn50_advisor.advisor.run.rings.own_folder import hold
 from rn50_advisor.advisor.run.rings.ring_reader import RingReader
-from rn50_advisor.probes.rank.layout import (
-    KIND_LOOK,
-    KIND_PART,
-    LOOK_FIELDS,
-    PART_FIELDS,
-)
+from rn50_advisor.probes.rank.layout import KIND_LOOK, KIND_PART, LOOK_FIELDS, PART_FIELDS
 
 pytestmark = [pytest.mark.torch, pytest.mark.beside]
 
@@ -28,7 +23,10 @@ def run(*arguments: object, folder: Path | None = None) -> subprocess.CompletedP
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     if folder is not None:
         hold(folder)  # until this process ends
-        environment |= {"RN50_ADVISOR_DIR": str(folder), "PYTHONPATH": str(ROOT / "probes" / "rank" / "inject")}
+        environment |= {
+            "RN50_ADVISOR_DIR": str(folder),
+            "PYTHONPATH": str(ROOT / "src" / "rn50_advisor" / "probes" / "rank" / "inject"),
+        }
     command = [sys.executable, str(ROOT / "tests" / "jobs" / "pipelines.py"), *map(str, arguments)]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
 

@@ -9,16 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from rn50_advisor.advisor.run.rings.own_folder import (
-    LOCK,
-    hold,
-)
+from rn50_advisor.advisor.run.rings.own_folder import LOCK, hold
 from rn50_advisor.advisor.run.rings.ring_reader import RingReader
 from rn50_advisor.probes.rank.layout import KIND_STEP
 
 pytestmark = [pytest.mark.torch, pytest.mark.beside]
 
-INJECT = Path(__file__).resolve().parents[2] / "probes" / "rank" / "inject"
+INJECT = Path(__file__).resolve().parents[2] / "src" / "rn50_advisor" / "probes" / "rank" / "inject"
 JOB = """
 import os, sys
 import torch

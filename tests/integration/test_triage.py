@@ -19,11 +19,7 @@ from samples.faults.fixtures import Burners, CpuQuota, SlowDisk, SmallSharedMemo
 from samples.faults.scenario import CannotBeMade
 from samples.gpus import machines
 
-from rn50_advisor.advisor.model.documents.machine_triage import (
-    Check,
-    Triage,
-    parse_triage,
-)
+from rn50_advisor.advisor.model.documents.machine_triage import Check, Triage, parse_triage
 from rn50_advisor.advisor.triage.child_program import run_child
 from rn50_advisor.probes.host.cpu_probe import allowed_cores
 
@@ -34,7 +30,9 @@ def found(code: str, folder: Path, *, under: tuple[str, ...] = ()) -> dict[str, 
     """Checks by name that a fresh process, started by the command `under`, makes of `items`."""
     program = (
         "import json, sys\nfrom pathlib import Path\nfrom rn50_advisor.advisor.triage.host.other_load import Watch, Stretch\n"
-        "from rn50_advisor.advisor.triage.found_checks import Found, Setting\nfrom rn50_advisor.advisor.triage import disk, memory, processor, reading\n"
+        "from rn50_advisor.advisor.triage.found_checks import Found, Setting\n"
+        "from rn50_advisor.advisor.triage.host import memory_checks as memory, processor\n"
+        "from rn50_advisor.advisor.triage.storage import disk_checks as disk, timed_io as reading\n"
         "watch = Watch()\nnow = watch.now()\nidle = Stretch(now, now)\nscratch = Path(sys.argv[1])\n"
         f"items = {code}\n"
         "print(json.dumps({i.check.name: {'value': i.check.value, 'state': i.check.state, 'remedy': i.remedy, 'why': i.why}"

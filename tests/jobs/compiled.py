@@ -1,4 +1,6 @@
-"""Compiles the model, a whole training step and the optimizer's step, and prints how many graphs and breaks dynamo made of them."""
+"""Compiles the model, a training step, the optimizer's step and a checkpoint; prints how many graphs and breaks dynamo made of each."""
+
+import io
 
 import torch
 import torch._dynamo
@@ -26,6 +28,12 @@ def main() -> None:
     def update():
         optimizer.step()
 
+    @torch.compile(backend="eager")
+    def checkpoint(x):
+        doubled = x * 2
+        torch.save(doubled, io.BytesIO())
+        return doubled + 1
+
     def report(what):
         counters = torch._dynamo.utils.counters
         print(what, counters["stats"]["unique_graphs"], sum(counters["graph_break"].values()))
@@ -45,6 +53,8 @@ def main() -> None:
         nn.functional.mse_loss(model(x), y).backward()
         update()
     report("optimizer")
+    checkpoint(x)
+    report("checkpoint")
 
 
 if __name__ == "__main__":

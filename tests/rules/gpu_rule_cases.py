@@ -9,14 +9,7 @@ from rule_cases import META, job, rank
 
 from rn50_advisor.advisor.analysis.gpu.nvlinks import links_due
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.gpu.gpu_facts import (
-    PROGRAMS_XIDS,
-    Gpu,
-    GpuMemoryTrend,
-    GpuPath,
-    GpuView,
-    Xid,
-)
+from rn50_advisor.advisor.model.gpu.gpu_facts import PROGRAMS_XIDS, Gpu, GpuMemoryTrend, GpuPath, GpuView, Xid
 
 GIB = 1 << 30
 KIND = "NVIDIA A100-SXM4-40GB"

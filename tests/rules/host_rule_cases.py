@@ -7,10 +7,7 @@ from typing import Any
 
 from rule_cases import SCRIPT, Phases, dat001, hot, job, rank
 
-from rn50_advisor.advisor.model.analysis import (
-    Analysis,
-    MemoryTrend,
-)
+from rn50_advisor.advisor.model.analysis import Analysis, MemoryTrend
 from rn50_advisor.advisor.model.findings import Where
 from rn50_advisor.advisor.model.gpu.gpu_pace import Holder
 

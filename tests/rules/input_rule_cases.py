@@ -7,17 +7,8 @@ from typing import Any
 
 from rule_cases import META, SCRIPT, dat001, job, loader, rank
 
-from rn50_advisor.advisor.model.analysis import (
-    JOB,
-    Analysis,
-    Death,
-)
-from rn50_advisor.advisor.model.input.sample_cost import (
-    SampleCost,
-    SampleLine,
-    SamplePart,
-    SharedLock,
-)
+from rn50_advisor.advisor.model.analysis import JOB, Analysis, Death
+from rn50_advisor.advisor.model.input.sample_cost import SampleCost, SampleLine, SamplePart, SharedLock
 
 LOCK = SharedLock("lock", SampleLine("Frames.__getitem__", SCRIPT, 61, 9, 12))
 

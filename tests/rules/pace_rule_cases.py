@@ -12,11 +12,7 @@ from rule_cases import META, SCRIPT, Phases, job, loader, rank
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.forecast.batch_curve import BatchCurve
 from rn50_advisor.advisor.model.gpu.gpu_facts import GpuView
-from rn50_advisor.advisor.model.gpu.gpu_pace import (
-    Habits,
-    HostCopy,
-    Wait,
-)
+from rn50_advisor.advisor.model.gpu.gpu_pace import Habits, HostCopy, Wait
 from rn50_advisor.advisor.model.report import Capacity
 
 LINK_MB_PER_S = 26_000.0  # sixteen lanes of the fourth generation

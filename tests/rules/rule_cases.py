@@ -20,18 +20,9 @@ from rn50_advisor.advisor.model.analysis import (
     StalledRank,
 )
 from rn50_advisor.advisor.model.forecast.step_model import StepModel
-from rn50_advisor.advisor.model.forecast.worker_model import (
-    Feed,
-    WorkerModel,
-    forecast,
-)
+from rn50_advisor.advisor.model.forecast.worker_model import Feed, WorkerModel, forecast
 from rn50_advisor.advisor.model.recording import Meta
-from rn50_advisor.advisor.model.report import (
-    Budget,
-    Segment,
-    StepTime,
-    Throughput,
-)
+from rn50_advisor.advisor.model.report import Budget, Segment, StepTime, Throughput
 
 Phases = dict[str, float]
 

@@ -12,27 +12,11 @@ from rule_cases import rank
 from rule_table import warm
 from test_rule_cases import RULES
 
-from rn50_advisor.advisor.model.analysis import (
-    Analysis,
-    SpeedChange,
-    StuckCollective,
-)
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Finding,
-    NotMeasured,
-    Where,
-)
+from rn50_advisor.advisor.model.analysis import Analysis, SpeedChange, StuckCollective
+from rn50_advisor.advisor.model.findings import Clear, Finding, NotMeasured, Where
 from rn50_advisor.advisor.model.thresholds import Config
-from rn50_advisor.advisor.verdict.rule_engine import (
-    judge,
-    run_rule,
-)
-from rn50_advisor.rules.communication.comm_cost import (
-    path_is_sound,
-    path_of,
-    several_hosts,
-)
+from rn50_advisor.advisor.verdict.rule_engine import judge, run_rule
+from rn50_advisor.rules.communication.comm_cost import path_is_sound, path_of, several_hosts
 from rn50_advisor.rules.registry import all_rules
 
 

@@ -11,15 +11,9 @@ from rule_cases import SCRIPT, death, stands
 from test_rule_cases import RULES, found
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Finding,
-)
+from rn50_advisor.advisor.model.findings import Clear, Finding
 from rn50_advisor.advisor.model.thresholds import Config
-from rn50_advisor.advisor.verdict.rule_engine import (
-    judge,
-    run_rule,
-)
+from rn50_advisor.advisor.verdict.rule_engine import judge, run_rule
 
 STACK = ("read (socket.py:9)", "fetch (client.py:71)", "find_batch (train.py:33)")
 

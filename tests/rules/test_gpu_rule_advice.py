@@ -12,15 +12,8 @@ from gpu_rule_cases import FAR, gpu, trend
 from gpu_rule_tables import GPU_TABLES
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Finding,
-)
-from rn50_advisor.advisor.model.gpu.gpu_facts import (
-    Gpu,
-    GpuPath,
-    Xid,
-)
+from rn50_advisor.advisor.model.findings import Clear, Finding
+from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu, GpuPath, Xid
 from rn50_advisor.advisor.model.thresholds import Config
 from rn50_advisor.advisor.verdict.rule_engine import run_rule
 from rn50_advisor.rules.registry import all_rules

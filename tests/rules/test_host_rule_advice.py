@@ -13,16 +13,8 @@ from rule_cases import SCRIPT, rank
 from rule_table import warm
 from rule_tables import TABLES
 
-from rn50_advisor.advisor.model.analysis import (
-    Analysis,
-    PeriodicStall,
-)
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Finding,
-    NotMeasured,
-    Where,
-)
+from rn50_advisor.advisor.model.analysis import Analysis, PeriodicStall
+from rn50_advisor.advisor.model.findings import Clear, Finding, NotMeasured, Where
 from rn50_advisor.advisor.model.thresholds import Config
 from rn50_advisor.advisor.verdict.rule_engine import run_rule
 from rn50_advisor.rules.registry import all_rules

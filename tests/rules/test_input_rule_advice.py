@@ -11,17 +11,10 @@ from rule_cases import loader
 from rule_tables import TABLES
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Finding,
-    NotMeasured,
-)
+from rn50_advisor.advisor.model.findings import Clear, Finding, NotMeasured
 from rn50_advisor.advisor.model.thresholds import Config
 from rn50_advisor.advisor.verdict.rule_engine import run_rule
-from rn50_advisor.rules.data_loading.input_starvation import (
-    fed_by_waiting,
-    input_waits,
-)
+from rn50_advisor.rules.data_loading.input_starvation import fed_by_waiting, input_waits
 from rn50_advisor.rules.registry import all_rules
 
 RULES = {rule.id: rule for rule in all_rules()}

@@ -11,22 +11,12 @@ from gpu_rule_cases import gpu
 from pace_rule_tables import PACE_TABLES
 from rule_cases import SCRIPT, loader
 
-from rn50_advisor.advisor.model.analysis import (
-    Analysis,
-    HotLine,
-)
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Finding,
-    NotMeasured,
-)
+from rn50_advisor.advisor.model.analysis import Analysis, HotLine
+from rn50_advisor.advisor.model.findings import Clear, Finding, NotMeasured
 from rn50_advisor.advisor.model.gpu.gpu_facts import GpuView
 from rn50_advisor.advisor.model.gpu.gpu_pace import Habits
 from rn50_advisor.advisor.model.thresholds import Config
-from rn50_advisor.advisor.verdict.rule_engine import (
-    judge,
-    run_rule,
-)
+from rn50_advisor.advisor.verdict.rule_engine import judge, run_rule
 from rn50_advisor.rules.registry import all_rules
 
 RULES = {rule.id: rule for rule in all_rules()}

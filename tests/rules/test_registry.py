@@ -11,15 +11,8 @@ import pytest
 
 from rn50_advisor import rules
 from rn50_advisor.advisor.model.analysis import VALUES
-from rn50_advisor.rules.registry import (
-    ENTRY_POINT,
-    all_rules,
-)
-from rn50_advisor.rules.rule import (
-    Rule,
-    confidence,
-    severity,
-)
+from rn50_advisor.rules.registry import ENTRY_POINT, all_rules
+from rn50_advisor.rules.rule import Rule, confidence, severity
 from rn50_advisor.rules.rule import rule as make_rule
 
 RULES = {rule.id: rule for rule in all_rules()}
@@ -130,10 +123,7 @@ def test_of_two_rules_with_one_id_neither_wins(tmp_path: Path, monkeypatch: pyte
 def test_confidence_grows_with_the_steps_seen(steps: int, expected: float) -> None:
     from rn50_advisor.advisor.model.analysis import Analysis
     from rn50_advisor.advisor.model.recording import Meta
-    from rn50_advisor.advisor.model.report import (
-        StepTime,
-        Throughput,
-    )
+    from rn50_advisor.advisor.model.report import StepTime, Throughput
 
     meta = Meta("job", (), "/", "node", 0.0, 0, 0)
     analysis = Analysis(meta, 1, StepTime(1.0, 1.0, steps, steps), Throughput(None, None, None, 1))

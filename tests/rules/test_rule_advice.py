@@ -12,25 +12,11 @@ import rule_cases as jobs
 from rule_cases import SCRIPT, death, loader, rank, stands
 from rule_tables import TABLES
 
-from rn50_advisor.advisor.model.analysis import (
-    Analysis,
-    Coincidence,
-    Death,
-    Failure,
-)
-from rn50_advisor.advisor.model.findings import (
-    Affected,
-    Clear,
-    Finding,
-    NotMeasured,
-    Where,
-)
+from rn50_advisor.advisor.model.analysis import Analysis, Coincidence, Death, Failure
+from rn50_advisor.advisor.model.findings import Affected, Clear, Finding, NotMeasured, Where
 from rn50_advisor.advisor.model.input.sample_cost import SampleLine
 from rn50_advisor.advisor.model.thresholds import Config
-from rn50_advisor.advisor.verdict.rule_engine import (
-    judge,
-    run_rule,
-)
+from rn50_advisor.advisor.verdict.rule_engine import judge, run_rule
 from rn50_advisor.rules import analysis_reading
 from rn50_advisor.rules.registry import all_rules
 

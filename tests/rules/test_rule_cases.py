@@ -10,12 +10,7 @@ from rule_cases import without
 from rule_table import Given, Table
 from rule_tables import TABLES
 
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Finding,
-    NotMeasured,
-    Outcome,
-)
+from rn50_advisor.advisor.model.findings import Clear, Finding, NotMeasured, Outcome
 from rn50_advisor.advisor.model.thresholds import Config
 from rn50_advisor.advisor.verdict.rule_engine import run_rule
 from rn50_advisor.rules.registry import all_rules

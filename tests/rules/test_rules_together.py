@@ -16,10 +16,7 @@ from rule_cases import death, rank
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.gpu.gpu_facts import GpuView
 from rn50_advisor.advisor.model.thresholds import Config
-from rn50_advisor.advisor.verdict.rule_engine import (
-    Judgement,
-    judge,
-)
+from rn50_advisor.advisor.verdict.rule_engine import Judgement, judge
 from rn50_advisor.rules.registry import all_rules
 
 

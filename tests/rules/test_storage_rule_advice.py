@@ -11,16 +11,10 @@ from rule_cases import dat002, rank
 from rule_table import warm
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Finding,
-    NotMeasured,
-)
+from rn50_advisor.advisor.model.findings import Finding, NotMeasured
 from rn50_advisor.advisor.model.input.mounts import DataMount
 from rn50_advisor.advisor.model.thresholds import Config
-from rn50_advisor.advisor.verdict.rule_engine import (
-    judge,
-    run_rule,
-)
+from rn50_advisor.advisor.verdict.rule_engine import judge, run_rule
 from rn50_advisor.rules.registry import all_rules
 
 RULES = {rule.id: rule for rule in all_rules()}

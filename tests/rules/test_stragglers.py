@@ -11,11 +11,7 @@ from test_rule_cases import RULES
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.changes import SpeedChange
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Finding,
-    Outcome,
-)
+from rn50_advisor.advisor.model.findings import Clear, Finding, Outcome
 from rn50_advisor.advisor.model.thresholds import Config
 from rn50_advisor.advisor.verdict.rule_engine import run_rule
 from rn50_advisor.rules.stragglers import apart

@@ -10,15 +10,8 @@ import pytest
 from rule_cases import SCRIPT, dat001, without
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Finding,
-    NotMeasured,
-    Where,
-)
-from rn50_advisor.advisor.model.input.sample_cost import (
-    SampleLine,
-    SharedLock,
-)
+from rn50_advisor.advisor.model.findings import Finding, NotMeasured, Where
+from rn50_advisor.advisor.model.input.sample_cost import SampleLine, SharedLock
 from rn50_advisor.advisor.model.thresholds import Config
 from rn50_advisor.advisor.verdict.rule_engine import run_rule
 from rn50_advisor.rules.registry import all_rules

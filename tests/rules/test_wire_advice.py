@@ -14,23 +14,10 @@ from rule_cases import rank
 from test_rule_cases import RULES
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Evidence,
-    Finding,
-    NotMeasured,
-    Where,
-)
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, NotMeasured, Where
 from rn50_advisor.advisor.model.thresholds import Config
-from rn50_advisor.advisor.verdict.rule_engine import (
-    judge,
-    run_rule,
-)
-from rn50_advisor.rules.communication.comm_cost import (
-    compresses,
-    exposed_at,
-    on_faster_links,
-)
+from rn50_advisor.advisor.verdict.rule_engine import judge, run_rule
+from rn50_advisor.rules.communication.comm_cost import compresses, exposed_at, on_faster_links
 from rn50_advisor.rules.registry import all_rules
 
 

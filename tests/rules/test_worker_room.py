@@ -9,14 +9,8 @@ import input_rule_cases as input_jobs
 import pytest
 import rule_cases as jobs
 
-from rn50_advisor.advisor.model.analysis import (
-    JOB,
-    Analysis,
-)
-from rn50_advisor.advisor.model.findings import (
-    Finding,
-    Fix,
-)
+from rn50_advisor.advisor.model.analysis import JOB, Analysis
+from rn50_advisor.advisor.model.findings import Finding, Fix
 from rn50_advisor.advisor.model.thresholds import Config
 from rn50_advisor.advisor.verdict.rule_engine import run_rule
 from rn50_advisor.rules import analysis_reading

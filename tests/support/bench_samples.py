@@ -5,18 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rn50_advisor.advisor.bench.bench_plan import (
-    Plan,
-    doublings,
-)
-from rn50_advisor.advisor.model.documents.benchmark import (
-    Cell,
-    Data,
-    Machine,
-    Options,
-    Precision,
-    Setting,
-)
+from rn50_advisor.advisor.bench.bench_plan import Plan, doublings
+from rn50_advisor.advisor.model.documents.benchmark import Cell, Data, Machine, Options, Precision, Setting
 from rn50_advisor.advisor.model.documents.comparison import Estimate
 from rn50_advisor.advisor.model.report import Verdict
 

@@ -8,12 +8,8 @@ from dataclasses import asdict
 from kernel_traces import plain, two_steps
 from recordings import FIRST_STEP_NS
 from rn50_advisor.advisor.analysis.kernels.kernel_windows import window_of
-from rn50_advisor.advisor.model.gpu.kernel_classes import (
-    DeepWindow,
-)
-from rn50_advisor.advisor.model.recording import (
-    Event,
-)
+from rn50_advisor.advisor.model.gpu.kernel_classes import DeepWindow
+from rn50_advisor.advisor.model.recording import Event
 
 
 def event(window: DeepWindow) -> Event:

@@ -4,20 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from rn50_advisor.advisor.merge.node_frames import (
-    packed,
-)
+from rn50_advisor.advisor.merge.node_frames import packed
 from rn50_advisor.advisor.merge.outbox import Outbox
 from rn50_advisor.advisor.model.metrics import Sample
-from rn50_advisor.advisor.model.recording import (
-    Recording,
-)
-from rn50_advisor.probes.rank.layout import (
-    COMM_FIELDS,
-    KIND_COMM,
-    KIND_STEP,
-    STEP_FIELDS,
-)
+from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.probes.rank.layout import COMM_FIELDS, KIND_COMM, KIND_STEP, STEP_FIELDS
 
 PERIOD_NS = 10_000_000_000
 

@@ -9,11 +9,7 @@ from typing import Any
 import numpy as np
 
 from recordings import recording
-from rn50_advisor.advisor.model.recording import (
-    Meta,
-    Recording,
-    Series,
-)
+from rn50_advisor.advisor.model.recording import Meta, Recording, Series
 
 APART_NS = 5_000_000_000_123  # between the two monotonic clocks: when each machine was started
 WALL_APART_S = 0.4  # of the second host's wall clock, which nobody looks after

@@ -8,10 +8,7 @@ import numpy as np
 
 from recordings import recording, step
 from rn50_advisor.advisor.model.recording import Recording
-from rn50_advisor.advisor.run_comparison import (
-    Run,
-    load,
-)
+from rn50_advisor.advisor.run_comparison import Run, load
 
 PHASES = ("input_wait", "forward", "backward", "optimizer")
 

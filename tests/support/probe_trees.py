@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from rn50_advisor.advisor.model.metrics import (
-    SAMPLES,
-    Reading,
-)
+from rn50_advisor.advisor.model.metrics import SAMPLES, Reading
 
 V1_MOUNTS = """\
 30 23 0:26 / /sys/fs/cgroup ro,nosuid shared:9 - tmpfs tmpfs ro,mode=755

@@ -8,18 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from rn50_advisor.advisor.model.recording import (
-    Event,
-    Meta,
-    Process,
-    Recording,
-    Series,
-    Table,
-)
-from rn50_advisor.advisor.store.step_folding import (
-    COLUMNS,
-    fold,
-)
+from rn50_advisor.advisor.model.recording import Event, Meta, Process, Recording, Series, Table
+from rn50_advisor.advisor.store.step_folding import COLUMNS, fold
 from rn50_advisor.probes.rank.layout import (
     BATCH_FIELDS,
     COMM_FIELDS,

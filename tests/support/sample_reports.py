@@ -6,18 +6,8 @@ import json
 import math
 from dataclasses import replace
 
-from rn50_advisor.advisor.model.findings import (
-    Affected,
-    Evidence,
-    Finding,
-    Fix,
-    Saving,
-    Where,
-)
-from rn50_advisor.advisor.model.forecast.worker_curve import (
-    WorkerCurve,
-    WorkerPoint,
-)
+from rn50_advisor.advisor.model.findings import Affected, Evidence, Finding, Fix, Saving, Where
+from rn50_advisor.advisor.model.forecast.worker_curve import WorkerCurve, WorkerPoint
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recorded_report import from_json
 from rn50_advisor.advisor.model.report import (

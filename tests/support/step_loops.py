@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-from rn50_advisor.probes.rank.layout import (
-    FLAG_CLOCKED,
-    KIND_SPAN,
-    KIND_STEP,
-    SPAN_FIELDS,
-    SPAN_LABELS,
-    STEP_FIELDS,
-)
-from rn50_advisor.probes.rank.step_account import (
-    Account,
-)
+from rn50_advisor.probes.rank.layout import FLAG_CLOCKED, KIND_SPAN, KIND_STEP, SPAN_FIELDS, SPAN_LABELS, STEP_FIELDS
+from rn50_advisor.probes.rank.step_account import Account
 
 MS = 1_000_000
 

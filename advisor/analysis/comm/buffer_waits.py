@@ -19,16 +19,8 @@ from numpy.typing import NDArray
 from rn50_advisor.advisor.analysis.stacks.after_backward import with_own_work
 from rn50_advisor.advisor.analysis.stacks.after_update import with_own_loop
 from rn50_advisor.advisor.analysis.stacks.thinned_profiles import with_few_profiles
-from rn50_advisor.advisor.analysis.steps.phases import (
-    AFTER_BACKWARD,
-    WAITS_FOR_BUFFERS,
-    phases_of,
-)
-from rn50_advisor.advisor.analysis.steps.steady_state import (
-    RankSteps,
-    all_steps,
-    common_rows,
-)
+from rn50_advisor.advisor.analysis.steps.phases import AFTER_BACKWARD, WAITS_FOR_BUFFERS, phases_of
+from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps, all_steps, common_rows
 from rn50_advisor.advisor.model.recording import Recording
 
 Array = NDArray[np.float64]

@@ -12,17 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
-from rn50_advisor.advisor.analysis.steps.steady_state import (
-    RankSteps,
-    common_rows,
-)
+from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps, common_rows
 from rn50_advisor.advisor.model.analysis import JOB
 from rn50_advisor.advisor.model.comm.exchanged_bytes import sent_share
 from rn50_advisor.advisor.model.comm.nccl_settings import NcclFacts
-from rn50_advisor.advisor.model.recording import (
-    Recording,
-    Table,
-)
+from rn50_advisor.advisor.model.recording import Recording, Table
 from rn50_advisor.probes.rank.layout import COLLECTIVES_FIELDS
 
 Array = NDArray[np.float64]

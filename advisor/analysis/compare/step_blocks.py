@@ -15,15 +15,9 @@ from numpy.typing import NDArray
 from rn50_advisor.advisor.analysis.comm.buffer_waits import accounted_steps
 from rn50_advisor.advisor.analysis.steps.attribution import account
 from rn50_advisor.advisor.analysis.steps.periodic_stalls import periodic_stalls
-from rn50_advisor.advisor.analysis.steps.phases import (
-    OWN_PHASES,
-    split_of,
-)
+from rn50_advisor.advisor.analysis.steps.phases import OWN_PHASES, split_of
 from rn50_advisor.advisor.analysis.steps.restarts import with_one_start
-from rn50_advisor.advisor.analysis.steps.steady_state import (
-    RankSteps,
-    steady_steps,
-)
+from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps, steady_steps
 from rn50_advisor.advisor.model.recording import Recording
 
 Array = NDArray[np.float64]

@@ -20,10 +20,7 @@ from rn50_advisor.advisor.analysis.failures.known_failures import (
     is_consequence,
     recognised,
 )
-from rn50_advisor.advisor.model.analysis import (
-    Death,
-    Failure,
-)
+from rn50_advisor.advisor.model.analysis import Death, Failure
 from rn50_advisor.advisor.model.recording import Recording
 
 _EXCEPTION = re.compile(

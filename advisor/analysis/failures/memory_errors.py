@@ -16,10 +16,7 @@ import numpy as np
 from rn50_advisor.advisor.analysis.failures.failure_causes import SPAWNED
 from rn50_advisor.advisor.analysis.failures.known_failures import GPU_MEMORY
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
-from rn50_advisor.advisor.model.analysis import (
-    Death,
-    Failure,
-)
+from rn50_advisor.advisor.model.analysis import Death, Failure
 from rn50_advisor.advisor.model.gpu.allocator_settings import growing_segments
 from rn50_advisor.advisor.model.gpu.out_of_memory import OutOfMemory
 from rn50_advisor.advisor.model.recording import Recording

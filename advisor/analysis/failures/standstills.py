@@ -8,28 +8,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rn50_advisor.advisor.analysis.comm.collective_calls import group_size
-from rn50_advisor.advisor.analysis.comm.flight_dumps import (
-    stuck_by_calls,
-    stuck_by_flight,
-)
+from rn50_advisor.advisor.analysis.comm.flight_dumps import stuck_by_calls, stuck_by_flight
 from rn50_advisor.advisor.analysis.gpu.gpu_ranks import gpus_of
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
 from rn50_advisor.advisor.analysis.stacks.stack_moments import place
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import called
-from rn50_advisor.advisor.analysis.steps.steady_state import (
-    RankSteps,
-    warm_up_rows,
-)
-from rn50_advisor.advisor.model.analysis import (
-    Stall,
-    StalledRank,
-    StuckCollective,
-)
-from rn50_advisor.advisor.model.recording import (
-    Event,
-    Recording,
-    Series,
-)
+from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps, warm_up_rows
+from rn50_advisor.advisor.model.analysis import Stall, StalledRank, StuckCollective
+from rn50_advisor.advisor.model.recording import Event, Recording, Series
 from rn50_advisor.advisor.model.statistics import weighted_quantile
 from rn50_advisor.probes.host.stacks.process_stacks import is_ours
 from rn50_advisor.probes.rank.layout import FLAG_TAIL

@@ -7,24 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
-from rn50_advisor.advisor.analysis.steps.trained_model import (
-    gpus_of_job,
-    model_of,
-    picture_of,
-    precision_of,
-    replicas,
-)
+from rn50_advisor.advisor.analysis.steps.trained_model import gpus_of_job, model_of, picture_of, precision_of, replicas
 from rn50_advisor.advisor.model.analysis import JOB
 from rn50_advisor.advisor.model.gpu.kernel_classes import DeepWindow
 from rn50_advisor.advisor.model.gpu.roofline import Roofline
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.peaks.gpu_peaks import peak
 from rn50_advisor.advisor.peaks.known_models import KnownModel
-from rn50_advisor.advisor.reference.training_speeds import (
-    Band,
-    Tier,
-    band,
-)
+from rn50_advisor.advisor.reference.training_speeds import Band, Tier, band
 
 Values = dict[tuple[str, str], float]
 

@@ -8,11 +8,7 @@ from typing import Any
 import numpy as np
 
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
-from rn50_advisor.advisor.analysis.steps.trained_model import (
-    model_of,
-    picture_of,
-    precision_of,
-)
+from rn50_advisor.advisor.analysis.steps.trained_model import model_of, picture_of, precision_of
 from rn50_advisor.advisor.model.forecast.batch_curve import BatchCurve
 from rn50_advisor.advisor.model.recording import Recording
 

@@ -8,16 +8,10 @@ from dataclasses import dataclass
 from rn50_advisor.advisor.analysis.gpu.host_pacing import runs_dry
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
-from rn50_advisor.advisor.model.gpu.gpu_pace import (
-    Habits,
-    HostCopy,
-)
+from rn50_advisor.advisor.model.gpu.gpu_pace import Habits, HostCopy
 from rn50_advisor.advisor.model.gpu.kernel_classes import DeepWindow
 from rn50_advisor.advisor.model.recording import Recording
-from rn50_advisor.advisor.model.wording.quantities import (
-    duration,
-    number,
-)
+from rn50_advisor.advisor.model.wording.quantities import duration, number
 
 _UNTIMED = 0.02  # of the bytes: labels beside pictures are less
 _DEEP = "; run with --deep"

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from rn50_advisor.advisor.analysis.host.node_window import (
-    Window,
-    process_by_rank,
-)
+from rn50_advisor.advisor.analysis.host.node_window import Window, process_by_rank
 from rn50_advisor.advisor.model.analysis import JOB
 from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 from rn50_advisor.advisor.analysis.gpu.gpu_gaps import tell_missing
 from rn50_advisor.advisor.analysis.gpu.nvlinks import links_due
 from rn50_advisor.advisor.analysis.host.node_window import Window
-from rn50_advisor.advisor.model.gpu.gpu_facts import (
-    PROGRAMS_XIDS,
-    Gpu,
-)
+from rn50_advisor.advisor.model.gpu.gpu_facts import PROGRAMS_XIDS, Gpu
 from rn50_advisor.advisor.model.recording import Recording
 
 Values = dict[tuple[str, str], float]

@@ -12,15 +12,8 @@ from rn50_advisor.advisor.analysis.host.host_memory import slope
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.analysis.steps.work_changes import batch_bytes_at
-from rn50_advisor.advisor.model.gpu.gpu_facts import (
-    Gpu,
-    GpuMemoryTrend,
-)
-from rn50_advisor.advisor.model.recording import (
-    Recording,
-    Series,
-    Table,
-)
+from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu, GpuMemoryTrend
+from rn50_advisor.advisor.model.recording import Recording, Series, Table
 
 Values = dict[tuple[str, str], float]
 

@@ -6,24 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from rn50_advisor.advisor.analysis.host.node_window import (
-    Window,
-    process_by_rank,
-)
-from rn50_advisor.advisor.model.gpu.gpu_facts import (
-    Gpu,
-    GpuPath,
-    Xid,
-)
+from rn50_advisor.advisor.analysis.host.node_window import Window, process_by_rank
+from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu, GpuPath, Xid
 from rn50_advisor.advisor.model.recording import Recording
-from rn50_advisor.probes.host.gpu.gpu_devices import (
-    GpuDevice,
-    MigInstance,
-)
-from rn50_advisor.probes.host.gpu.gpu_visibility import (
-    same_uuid,
-    visible_devices,
-)
+from rn50_advisor.probes.host.gpu.gpu_devices import GpuDevice, MigInstance
+from rn50_advisor.probes.host.gpu.gpu_visibility import same_uuid, visible_devices
 from rn50_advisor.probes.host.procfs import parse_cpu_list
 
 # Any driver tells one of these.

@@ -11,19 +11,10 @@ from numpy.typing import NDArray
 from rn50_advisor.advisor.analysis.gpu.energy import energy_values
 from rn50_advisor.advisor.analysis.gpu.gpu_gaps import tell_missing
 from rn50_advisor.advisor.analysis.gpu.observed_steps import trains_on_gpu
-from rn50_advisor.advisor.analysis.host.node_window import (
-    Window,
-    process_by_rank,
-)
+from rn50_advisor.advisor.analysis.host.node_window import Window, process_by_rank
 from rn50_advisor.advisor.model.analysis import JOB
-from rn50_advisor.advisor.model.gpu.gpu_facts import (
-    Gpu,
-    GpuPath,
-)
-from rn50_advisor.advisor.model.recording import (
-    Recording,
-    Series,
-)
+from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu, GpuPath
+from rn50_advisor.advisor.model.recording import Recording, Series
 from rn50_advisor.advisor.model.statistics import others_median
 
 Values = dict[tuple[str, str], float]

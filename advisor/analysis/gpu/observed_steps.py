@@ -7,11 +7,7 @@ from typing import Any
 
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
 from rn50_advisor.advisor.analysis.steps.trained_model import convolutions_of
-from rn50_advisor.advisor.model.gpu.gpu_pace import (
-    Habits,
-    HostCopy,
-    Wait,
-)
+from rn50_advisor.advisor.model.gpu.gpu_pace import Habits, HostCopy, Wait
 from rn50_advisor.advisor.model.recording import Recording
 
 Values = dict[tuple[str, str], float]

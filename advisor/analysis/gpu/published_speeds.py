@@ -6,19 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
-from rn50_advisor.advisor.analysis.steps.trained_model import (
-    gpus_of_job,
-    model_of,
-    partly_frozen,
-    picture_of,
-)
+from rn50_advisor.advisor.analysis.steps.trained_model import gpus_of_job, model_of, partly_frozen, picture_of
 from rn50_advisor.advisor.model.analysis import JOB
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.model.report import Budget
-from rn50_advisor.advisor.reference.training_speeds import (
-    Tier,
-    band,
-)
+from rn50_advisor.advisor.reference.training_speeds import Tier, band
 
 Values = dict[tuple[str, str], float]
 

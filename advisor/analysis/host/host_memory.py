@@ -7,23 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rn50_advisor.advisor.analysis.host.first_pass import (
-    FirstPass,
-    first_pass,
-)
+from rn50_advisor.advisor.analysis.host.first_pass import FirstPass, first_pass
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
-from rn50_advisor.advisor.model.analysis import (
-    JOB,
-    LoaderFacts,
-    MemoryTrend,
-    training_loader,
-)
-from rn50_advisor.advisor.model.recording import (
-    Process,
-    Recording,
-    Series,
-)
+from rn50_advisor.advisor.model.analysis import JOB, LoaderFacts, MemoryTrend, training_loader
+from rn50_advisor.advisor.model.recording import Process, Recording, Series
 
 Array = NDArray[np.float64]
 

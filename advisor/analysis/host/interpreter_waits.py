@@ -14,10 +14,7 @@ from rn50_advisor.advisor.analysis.steps.attribution import Account
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.findings import Where
 from rn50_advisor.advisor.model.gpu.gpu_pace import Holder
-from rn50_advisor.advisor.model.recording import (
-    Event,
-    Recording,
-)
+from rn50_advisor.advisor.model.recording import Event, Recording
 from rn50_advisor.probes.rank.layout import FLAG_CLOCKED
 
 Values = dict[tuple[str, str], float]

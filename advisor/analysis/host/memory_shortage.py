@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rn50_advisor.advisor.analysis.host.node_window import (
-    Window,
-    process_by_rank,
-)
+from rn50_advisor.advisor.analysis.host.node_window import Window, process_by_rank
 from rn50_advisor.advisor.model.analysis import JOB
 from rn50_advisor.advisor.model.recording import Series
 

@@ -8,12 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
-from rn50_advisor.advisor.model.recording import (
-    NODE_PIDS,
-    Process,
-    Recording,
-    Series,
-)
+from rn50_advisor.advisor.model.recording import NODE_PIDS, Process, Recording, Series
 from rn50_advisor.advisor.model.report import HostStrip
 from rn50_advisor.advisor.model.statistics import increase
 

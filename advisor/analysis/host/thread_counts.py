@@ -7,15 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rn50_advisor.advisor.analysis.host.node_window import (
-    Window,
-    process_by_rank,
-)
+from rn50_advisor.advisor.analysis.host.node_window import Window, process_by_rank
 from rn50_advisor.advisor.analysis.input.loading import made_for
-from rn50_advisor.advisor.model.analysis import (
-    LoaderFacts,
-    training_loader,
-)
+from rn50_advisor.advisor.model.analysis import LoaderFacts, training_loader
 from rn50_advisor.advisor.model.recording import Table
 from rn50_advisor.probes.rank.layout import FLAG_FIRST_BATCH
 

@@ -15,32 +15,19 @@ from numpy.typing import NDArray
 
 from rn50_advisor.advisor.analysis.gpu.device_copies import CopyTime
 from rn50_advisor.advisor.analysis.gpu.observed_steps import trains_on_gpu
-from rn50_advisor.advisor.analysis.input.loading import (
-    Loading,
-    making_of,
-)
+from rn50_advisor.advisor.analysis.input.loading import Loading, making_of
 from rn50_advisor.advisor.analysis.steps.attribution import Account
 from rn50_advisor.advisor.analysis.steps.phases import split_of
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.analysis.storage.reading_limit import storage_ceiling
-from rn50_advisor.advisor.model.analysis import (
-    JOB,
-    LoaderFacts,
-    training_loader,
-)
-from rn50_advisor.advisor.model.forecast.step_model import (
-    WARMER,
-    StepModel,
-)
+from rn50_advisor.advisor.model.analysis import JOB, LoaderFacts, training_loader
+from rn50_advisor.advisor.model.forecast.step_model import WARMER, StepModel
 from rn50_advisor.advisor.model.forecast.worker_model import WorkerModel
 from rn50_advisor.advisor.model.input.data_loaders import with_helpers_s
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.model.report import Capacity
 from rn50_advisor.advisor.model.statistics import relative_error
-from rn50_advisor.advisor.model.wording.quantities import (
-    duration,
-    number,
-)
+from rn50_advisor.advisor.model.wording.quantities import duration, number
 
 Array = NDArray[np.float64]
 

@@ -17,20 +17,10 @@ from numpy.typing import NDArray
 
 from rn50_advisor.advisor.analysis.input.loading import training_batches
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
-from rn50_advisor.advisor.model.analysis import (
-    LoaderFacts,
-    training_loader,
-)
-from rn50_advisor.advisor.model.recording import (
-    Recording,
-    Table,
-)
+from rn50_advisor.advisor.model.analysis import LoaderFacts, training_loader
+from rn50_advisor.advisor.model.recording import Recording, Table
 from rn50_advisor.advisor.model.statistics import relative_error
-from rn50_advisor.probes.rank.layout import (
-    FLAG_FIRST_BATCH,
-    SPAN_CODE,
-    SPAN_FIELDS,
-)
+from rn50_advisor.probes.rank.layout import FLAG_FIRST_BATCH, SPAN_CODE, SPAN_FIELDS
 
 Array = NDArray[np.float64]
 

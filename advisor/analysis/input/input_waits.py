@@ -9,15 +9,9 @@ import numpy as np
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
 from rn50_advisor.advisor.analysis.steps.attribution import Account
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
-from rn50_advisor.advisor.model.analysis import (
-    LoaderFacts,
-    training_loader,
-)
+from rn50_advisor.advisor.model.analysis import LoaderFacts, training_loader
 from rn50_advisor.advisor.model.recording import Recording
-from rn50_advisor.probes.rank.layout import (
-    FLAG_CLOCKED,
-    SPAN_CODE,
-)
+from rn50_advisor.probes.rank.layout import FLAG_CLOCKED, SPAN_CODE
 
 # Retention keeps so many of the latest in full; a live screen reads 2000 of a rank's spans.
 _SPANS = 5_000

@@ -11,16 +11,8 @@ from numpy.typing import NDArray
 
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import LoaderFacts
-from rn50_advisor.advisor.model.recording import (
-    Process,
-    Recording,
-    Table,
-)
-from rn50_advisor.probes.rank.layout import (
-    BATCH_FIELDS,
-    FLAG_FIRST_BATCH,
-    SPAN_CODE,
-)
+from rn50_advisor.advisor.model.recording import Process, Recording, Table
+from rn50_advisor.probes.rank.layout import BATCH_FIELDS, FLAG_FIRST_BATCH, SPAN_CODE
 
 BLOCK_BYTES = 512
 _ASIDE = (SPAN_CODE["evaluation"], SPAN_CODE["checkpoint"])

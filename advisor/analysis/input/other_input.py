@@ -10,26 +10,14 @@ from typing import Any
 
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
 from rn50_advisor.advisor.analysis.stacks.after_update import ways_of_unfed
-from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
-    Ways,
-    after_update,
-)
+from rn50_advisor.advisor.analysis.stacks.stack_profiles import Ways, after_update
 from rn50_advisor.advisor.analysis.steps.attribution import Account
 from rn50_advisor.advisor.analysis.steps.phases import AFTER_UPDATE
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
-from rn50_advisor.advisor.model.analysis import (
-    LoaderFacts,
-    training_loader,
-)
+from rn50_advisor.advisor.model.analysis import LoaderFacts, training_loader
 from rn50_advisor.advisor.model.findings import Where
-from rn50_advisor.advisor.model.input.input_source import (
-    Feed,
-    Looks,
-)
-from rn50_advisor.advisor.model.recording import (
-    Event,
-    Recording,
-)
+from rn50_advisor.advisor.model.input.input_source import Feed, Looks
+from rn50_advisor.advisor.model.recording import Event, Recording
 from rn50_advisor.probes.rank.layout import FLAG_CLOCKED
 
 # Fewer looks are an anecdote: a share of a half then reaches from a fifth to four fifths.

@@ -14,10 +14,7 @@ import numpy as np
 from rn50_advisor.advisor.analysis.input.loading import training_batches
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import LoaderFacts
-from rn50_advisor.advisor.model.recording import (
-    Recording,
-    Table,
-)
+from rn50_advisor.advisor.model.recording import Recording, Table
 
 _SEVERAL = 1.5  # batches a step; one that is only looked ahead to is taken once
 _NAMED = 0.05  # of the steps: a loader that came last in so many trains at other times, not beside

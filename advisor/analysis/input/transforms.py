@@ -10,21 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
-from rn50_advisor.advisor.model.analysis import (
-    JOB,
-    LoaderFacts,
-    training_loader,
-)
-from rn50_advisor.advisor.model.input.sample_cost import (
-    PartKind,
-    SampleCost,
-    SampleLine,
-    SamplePart,
-)
-from rn50_advisor.advisor.model.recording import (
-    Recording,
-    Table,
-)
+from rn50_advisor.advisor.model.analysis import JOB, LoaderFacts, training_loader
+from rn50_advisor.advisor.model.input.sample_cost import PartKind, SampleCost, SampleLine, SamplePart
+from rn50_advisor.advisor.model.recording import Recording, Table
 
 _LEAST = 20  # looks: of fewer, one sample that is unlike the others moves a share by more than a tenth
 _PARTS_MAX = 30

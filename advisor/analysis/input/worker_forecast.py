@@ -8,30 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rn50_advisor.advisor.analysis.input.loading import (
-    Loading,
-    making_of,
-    training_batches,
-)
+from rn50_advisor.advisor.analysis.input.loading import Loading, making_of, training_batches
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.analysis.storage.reading_limit import storage_ceiling
-from rn50_advisor.advisor.model.analysis import (
-    JOB,
-    LoaderFacts,
-    training_loader,
-)
+from rn50_advisor.advisor.model.analysis import JOB, LoaderFacts, training_loader
 from rn50_advisor.advisor.model.forecast.step_model import StepModel
-from rn50_advisor.advisor.model.forecast.worker_model import (
-    CROWDING,
-    LOCK_TAKEN,
-    Feed,
-    WorkerModel,
-)
+from rn50_advisor.advisor.model.forecast.worker_model import CROWDING, LOCK_TAKEN, Feed, WorkerModel
 from rn50_advisor.advisor.model.free_cores import Cores
-from rn50_advisor.advisor.model.recording import (
-    Recording,
-    Table,
-)
+from rn50_advisor.advisor.model.recording import Recording, Table
 
 Array = NDArray[np.float64]
 

@@ -8,14 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import JOB
-from rn50_advisor.advisor.model.input.sample_cost import (
-    SampleLine,
-    SharedLock,
-)
-from rn50_advisor.advisor.model.recording import (
-    Event,
-    Recording,
-)
+from rn50_advisor.advisor.model.input.sample_cost import SampleLine, SharedLock
+from rn50_advisor.advisor.model.recording import Event, Recording
 
 _LEAST = 6  # looks: of fewer, two that chanced upon a short wait are a third
 

@@ -11,12 +11,7 @@ from dataclasses import replace
 
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
 from rn50_advisor.advisor.model.analysis import JOB
-from rn50_advisor.advisor.model.gpu.kernel_classes import (
-    CLASSES,
-    IDLE_CAUSES,
-    DeepWindow,
-    window_from,
-)
+from rn50_advisor.advisor.model.gpu.kernel_classes import CLASSES, IDLE_CAUSES, DeepWindow, window_from
 from rn50_advisor.advisor.model.recording import Recording
 
 EVENT = "deep"

@@ -24,10 +24,7 @@ from rn50_advisor.advisor.analysis.kernels.chrome_trace import (
     union,
     within,
 )
-from rn50_advisor.advisor.analysis.kernels.idle_gaps import (
-    SYNC_CALL,
-    idle_by_cause,
-)
+from rn50_advisor.advisor.analysis.kernels.idle_gaps import SYNC_CALL, idle_by_cause
 from rn50_advisor.advisor.analysis.kernels.kernel_names import (
     is_attention,
     is_elementwise_operator,
@@ -40,10 +37,7 @@ from rn50_advisor.advisor.analysis.kernels.kernel_names import (
     uses_tensor_cores,
 )
 from rn50_advisor.advisor.analysis.kernels.operator_flops import step_flops
-from rn50_advisor.advisor.model.gpu.kernel_classes import (
-    DeepWindow,
-    KernelRow,
-)
+from rn50_advisor.advisor.model.gpu.kernel_classes import DeepWindow, KernelRow
 
 _ROWS = 20
 _SHAPES_MAX = 100  # characters

@@ -13,18 +13,8 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from rn50_advisor.advisor.analysis.kernels.chrome_trace import (
-    Span,
-    Trace,
-    launches_of,
-    operators_behind,
-    union,
-    within,
-)
-from rn50_advisor.advisor.analysis.kernels.kernel_names import (
-    is_recurrent,
-    kernel_class,
-)
+from rn50_advisor.advisor.analysis.kernels.chrome_trace import Span, Trace, launches_of, operators_behind, union, within
+from rn50_advisor.advisor.analysis.kernels.kernel_names import is_recurrent, kernel_class
 
 Shape = Sequence[int]
 

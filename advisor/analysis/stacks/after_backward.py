@@ -15,15 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
-from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
-    Place,
-    after_backward,
-    inside_torch,
-)
-from rn50_advisor.advisor.analysis.steps.phases import (
-    BEFORE_UPDATE,
-    events_read,
-)
+from rn50_advisor.advisor.analysis.stacks.stack_profiles import Place, after_backward, inside_torch
+from rn50_advisor.advisor.analysis.steps.phases import BEFORE_UPDATE, events_read
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.probes.host.stacks.process_stacks import is_user_file

@@ -15,22 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
-from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
-    Ways,
-    after_update,
-    in_forward,
-    told_rows,
-    ways_to,
-)
-from rn50_advisor.advisor.analysis.steps.phases import (
-    AFTER_UPDATE,
-    IN_MODEL,
-)
+from rn50_advisor.advisor.analysis.stacks.stack_profiles import Ways, after_update, in_forward, told_rows, ways_to
+from rn50_advisor.advisor.analysis.steps.phases import AFTER_UPDATE, IN_MODEL
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
-from rn50_advisor.advisor.model.recording import (
-    Event,
-    Recording,
-)
+from rn50_advisor.advisor.model.recording import Event, Recording
 
 _LOOKS_MIN = 100  # of fewer, a twentieth is too few to tell
 

@@ -12,15 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rn50_advisor.advisor.analysis.stacks.stack_moments import place
-from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
-    FETCH,
-    TORCH,
-    Ways,
-    inner,
-    place_of,
-    told_rows,
-    ways_to,
-)
+from rn50_advisor.advisor.analysis.stacks.stack_profiles import FETCH, TORCH, Ways, inner, place_of, told_rows, ways_to
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import HotLine
 from rn50_advisor.advisor.model.recording import Recording

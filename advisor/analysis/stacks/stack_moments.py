@@ -18,14 +18,8 @@ from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     savers_and_ways,
     told_rows,
 )
-from rn50_advisor.advisor.model.analysis import (
-    Death,
-    HotLine,
-)
-from rn50_advisor.advisor.model.recording import (
-    Process,
-    Recording,
-)
+from rn50_advisor.advisor.model.analysis import Death, HotLine
+from rn50_advisor.advisor.model.recording import Process, Recording
 
 # A frame of one of these files, or one of these functions, is output: file writes, printing, loggers and trackers.
 _OUTPUT_FILES = (

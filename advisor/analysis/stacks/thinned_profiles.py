@@ -7,10 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from rn50_advisor.advisor.model.recording import (
-    Event,
-    Recording,
-)
+from rn50_advisor.advisor.model.recording import Event, Recording
 
 # Of all ranks together, for a live job is analysed each second: one takes 10 ms, with sixty stacks of twenty frames.
 _ENOUGH = 40

@@ -14,17 +14,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rn50_advisor.advisor.analysis.steps.phases import (
-    AFTER_BACKWARD,
-    OWN_PHASES,
-    WAITS_FOR_BUFFERS,
-    exchanges,
-    split,
-)
-from rn50_advisor.advisor.analysis.steps.steady_state import (
-    RankSteps,
-    common_rows,
-)
+from rn50_advisor.advisor.analysis.steps.phases import AFTER_BACKWARD, OWN_PHASES, WAITS_FOR_BUFFERS, exchanges, split
+from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps, common_rows
 from rn50_advisor.advisor.model.recording import Table
 from rn50_advisor.advisor.model.report import Budget
 from rn50_advisor.advisor.model.statistics import relative_error

@@ -10,10 +10,7 @@ from numpy.typing import NDArray
 from rn50_advisor.advisor.analysis.steps.attribution import Account
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import JOB
-from rn50_advisor.advisor.model.recording import (
-    Recording,
-    Table,
-)
+from rn50_advisor.advisor.model.recording import Recording, Table
 from rn50_advisor.probes.rank.layout import SPAN_CODE
 
 Array = NDArray[np.float64]

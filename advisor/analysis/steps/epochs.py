@@ -10,19 +10,9 @@ from numpy.typing import NDArray
 from rn50_advisor.advisor.analysis.input.loading import made_for
 from rn50_advisor.advisor.analysis.steps.cold_start import cold_epoch
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
-from rn50_advisor.advisor.model.analysis import (
-    JOB,
-    LoaderFacts,
-    training_loader,
-)
-from rn50_advisor.advisor.model.recording import (
-    Recording,
-    Table,
-)
-from rn50_advisor.probes.rank.layout import (
-    FLAG_FIRST_BATCH,
-    SPAN_CODE,
-)
+from rn50_advisor.advisor.model.analysis import JOB, LoaderFacts, training_loader
+from rn50_advisor.advisor.model.recording import Recording, Table
+from rn50_advisor.probes.rank.layout import FLAG_FIRST_BATCH, SPAN_CODE
 
 _BLOCK_BYTES = 512
 # After workers were forked, each page that the training process writes to is copied first, and the new workers fill their queues on the

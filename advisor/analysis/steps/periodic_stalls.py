@@ -13,12 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rn50_advisor.advisor.analysis.gpu.observed_steps import trains_on_gpu
-from rn50_advisor.advisor.analysis.steps.phases import (
-    OWN_PHASES,
-    lengths_of,
-    most_events_read,
-    split_of,
-)
+from rn50_advisor.advisor.analysis.steps.phases import OWN_PHASES, lengths_of, most_events_read, split_of
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import PeriodicStall
 from rn50_advisor.advisor.model.recording import Recording

@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
-from rn50_advisor.advisor.model.report import (
-    EPOCH_START,
-    INPUT_OR_FORWARD,
-    Budget,
-)
+from rn50_advisor.advisor.model.report import EPOCH_START, INPUT_OR_FORWARD, Budget
 
 
 def labelled(budget: Budget, steady: Mapping[int, RankSteps], epoch_start_s: Mapping[int, float]) -> Budget:

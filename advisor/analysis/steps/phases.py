@@ -14,10 +14,7 @@ from numpy.typing import NDArray
 
 from rn50_advisor.advisor.analysis.comm.collective_calls import held
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
-from rn50_advisor.advisor.model.recording import (
-    Recording,
-    Table,
-)
+from rn50_advisor.advisor.model.recording import Recording, Table
 
 Array = NDArray[np.float64]
 

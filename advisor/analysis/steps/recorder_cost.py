@@ -6,10 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from rn50_advisor.advisor.analysis.steps.steady_state import (
-    Array,
-    RankSteps,
-)
+from rn50_advisor.advisor.analysis.steps.steady_state import Array, RankSteps
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.model.report import Overhead
 

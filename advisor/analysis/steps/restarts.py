@@ -13,10 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rn50_advisor.advisor.model.recording import (
-    Recording,
-    Table,
-)
+from rn50_advisor.advisor.model.recording import Recording, Table
 from rn50_advisor.advisor.model.report import Segment
 
 if TYPE_CHECKING:

@@ -6,14 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from rn50_advisor.advisor.analysis.steps.steady_state import (
-    RankSteps,
-    tails,
-)
-from rn50_advisor.advisor.model.recording import (
-    Recording,
-    Table,
-)
+from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps, tails
+from rn50_advisor.advisor.model.recording import Recording, Table
 from rn50_advisor.advisor.model.seen_share import Coverage
 from rn50_advisor.probes.rank.layout import SPAN_CODE
 

@@ -12,22 +12,11 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from rn50_advisor.advisor.analysis.host.node_window import (
-    Window,
-    cpu_values,
-    process_by_rank,
-    quota_values,
-)
-from rn50_advisor.advisor.analysis.steps.phases import (
-    OWN_PHASES,
-    split_of,
-)
+from rn50_advisor.advisor.analysis.host.node_window import Window, cpu_values, process_by_rank, quota_values
+from rn50_advisor.advisor.analysis.steps.phases import OWN_PHASES, split_of
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.analysis.steps.work_changes import more_work
-from rn50_advisor.advisor.model.analysis import (
-    Coincidence,
-    SpeedChange,
-)
+from rn50_advisor.advisor.model.analysis import Coincidence, SpeedChange
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.model.report import Segment
 from rn50_advisor.advisor.model.statistics import weighted_quantile

@@ -9,21 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rn50_advisor.advisor.analysis.steps.cold_start import (
-    cold_epoch,
-    run_ahead_rows,
-)
+from rn50_advisor.advisor.analysis.steps.cold_start import cold_epoch, run_ahead_rows
 from rn50_advisor.advisor.analysis.steps.restarts import one_start
-from rn50_advisor.advisor.model.recording import (
-    Recording,
-    Table,
-)
-from rn50_advisor.probes.rank.layout import (
-    FLAG_DEEP,
-    FLAG_EPOCH_START,
-    FLAG_NO_LOADER,
-    FLAG_TAIL,
-)
+from rn50_advisor.advisor.model.recording import Recording, Table
+from rn50_advisor.probes.rank.layout import FLAG_DEEP, FLAG_EPOCH_START, FLAG_NO_LOADER, FLAG_TAIL
 
 Array = NDArray[np.float64]
 

@@ -8,10 +8,7 @@ from typing import Any
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
 from rn50_advisor.advisor.analysis.steps.work_changes import learning
 from rn50_advisor.advisor.model.recording import Recording
-from rn50_advisor.advisor.peaks.known_models import (
-    KnownModel,
-    known_model,
-)
+from rn50_advisor.advisor.peaks.known_models import KnownModel, known_model
 
 Values = Mapping[tuple[str, str], float]
 

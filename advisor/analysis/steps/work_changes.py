@@ -10,10 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rn50_advisor.advisor.model.wording.quantities import quantity
-from rn50_advisor.probes.rank.layout import (
-    SIZES_APART,
-    WORK_FIELDS,
-)
+from rn50_advisor.probes.rank.layout import SIZES_APART, WORK_FIELDS
 
 _NEAR_S = 3.0  # the recorder looks once in a second, and a change of pace is found a little beside its step
 _NEAR_STEPS = 4.0

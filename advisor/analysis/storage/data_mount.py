@@ -8,15 +8,8 @@ from typing import Any
 from rn50_advisor.advisor.analysis.host.node_window import Window
 from rn50_advisor.advisor.analysis.input.loading import BLOCK_BYTES
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
-from rn50_advisor.advisor.analysis.storage.process_io import (
-    grown,
-    readers_of,
-)
-from rn50_advisor.advisor.model.analysis import (
-    JOB,
-    LoaderFacts,
-    training_loader,
-)
+from rn50_advisor.advisor.analysis.storage.process_io import grown, readers_of
+from rn50_advisor.advisor.model.analysis import JOB, LoaderFacts, training_loader
 from rn50_advisor.advisor.model.input.mounts import DataMount
 from rn50_advisor.advisor.model.recording import Recording
 

@@ -8,16 +8,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rn50_advisor.advisor.analysis.host.node_window import (
-    Window,
-    process_by_rank,
-)
+from rn50_advisor.advisor.analysis.host.node_window import Window, process_by_rank
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
-from rn50_advisor.advisor.analysis.storage.process_io import (
-    grown,
-    growth,
-    readers_of,
-)
+from rn50_advisor.advisor.analysis.storage.process_io import grown, growth, readers_of
 from rn50_advisor.advisor.model.analysis import JOB
 from rn50_advisor.advisor.model.input.mounts import DataMount
 from rn50_advisor.advisor.model.recording import Process

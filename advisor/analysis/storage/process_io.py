@@ -8,11 +8,7 @@ import numpy as np
 
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
-from rn50_advisor.advisor.model.recording import (
-    Process,
-    Recording,
-    Series,
-)
+from rn50_advisor.advisor.model.recording import Process, Recording, Series
 
 
 def readers_of(recording: Recording, everything: Mapping[int, RankSteps]) -> tuple[Process, ...]:

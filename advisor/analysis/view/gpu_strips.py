@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from rn50_advisor.advisor.analysis.gpu.gpu_ranks import gpus_of
 from rn50_advisor.advisor.analysis.host.node_window import Window
-from rn50_advisor.advisor.model.gpu.gpu_facts import (
-    PROGRAMS_XIDS,
-    Gpu,
-)
+from rn50_advisor.advisor.model.gpu.gpu_facts import PROGRAMS_XIDS, Gpu
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.model.report import GpuStrip
 from rn50_advisor.advisor.model.wording.quantities import bytes_

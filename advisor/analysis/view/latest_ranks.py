@@ -7,11 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from rn50_advisor.advisor.analysis.steps.attribution import (
-    CLEAR_MARGIN,
-    Account,
-    waiting,
-)
+from rn50_advisor.advisor.analysis.steps.attribution import CLEAR_MARGIN, Account, waiting
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 
 

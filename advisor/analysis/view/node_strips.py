@@ -7,15 +7,8 @@ from dataclasses import replace
 
 from rn50_advisor.advisor.analysis.gpu.gpu_ranks import gpu_places
 from rn50_advisor.advisor.analysis.host.node_window import host_strip
-from rn50_advisor.advisor.model.recording import (
-    Node,
-    Recording,
-)
-from rn50_advisor.advisor.model.report import (
-    GpuStrip,
-    HostStrip,
-    NodeStrip,
-)
+from rn50_advisor.advisor.model.recording import Node, Recording
+from rn50_advisor.advisor.model.report import GpuStrip, HostStrip, NodeStrip
 
 
 def node_strips(recording: Recording) -> tuple[NodeStrip, ...]:

@@ -11,10 +11,7 @@ from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
 from rn50_advisor.advisor.analysis.steps.attribution import Account
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.analysis.view.node_strips import host_by_rank
-from rn50_advisor.advisor.model.recording import (
-    NODE_PIDS,
-    Recording,
-)
+from rn50_advisor.advisor.model.recording import NODE_PIDS, Recording
 from rn50_advisor.advisor.model.report import RankStrip
 
 _RECENT_STEPS = 20  # the step time a rank's strip shows

@@ -7,24 +7,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from rn50_advisor.advisor.analysis.steps.attribution import Account
-from rn50_advisor.advisor.analysis.steps.cold_start import (
-    ColdEpoch,
-    cold_epoch,
-    run_ahead_rows,
-)
+from rn50_advisor.advisor.analysis.steps.cold_start import ColdEpoch, cold_epoch, run_ahead_rows
 from rn50_advisor.advisor.analysis.steps.restarts import start_segments
-from rn50_advisor.advisor.analysis.steps.steady_state import (
-    RankSteps,
-    deep_steps,
-    warm_up_rows,
-)
+from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps, deep_steps, warm_up_rows
 from rn50_advisor.advisor.analysis.view.latest_ranks import late_ranks
 from rn50_advisor.advisor.model.analysis import Stall
 from rn50_advisor.advisor.model.recording import Recording
-from rn50_advisor.advisor.model.report import (
-    Segment,
-    TimelinePoint,
-)
+from rn50_advisor.advisor.model.report import Segment, TimelinePoint
 from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.probes.rank.layout import SPAN_CODE
 

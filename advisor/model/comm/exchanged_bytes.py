@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from rn50_advisor.advisor.model.wording.quantities import (
-    counted,
-    duration,
-    quantity,
-    share,
-)
+from rn50_advisor.advisor.model.wording.quantities import counted, duration, quantity, share
 
 FACT = "exchange"
 _RANKS_SHOWN = 3

@@ -23,15 +23,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from rn50_advisor.advisor.model.documents.comparison import (
-    Change,
-    Estimate,
-)
+from rn50_advisor.advisor.model.documents.comparison import Change, Estimate
 from rn50_advisor.advisor.model.errors import NotARun
-from rn50_advisor.advisor.model.report import (
-    Verdict,
-    plain_values,
-)
+from rn50_advisor.advisor.model.report import Verdict, plain_values
 
 SCHEMA = "rn50-advisor/bench/1"
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")

@@ -19,10 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rn50_advisor.advisor.model.report import (
-    State,
-    plain_values,
-)
+from rn50_advisor.advisor.model.report import State, plain_values
 
 SCHEMA = "rn50-advisor/compare/1"
 WHOLE_STEP = "step"  # stands beside the phases

@@ -7,11 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rn50_advisor.advisor.model.forecast.worker_feed import (
-    CROWDING,
-    Feed,
-    WorkerModel,
-)
+from rn50_advisor.advisor.model.forecast.worker_feed import CROWDING, Feed, WorkerModel
 from rn50_advisor.advisor.model.forecast.worker_play import Side
 
 __all__ = [

@@ -14,10 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rn50_advisor.advisor.model.forecast.step_model import WARMER
-from rn50_advisor.advisor.model.forecast.worker_feed import (
-    Feed,
-    WorkerModel,
-)
+from rn50_advisor.advisor.model.forecast.worker_feed import Feed, WorkerModel
 
 Array = NDArray[np.float64]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# As rn50_advisor.advisor.model.values.VALUES. Of one GPU (scope "gpu:N") over the steady steps unless they say otherwise; N is NVML's index.
+# As `model.values.VALUES`. Of one GPU (scope "gpu:N") over the steady steps unless they say otherwise; N is NVML's index.
 GPU_VALUES: dict[str, tuple[str, str]] = {
     "gpu.idle_beside": ("GPUs", "that had nothing to do while ranks trained, none of them on a GPU"),
     "gpu.idle": ("", "1: none of the job's, and it had nothing to do; 0: somebody else's work was on it"),

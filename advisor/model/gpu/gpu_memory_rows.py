@@ -6,11 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rn50_advisor.advisor.model.wording.quantities import (
-    bytes_,
-    counted,
-    share,
-)
+from rn50_advisor.advisor.model.wording.quantities import bytes_, counted, share
 
 FACT = "gpu_memory"
 _RANKS_SHOWN = 8

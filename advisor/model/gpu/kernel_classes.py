@@ -9,14 +9,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from rn50_advisor.advisor.model.wording.quantities import (
-    duration,
-    number,
-    quantity,
-    share,
-)
+from rn50_advisor.advisor.model.wording.quantities import duration, number, quantity, share
 
-# As rn50_advisor.advisor.model.values.VALUES. Of a rank, in its deep window on a GPU; shares are of the kernels' time unless they say otherwise.
+# As `model.values.VALUES`. Of a rank, in its deep window on a GPU; shares are of the kernels' time unless they say otherwise.
 KERNEL_VALUES: dict[str, tuple[str, str]] = {
     "kernel.window_steps": ("steps", "steps that a deep window on a GPU covered"),
     "kernel.busy_share": ("", "share of the window in which a kernel ran"),

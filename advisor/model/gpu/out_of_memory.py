@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rn50_advisor.advisor.model.wording.quantities import (
-    bytes_,
-    share,
-)
+from rn50_advisor.advisor.model.wording.quantities import bytes_, share
 
 # torch keeps what it reserved but does not use for later; beyond this share of the GPU it is in pieces that fit nothing.
 _FRAGMENTED_SHARE = 0.05

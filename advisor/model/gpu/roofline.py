@@ -6,10 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from rn50_advisor.advisor.model.wording.quantities import (
-    number,
-    share,
-)
+from rn50_advisor.advisor.model.wording.quantities import number, share
 
 # As rn50_advisor.advisor.model.values.VALUES, of a rank over the steady steps.
 ROOFLINE_VALUES: dict[str, tuple[str, str]] = {

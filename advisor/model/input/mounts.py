@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rn50_advisor.advisor.model.wording.quantities import (
-    quantity,
-    share,
-)
+from rn50_advisor.advisor.model.wording.quantities import quantity, share
 
 # Values of the whole job (as rn50_advisor.advisor.model.values.VALUES): over the steady steps unless they say otherwise.
 STORAGE_VALUES: dict[str, tuple[str, str]] = {

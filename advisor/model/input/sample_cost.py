@@ -6,12 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from rn50_advisor.advisor.model.wording.quantities import (
-    bytes_,
-    duration,
-    number,
-    share,
-)
+from rn50_advisor.advisor.model.wording.quantities import bytes_, duration, number, share
 
 # Values of the whole job (as rn50_advisor.advisor.model.values.VALUES), over the steady steps.
 SAMPLE_VALUES: dict[str, tuple[str, str]] = {

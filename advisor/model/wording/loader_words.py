@@ -6,10 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rn50_advisor.advisor.model.wording.quantities import (
-    bytes_,
-    shorten,
-)
+from rn50_advisor.advisor.model.wording.quantities import bytes_, shorten
 
 _LOADERS_SHOWN = 20
 _NAMES_SHOWN = 4  # transforms, in the short form

@@ -6,11 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rn50_advisor.advisor.model.comm import exchanged_bytes
-from rn50_advisor.advisor.model.gpu import (
-    gpu_memory_rows,
-    kernel_classes,
-    roofline,
-)
+from rn50_advisor.advisor.model.gpu import gpu_memory_rows, kernel_classes, roofline
 
 _ELSEWHERE = (kernel_classes.FACT, roofline.FACT, gpu_memory_rows.FACT, exchanged_bytes.FACT, "storage")
 

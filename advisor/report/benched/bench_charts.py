@@ -6,20 +6,11 @@ from collections.abc import Iterable, Sequence
 
 from markupsafe import Markup
 
-from rn50_advisor.advisor.model.documents.benchmark import (
-    Cell,
-    Scaling,
-    Sweep,
-)
+from rn50_advisor.advisor.model.documents.benchmark import Cell, Scaling, Sweep
 from rn50_advisor.advisor.model.wording import quantities as fmt
 from rn50_advisor.advisor.report import inert_text
 from rn50_advisor.advisor.report.benched import wording
-from rn50_advisor.advisor.report.charts import (
-    BAR_HEIGHT,
-    PLOT_HEIGHT,
-    ROOM,
-    round_top,
-)
+from rn50_advisor.advisor.report.charts import BAR_HEIGHT, PLOT_HEIGHT, ROOM, round_top
 
 _EDGE = 4.0  # % of the width left and right of the points
 

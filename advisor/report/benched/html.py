@@ -5,15 +5,9 @@ from __future__ import annotations
 from markupsafe import Markup
 
 from rn50_advisor import advisor
-from rn50_advisor.advisor.model.documents.benchmark import (
-    SCHEMA,
-    Benchmark,
-)
+from rn50_advisor.advisor.model.documents.benchmark import SCHEMA, Benchmark
 from rn50_advisor.advisor.report import inert_text
-from rn50_advisor.advisor.report.benched import (
-    bench_charts,
-    wording,
-)
+from rn50_advisor.advisor.report.benched import bench_charts, wording
 from rn50_advisor.advisor.report.html import templates
 
 CELLS_EMBEDDED = 300  # of 400 bytes each: the page stays below 400 KB

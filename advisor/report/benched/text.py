@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from rn50_advisor.advisor.model.documents.benchmark import Benchmark
 from rn50_advisor.advisor.model.documents.comparison import Change
-from rn50_advisor.advisor.report import (
-    inert_text,
-    styled_lines,
-)
+from rn50_advisor.advisor.report import inert_text, styled_lines
 from rn50_advisor.advisor.report.benched import wording
-from rn50_advisor.advisor.report.styled_lines import (
-    Line,
-    Style,
-)
+from rn50_advisor.advisor.report.styled_lines import Line, Style
 
 _STYLE: dict[Change, Style] = {"improved": "good", "regressed": "bad", "same": "", "unknown": "warn"}
 _NARROW = 44  # of a title that ends a line

@@ -2,18 +2,8 @@
 
 from __future__ import annotations
 
-from rn50_advisor.advisor.model.documents.benchmark import (
-    Against,
-    Benchmark,
-    Cell,
-    CellChange,
-    Scaling,
-    Sweep,
-)
-from rn50_advisor.advisor.model.documents.comparison import (
-    Change,
-    Estimate,
-)
+from rn50_advisor.advisor.model.documents.benchmark import Against, Benchmark, Cell, CellChange, Scaling, Sweep
+from rn50_advisor.advisor.model.documents.comparison import Change, Estimate
 from rn50_advisor.advisor.model.wording import quantities as fmt
 
 CELL_COLUMNS = ("setting", "images/s", "95 %", "step", "memory", "typical", "what it says")

@@ -7,17 +7,10 @@ from typing import Any
 from markupsafe import Markup
 
 from rn50_advisor import advisor
-from rn50_advisor.advisor.model.documents.comparison import (
-    SCHEMA,
-    Comparison,
-)
+from rn50_advisor.advisor.model.documents.comparison import SCHEMA, Comparison
 from rn50_advisor.advisor.report import inert_text
 from rn50_advisor.advisor.report.compared import wording
-from rn50_advisor.advisor.report.html import (
-    DATA_LIMIT,
-    PAGE_LIMIT,
-    templates,
-)
+from rn50_advisor.advisor.report.html import DATA_LIMIT, PAGE_LIMIT, templates
 
 FACTS_SHOWN = 60  # of each pair
 

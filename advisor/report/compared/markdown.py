@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rn50_advisor.advisor.model.documents.comparison import (
-    Comparison,
-    Pair,
-)
+from rn50_advisor.advisor.model.documents.comparison import Comparison, Pair
 from rn50_advisor.advisor.report import inert_text
 from rn50_advisor.advisor.report.compared import wording
 

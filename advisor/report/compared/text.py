@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from rn50_advisor.advisor.model.documents.comparison import (
-    Change,
-    Comparison,
-    Pair,
-)
+from rn50_advisor.advisor.model.documents.comparison import Change, Comparison, Pair
 from rn50_advisor.advisor.model.wording import quantities as fmt
-from rn50_advisor.advisor.report import (
-    inert_text,
-    styled_lines,
-)
+from rn50_advisor.advisor.report import inert_text, styled_lines
 from rn50_advisor.advisor.report.compared import wording
-from rn50_advisor.advisor.report.styled_lines import (
-    Line,
-    Style,
-)
+from rn50_advisor.advisor.report.styled_lines import Line, Style
 
 WIDTH = 80
 FACTS_SHOWN = 30

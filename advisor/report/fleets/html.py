@@ -7,10 +7,7 @@ from typing import Any
 from markupsafe import Markup
 
 from rn50_advisor import advisor
-from rn50_advisor.advisor.model.documents.ranked_fleet import (
-    SCHEMA,
-    Fleet,
-)
+from rn50_advisor.advisor.model.documents.ranked_fleet import SCHEMA, Fleet
 from rn50_advisor.advisor.report import inert_text
 from rn50_advisor.advisor.report.fleets import wording
 from rn50_advisor.advisor.report.html import templates

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.documents.ranked_fleet import Fleet
-from rn50_advisor.advisor.report import (
-    inert_text,
-    styled_lines,
-)
+from rn50_advisor.advisor.report import inert_text, styled_lines
 from rn50_advisor.advisor.report.fleets import wording
 from rn50_advisor.advisor.report.styled_lines import Line
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from rn50_advisor.advisor.model.documents.ranked_fleet import (
-    Deviation,
-    Fleet,
-    FleetMachine,
-)
+from rn50_advisor.advisor.model.documents.ranked_fleet import Deviation, Fleet, FleetMachine
 from rn50_advisor.advisor.model.wording import quantities as fmt
 
 MACHINE_COLUMNS = ("machine", "kind", "score", "results", "worst component", "value", "baseline", "deviation")

@@ -5,12 +5,7 @@ from __future__ import annotations
 from markupsafe import Markup
 
 from rn50_advisor import advisor
-from rn50_advisor.advisor.model.documents.machine_triage import (
-    HOSTNAME,
-    MADE_AT,
-    SCHEMA,
-    Triage,
-)
+from rn50_advisor.advisor.model.documents.machine_triage import HOSTNAME, MADE_AT, SCHEMA, Triage
 from rn50_advisor.advisor.report import inert_text
 from rn50_advisor.advisor.report.html import templates
 from rn50_advisor.advisor.report.triaged import wording

@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-from rn50_advisor.advisor.model.documents.machine_triage import (
-    Check,
-    Triage,
-    TriageState,
-)
+from rn50_advisor.advisor.model.documents.machine_triage import Check, Triage, TriageState
 from rn50_advisor.advisor.report import inert_text
-from rn50_advisor.advisor.report.styled_lines import (
-    WIDTH,
-    Line,
-    Style,
-    plain,
-    wrapped,
-)
+from rn50_advisor.advisor.report.styled_lines import WIDTH, Line, Style, plain, wrapped
 from rn50_advisor.advisor.report.triaged import wording
 
 _STYLE: dict[TriageState, Style] = {"keep": "good", "fix": "warn", "hand-back": "bad"}

@@ -11,26 +11,12 @@ from typing import Any
 
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.run.hangs.absent_ranks import absent_ranks
-from rn50_advisor.advisor.run.hangs.watched_ranks import (
-    Place,
-    Places,
-    Watched,
-)
+from rn50_advisor.advisor.run.hangs.watched_ranks import Place, Places, Watched
 from rn50_advisor.advisor.run.rings.ring_reader import Position
 from rn50_advisor.advisor.run.stacks.stack_looker import Looker
-from rn50_advisor.advisor.run.stacks.stack_rows import (
-    COMPILERS,
-    described,
-    training_thread,
-)
-from rn50_advisor.probes.host.procfs import (
-    parse_stat,
-    read_text,
-)
-from rn50_advisor.probes.host.stacks.process_stacks import (
-    Frame,
-    ThreadStack,
-)
+from rn50_advisor.advisor.run.stacks.stack_rows import COMPILERS, described, training_thread
+from rn50_advisor.probes.host.procfs import parse_stat, read_text
+from rn50_advisor.probes.host.stacks.process_stacks import Frame, ThreadStack
 
 _FLIGHT_BYTES_MAX = 1 << 20
 

@@ -9,12 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rn50_advisor.advisor.run.rings.ring_follower import Follower
-from rn50_advisor.advisor.run.rings.ring_reader import (
-    CollectiveCall,
-    NotARing,
-    Position,
-    RingReader,
-)
+from rn50_advisor.advisor.run.rings.ring_reader import CollectiveCall, NotARing, Position, RingReader
 from rn50_advisor.probes.rank.layout import ERRORS_MAX
 
 LABELLED = frozenset({"evaluation", "checkpoint", "ended"})  # nobody need be asked where this time goes

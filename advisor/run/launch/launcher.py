@@ -16,45 +16,17 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from rn50_advisor.advisor.model.errors import AdvisorError
-from rn50_advisor.advisor.run.companion import (
-    Companion,
-    note_launch_error,
-    warn,
-)
+from rn50_advisor.advisor.run.companion import Companion, note_launch_error, warn
 from rn50_advisor.advisor.run.launch.group_canary import Canary
-from rn50_advisor.advisor.run.launch.job_end import (
-    JobEnd,
-    exit_like,
-    told_error,
-)
-from rn50_advisor.advisor.run.launch.job_environment import (
-    CannotInject,
-    inherited_environment,
-    with_recorder,
-)
-from rn50_advisor.advisor.run.launch.job_signals import (
-    ENDING,
-    STOPS,
-    WATCHED,
-    Arrival,
-    SignalDesk,
-)
+from rn50_advisor.advisor.run.launch.job_end import JobEnd, exit_like, told_error
+from rn50_advisor.advisor.run.launch.job_environment import CannotInject, inherited_environment, with_recorder
+from rn50_advisor.advisor.run.launch.job_signals import ENDING, STOPS, WATCHED, Arrival, SignalDesk
 from rn50_advisor.advisor.run.launch.orphans import reap_adopted
-from rn50_advisor.advisor.run.launch.spawn import (
-    guard_standard_descriptors,
-    spawn,
-)
+from rn50_advisor.advisor.run.launch.spawn import guard_standard_descriptors, spawn
 from rn50_advisor.advisor.run.recording_plan import Plan
-from rn50_advisor.advisor.run.rings.agent_ring_folder import (
-    RingFolder,
-    in_use,
-    sweep,
-)
+from rn50_advisor.advisor.run.rings.agent_ring_folder import RingFolder, in_use, sweep
 from rn50_advisor.advisor.run.run_options import RunOptions
-from rn50_advisor.advisor.run.sidefiles.recorder_requests import (
-    allow,
-    ask,
-)
+from rn50_advisor.advisor.run.sidefiles.recorder_requests import allow, ask
 
 __all__ = ["JobEnd", "exit_like", "run_job"]
 

@@ -17,11 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rn50_advisor.advisor.model.errors import (
-    AdvisorError,
-    CommandNotExecutable,
-    CommandNotFound,
-)
+from rn50_advisor.advisor.model.errors import AdvisorError, CommandNotExecutable, CommandNotFound
 from rn50_advisor.advisor.run.launch.job_end import JobEnd
 from rn50_advisor.advisor.run.launch.orphans import reap_adopted
 from rn50_advisor.advisor.run.launch.own_processes import start_module

@@ -9,10 +9,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from rn50_advisor.advisor.model.errors import (
-    CommandNotExecutable,
-    CommandNotFound,
-)
+from rn50_advisor.advisor.model.errors import CommandNotExecutable, CommandNotFound
 
 _SHELL = "/bin/sh"
 

@@ -21,11 +21,7 @@ from typing import Any
 
 from rn50_advisor.advisor.model.errors import AdvisorError
 from rn50_advisor.advisor.run.launch import output_relay
-from rn50_advisor.advisor.run.launch.launcher import (
-    JobEnd,
-    exit_like,
-    run_job,
-)
+from rn50_advisor.advisor.run.launch.launcher import JobEnd, exit_like, run_job
 from rn50_advisor.advisor.run.launch.own_processes import start_file
 from rn50_advisor.advisor.run.run_options import RunOptions
 

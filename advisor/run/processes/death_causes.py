@@ -8,14 +8,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from rn50_advisor.advisor.model.metrics import (
-    ProbeGap,
-    Sample,
-)
-from rn50_advisor.probes.host.process.death_watch import (
-    Death,
-    DeathWatch,
-)
+from rn50_advisor.advisor.model.metrics import ProbeGap, Sample
+from rn50_advisor.probes.host.process.death_watch import Death, DeathWatch
 
 _WAIT_S = 0.1  # how late the end of the run may be noticed; a death is noticed at once
 # A large process takes seconds to give its memory back: between the kernel's count and the zombie.

@@ -6,10 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
 from rn50_advisor.advisor.model.metrics import ProbeGap
-from rn50_advisor.advisor.run.processes.death_causes import (
-    DeathDesk,
-    OomLedger,
-)
+from rn50_advisor.advisor.run.processes.death_causes import DeathDesk, OomLedger
 from rn50_advisor.advisor.run.processes.process_roster import Roster
 from rn50_advisor.probes.host.process.death_watch import Death
 from rn50_advisor.probes.host.process.process_tree import Member

@@ -13,21 +13,10 @@ from typing import Any
 
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import Event
-from rn50_advisor.advisor.run.sidefiles.job_sources import (
-    SourceNews,
-    read_source,
-)
+from rn50_advisor.advisor.run.sidefiles.job_sources import SourceNews, read_source
 from rn50_advisor.probes.host.gpu.gpu_probe import GpuProbe
-from rn50_advisor.probes.host.process.process_tree import (
-    Member,
-    ProcessTree,
-    TreeChange,
-)
-from rn50_advisor.probes.host.sampler import (
-    Sampler,
-    Tick,
-    host_probes,
-)
+from rn50_advisor.probes.host.process.process_tree import Member, ProcessTree, TreeChange
+from rn50_advisor.probes.host.sampler import Sampler, Tick, host_probes
 from rn50_advisor.probes.host.storage.data_files import DataFilesProbe
 from rn50_advisor.probes.host.storage.disk_probe import mount_of
 from rn50_advisor.probes.host.target import Target

@@ -8,17 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from rn50_advisor.advisor.model.metrics import ProbeGap
-from rn50_advisor.advisor.model.recording import (
-    Event,
-    Process,
-)
+from rn50_advisor.advisor.model.recording import Event, Process
 from rn50_advisor.advisor.run.rings.ring_reader import RingIdentity
 from rn50_advisor.advisor.store.run_writer import RunWriter
 from rn50_advisor.probes.host.process.death_watch import Death
-from rn50_advisor.probes.host.process.process_tree import (
-    Member,
-    TreeChange,
-)
+from rn50_advisor.probes.host.process.process_tree import Member, TreeChange
 from rn50_advisor.probes.host.procfs import parse_stat
 
 _OTHERS_MAX = 2000  # processes without a ring; a job that starts more of them is building, not training

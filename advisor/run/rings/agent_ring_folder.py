@@ -14,11 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rn50_advisor.advisor.run.rings import own_folder
-from rn50_advisor.advisor.run.rings.own_folder import (
-    MOUNTS,
-    OwnFolder,
-    remove_files,
-)
+from rn50_advisor.advisor.run.rings.own_folder import MOUNTS, OwnFolder, remove_files
 from rn50_advisor.probes.host.storage.mount_table import parse_mountinfo
 from rn50_advisor.probes.rank.layout import OWN_FILES
 

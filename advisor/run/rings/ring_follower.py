@@ -7,18 +7,8 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from rn50_advisor.advisor.model.gpu.gpu_pace import long_forward
-from rn50_advisor.advisor.run.rings.ring_reader import (
-    Position,
-    RingReader,
-    Row,
-)
-from rn50_advisor.probes.rank.layout import (
-    FLAG_CLOCKED,
-    FLAG_NO_LOADER,
-    FLAG_TAIL,
-    GPU_STEP_FIELDS,
-    STEP_FIELDS,
-)
+from rn50_advisor.advisor.run.rings.ring_reader import Position, RingReader, Row
+from rn50_advisor.probes.rank.layout import FLAG_CLOCKED, FLAG_NO_LOADER, FLAG_TAIL, GPU_STEP_FIELDS, STEP_FIELDS
 
 _T_START, _T_END = STEP_FIELDS.index("t_start_ns"), STEP_FIELDS.index("t_end_ns")
 _GAP, _CLIP, _FORWARD = (STEP_FIELDS.index(name) for name in ("gap_ns", "clip_ns", "forward_ns"))

@@ -13,23 +13,13 @@ from rn50_advisor.advisor.run.processes.process_roster import Roster
 from rn50_advisor.advisor.run.rings.own_folder import start_ticks
 from rn50_advisor.advisor.run.rings.rank_numbers import RankNumbers
 from rn50_advisor.advisor.run.rings.ring_follower import Follower
-from rn50_advisor.advisor.run.rings.ring_reader import (
-    NotARing,
-    Position,
-    RingReader,
-    Row,
-)
+from rn50_advisor.advisor.run.rings.ring_reader import NotARing, Position, RingReader, Row
 from rn50_advisor.advisor.store.run_writer import RunWriter
 from rn50_advisor.probes.host.process.death_watch import Death
 from rn50_advisor.probes.host.process.process_tree import boot_offset_ns
 from rn50_advisor.probes.host.procfs import CLOCK_TICKS
 from rn50_advisor.probes.host.target import Target
-from rn50_advisor.probes.rank.layout import (
-    ERRORS_MAX,
-    KIND_BATCH,
-    KIND_GPU_STEP,
-    KIND_STEP,
-)
+from rn50_advisor.probes.rank.layout import ERRORS_MAX, KIND_BATCH, KIND_GPU_STEP, KIND_STEP
 
 _HELD_ROWS_MAX = 20_000  # batches of workers whose rank has not shown itself yet
 _PASSING = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))  # it is our own shortage: the ring is tried again

@@ -21,12 +21,7 @@ from typing import Any
 
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import Event
-from rn50_advisor.advisor.run.sidefiles.recorder_requests import (
-    FROM_STEP,
-    STEPS,
-    TRACE_BYTES_MAX,
-    ask,
-)
+from rn50_advisor.advisor.run.sidefiles.recorder_requests import FROM_STEP, STEPS, TRACE_BYTES_MAX, ask
 
 # Automatic windows: what CUPTI's start, two slow steps and the export were guessed to take at most, until hardware has been seen.
 ASSUMED_COST_S = 5.0

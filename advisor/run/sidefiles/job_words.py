@@ -12,10 +12,7 @@ from rn50_advisor.advisor.run.rings.ring_follower import Follower
 from rn50_advisor.advisor.run.sidefiles.flight_files import found_dumps
 from rn50_advisor.advisor.run.sidefiles.last_words import last_words
 from rn50_advisor.advisor.run.sidefiles.nccl_lines import NcclLines
-from rn50_advisor.advisor.run.sidefiles.stderr_files import (
-    StderrFiles,
-    Streams,
-)
+from rn50_advisor.advisor.run.sidefiles.stderr_files import StderrFiles, Streams
 from rn50_advisor.advisor.store.run_writer import RunWriter
 from rn50_advisor.advisor.store.schema import OUTPUT_NAME
 

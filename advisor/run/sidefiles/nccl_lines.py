@@ -10,10 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from rn50_advisor.advisor.run.sidefiles.own_evidence import open_own
-from rn50_advisor.advisor.run.sidefiles.stderr_files import (
-    ANSWERS_WITHIN_S,
-    Printed,
-)
+from rn50_advisor.advisor.run.sidefiles.stderr_files import ANSWERS_WITHIN_S, Printed
 from rn50_advisor.advisor.store.secrets.masking import redact_text
 
 _BYTES_MAX = 4 << 20  # of each file: what tells of connections stands at its begin

@@ -15,10 +15,7 @@ from pathlib import Path
 
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.run.sidefiles.last_words import words_of
-from rn50_advisor.advisor.run.sidefiles.own_evidence import (
-    NotOfTheJob,
-    open_own,
-)
+from rn50_advisor.advisor.run.sidefiles.own_evidence import NotOfTheJob, open_own
 
 _BYTES_MAX = 64 << 10  # of one file
 _FILES_MAX = 16

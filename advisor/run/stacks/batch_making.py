@@ -13,11 +13,7 @@ from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import Event
 from rn50_advisor.advisor.run.rings.ring_follower import Follower
 from rn50_advisor.advisor.run.stacks.stack_budget import StackBudget
-from rn50_advisor.probes.host.stacks.process_stacks import (
-    Frame,
-    ThreadStack,
-    user_frame,
-)
+from rn50_advisor.probes.host.stacks.process_stacks import Frame, ThreadStack, user_frame
 
 _FETCHER = "/torch/utils/data/_utils/fetch.py"
 _COLLATES = ("collate_fn", "default_collate")

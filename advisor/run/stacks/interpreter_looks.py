@@ -12,10 +12,7 @@ from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import Event
 from rn50_advisor.advisor.run.stacks.stack_budget import StackBudget
 from rn50_advisor.advisor.run.stacks.stack_rows import described
-from rn50_advisor.probes.host.process.interpreter_lock import (
-    InterpreterSight,
-    NoInterpreter,
-)
+from rn50_advisor.probes.host.process.interpreter_lock import InterpreterSight, NoInterpreter
 from rn50_advisor.probes.host.procfs import parse_stat
 from rn50_advisor.probes.host.stacks.process_stacks import ThreadStack
 

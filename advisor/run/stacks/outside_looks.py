@@ -8,23 +8,11 @@ from collections.abc import Callable, Sequence
 
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import Event
-from rn50_advisor.advisor.run.hangs.watched_ranks import (
-    LABELLED,
-    Place,
-    Places,
-    Watched,
-)
+from rn50_advisor.advisor.run.hangs.watched_ranks import LABELLED, Place, Places, Watched
 from rn50_advisor.advisor.run.rings.ring_reader import Position
 from rn50_advisor.advisor.run.stacks.stack_budget import StackBudget
-from rn50_advisor.advisor.run.stacks.stack_looker import (
-    CountedStacks,
-    Looker,
-)
-from rn50_advisor.advisor.run.stacks.stack_rows import (
-    described,
-    summed,
-    training_thread,
-)
+from rn50_advisor.advisor.run.stacks.stack_looker import CountedStacks, Looker
+from rn50_advisor.advisor.run.stacks.stack_rows import described, summed, training_thread
 from rn50_advisor.probes.host.stacks.stack_profile import CountedStack
 
 _OUTSIDE = frozenset({"gap", "clip"})

@@ -8,15 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 
 from rn50_advisor.advisor.model.metrics import ProbeGap
-from rn50_advisor.probes.host.stacks.process_stacks import (
-    ThreadStack,
-    dump_stacks,
-)
-from rn50_advisor.probes.host.stacks.stack_profile import (
-    CountedStack,
-    profile_awake,
-    profile_stacks,
-)
+from rn50_advisor.probes.host.stacks.process_stacks import ThreadStack, dump_stacks
+from rn50_advisor.probes.host.stacks.stack_profile import CountedStack, profile_awake, profile_stacks
 
 _REFUSALS_MAX = 3
 

@@ -6,12 +6,7 @@ import linecache
 from collections.abc import Sequence
 from typing import Any
 
-from rn50_advisor.probes.host.stacks.process_stacks import (
-    Frame,
-    ThreadStack,
-    is_ours,
-    user_frame,
-)
+from rn50_advisor.probes.host.stacks.process_stacks import Frame, ThreadStack, is_ours, user_frame
 from rn50_advisor.probes.host.stacks.stack_profile import CountedStack
 
 _FRAMES_MAX = 30

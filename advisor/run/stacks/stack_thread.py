@@ -9,28 +9,12 @@ from typing import Any
 
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import Event
-from rn50_advisor.advisor.run.hangs.stall_watch import (
-    Sight,
-    StallClock,
-    StallState,
-)
+from rn50_advisor.advisor.run.hangs.stall_watch import Sight, StallClock, StallState
 from rn50_advisor.advisor.run.hangs.standing_ranks import StandingRanks
-from rn50_advisor.advisor.run.hangs.watched_ranks import (
-    LABELLED,
-    Place,
-    Places,
-    Watched,
-)
+from rn50_advisor.advisor.run.hangs.watched_ranks import LABELLED, Place, Places, Watched
 from rn50_advisor.advisor.run.run_options import RunOptions
-from rn50_advisor.advisor.run.stacks.batch_making import (
-    Maker,
-    MakingLooks,
-)
-from rn50_advisor.advisor.run.stacks.interpreter_looks import (
-    WORTH_SHARE,
-    InterpreterLooks,
-    Suspect,
-)
+from rn50_advisor.advisor.run.stacks.batch_making import Maker, MakingLooks
+from rn50_advisor.advisor.run.stacks.interpreter_looks import WORTH_SHARE, InterpreterLooks, Suspect
 from rn50_advisor.advisor.run.stacks.outside_looks import OutsideLooks
 from rn50_advisor.advisor.run.stacks.stack_budget import StackBudget
 from rn50_advisor.advisor.run.stacks.stack_looker import Looker

@@ -21,11 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from rn50_advisor.advisor.store.secrets.secret_names import (
-    Secrecy,
-    is_plain,
-    secrecy,
-)
+from rn50_advisor.advisor.store.secrets.secret_names import Secrecy, is_plain, secrecy
 from rn50_advisor.advisor.store.secrets.secret_shapes import shape_spans
 
 MASK = "***"

@@ -6,48 +6,21 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from rn50_advisor.advisor.instances import (
-    Link,
-    exactly,
-)
+from rn50_advisor.advisor.instances import Link, exactly
 from rn50_advisor.advisor.model.documents.machine_triage import TriageGap
 from rn50_advisor.advisor.reference.gpu_deliveries import USABLE
 from rn50_advisor.advisor.triage.deadline import within
-from rn50_advisor.advisor.triage.found_checks import (
-    Found,
-    Item,
-    Setting,
-    fact,
-    unproved,
-)
-from rn50_advisor.advisor.triage.gpu.cuda_use import (
-    usable,
-    wedged,
-)
+from rn50_advisor.advisor.triage.found_checks import Found, Item, Setting, fact, unproved
+from rn50_advisor.advisor.triage.gpu.cuda_use import usable, wedged
 from rn50_advisor.advisor.triage.gpu.gpu_bands import host_generation
-from rn50_advisor.advisor.triage.gpu.gpu_bus import (
-    missing,
-    silent,
-)
+from rn50_advisor.advisor.triage.gpu.gpu_bus import missing, silent
 from rn50_advisor.advisor.triage.gpu.gpu_checks import described
-from rn50_advisor.advisor.triage.gpu.gpu_driver import (
-    ENDS_S,
-    DriverReader,
-)
+from rn50_advisor.advisor.triage.gpu.gpu_driver import ENDS_S, DriverReader
 from rn50_advisor.advisor.triage.gpu.gpu_health import health
-from rn50_advisor.advisor.triage.gpu.gpu_speed import (
-    ORDER,
-    Measured,
-    measure,
-    speeds,
-    sustained_s,
-)
+from rn50_advisor.advisor.triage.gpu.gpu_speed import ORDER, Measured, measure, speeds, sustained_s
 from rn50_advisor.advisor.triage.host.other_load import Watch
 from rn50_advisor.advisor.triage.instance_checks import gpu_count
-from rn50_advisor.probes.host.gpu.gpu_devices import (
-    GpuDevice,
-    GpuPath,
-)
+from rn50_advisor.probes.host.gpu.gpu_devices import GpuDevice, GpuPath
 from rn50_advisor.probes.host.gpu.gpu_visibility import visible_devices
 from rn50_advisor.probes.host.topology import host_facts
 

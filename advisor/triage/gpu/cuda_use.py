@@ -5,24 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from rn50_advisor.advisor.model.documents.machine_triage import (
-    Band,
-    Check,
-    TriageGap,
-)
-from rn50_advisor.advisor.triage.found_checks import (
-    Found,
-    Item,
-    Remedy,
-    fact,
-    judged,
-)
-from rn50_advisor.advisor.triage.gpu.gpu_speed import (
-    MARKS,
-    REDUCED,
-    Measured,
-    Result,
-)
+from rn50_advisor.advisor.model.documents.machine_triage import Band, Check, TriageGap
+from rn50_advisor.advisor.triage.found_checks import Found, Item, Remedy, fact, judged
+from rn50_advisor.advisor.triage.gpu.gpu_speed import MARKS, REDUCED, Measured, Result
 from rn50_advisor.probes.host.gpu.gpu_devices import GpuDevice
 
 NAME = "gpu.usable"

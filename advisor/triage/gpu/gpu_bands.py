@@ -6,20 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rn50_advisor.advisor.model.documents.machine_triage import Band
-from rn50_advisor.advisor.peaks.gpu_peaks import (
-    Peak,
-    peak,
-)
-from rn50_advisor.advisor.reference.gpu_deliveries import (
-    USABLE,
-    Delivery,
-    Figure,
-    delivery,
-)
-from rn50_advisor.advisor.triage.found_checks import (
-    BAD_SHARE,
-    Remedy,
-)
+from rn50_advisor.advisor.peaks.gpu_peaks import Peak, peak
+from rn50_advisor.advisor.reference.gpu_deliveries import USABLE, Delivery, Figure, delivery
+from rn50_advisor.advisor.triage.found_checks import BAD_SHARE, Remedy
 from rn50_advisor.probes.host.gpu.gpu_devices import GpuDevice
 from rn50_advisor.probes.host.procfs import read_text
 from rn50_advisor.rules.gpu.gpu_names_and_cost import link_mb_per_s

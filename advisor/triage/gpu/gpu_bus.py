@@ -6,17 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rn50_advisor.advisor.model.documents.machine_triage import (
-    Band,
-    Check,
-    TriageGap,
-)
+from rn50_advisor.advisor.model.documents.machine_triage import Band, Check, TriageGap
 from rn50_advisor.advisor.model.metrics import ProbeGap
-from rn50_advisor.advisor.triage.found_checks import (
-    Found,
-    Item,
-    judged,
-)
+from rn50_advisor.advisor.triage.found_checks import Found, Item, judged
 from rn50_advisor.probes.host.gpu.gpu_devices import GpuDevice
 from rn50_advisor.probes.host.gpu.nvml import ERRORS
 from rn50_advisor.probes.host.gpu.pci import kernel_bus_id

@@ -8,16 +8,8 @@ from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.documents.machine_triage import Band
 from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu
 from rn50_advisor.advisor.model.recording import Recording
-from rn50_advisor.advisor.triage.found_checks import (
-    Item,
-    fact,
-    judged,
-)
-from rn50_advisor.probes.host.gpu.gpu_devices import (
-    GpuDevice,
-    GpuPath,
-    cpu_list,
-)
+from rn50_advisor.advisor.triage.found_checks import Item, fact, judged
+from rn50_advisor.probes.host.gpu.gpu_devices import GpuDevice, GpuPath, cpu_list
 from rn50_advisor.rules.gpu import gpu002_a_power_cap_slows_it_more_than_its_peers as gpu002
 from rn50_advisor.rules.gpu.gpu_names_and_cost import of_gpu
 

@@ -13,20 +13,9 @@ from typing import Any
 import numpy as np
 import psutil
 
-from rn50_advisor.advisor.model.metrics import (
-    ProbeGap,
-    Reading,
-)
-from rn50_advisor.advisor.model.recording import (
-    Meta,
-    Process,
-    Recording,
-    Series,
-)
-from rn50_advisor.probes.host.gpu.gpu_devices import (
-    GpuDevice,
-    GpuPath,
-)
+from rn50_advisor.advisor.model.metrics import ProbeGap, Reading
+from rn50_advisor.advisor.model.recording import Meta, Process, Recording, Series
+from rn50_advisor.probes.host.gpu.gpu_devices import GpuDevice, GpuPath
 from rn50_advisor.probes.host.gpu.gpu_probe import GpuProbe
 from rn50_advisor.probes.host.target import Target
 from rn50_advisor.probes.host.topology import host_facts

@@ -7,47 +7,18 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rn50_advisor.advisor.analysis.gpu.gpu_errors import error_values
-from rn50_advisor.advisor.analysis.gpu.gpu_ranks import (
-    gpus_of,
-    paths_of,
-)
-from rn50_advisor.advisor.analysis.gpu.gpu_use import (
-    gpu_values,
-    path_values,
-)
+from rn50_advisor.advisor.analysis.gpu.gpu_ranks import gpus_of, paths_of
+from rn50_advisor.advisor.analysis.gpu.gpu_use import gpu_values, path_values
 from rn50_advisor.advisor.analysis.host.node_window import Window
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.documents.machine_triage import (
-    Band,
-    Check,
-    CheckState,
-    TriageGap,
-)
-from rn50_advisor.advisor.model.findings import (
-    Clear,
-    Crashed,
-    Finding,
-    NotMeasured,
-    Outcome,
-)
+from rn50_advisor.advisor.model.documents.machine_triage import Band, Check, CheckState, TriageGap
+from rn50_advisor.advisor.model.findings import Clear, Crashed, Finding, NotMeasured, Outcome
 from rn50_advisor.advisor.model.forecast.step_model import StepModel
-from rn50_advisor.advisor.model.gpu.gpu_facts import (
-    Gpu,
-    GpuView,
-)
+from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu, GpuView
 from rn50_advisor.advisor.model.recording import Recording
-from rn50_advisor.advisor.model.report import (
-    StepTime,
-    Throughput,
-)
+from rn50_advisor.advisor.model.report import StepTime, Throughput
 from rn50_advisor.advisor.model.thresholds import Config
-from rn50_advisor.advisor.triage.found_checks import (
-    Found,
-    Item,
-    Remedy,
-    fact,
-    judged,
-)
+from rn50_advisor.advisor.triage.found_checks import Found, Item, Remedy, fact, judged
 from rn50_advisor.advisor.triage.gpu.gpu_checks import seen
 from rn50_advisor.advisor.verdict.rule_engine import run_rule
 from rn50_advisor.rules.communication import com008_gpus_are_not_connected_peer_to_peer as com008
@@ -57,10 +28,7 @@ from rn50_advisor.rules.gpu import gpu005_another_process_shares_the_gpu as gpu0
 from rn50_advisor.rules.gpu import gpu006_the_pcie_link_is_narrower_or_slower_than_the_slot as gpu006
 from rn50_advisor.rules.gpu import gpu007_the_gpu_reports_errors as gpu007
 from rn50_advisor.rules.gpu import gpu008_nvlink_is_degraded as gpu008
-from rn50_advisor.rules.gpu.gpu_names_and_cost import (
-    link_mb_per_s,
-    of_gpu,
-)
+from rn50_advisor.rules.gpu.gpu_names_and_cost import link_mb_per_s, of_gpu
 from rn50_advisor.rules.rule import Rule
 
 _STEADY = 100  # steps that a rule wants to have seen: here there are none, and nothing varies from one to the next

@@ -7,28 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rn50_advisor.advisor.model.documents.machine_triage import (
-    Band,
-    TriageGap,
-)
+from rn50_advisor.advisor.model.documents.machine_triage import Band, TriageGap
 from rn50_advisor.advisor.model.wording import quantities as fmt
 from rn50_advisor.advisor.reference.gpu_names import gpu_model
-from rn50_advisor.advisor.triage.child_program import (
-    run_child,
-    why_not,
-)
-from rn50_advisor.advisor.triage.found_checks import (
-    Found,
-    Item,
-    Setting,
-    fact,
-    judged,
-)
-from rn50_advisor.advisor.triage.gpu.gpu_bands import (
-    HELD_SHARE,
-    expected,
-    reduction,
-)
+from rn50_advisor.advisor.triage.child_program import run_child, why_not
+from rn50_advisor.advisor.triage.found_checks import Found, Item, Setting, fact, judged
+from rn50_advisor.advisor.triage.gpu.gpu_bands import HELD_SHARE, expected, reduction
 from rn50_advisor.probes.host.gpu.gpu_devices import GpuDevice
 from rn50_advisor.probes.host.gpu.gpu_visibility import same_uuid
 

@@ -11,23 +11,12 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from rn50_advisor.advisor.model.documents.machine_triage import (
-    Band,
-    TriageGap,
-)
+from rn50_advisor.advisor.model.documents.machine_triage import Band, TriageGap
 from rn50_advisor.advisor.model.wording import quantities as fmt
-from rn50_advisor.advisor.triage.found_checks import (
-    Item,
-    Setting,
-    fact,
-    judged,
-)
+from rn50_advisor.advisor.triage.found_checks import Item, Setting, fact, judged
 from rn50_advisor.advisor.triage.host.other_load import Watch
 from rn50_advisor.advisor.triage.host.processor import cores_allowed
-from rn50_advisor.probes.host.procfs import (
-    parse_keyed,
-    read_text,
-)
+from rn50_advisor.probes.host.procfs import parse_keyed, read_text
 
 SHM_LEAST_BYTES = 1 << 30
 SHM_SOURCE = (

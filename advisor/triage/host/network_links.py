@@ -6,15 +6,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from rn50_advisor.advisor.model.documents.machine_triage import (
-    Band,
-    TriageGap,
-)
-from rn50_advisor.advisor.triage.found_checks import (
-    Item,
-    fact,
-    judged,
-)
+from rn50_advisor.advisor.model.documents.machine_triage import Band, TriageGap
+from rn50_advisor.advisor.triage.found_checks import Item, fact, judged
 from rn50_advisor.probes.host.network_probe import NetworkProbe
 
 SEVERAL_NODES_MBPS = 25_000.0  # COM009

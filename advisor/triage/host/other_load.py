@@ -9,23 +9,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rn50_advisor.probes.host.cgroup.cgroup_paths import (
-    membership_for,
-    parse_membership,
-)
-from rn50_advisor.probes.host.cgroup.cgroup_probe import (
-    CgroupReader,
-    CgroupState,
-)
-from rn50_advisor.probes.host.memory_probe import (
-    PRESSURE,
-    parse_pressure_some,
-)
-from rn50_advisor.probes.host.procfs import (
-    CLOCK_TICKS,
-    parse_cpu_list,
-    read_text,
-)
+from rn50_advisor.probes.host.cgroup.cgroup_paths import membership_for, parse_membership
+from rn50_advisor.probes.host.cgroup.cgroup_probe import CgroupReader, CgroupState
+from rn50_advisor.probes.host.memory_probe import PRESSURE, parse_pressure_some
+from rn50_advisor.probes.host.procfs import CLOCK_TICKS, parse_cpu_list, read_text
 from rn50_advisor.probes.host.storage.disk_probe import DiskProbe
 
 _SCHED_IDLE = 5

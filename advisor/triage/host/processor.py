@@ -7,27 +7,11 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rn50_advisor.advisor.model.documents.machine_triage import (
-    Band,
-    TriageGap,
-)
+from rn50_advisor.advisor.model.documents.machine_triage import Band, TriageGap
 from rn50_advisor.advisor.model.wording import quantities as fmt
-from rn50_advisor.advisor.triage.found_checks import (
-    Found,
-    Item,
-    fact,
-    judged,
-)
-from rn50_advisor.advisor.triage.host.other_load import (
-    Stretch,
-    Watch,
-    mean_others,
-    taken_from_us,
-)
-from rn50_advisor.probes.host.procfs import (
-    parse_cpu_list,
-    read_text,
-)
+from rn50_advisor.advisor.triage.found_checks import Found, Item, fact, judged
+from rn50_advisor.advisor.triage.host.other_load import Stretch, Watch, mean_others, taken_from_us
+from rn50_advisor.probes.host.procfs import parse_cpu_list, read_text
 from rn50_advisor.probes.host.topology import host_facts
 from rn50_advisor.rules.cpu.cpu001_a_cpu_quota_throttles_the_job import RULE as QUOTA
 from rn50_advisor.rules.cpu.cpu002_the_hypervisor_steals_cpu import RULE as STEAL

@@ -7,11 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rn50_advisor.advisor.model.documents.machine_triage import Band
-from rn50_advisor.advisor.triage.found_checks import (
-    Item,
-    fact,
-    judged,
-)
+from rn50_advisor.advisor.triage.found_checks import Item, fact, judged
 
 FILES_LEAST = 1024.0
 

@@ -8,28 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rn50_advisor.advisor.model.documents.machine_triage import (
-    Band,
-    TriageGap,
-)
+from rn50_advisor.advisor.model.documents.machine_triage import Band, TriageGap
 from rn50_advisor.advisor.model.wording import quantities as fmt
-from rn50_advisor.advisor.triage.child_program import (
-    run_child,
-    why_not,
-)
-from rn50_advisor.advisor.triage.found_checks import (
-    Found,
-    Item,
-    Setting,
-    fact,
-    judged,
-)
+from rn50_advisor.advisor.triage.child_program import run_child, why_not
+from rn50_advisor.advisor.triage.found_checks import Found, Item, Setting, fact, judged
 from rn50_advisor.advisor.triage.host.other_load import Watch
-from rn50_advisor.advisor.triage.host.processor import (
-    clock,
-    cores_allowed,
-    working_mhz,
-)
+from rn50_advisor.advisor.triage.host.processor import clock, cores_allowed, working_mhz
 
 # Pillow on the slowest of five cloud processors (Neoverse N1): 360 images/s of ImageNet. What torchvision does beside decoding takes
 # 1.03 ms where Pillow makes 537 (EPYC 9B14), so 1.54 ms there: 232 images/s for the whole chain.

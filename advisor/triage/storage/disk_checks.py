@@ -9,34 +9,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rn50_advisor.advisor.model.documents.machine_triage import (
-    DATA_PLACE,
-    Band,
-    Check,
-    TriageGap,
-)
+from rn50_advisor.advisor.model.documents.machine_triage import DATA_PLACE, Band, Check, TriageGap
 from rn50_advisor.advisor.model.wording import quantities as fmt
-from rn50_advisor.advisor.triage.deadline import (
-    as_they_come,
-    within,
-)
-from rn50_advisor.advisor.triage.found_checks import (
-    Found,
-    Item,
-    Setting,
-    fact,
-    judged,
-    unproved,
-)
-from rn50_advisor.advisor.triage.host.other_load import (
-    Stretch,
-    Watch,
-)
+from rn50_advisor.advisor.triage.deadline import as_they_come, within
+from rn50_advisor.advisor.triage.found_checks import Found, Item, Setting, fact, judged, unproved
+from rn50_advisor.advisor.triage.host.other_load import Stretch, Watch
 from rn50_advisor.advisor.triage.host.processor import cores_allowed
-from rn50_advisor.advisor.triage.storage.folder_place import (
-    Place,
-    place_of,
-)
+from rn50_advisor.advisor.triage.storage.folder_place import Place, place_of
 from rn50_advisor.advisor.triage.storage.timed_io import (
     Listing,
     Pass,

@@ -9,10 +9,7 @@ from pathlib import Path
 
 from rn50_advisor.advisor.triage.found_checks import Remedy
 from rn50_advisor.probes.host.cgroup.io_limits import IoLimitsProbe
-from rn50_advisor.probes.host.storage.disk_probe import (
-    Mount,
-    mount_of,
-)
+from rn50_advisor.probes.host.storage.disk_probe import Mount, mount_of
 from rn50_advisor.probes.host.target import Target
 
 _IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")

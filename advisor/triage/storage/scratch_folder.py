@@ -10,11 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
-from rn50_advisor.advisor.run.rings.own_folder import (
-    OwnFolder,
-    remove_tree,
-    sweep,
-)
+from rn50_advisor.advisor.run.rings.own_folder import OwnFolder, remove_tree, sweep
 from rn50_advisor.advisor.triage.deadline import within
 
 PREFIX = "rn50-triage-"

@@ -7,27 +7,11 @@ import shlex
 from rich.cells import cell_len
 from textual.content import Content
 
-from rn50_advisor.advisor.model.findings import (
-    A_GAIN,
-    Finding,
-)
-from rn50_advisor.advisor.model.report import (
-    Job,
-    Report,
-)
-from rn50_advisor.advisor.model.wording.quantities import (
-    DASH,
-    clock,
-    speedup_range,
-)
+from rn50_advisor.advisor.model.findings import A_GAIN, Finding
+from rn50_advisor.advisor.model.report import Job, Report
+from rn50_advisor.advisor.model.wording.quantities import DASH, clock, speedup_range
 from rn50_advisor.advisor.tui.panels.panel import Panel
-from rn50_advisor.advisor.tui.styles.drawing import (
-    Part,
-    fit,
-    line,
-    muted,
-    prose,
-)
+from rn50_advisor.advisor.tui.styles.drawing import Part, fit, line, muted, prose
 from rn50_advisor.advisor.tui.styles.severity_styles import state_look
 
 

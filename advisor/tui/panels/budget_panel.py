@@ -7,24 +7,10 @@ from collections.abc import Mapping
 from textual.content import Content
 
 from rn50_advisor.advisor.model.report import Report
-from rn50_advisor.advisor.model.wording.quantities import (
-    duration,
-    share,
-)
+from rn50_advisor.advisor.model.wording.quantities import duration, share
 from rn50_advisor.advisor.tui.panels.panel import Panel
-from rn50_advisor.advisor.tui.styles.drawing import (
-    fit,
-    line,
-    muted,
-    prose,
-    stacked,
-)
-from rn50_advisor.advisor.tui.styles.phase_styles import (
-    in_order,
-    look,
-    short_title,
-    title,
-)
+from rn50_advisor.advisor.tui.styles.drawing import fit, line, muted, prose, stacked
+from rn50_advisor.advisor.tui.styles.phase_styles import in_order, look, short_title, title
 
 _LABEL, _VALUE = 9, 8
 

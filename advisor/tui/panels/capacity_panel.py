@@ -5,23 +5,10 @@ from __future__ import annotations
 from textual.content import Content
 
 from rn50_advisor.advisor.model.forecast.worker_curve import WorkerCurve
-from rn50_advisor.advisor.model.report import (
-    Capacity,
-    Report,
-)
-from rn50_advisor.advisor.model.wording.quantities import (
-    DASH,
-    number,
-)
+from rn50_advisor.advisor.model.report import Capacity, Report
+from rn50_advisor.advisor.model.wording.quantities import DASH, number
 from rn50_advisor.advisor.tui.panels.panel import Panel
-from rn50_advisor.advisor.tui.styles.drawing import (
-    Part,
-    fit,
-    interval,
-    line,
-    muted,
-    prose,
-)
+from rn50_advisor.advisor.tui.styles.drawing import Part, fit, interval, line, muted, prose
 
 STAGE_TITLES = {"loader": "loader hand-over", "copy": "copy to device"}
 _LABEL, _VALUE, _RANGE, _MARK = 17, 9, 15, 13

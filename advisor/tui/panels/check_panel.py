@@ -9,33 +9,15 @@ from typing import Any
 
 from textual.content import Content
 
-from rn50_advisor.advisor.model.input.sample_cost import (
-    sample_table,
-    without_samples,
-)
-from rn50_advisor.advisor.model.report import (
-    OutcomeRow,
-    Report,
-)
+from rn50_advisor.advisor.model.input.sample_cost import sample_table, without_samples
+from rn50_advisor.advisor.model.report import OutcomeRow, Report
 from rn50_advisor.advisor.model.wording.loader_words import without_loaders
 from rn50_advisor.advisor.model.wording.pace_words import with_pace_in_words
-from rn50_advisor.advisor.model.wording.quantities import (
-    DASH,
-    bytes_,
-    duration,
-    number,
-    share,
-)
+from rn50_advisor.advisor.model.wording.quantities import DASH, bytes_, duration, number, share
 from rn50_advisor.advisor.model.wording.told_facts import rows as told_rows
 from rn50_advisor.advisor.model.wording.told_facts import without_told
 from rn50_advisor.advisor.tui.panels.panel import Panel
-from rn50_advisor.advisor.tui.styles.drawing import (
-    fit,
-    labelled,
-    line,
-    muted,
-    prose,
-)
+from rn50_advisor.advisor.tui.styles.drawing import fit, labelled, line, muted, prose
 from rn50_advisor.advisor.tui.styles.severity_styles import OUTCOME
 
 _ORDER = ("fired", "crashed", "not_measured", "clear")

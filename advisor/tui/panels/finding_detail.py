@@ -6,11 +6,7 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.content import Content
 
-from rn50_advisor.advisor.model.findings import (
-    Evidence,
-    Finding,
-    Fix,
-)
+from rn50_advisor.advisor.model.findings import Evidence, Finding, Fix
 from rn50_advisor.advisor.model.report import Report
 from rn50_advisor.advisor.model.visible_text import in_lines
 from rn50_advisor.advisor.model.wording.quantities import (
@@ -23,17 +19,9 @@ from rn50_advisor.advisor.model.wording.quantities import (
     speedup_range,
 )
 from rn50_advisor.advisor.tui.panels.check_panel import outcome_lines
-from rn50_advisor.advisor.tui.panels.finding_list import (
-    finding_key,
-    scope_words,
-)
+from rn50_advisor.advisor.tui.panels.finding_list import finding_key, scope_words
 from rn50_advisor.advisor.tui.panels.panel import Panel
-from rn50_advisor.advisor.tui.styles.drawing import (
-    fit,
-    line,
-    muted,
-    prose,
-)
+from rn50_advisor.advisor.tui.styles.drawing import fit, line, muted, prose
 from rn50_advisor.advisor.tui.styles.severity_styles import severity_look
 
 _NUMBER = 12

@@ -8,15 +8,8 @@ from textual.widgets.option_list import Option
 
 from rn50_advisor.advisor.model.findings import Finding
 from rn50_advisor.advisor.model.report import Report
-from rn50_advisor.advisor.model.wording.quantities import (
-    duration,
-    speedup_range,
-)
-from rn50_advisor.advisor.tui.styles.drawing import (
-    fit,
-    line,
-    muted,
-)
+from rn50_advisor.advisor.model.wording.quantities import duration, speedup_range
+from rn50_advisor.advisor.tui.styles.drawing import fit, line, muted
 from rn50_advisor.advisor.tui.styles.severity_styles import severity_look
 
 

@@ -6,25 +6,10 @@ import math
 
 from textual.content import Content
 
-from rn50_advisor.advisor.model.report import (
-    GpuStrip,
-    Report,
-)
-from rn50_advisor.advisor.model.wording.quantities import (
-    DASH,
-    bytes_,
-    number,
-    percent,
-)
+from rn50_advisor.advisor.model.report import GpuStrip, Report
+from rn50_advisor.advisor.model.wording.quantities import DASH, bytes_, number, percent
 from rn50_advisor.advisor.tui.panels.panel import Panel
-from rn50_advisor.advisor.tui.styles.drawing import (
-    Part,
-    fit,
-    line,
-    meter,
-    muted,
-    prose,
-)
+from rn50_advisor.advisor.tui.styles.drawing import Part, fit, line, meter, muted, prose
 
 
 def fraction(part: float | None, whole: float | None) -> float | None:

@@ -4,33 +4,11 @@ from __future__ import annotations
 
 from textual.content import Content
 
-from rn50_advisor.advisor.model.report import (
-    HostStrip,
-    NodeStrip,
-    Report,
-    nodes_shown,
-)
-from rn50_advisor.advisor.model.wording.quantities import (
-    DASH,
-    bytes_,
-    duration,
-    number,
-    numbers,
-    percent,
-    rate,
-)
-from rn50_advisor.advisor.tui.panels.gpu_panel import (
-    fraction,
-    why_not,
-)
+from rn50_advisor.advisor.model.report import HostStrip, NodeStrip, Report, nodes_shown
+from rn50_advisor.advisor.model.wording.quantities import DASH, bytes_, duration, number, numbers, percent, rate
+from rn50_advisor.advisor.tui.panels.gpu_panel import fraction, why_not
 from rn50_advisor.advisor.tui.panels.panel import Panel
-from rn50_advisor.advisor.tui.styles.drawing import (
-    Part,
-    fit,
-    line,
-    meter,
-    muted,
-)
+from rn50_advisor.advisor.tui.styles.drawing import Part, fit, line, meter, muted
 
 _LABEL, _TEXT = 9, 28
 _NODES_SHOWN = 8

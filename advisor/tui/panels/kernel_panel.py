@@ -5,20 +5,12 @@ from __future__ import annotations
 from textual.content import Content
 
 from rn50_advisor.advisor.model.gpu.gpu_memory_rows import memory_rows
-from rn50_advisor.advisor.model.gpu.kernel_classes import (
-    DeepTable,
-    deep_tables,
-)
+from rn50_advisor.advisor.model.gpu.kernel_classes import DeepTable, deep_tables
 from rn50_advisor.advisor.model.gpu.roofline import roofline_rows
 from rn50_advisor.advisor.model.report import Report
 from rn50_advisor.advisor.tui.panels.gpu_panel import why_not
 from rn50_advisor.advisor.tui.panels.panel import Panel
-from rn50_advisor.advisor.tui.styles.drawing import (
-    fit,
-    line,
-    muted,
-    prose,
-)
+from rn50_advisor.advisor.tui.styles.drawing import fit, line, muted, prose
 
 _NUMBER = 10
 _SHARE = 7

@@ -7,12 +7,7 @@ from textual.content import Content
 from rn50_advisor.advisor.model.report import Report
 from rn50_advisor.advisor.model.wording.loader_words import loader_rows
 from rn50_advisor.advisor.tui.panels.panel import Panel
-from rn50_advisor.advisor.tui.styles.drawing import (
-    fit,
-    line,
-    muted,
-    prose,
-)
+from rn50_advisor.advisor.tui.styles.drawing import fit, line, muted, prose
 
 _LABEL = 24
 

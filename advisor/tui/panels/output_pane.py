@@ -16,12 +16,7 @@ from rn50_advisor.advisor.run.launch.output_lines import NewOutput
 from rn50_advisor.advisor.tui.output_log import OutputLog
 from rn50_advisor.advisor.tui.output_source import OutputSource
 from rn50_advisor.advisor.tui.polling import Feed
-from rn50_advisor.advisor.tui.styles.drawing import (
-    fit,
-    line,
-    muted,
-    unmarked,
-)
+from rn50_advisor.advisor.tui.styles.drawing import fit, line, muted, unmarked
 
 _LOOK_S = 0.25  # a burst of thousands of lines between two looks is one update
 

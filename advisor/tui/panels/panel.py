@@ -9,10 +9,7 @@ from textual.geometry import Size
 from textual.widget import Widget
 
 from rn50_advisor.advisor.model.report import Report
-from rn50_advisor.advisor.tui.styles.drawing import (
-    fit,
-    unmarked,
-)
+from rn50_advisor.advisor.tui.styles.drawing import fit, unmarked
 from rn50_advisor.advisor.tui.styles.phase_styles import MUTED
 
 

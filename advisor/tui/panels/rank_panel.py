@@ -12,25 +12,10 @@ from textual.binding import Binding, BindingType
 from textual.color import Color, ColorParseError
 from textual.widgets import DataTable
 
-from rn50_advisor.advisor.model.report import (
-    RankStrip,
-    Report,
-)
-from rn50_advisor.advisor.model.wording.quantities import (
-    DASH,
-    duration,
-    number,
-    share,
-    shorten_path,
-)
-from rn50_advisor.advisor.tui.styles.drawing import (
-    fit,
-    stacked,
-)
-from rn50_advisor.advisor.tui.styles.phase_styles import (
-    ENDED,
-    place,
-)
+from rn50_advisor.advisor.model.report import RankStrip, Report
+from rn50_advisor.advisor.model.wording.quantities import DASH, duration, number, share, shorten_path
+from rn50_advisor.advisor.tui.styles.drawing import fit, stacked
+from rn50_advisor.advisor.tui.styles.phase_styles import ENDED, place
 
 ORDERS: tuple[tuple[str, Callable[[RankStrip], tuple[float, int]]], ...] = (
     ("rank", lambda r: (0.0, r.rank)),

@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from textual.widgets import Static
 
-from rn50_advisor.advisor.model.wording.quantities import (
-    clock,
-    number,
-)
+from rn50_advisor.advisor.model.wording.quantities import clock, number
 from rn50_advisor.advisor.tui.report_source import ReplaySource
-from rn50_advisor.advisor.tui.styles.drawing import (
-    Part,
-    fit,
-    line,
-    meter,
-    muted,
-)
+from rn50_advisor.advisor.tui.styles.drawing import Part, fit, line, meter, muted
 
 SLOWEST, FASTEST = 0.125, 1024.0
 _LEAP_S, _LEAP_SHARE = 60.0, 0.02  # of a run of days a minute is nothing

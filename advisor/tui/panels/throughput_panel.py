@@ -11,21 +11,9 @@ from textual.widgets import Digits
 
 from rn50_advisor.advisor.model.report import Report
 from rn50_advisor.advisor.model.report import Throughput as ThroughputValues
-from rn50_advisor.advisor.model.wording.quantities import (
-    DASH,
-    clock,
-    duration,
-    number,
-    rate,
-)
+from rn50_advisor.advisor.model.wording.quantities import DASH, clock, duration, number, rate
 from rn50_advisor.advisor.tui.panels.panel import Panel
-from rn50_advisor.advisor.tui.styles.drawing import (
-    Part,
-    chart,
-    fit,
-    line,
-    muted,
-)
+from rn50_advisor.advisor.tui.styles.drawing import Part, chart, fit, line, muted
 from rn50_advisor.advisor.tui.styles.phase_styles import place
 
 _SEGMENT_MARKS = {

@@ -10,11 +10,7 @@ from rich.cells import cell_len, set_cell_size
 from textual.content import Content
 
 from rn50_advisor.advisor.model.visible_text import on_one_line
-from rn50_advisor.advisor.tui.styles.phase_styles import (
-    MUTED,
-    in_order,
-    look,
-)
+from rn50_advisor.advisor.tui.styles.phase_styles import MUTED, in_order, look
 
 Part: TypeAlias = "str | tuple[str, str] | Content"
 harmless = on_one_line

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rn50_advisor.advisor.model.report import (
-    EPOCH_START,
-    INPUT_OR_FORWARD,
-    PHASE_TITLES,
-    PHASES,
-)
+from rn50_advisor.advisor.model.report import EPOCH_START, INPUT_OR_FORWARD, PHASE_TITLES, PHASES
 
 MUTED = "$foreground 62%"
 

@@ -9,27 +9,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rn50_advisor.advisor.model.metrics import (
-    Reading,
-    Sample,
-)
-from rn50_advisor.probes.host.cgroup.cgroup_paths import (
-    Levels,
-    find_levels,
-)
-from rn50_advisor.probes.host.counters import (
-    Continued,
-    GapsOnce,
-)
-from rn50_advisor.probes.host.procfs import (
-    KeptFiles,
-    parse_keyed,
-    read_text,
-)
-from rn50_advisor.probes.host.storage.mount_table import (
-    MountEntry,
-    parse_mountinfo,
-)
+from rn50_advisor.advisor.model.metrics import Reading, Sample
+from rn50_advisor.probes.host.cgroup.cgroup_paths import Levels, find_levels
+from rn50_advisor.probes.host.counters import Continued, GapsOnce
+from rn50_advisor.probes.host.procfs import KeptFiles, parse_keyed, read_text
+from rn50_advisor.probes.host.storage.mount_table import MountEntry, parse_mountinfo
 from rn50_advisor.probes.host.target import Target
 
 NO_LIMIT_BYTES = 1 << 60  # v1 writes "none" as the largest multiple of a page in 63 bits

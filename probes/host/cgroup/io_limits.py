@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from rn50_advisor.advisor.model.metrics import (
-    Reading,
-    Sample,
-)
+from rn50_advisor.advisor.model.metrics import Reading, Sample
 from rn50_advisor.probes.host.cgroup.cgroup_paths import find_levels
 from rn50_advisor.probes.host.counters import GapsOnce
 from rn50_advisor.probes.host.procfs import read_text

@@ -14,10 +14,7 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
-from rn50_advisor.advisor.model.metrics import (
-    Reading,
-    Sample,
-)
+from rn50_advisor.advisor.model.metrics import Reading, Sample
 from rn50_advisor.probes.host.counters import GapsOnce
 from rn50_advisor.probes.host.storage.block_devices import model
 from rn50_advisor.probes.host.target import Target

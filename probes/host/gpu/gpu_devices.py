@@ -9,10 +9,7 @@ from typing import Any
 
 from rn50_advisor.probes.host.gpu.nvml import field_values
 from rn50_advisor.probes.host.gpu.pci import kernel_bus_id
-from rn50_advisor.probes.host.procfs import (
-    parse_cpu_list,
-    read_text,
-)
+from rn50_advisor.probes.host.procfs import parse_cpu_list, read_text
 
 MAX_LINKS = 18  # of one GPU, up to Blackwell
 _SWITCH = 2  # NVML_NVLINK_DEVICE_TYPE_SWITCH

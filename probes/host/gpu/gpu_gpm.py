@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from rn50_advisor.advisor.model.metrics import (
-    ProbeGap,
-    Sample,
-)
+from rn50_advisor.advisor.model.metrics import ProbeGap, Sample
 from rn50_advisor.probes.host.gpu.gpu_devices import GpuDevice
-from rn50_advisor.probes.host.gpu.gpu_readers import (
-    GPM_METRICS,
-    THROUGHPUT,
-)
+from rn50_advisor.probes.host.gpu.gpu_readers import GPM_METRICS, THROUGHPUT
 
 ALL = "gpu.*_active_pct"
 _LEAST_NS = 100_000_000  # nvml.h: samples must be at least so far apart

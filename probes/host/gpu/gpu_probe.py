@@ -7,25 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from rn50_advisor.advisor.model.metrics import (
-    ProbeGap,
-    Reading,
-    Sample,
-)
+from rn50_advisor.advisor.model.metrics import ProbeGap, Reading, Sample
 from rn50_advisor.probes.host.counters import GapsOnce
-from rn50_advisor.probes.host.gpu.gpu_devices import (
-    Asking,
-    GpuDevice,
-    GpuPath,
-    describe,
-    paths,
-)
+from rn50_advisor.probes.host.gpu.gpu_devices import Asking, GpuDevice, GpuPath, describe, paths
 from rn50_advisor.probes.host.gpu.gpu_gpm import ALL as GPM
 from rn50_advisor.probes.host.gpu.gpu_gpm import Gpm
-from rn50_advisor.probes.host.gpu.gpu_neighbours import (
-    foreign_sm,
-    neighbours,
-)
+from rn50_advisor.probes.host.gpu.gpu_neighbours import foreign_sm, neighbours
 from rn50_advisor.probes.host.gpu.gpu_readers import (
     FOREIGN_SM,
     PROBE_COST,
@@ -39,14 +26,7 @@ from rn50_advisor.probes.host.gpu.gpu_readers import (
     mig_samples,
 )
 from rn50_advisor.probes.host.gpu.gpu_xid import XidWatch
-from rn50_advisor.probes.host.gpu.nvml import (
-    GPU_GONE,
-    LASTING,
-    ask_fields,
-    error_name,
-    gap_of,
-    open_driver,
-)
+from rn50_advisor.probes.host.gpu.nvml import GPU_GONE, LASTING, ask_fields, error_name, gap_of, open_driver
 from rn50_advisor.probes.host.process.process_tree import Member
 from rn50_advisor.probes.host.target import Target
 

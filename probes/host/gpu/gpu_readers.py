@@ -10,17 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rn50_advisor.advisor.model.metrics import Sample
-from rn50_advisor.probes.host.gpu.gpu_devices import (
-    MAX_LINKS,
-    GpuDevice,
-    mig_handles,
-)
-from rn50_advisor.probes.host.gpu.nvml import (
-    ALL_LINKS,
-    LASTING,
-    Field,
-    code_name,
-)
+from rn50_advisor.probes.host.gpu.gpu_devices import MAX_LINKS, GpuDevice, mig_handles
+from rn50_advisor.probes.host.gpu.nvml import ALL_LINKS, LASTING, Field, code_name
 
 SLOW_NS = 5_000_000_000
 _KIB, _NS = 1024.0, 1e-9

@@ -12,10 +12,7 @@ from typing import Any
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.probes.host.counters import GapsOnce
 from rn50_advisor.probes.host.gpu.gpu_devices import GpuDevice
-from rn50_advisor.probes.host.gpu.nvml import (
-    error_name,
-    gap_of,
-)
+from rn50_advisor.probes.host.gpu.nvml import error_name, gap_of
 from rn50_advisor.probes.host.gpu.pci import kernel_bus_id
 
 METRICS = ("gpu.xids",)

@@ -11,10 +11,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from rn50_advisor.probes.host.procfs import (
-    parse_stat,
-    read_text,
-)
+from rn50_advisor.probes.host.procfs import parse_stat, read_text
 
 FALLBACK_POLL_S = 0.02  # torchrun looks after its ranks every 100 ms and reaps them; well within that
 # include/uapi/linux/pidfd.h, Linux 6.15: the exit code stays readable through a pidfd after somebody has reaped the process.

@@ -6,29 +6,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from rn50_advisor.advisor.model.metrics import (
-    Reading,
-    Sample,
-)
+from rn50_advisor.advisor.model.metrics import Reading, Sample
 from rn50_advisor.probes.host.counters import GapsOnce
-from rn50_advisor.probes.host.process.death_watch import (
-    Death,
-    DeathWatch,
-    ExitStatus,
-    exit_status,
-)
-from rn50_advisor.probes.host.process.process_tree import (
-    Member,
-    ProcessTree,
-    TreeChange,
-)
+from rn50_advisor.probes.host.process.death_watch import Death, DeathWatch, ExitStatus, exit_status
+from rn50_advisor.probes.host.process.process_tree import Member, ProcessTree, TreeChange
 from rn50_advisor.probes.host.process.thread_delays import ThreadDelays
-from rn50_advisor.probes.host.procfs import (
-    KeptFiles,
-    Stat,
-    parse_keyed,
-    parse_stat,
-)
+from rn50_advisor.probes.host.procfs import KeptFiles, Stat, parse_keyed, parse_stat
 from rn50_advisor.probes.host.target import Target
 
 __all__ = ["Death", "DeathWatch", "ExitStatus", "Member", "ProcessTree", "ProcessesProbe", "TreeChange", "exit_status"]

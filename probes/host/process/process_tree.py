@@ -7,17 +7,8 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rn50_advisor.probes.host.process.death_watch import (
-    ExitStatus,
-    exit_status,
-)
-from rn50_advisor.probes.host.procfs import (
-    CLOCK_TICKS,
-    RECORD_BYTES,
-    KeptFiles,
-    Stat,
-    parse_stat,
-)
+from rn50_advisor.probes.host.process.death_watch import ExitStatus, exit_status
+from rn50_advisor.probes.host.procfs import CLOCK_TICKS, RECORD_BYTES, KeptFiles, Stat, parse_stat
 
 # Look again at processes taken for foreign: a pid may have been used again between two ticks.
 RESCAN_PERIOD_NS = 30_000_000_000

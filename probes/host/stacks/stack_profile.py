@@ -9,11 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rn50_advisor.advisor.model.metrics import ProbeGap
-from rn50_advisor.probes.host.stacks.process_stacks import (
-    METRIC,
-    Frame,
-    run_py_spy,
-)
+from rn50_advisor.probes.host.stacks.process_stacks import METRIC, Frame, run_py_spy
 
 _LINE = re.compile(r"thread \((?P<id>\w+)\)(: (?P<name>[^;]*))?;(?P<frames>.+) (?P<count>\d+)")
 _FRAME = re.compile(r"(?P<function>.+?) \((?P<file>.+):(?P<line>\d+)\)")

@@ -11,21 +11,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rn50_advisor.advisor.model.metrics import (
-    Reading,
-    Sample,
-)
+from rn50_advisor.advisor.model.metrics import Reading, Sample
 from rn50_advisor.probes.host.counters import GapsOnce
 from rn50_advisor.probes.host.procfs import read_text
-from rn50_advisor.probes.host.storage.disk_probe import (
-    Mount,
-    mount_entry_of,
-    mount_in,
-)
-from rn50_advisor.probes.host.storage.mount_table import (
-    MountEntry,
-    parse_mountinfo,
-)
+from rn50_advisor.probes.host.storage.disk_probe import Mount, mount_entry_of, mount_in
+from rn50_advisor.probes.host.storage.mount_table import MountEntry, parse_mountinfo
 from rn50_advisor.probes.host.target import Target
 
 LOOKED_INTO = 2  # processes a tick: workers of one job do the same, and a look costs 0.4 ms

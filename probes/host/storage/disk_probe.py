@@ -8,26 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rn50_advisor.advisor.model.metrics import (
-    Reading,
-    Sample,
-)
+from rn50_advisor.advisor.model.metrics import Reading, Sample
 from rn50_advisor.probes.host.counters import GapsOnce
-from rn50_advisor.probes.host.procfs import (
-    KeptFiles,
-    read_text,
-)
-from rn50_advisor.probes.host.storage.block_devices import (
-    disk_of_number,
-    disks_below,
-    model,
-    rotational,
-    whole_disk,
-)
-from rn50_advisor.probes.host.storage.mount_table import (
-    MountEntry,
-    parse_mountinfo,
-)
+from rn50_advisor.probes.host.procfs import KeptFiles, read_text
+from rn50_advisor.probes.host.storage.block_devices import disk_of_number, disks_below, model, rotational, whole_disk
+from rn50_advisor.probes.host.storage.mount_table import MountEntry, parse_mountinfo
 from rn50_advisor.probes.host.target import Target
 
 SECTOR_BYTES = 512  # the unit of /proc/diskstats, whatever the device uses

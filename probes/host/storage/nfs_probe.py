@@ -6,10 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rn50_advisor.advisor.model.metrics import (
-    Reading,
-    Sample,
-)
+from rn50_advisor.advisor.model.metrics import Reading, Sample
 from rn50_advisor.probes.host.counters import GapsOnce
 from rn50_advisor.probes.host.procfs import KeptFiles
 from rn50_advisor.probes.host.target import Target

@@ -17,31 +17,13 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from ..hidden_frames import hide_frame
-from ..layout import (
-    COLLECTIVE_KINDS,
-    COLLECTIVE_OFFSET,
-    KIND_COLLECTIVES,
-)
+from ..layout import COLLECTIVE_KINDS, COLLECTIVE_OFFSET, KIND_COLLECTIVES
 from ..patches.torch_patches import _quietly as quietly
 from ..patches.torch_patches import _wraps as wraps
 from ..ring import PHASE
-from ..step_phases import (
-    BACKWARD,
-    CLIP,
-    FORWARD,
-    GAP,
-    OPTIMIZER,
-)
-from .collective_callers import (
-    NORM,
-    described,
-)
-from .flight_watch import (
-    FlightWatch,
-    read_dumps,
-    read_times,
-    training_stack,
-)
+from ..step_phases import BACKWARD, CLIP, FORWARD, GAP, OPTIMIZER
+from .collective_callers import NORM, described
+from .flight_watch import FlightWatch, read_dumps, read_times, training_stack
 
 if TYPE_CHECKING:
     from collections.abc import Callable

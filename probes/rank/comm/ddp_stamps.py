@@ -6,10 +6,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from ..facts.process_facts import call_site
-from ..layout import (
-    FLAG_COMM_SAMPLED,
-    KIND_COMM,
-)
+from ..layout import FLAG_COMM_SAMPLED, KIND_COMM
 
 if TYPE_CHECKING:
     from ..ring import Ring

@@ -16,11 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import rank_ring_folder
 from ..layout import PHASE_CODE
-from ..ring import (
-    PHASE,
-    SINCE,
-    STEP,
-)
+from ..ring import PHASE, SINCE, STEP
 
 if TYPE_CHECKING:
     from collections.abc import Callable

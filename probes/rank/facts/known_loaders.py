@@ -6,11 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..object_numbers import Numbers
 from ..step_account import TRAINING
-from .loader_facts import (
-    batch_bytes,
-    describe_loader,
-    is_remade,
-)
+from .loader_facts import batch_bytes, describe_loader, is_remade
 
 if TYPE_CHECKING:
     from ..step_account import Account

@@ -11,11 +11,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from ..wall import let_pass
-from ..workers.sample_parts import (
-    containers,
-    datasets,
-    steps_of,
-)
+from ..workers.sample_parts import containers, datasets, steps_of
 from ..workers.sample_parts import own as attributes
 from .process_facts import call_frames
 

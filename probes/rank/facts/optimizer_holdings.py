@@ -9,10 +9,7 @@ from typing import Any
 
 from ..raised_exceptions import device_named
 from ..workers.sample_parts import own
-from .layer_facts import (
-    layout_of,
-    plain,
-)
+from .layer_facts import layout_of, plain
 
 _TENSORS_MAX = 20_000  # 5 us each
 _FRAMES_MAX = 50

@@ -18,18 +18,8 @@ from typing import TYPE_CHECKING, Any
 from ..hidden_frames import hide_frame
 from ..workers.sample_parts import own
 from ..workers.sample_standins import put
-from .layer_facts import (
-    autocast_dtype,
-    describe_model,
-    layout_of,
-    outermost,
-    plain,
-    weight_of,
-)
-from .process_facts import (
-    MADE_MAX,
-    call_site,
-)
+from .layer_facts import autocast_dtype, describe_model, layout_of, outermost, plain, weight_of
+from .process_facts import MADE_MAX, call_site
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,10 +19,7 @@ from ..facts.precision_facts import compiled_frames
 from ..facts.process_facts import call_frames
 from ..hidden_frames import hide_frame
 from ..layout import PHASES
-from ..step_phases import (
-    CHECKPOINT,
-    EVALUATION,
-)
+from ..step_phases import CHECKPOINT, EVALUATION
 from ..workers.sample_standins import put
 from .graph_captures import Captures
 

@@ -21,11 +21,7 @@ from .. import rank_ring_folder
 from ..hidden_frames import hide_frame
 from ..layout import FLAG_DEEP
 from ..patches.torch_patches import _wraps as wraps
-from ..step_phases import (
-    CHECKPOINT,
-    EVALUATION,
-    INPUT,
-)
+from ..step_phases import CHECKPOINT, EVALUATION, INPUT
 from ..wall import let_pass
 from ..workers.sample_standins import put
 from .graph_captures import Captures

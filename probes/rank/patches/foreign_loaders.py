@@ -18,18 +18,11 @@ from ..facts.known_loaders import LOADERS_MAX
 from ..hidden_frames import hide_frame
 from ..ring import PHASE
 from ..step_account import TRAINING
-from ..step_phases import (
-    FORWARD,
-    INPUT,
-)
+from ..step_phases import FORWARD, INPUT
 from ..tape import BATCH
 from .torch_patches import _quietly as quietly
 from .torch_patches import _wraps as wraps
-from .torch_patches import (
-    iterator_init,
-    loader_init,
-    worker_loop,
-)
+from .torch_patches import iterator_init, loader_init, worker_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable

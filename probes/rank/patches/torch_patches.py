@@ -16,33 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from ..gpu.graph_captures import watch
 from ..hidden_frames import hide_frame
-from ..ring import (
-    PHASE,
-    SINCE,
-    STEP,
-)
+from ..ring import PHASE, SINCE, STEP
 from ..step_phases import BACKWARD as IN_BACKWARD
-from ..step_phases import (
-    CLIP,
-    FORWARD,
-    GAP,
-    INPUT,
-)
+from ..step_phases import CLIP, FORWARD, GAP, INPUT
 from ..step_phases import OPTIMIZER as IN_OPTIMIZER
-from ..tape import (
-    BACKWARD,
-    BACKWARD_END,
-    BATCH,
-    FETCH,
-    OPTIMIZER,
-    OPTIMIZER_END,
-)
+from ..tape import BACKWARD, BACKWARD_END, BATCH, FETCH, OPTIMIZER, OPTIMIZER_END
 from ..wall import let_pass
-from ..workers.worker_batches import (
-    WorkerLog,
-    tell_workers,
-    timed_fetch,
-)
+from ..workers.worker_batches import WorkerLog, tell_workers, timed_fetch
 from .pinning import timed_loop
 
 if TYPE_CHECKING:
@@ -119,6 +99,12 @@ def _wraps(original: Callable[..., Any]) -> Callable[[Any], Any]:
         return wrapper
 
     return decorate
+
+
+def _asks_dynamo(recorder: Recorder) -> Callable[[], bool]:
+    """What is true to dynamo, which may be tracing the caller, and false to everybody else."""
+    compiler = getattr(getattr(recorder, "torch", None), "compiler", None)
+    return getattr(compiler, "is_dynamo_compiling", bool)
 
 
 def count_elements(batch: Any, tensor: Any) -> int:
@@ -211,10 +197,12 @@ def _around(
 
     Not `raised_too`: `end` follows only where the original returned.
     """
+    is_compiling = _asks_dynamo(recorder)
 
     @_wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if _quietly is None:  # an object in a cycle may be let go when the interpreter has cleared this module
+        # an object in a cycle may be let go when the interpreter has cleared this module
+        if is_compiling() or _quietly is None:
             return original(*args, **kwargs)
         token = None
         try:

@@ -17,19 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from .. import rank_ring_folder
 from ..facts.loader_facts import batch_bytes
-from ..layout import (
-    KIND_LOOK,
-    KIND_PART,
-)
+from ..layout import KIND_LOOK, KIND_PART
 from ..wall import let_pass
 from . import sample_parts
-from .sample_standins import (
-    FixedSteps,
-    Indices,
-    Steps,
-    install,
-    walks_one_by_one,
-)
+from .sample_standins import FixedSteps, Indices, Steps, install, walks_one_by_one
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,26 +9,11 @@ from time import perf_counter_ns, thread_time_ns
 from typing import TYPE_CHECKING, Any
 
 from ..hidden_frames import hide_frame
-from ..layout import (
-    FLAG_FIRST_BATCH,
-    KIND_BATCH,
-    PHASE_CODE,
-    ROLE_WORKER,
-    WORKER_SLOTS,
-)
+from ..layout import FLAG_FIRST_BATCH, KIND_BATCH, PHASE_CODE, ROLE_WORKER, WORKER_SLOTS
 from ..ring import Ring
-from ..thread_clocks import (
-    RunDelay,
-    Sending,
-    blocks_read,
-    reads_and_system_ns,
-)
+from ..thread_clocks import RunDelay, Sending, blocks_read, reads_and_system_ns
 from .batch_size import count_samples
-from .sample_looks import (
-    FIRST_EVERY_IN_PROCESS_NS,
-    Look,
-    Looks,
-)
+from .sample_looks import FIRST_EVERY_IN_PROCESS_NS, Look, Looks
 
 if TYPE_CHECKING:
     from collections.abc import Callable

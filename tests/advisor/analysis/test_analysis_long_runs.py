@@ -10,18 +10,12 @@ import pytest
 
 from recordings import folded, gpu_steps, plan, recording, step, table
 from rn50_advisor.advisor.analysis.pipeline import analyse
-from rn50_advisor.advisor.analysis.steps.steady_state import (
-    RankSteps,
-    all_steps,
-)
+from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps, all_steps
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.model.statistics import weighted_quantile
 from rn50_advisor.advisor.store.step_folding import COLUMNS
-from rn50_advisor.probes.rank.layout import (
-    COLLECTIVES_FIELDS,
-    FLAG_NO_LOADER,
-)
+from rn50_advisor.probes.rank.layout import COLLECTIVES_FIELDS, FLAG_NO_LOADER
 
 HOST = {"input_wait": 60, "forward": 5, "backward": 5, "optimizer": 30}  # runs ahead of the stream and waits there
 STREAM = {"input_wait": 1, "forward": 45, "backward": 49, "optimizer": 5}

@@ -33,10 +33,7 @@ from rn50_advisor.advisor.model.recorded_report import from_json
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.model.report import Report
 from rn50_advisor.advisor.verdict.diagnose import diagnose
-from rn50_advisor.probes.rank.layout import (
-    FLAG_EPOCH_START,
-    FLAG_NO_LOADER,
-)
+from rn50_advisor.probes.rank.layout import FLAG_EPOCH_START, FLAG_NO_LOADER
 
 PHASES = ("input_wait", "forward", "backward", "clip", "optimizer", "gap", "evaluation", "checkpoint")
 USUAL = (20, 40, 80, 2, 15, 5, 3, 2)

@@ -16,10 +16,7 @@ import pytest
 
 from bench_samples import A100, OPTIONS, PLAN, cell, machine, machine_that, measured, saturating, setting
 from rn50_advisor.advisor.bench import bench_launch
-from rn50_advisor.advisor.bench.bench_launch import (
-    Bench,
-    run_logged,
-)
+from rn50_advisor.advisor.bench.bench_launch import Bench, run_logged
 from rn50_advisor.advisor.bench.bench_machine import (
     possible_precisions,
     precisions_of,
@@ -28,31 +25,12 @@ from rn50_advisor.advisor.bench.bench_machine import (
     usual_batches,
     usual_devices,
 )
-from rn50_advisor.advisor.bench.bench_plan import (
-    carry_out,
-    knee,
-)
-from rn50_advisor.advisor.bench.conclude import (
-    against,
-    conclude,
-    judge,
-    scaling,
-    slower_than,
-    sweeps,
-)
+from rn50_advisor.advisor.bench.bench_plan import carry_out, knee
+from rn50_advisor.advisor.bench.conclude import against, conclude, judge, scaling, slower_than, sweeps
 from rn50_advisor.advisor.bench.rate import rate_of
-from rn50_advisor.advisor.model.documents.benchmark import (
-    Benchmark,
-    Cell,
-    Setting,
-    parse_benchmark,
-)
+from rn50_advisor.advisor.model.documents.benchmark import Benchmark, Cell, Setting, parse_benchmark
 from rn50_advisor.advisor.model.documents.comparison import Estimate
-from rn50_advisor.advisor.model.errors import (
-    AdvisorError,
-    NotARun,
-    UsageError,
-)
+from rn50_advisor.advisor.model.errors import AdvisorError, NotARun, UsageError
 
 
 def test_dimensions_are_measured_one_at_a_time_around_the_fastest() -> None:

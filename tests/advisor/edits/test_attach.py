@@ -11,19 +11,9 @@ import pytest
 from rn50_advisor.advisor.edits import attach
 from rn50_advisor.advisor.edits.attach import with_edits
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import (
-    Finding,
-    Fix,
-    Where,
-)
-from rn50_advisor.advisor.model.recording import (
-    Meta,
-    Source,
-)
-from rn50_advisor.advisor.model.report import (
-    StepTime,
-    Throughput,
-)
+from rn50_advisor.advisor.model.findings import Finding, Fix, Where
+from rn50_advisor.advisor.model.recording import Meta, Source
+from rn50_advisor.advisor.model.report import StepTime, Throughput
 
 TEXT = "train = DataLoader(data, num_workers=2)\ntest = DataLoader(other, num_workers=0)\n"
 SOURCE = Source("/job/src/train.py", "", TEXT)

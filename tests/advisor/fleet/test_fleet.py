@@ -18,30 +18,12 @@ from bench_samples import A100, OPTIONS, measured, setting
 from report_samples import healthy
 from rn50_advisor.advisor.bench.conclude import conclude
 from rn50_advisor.advisor.commands.fleet import fleet
-from rn50_advisor.advisor.fleet.baseline import (
-    iterative_baseline,
-    load,
-    save,
-)
-from rn50_advisor.advisor.fleet.fleet_ranking import (
-    rank,
-    unusual_from,
-)
-from rn50_advisor.advisor.fleet.machine_readings import (
-    Told,
-    of_benchmark,
-    of_report,
-    of_triage,
-)
+from rn50_advisor.advisor.fleet.baseline import iterative_baseline, load, save
+from rn50_advisor.advisor.fleet.fleet_ranking import rank, unusual_from
+from rn50_advisor.advisor.fleet.machine_readings import Told, of_benchmark, of_report, of_triage
 from rn50_advisor.advisor.fleet.result_files import read_all
-from rn50_advisor.advisor.model.documents.ranked_fleet import (
-    Fleet,
-    OutliersFound,
-)
-from rn50_advisor.advisor.model.errors import (
-    AdvisorError,
-    NotARun,
-)
+from rn50_advisor.advisor.model.documents.ranked_fleet import Fleet, OutliersFound
+from rn50_advisor.advisor.model.errors import AdvisorError, NotARun
 from rn50_advisor.advisor.report import FORMATS
 from rn50_advisor.advisor.report.fleets import render
 

@@ -13,13 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rn50_advisor.advisor.instances import (
-    by_name,
-    exactly,
-    instances,
-    match,
-    only_one,
-)
+from rn50_advisor.advisor.instances import by_name, exactly, instances, match, only_one
 from rn50_advisor.advisor.instances.catalogue import sources
 from rn50_advisor.advisor.instances.metadata import ask
 from rn50_advisor.advisor.reference.gpu_names import known_models

@@ -14,27 +14,14 @@ from merged_frames import frames_of
 from nodes import two_nodes
 from recordings import plan
 from rn50_advisor.advisor.merge import job_reading
-from rn50_advisor.advisor.merge.inbox import (
-    INBOX_NAME,
-    Inbox,
-    sent_recordings,
-)
-from rn50_advisor.advisor.merge.job_reading import (
-    read_job,
-    resolve_job,
-    written_files,
-)
+from rn50_advisor.advisor.merge.inbox import INBOX_NAME, Inbox, sent_recordings
+from rn50_advisor.advisor.merge.job_reading import read_job, resolve_job, written_files
 from rn50_advisor.advisor.model.errors import NotARun
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.store.run_bundle import make_bundle
 from rn50_advisor.advisor.store.run_reader import read_recording
 from rn50_advisor.advisor.store.run_writer import RunWriter
-from rn50_advisor.probes.rank.layout import (
-    COMM_FIELDS,
-    KIND_COMM,
-    KIND_STEP,
-    STEP_FIELDS,
-)
+from rn50_advisor.probes.rank.layout import COMM_FIELDS, KIND_COMM, KIND_STEP, STEP_FIELDS
 
 
 def write(folder: Path, own: Recording) -> Path:

@@ -13,29 +13,15 @@ from nodes import APART_NS, two_nodes
 from recordings import SECOND, plan, stall
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.merge.forwarding import ForwardingWriter
-from rn50_advisor.advisor.merge.inbox import (
-    INBOX_NAME,
-    Inbox,
-    sent_recordings,
-)
+from rn50_advisor.advisor.merge.inbox import INBOX_NAME, Inbox, sent_recordings
 from rn50_advisor.advisor.merge.merging import merge
 from rn50_advisor.advisor.merge.node_frames import packed
 from rn50_advisor.advisor.merge.outbox import Outbox
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.metrics import Sample
-from rn50_advisor.advisor.model.recording import (
-    Event,
-    Process,
-    Recording,
-    Series,
-)
+from rn50_advisor.advisor.model.recording import Event, Process, Recording, Series
 from rn50_advisor.advisor.store.run_reader import read_recording
-from rn50_advisor.probes.rank.layout import (
-    COMM_FIELDS,
-    KIND_COMM,
-    KIND_STEP,
-    STEP_FIELDS,
-)
+from rn50_advisor.probes.rank.layout import COMM_FIELDS, KIND_COMM, KIND_STEP, STEP_FIELDS
 from rn50_advisor.rules.communication.comm_cost import path_is_sound
 
 MODEL = {"world_size": 4, "backend_name": "gloo", "total_parameter_size_bytes": 100_000_000, "bucket_bytes": [25e6] * 4}

@@ -7,10 +7,7 @@ from pathlib import Path
 import pytest
 
 from rn50_advisor.advisor.commands.run import check_merge
-from rn50_advisor.advisor.model.errors import (
-    AdvisorError,
-    UsageError,
-)
+from rn50_advisor.advisor.model.errors import AdvisorError, UsageError
 
 
 @pytest.fixture(autouse=True)

@@ -10,22 +10,11 @@ import pytest
 from nodes import APART_NS, WALL_APART_S, elsewhere, only, two_nodes, with_host_samples
 from recordings import FIRST_STEP_NS, SECOND, plan, recording, stall, stall_end
 from rn50_advisor.advisor.analysis.pipeline import analyse
-from rn50_advisor.advisor.merge.job_identity import (
-    identity_of,
-    same_job,
-)
-from rn50_advisor.advisor.merge.merging import (
-    LATE_NS,
-    LOST_AFTER_NS,
-    merge,
-)
+from rn50_advisor.advisor.merge.job_identity import identity_of, same_job
+from rn50_advisor.advisor.merge.merging import LATE_NS, LOST_AFTER_NS, merge
 from rn50_advisor.advisor.merge.node_clocks import clock_of
 from rn50_advisor.advisor.model.metrics import ProbeGap
-from rn50_advisor.advisor.model.recording import (
-    NODE_PIDS,
-    Recording,
-    Series,
-)
+from rn50_advisor.advisor.model.recording import NODE_PIDS, Recording, Series
 from rn50_advisor.advisor.store.run_reader import cut
 from rn50_advisor.advisor.verdict.diagnose import diagnose
 

@@ -15,12 +15,7 @@ from merged_frames import frames_of
 from nodes import two_nodes
 from recordings import plan
 from rn50_advisor.advisor.analysis.pipeline import analyse
-from rn50_advisor.advisor.merge.inbox import (
-    INBOX_NAME,
-    Inbox,
-    Unreadable,
-    sent_recordings,
-)
+from rn50_advisor.advisor.merge.inbox import INBOX_NAME, Inbox, Unreadable, sent_recordings
 from rn50_advisor.advisor.merge.merging import merge
 from rn50_advisor.advisor.merge.node_frames import (
     FRAME_BYTES_MAX,
@@ -36,15 +31,9 @@ from rn50_advisor.advisor.merge.node_frames import (
 )
 from rn50_advisor.advisor.merge.outbox import Outbox
 from rn50_advisor.advisor.model.metrics import Sample
-from rn50_advisor.advisor.model.recording import (
-    Event,
-    Recording,
-)
+from rn50_advisor.advisor.model.recording import Event, Recording
 from rn50_advisor.advisor.store.schema import RING_TABLES
-from rn50_advisor.probes.rank.layout import (
-    KIND_STEP,
-    STEP_FIELDS,
-)
+from rn50_advisor.probes.rank.layout import KIND_STEP, STEP_FIELDS
 
 KIND_OF = {table: kind for kind, table in RING_TABLES.items()}
 

@@ -17,16 +17,9 @@ import pytest
 from merged_frames import frames_of
 from nodes import two_nodes
 from recordings import plan
-from rn50_advisor.advisor.merge.inbox import (
-    INBOX_NAME,
-    sent_recordings,
-)
+from rn50_advisor.advisor.merge.inbox import INBOX_NAME, sent_recordings
 from rn50_advisor.advisor.merge.live_merge import Part
-from rn50_advisor.advisor.merge.node_frames import (
-    FRAME_BYTES_MAX,
-    VERSION,
-    packed,
-)
+from rn50_advisor.advisor.merge.node_frames import FRAME_BYTES_MAX, VERSION, packed
 from rn50_advisor.advisor.merge.node_link import (
     GREETING,
     HEADER,
@@ -38,15 +31,9 @@ from rn50_advisor.advisor.merge.node_link import (
     read_token,
 )
 from rn50_advisor.advisor.merge.outbox import Outbox
-from rn50_advisor.advisor.merge.receiver import (
-    Receiver,
-    _Allowance,
-)
+from rn50_advisor.advisor.merge.receiver import Receiver, _Allowance
 from rn50_advisor.advisor.merge.sender import Sender
-from rn50_advisor.advisor.model.errors import (
-    AdvisorError,
-    UsageError,
-)
+from rn50_advisor.advisor.model.errors import AdvisorError, UsageError
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.store.run_writer import RunWriter

@@ -5,15 +5,9 @@ from __future__ import annotations
 from collections.abc import ItemsView
 from dataclasses import replace
 
-from rn50_advisor.advisor.model.analysis import (
-    JOB,
-    Analysis,
-)
+from rn50_advisor.advisor.model.analysis import JOB, Analysis
 from rn50_advisor.advisor.model.recording import Meta
-from rn50_advisor.advisor.model.report import (
-    StepTime,
-    Throughput,
-)
+from rn50_advisor.advisor.model.report import StepTime, Throughput
 
 META = Meta("job", ("python",), "/job", "node", 0.0, 0, 1)
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rn50_advisor.advisor.model.statistics import (
-    beyond_others,
-    others_median,
-)
+from rn50_advisor.advisor.model.statistics import beyond_others, others_median
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5, 8, 31])

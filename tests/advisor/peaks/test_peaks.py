@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rn50_advisor.advisor.peaks.gpu_peaks import (
-    peak,
-    peaks,
-)
-from rn50_advisor.advisor.peaks.known_models import (
-    known_model,
-    known_models,
-)
+from rn50_advisor.advisor.peaks.gpu_peaks import peak, peaks
+from rn50_advisor.advisor.peaks.known_models import known_model, known_models
 from rn50_advisor.advisor.reference.gpu_deliveries import all_deliveries
 from rn50_advisor.advisor.reference.gpu_names import known_models as known_gpus
 

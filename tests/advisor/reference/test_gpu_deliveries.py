@@ -7,16 +7,9 @@ from importlib.resources import files
 
 import pytest
 
-from rn50_advisor.advisor.reference.gpu_deliveries import (
-    Delivery,
-    all_deliveries,
-    delivery,
-)
+from rn50_advisor.advisor.reference.gpu_deliveries import Delivery, all_deliveries, delivery
 from rn50_advisor.advisor.reference.gpu_names import known_models
-from rn50_advisor.advisor.reference.training_speeds import (
-    rows,
-    sources,
-)
+from rn50_advisor.advisor.reference.training_speeds import rows, sources
 
 # Bandwidths of the data sheets in GB/s: of the memory, of the slot (a direction), of NVLink (both directions).
 SHEETS = {

@@ -4,18 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rn50_advisor.advisor.reference.gpu_names import (
-    gpu_model,
-    known_models,
-)
-from rn50_advisor.advisor.reference.training_speeds import (
-    band,
-    matching,
-    poorest_scaling,
-    precision_of,
-    rows,
-    sources,
-)
+from rn50_advisor.advisor.reference.gpu_names import gpu_model, known_models
+from rn50_advisor.advisor.reference.training_speeds import band, matching, poorest_scaling, precision_of, rows, sources
 
 
 @pytest.mark.parametrize(

@@ -8,15 +8,8 @@ from typing import Any
 import pytest
 
 from report_samples import bottleneck
-from rn50_advisor.advisor.report import (
-    html,
-    markdown,
-    text,
-)
-from rn50_advisor.advisor.report.gpu_words import (
-    in_words,
-    path_matrix,
-)
+from rn50_advisor.advisor.report import html, markdown, text
+from rn50_advisor.advisor.report.gpu_words import in_words, path_matrix
 
 H100 = {"name": "NVIDIA H100", "pcie_gen_max": 5, "pcie_width_max": 16, "nvlinks": 18}
 

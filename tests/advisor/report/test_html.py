@@ -12,11 +12,7 @@ import pytest
 
 import report_samples as samples
 from rn50_advisor.advisor.model.findings import Fix
-from rn50_advisor.advisor.model.report import (
-    SCHEMA,
-    GpuStrip,
-    Segment,
-)
+from rn50_advisor.advisor.model.report import SCHEMA, GpuStrip, Segment
 from rn50_advisor.advisor.report import render
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}

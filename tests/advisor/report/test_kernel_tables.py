@@ -9,17 +9,10 @@ import pytest
 
 from deep_events import looked_into
 from report_samples import bottleneck
-from rn50_advisor.advisor.model.gpu.kernel_classes import (
-    KernelRow,
-    deep_facts,
-)
+from rn50_advisor.advisor.model.gpu.kernel_classes import KernelRow, deep_facts
 from rn50_advisor.advisor.model.recorded_report import from_json
 from rn50_advisor.advisor.model.report import Report
-from rn50_advisor.advisor.report import (
-    html,
-    markdown,
-    text,
-)
+from rn50_advisor.advisor.report import html, markdown, text
 
 HOSTILE = KernelRow("<b>kernel|`x`</b>", "conv", 0.003, 2.0, True, "aten::<i>convolution</i>", "32×64×56×56")
 

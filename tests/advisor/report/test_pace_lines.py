@@ -11,10 +11,7 @@ import pytest
 
 from recordings import MS, recording, series, step, table
 from rn50_advisor.advisor.model.findings import RUNS_DIFFER
-from rn50_advisor.advisor.model.recording import (
-    Recording,
-    Series,
-)
+from rn50_advisor.advisor.model.recording import Recording, Series
 from rn50_advisor.advisor.model.report import Report
 from rn50_advisor.advisor.verdict.diagnose import diagnose
 from rn50_advisor.probes.rank.layout import GPU_STEP_FIELDS

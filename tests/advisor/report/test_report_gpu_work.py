@@ -9,11 +9,7 @@ import pytest
 import report_samples as samples
 from rn50_advisor.advisor.model.recorded_report import from_json
 from rn50_advisor.advisor.model.report import Report
-from rn50_advisor.advisor.report import (
-    html,
-    markdown,
-    text,
-)
+from rn50_advisor.advisor.report import html, markdown, text
 from rn50_advisor.advisor.tui.panels.throughput_panel import ThroughputFacts
 
 

@@ -12,11 +12,7 @@ import pytest
 
 import report_samples as samples
 from hostile_text import DANGEROUS
-from rn50_advisor.advisor.report import (
-    FORMATS,
-    render,
-    text,
-)
+from rn50_advisor.advisor.report import FORMATS, render, text
 
 
 @pytest.mark.parametrize("format", FORMATS)

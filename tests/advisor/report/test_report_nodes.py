@@ -11,10 +11,7 @@ from nodes import two_nodes, with_host_samples
 from recordings import plan
 from rn50_advisor.advisor.merge.merging import merge
 from rn50_advisor.advisor.model.recorded_report import from_json
-from rn50_advisor.advisor.model.report import (
-    NodeStrip,
-    Report,
-)
+from rn50_advisor.advisor.model.report import NodeStrip, Report
 from rn50_advisor.advisor.report import render
 from rn50_advisor.advisor.verdict.diagnose import diagnose
 

@@ -8,18 +8,10 @@ from dataclasses import replace
 import pytest
 
 from report_samples import bottleneck
-from rn50_advisor.advisor.model.input.sample_cost import (
-    SampleCost,
-    SamplePart,
-    sample_facts,
-)
+from rn50_advisor.advisor.model.input.sample_cost import SampleCost, SamplePart, sample_facts
 from rn50_advisor.advisor.model.recorded_report import from_json
 from rn50_advisor.advisor.model.report import Report
-from rn50_advisor.advisor.report import (
-    html,
-    markdown,
-    text,
-)
+from rn50_advisor.advisor.report import html, markdown, text
 
 PARTS = (
     SamplePart("transform", "<b>Blur|`x`</b>", "/job/data.py", 7, 0.006, 0.006, 0.6, 0.02),

@@ -13,13 +13,7 @@ import report_samples as samples
 from rn50_advisor.advisor.model.errors import UsageError
 from rn50_advisor.advisor.model.findings import Evidence
 from rn50_advisor.advisor.model.report import Capacity
-from rn50_advisor.advisor.report import (
-    format_of,
-    phrases,
-    render,
-    styled_lines,
-    text,
-)
+from rn50_advisor.advisor.report import format_of, phrases, render, styled_lines, text
 
 SUMMARY = """\
 ▲ Bottleneck: Loading happens in the training process (DAT003)

@@ -13,22 +13,12 @@ from collections import deque
 import pytest
 
 from rn50_advisor.advisor.model.metrics import Sample
-from rn50_advisor.advisor.run import (
-    agent,
-    recording_process,
-)
+from rn50_advisor.advisor.run import agent, recording_process
 from rn50_advisor.advisor.run.agent import Agent
 from rn50_advisor.advisor.run.launch import group_canary
 from rn50_advisor.advisor.run.processes import host_watch
-from rn50_advisor.advisor.run.processes.host_watch import (
-    HostNews,
-    HostWatch,
-    MountNews,
-)
-from rn50_advisor.probes.host.process.process_tree import (
-    Member,
-    TreeChange,
-)
+from rn50_advisor.advisor.run.processes.host_watch import HostNews, HostWatch, MountNews
+from rn50_advisor.probes.host.process.process_tree import Member, TreeChange
 from rn50_advisor.probes.host.sampler import Tick
 
 MEMBER = Member(7, 1, 1, 1, 1, "python", 0.0, 0.0)

@@ -6,28 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from rn50_advisor.advisor.model.metrics import (
-    ProbeGap,
-    Sample,
-)
-from rn50_advisor.advisor.model.recording import (
-    Event,
-    Process,
-    Recording,
-)
+from rn50_advisor.advisor.model.metrics import ProbeGap, Sample
+from rn50_advisor.advisor.model.recording import Event, Process, Recording
 from rn50_advisor.advisor.store.retention import Limits
-from rn50_advisor.advisor.store.run_reader import (
-    cut,
-    read_recording,
-)
+from rn50_advisor.advisor.store.run_reader import cut, read_recording
 from rn50_advisor.advisor.store.run_writer import RunWriter
-from rn50_advisor.probes.rank.layout import (
-    KIND_BATCH,
-    KIND_COMM,
-    KIND_GPU_STEP,
-    KIND_SPAN,
-    KIND_STEP,
-)
+from rn50_advisor.probes.rank.layout import KIND_BATCH, KIND_COMM, KIND_GPU_STEP, KIND_SPAN, KIND_STEP
 from store_rows import MS, T0_NS, batch_row, comm_row, gpu_row, span_row, step_row
 
 END_NS = T0_NS + 1500 * MS

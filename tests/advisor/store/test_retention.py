@@ -9,22 +9,12 @@ import numpy as np
 import pytest
 
 from rn50_advisor.advisor.model.metrics import Sample
-from rn50_advisor.advisor.model.recording import (
-    Event,
-    Recording,
-)
+from rn50_advisor.advisor.model.recording import Event, Recording
 from rn50_advisor.advisor.store.database import create_database
-from rn50_advisor.advisor.store.retention import (
-    SECOND_NS,
-    Limits,
-    Retention,
-)
+from rn50_advisor.advisor.store.retention import SECOND_NS, Limits, Retention
 from rn50_advisor.advisor.store.run_reader import read_recording
 from rn50_advisor.advisor.store.run_writer import RunWriter
-from rn50_advisor.advisor.store.step_folding import (
-    COLUMNS,
-    fold,
-)
+from rn50_advisor.advisor.store.step_folding import COLUMNS, fold
 from rn50_advisor.probes.rank.layout import (
     FLAG_EPOCH_START,
     FLAG_SKIPPED_UPDATE,

@@ -14,11 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rn50_advisor.advisor.model.errors import (
-    AdvisorError,
-    NotARun,
-    UsageError,
-)
+from rn50_advisor.advisor.model.errors import AdvisorError, NotARun, UsageError
 from rn50_advisor.advisor.store import run_bundle as bundles
 from rn50_advisor.advisor.store.run_bundle import make_bundle
 from rn50_advisor.advisor.store.run_reader import read_recording

@@ -11,15 +11,8 @@ import pytest
 
 from rn50_advisor.advisor.merge.job_reading import resolve_job
 from rn50_advisor.advisor.model.errors import NotARun
-from rn50_advisor.advisor.store.run_folders import (
-    list_runs,
-    new_run_folder,
-    resolve_run,
-)
-from rn50_advisor.advisor.store.run_writer import (
-    RecordingStopped,
-    RunWriter,
-)
+from rn50_advisor.advisor.store.run_folders import list_runs, new_run_folder, resolve_run
+from rn50_advisor.advisor.store.run_writer import RecordingStopped, RunWriter
 from store_rows import make_read_only, small_disk
 
 NOON = datetime(2025, 3, 4, 12, 0, 5)

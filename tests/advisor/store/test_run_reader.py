@@ -18,12 +18,7 @@ from rn50_advisor.advisor.model.metrics import Sample
 from rn50_advisor.advisor.store.run_reader import read_recording
 from rn50_advisor.advisor.store.run_writer import RunWriter
 from rn50_advisor.advisor.store.schema import USER_VERSION
-from rn50_advisor.probes.rank.layout import (
-    KIND_BATCH,
-    KIND_LOOK,
-    KIND_PART,
-    KIND_STEP,
-)
+from rn50_advisor.probes.rank.layout import KIND_BATCH, KIND_LOOK, KIND_PART, KIND_STEP
 from store_rows import MS, T0_NS, batch_row, look_row, make_read_only, part_row, small_disk, step_row
 
 

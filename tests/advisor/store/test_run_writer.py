@@ -13,33 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from rn50_advisor.advisor.model.errors import (
-    AdvisorError,
-    UsageError,
-)
-from rn50_advisor.advisor.model.metrics import (
-    ProbeGap,
-    Sample,
-)
-from rn50_advisor.advisor.model.recording import (
-    Event,
-    Process,
-    Source,
-)
+from rn50_advisor.advisor.model.errors import AdvisorError, UsageError
+from rn50_advisor.advisor.model.metrics import ProbeGap, Sample
+from rn50_advisor.advisor.model.recording import Event, Process, Source
 from rn50_advisor.advisor.store.retention import Limits
 from rn50_advisor.advisor.store.run_reader import read_recording
-from rn50_advisor.advisor.store.run_writer import (
-    RecordingStopped,
-    RunWriter,
-)
-from rn50_advisor.probes.rank.layout import (
-    FLAG_EPOCH_START,
-    KIND_BATCH,
-    KIND_COMM,
-    KIND_GPU_STEP,
-    KIND_SPAN,
-    KIND_STEP,
-)
+from rn50_advisor.advisor.store.run_writer import RecordingStopped, RunWriter
+from rn50_advisor.probes.rank.layout import FLAG_EPOCH_START, KIND_BATCH, KIND_COMM, KIND_GPU_STEP, KIND_SPAN, KIND_STEP
 from store_rows import MS, T0_NS, batch_row, comm_row, gpu_row, make_read_only, small_disk, span_row, step_row
 
 

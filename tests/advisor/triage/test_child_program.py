@@ -19,20 +19,11 @@ import pytest
 from rn50_advisor.advisor.model.documents.machine_triage import TriageGap
 from rn50_advisor.advisor.run.rings.own_folder import LOCK
 from rn50_advisor.advisor.triage import child_program
-from rn50_advisor.advisor.triage.child_program import (
-    run_child,
-    why_not,
-)
-from rn50_advisor.advisor.triage.found_checks import (
-    Found,
-    Setting,
-)
+from rn50_advisor.advisor.triage.child_program import run_child, why_not
+from rn50_advisor.advisor.triage.found_checks import Found, Setting
 from rn50_advisor.advisor.triage.host.other_load import Watch
 from rn50_advisor.advisor.triage.storage import decode_speed
-from rn50_advisor.advisor.triage.storage.scratch_folder import (
-    PREFIX,
-    scratch_folder,
-)
+from rn50_advisor.advisor.triage.storage.scratch_folder import PREFIX, scratch_folder
 from rn50_advisor.advisor.triage.storage.timed_io import list_files
 
 _ROOT = Path(__file__).resolve().parents[3]

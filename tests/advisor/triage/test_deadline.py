@@ -17,27 +17,11 @@ import pytest
 from click.testing import CliRunner
 
 from rn50_advisor.advisor.commands import triage as command
-from rn50_advisor.advisor.model.documents.machine_triage import (
-    Triage,
-    TriageGap,
-)
-from rn50_advisor.advisor.triage import (
-    child_program,
-    deadline,
-    triage_runner,
-)
+from rn50_advisor.advisor.model.documents.machine_triage import Triage, TriageGap
+from rn50_advisor.advisor.triage import child_program, deadline, triage_runner
 from rn50_advisor.advisor.triage.child_program import run_child
-from rn50_advisor.advisor.triage.deadline import (
-    apart,
-    as_they_come,
-    within,
-)
-from rn50_advisor.advisor.triage.found_checks import (
-    Found,
-    Item,
-    Setting,
-    fact,
-)
+from rn50_advisor.advisor.triage.deadline import apart, as_they_come, within
+from rn50_advisor.advisor.triage.found_checks import Found, Item, Setting, fact
 from rn50_advisor.advisor.triage.host.other_load import Watch
 from rn50_advisor.advisor.triage.storage.scratch_folder import GOES_S
 

@@ -9,36 +9,13 @@ from pathlib import Path
 import pytest
 
 from probe_trees import write_tree
-from rn50_advisor.advisor.model.documents.machine_triage import (
-    BOOT_ID,
-    DATA_PLACE,
-    MADE_AT,
-    UNIX_SECONDS,
-    Band,
-    Triage,
-)
-from rn50_advisor.advisor.model.findings import (
-    Affected,
-    Evidence,
-    Finding,
-)
-from rn50_advisor.advisor.run.machine_results import (
-    FILE_NAME,
-    known_machine,
-)
-from rn50_advisor.advisor.triage.found_checks import (
-    Found,
-    fact,
-    judged,
-    unproved,
-)
+from rn50_advisor.advisor.model.documents.machine_triage import BOOT_ID, DATA_PLACE, MADE_AT, UNIX_SECONDS, Band, Triage
+from rn50_advisor.advisor.model.findings import Affected, Evidence, Finding
+from rn50_advisor.advisor.run.machine_results import FILE_NAME, known_machine
+from rn50_advisor.advisor.triage.found_checks import Found, fact, judged, unproved
 from rn50_advisor.advisor.triage.storage import decode_speed
 from rn50_advisor.advisor.triage.triage_runner import conclude
-from rn50_advisor.advisor.verdict.triage_evidence import (
-    CITED,
-    with_machine,
-    without_triage,
-)
+from rn50_advisor.advisor.verdict.triage_evidence import CITED, with_machine, without_triage
 from rn50_advisor.rules.registry import all_rules
 
 BOOT = "6f1d2f6e-0000-4000-8000-000000000001"

@@ -17,14 +17,7 @@ from rn50_advisor.advisor.model.documents.machine_triage import (
     parse_triage,
 )
 from rn50_advisor.advisor.model.errors import NotATriage
-from rn50_advisor.advisor.triage.found_checks import (
-    Found,
-    Remedy,
-    fact,
-    judged,
-    state_of,
-    unproved,
-)
+from rn50_advisor.advisor.triage.found_checks import Found, Remedy, fact, judged, state_of, unproved
 from rn50_advisor.advisor.triage.triage_runner import conclude
 
 

@@ -8,18 +8,9 @@ import pytest
 
 from rn50_advisor.advisor.model.errors import NotARun
 from rn50_advisor.advisor.store.run_writer import RunWriter
-from rn50_advisor.advisor.tui.report_source import (
-    RECENT_STEPS,
-    LiveSource,
-    ReplayedRun,
-    ReplaySource,
-    ReportSource,
-)
+from rn50_advisor.advisor.tui.report_source import RECENT_STEPS, LiveSource, ReplayedRun, ReplaySource, ReportSource
 from rn50_advisor.advisor.verdict.diagnose import diagnose
-from rn50_advisor.probes.rank.layout import (
-    KIND_STEP,
-    STEP_FIELDS,
-)
+from rn50_advisor.probes.rank.layout import KIND_STEP, STEP_FIELDS
 
 T0_NS = 10**17  # later than this machine's own clock, which the writer reads too
 STEP_NS = 100_000_000

@@ -7,15 +7,9 @@ import threading
 import pytest
 
 import sample_reports as samples
-from rn50_advisor.advisor.run.launch.output_lines import (
-    NewOutput,
-    OutputTail,
-)
+from rn50_advisor.advisor.run.launch.output_lines import NewOutput, OutputTail
 from rn50_advisor.advisor.tui.app import AdvisorApp
-from rn50_advisor.advisor.tui.output_log import (
-    MOST_LINES,
-    OutputLog,
-)
+from rn50_advisor.advisor.tui.output_log import MOST_LINES, OutputLog
 from rn50_advisor.advisor.tui.polling import Feed
 from tui_doubles import Lines, Reports, screen_text, settle, shown, until
 

@@ -8,11 +8,7 @@ from typing import Any
 
 import pytest
 
-from rn50_advisor.advisor.model.analysis import (
-    JOB,
-    Analysis,
-    Death,
-)
+from rn50_advisor.advisor.model.analysis import JOB, Analysis, Death
 from rn50_advisor.advisor.model.findings import (
     Affected,
     Clear,
@@ -26,25 +22,11 @@ from rn50_advisor.advisor.model.findings import (
 )
 from rn50_advisor.advisor.model.forecast.step_model import StepModel
 from rn50_advisor.advisor.model.recording import Meta
-from rn50_advisor.advisor.model.report import (
-    Budget,
-    OutcomeRow,
-    StepTime,
-    Throughput,
-)
+from rn50_advisor.advisor.model.report import Budget, OutcomeRow, StepTime, Throughput
 from rn50_advisor.advisor.model.thresholds import Config
-from rn50_advisor.advisor.verdict.rule_engine import (
-    Judgement,
-    judge,
-    link,
-    run_rule,
-)
+from rn50_advisor.advisor.verdict.rule_engine import Judgement, judge, link, run_rule
 from rn50_advisor.rules.registry import all_rules
-from rn50_advisor.rules.rule import (
-    Rule,
-    Threshold,
-    Thresholds,
-)
+from rn50_advisor.rules.rule import Rule, Threshold, Thresholds
 
 ENDED = Meta("job", ("python", "train.py"), "/job", "node", 0.0, 0, 10**11, ended_ns=10**11, exit_code=0)
 EXPLAINS = {rule.id: rule.explains for rule in all_rules()}

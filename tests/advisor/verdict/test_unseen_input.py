@@ -10,18 +10,12 @@ import pytest
 from recordings import FIRST_STEP_NS, SECOND, plan, rank_process, recording, series, stack, steady_counter
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.recording import (
-    Event,
-    Recording,
-)
+from rn50_advisor.advisor.model.recording import Event, Recording
 from rn50_advisor.advisor.model.report import Verdict
 from rn50_advisor.advisor.model.thresholds import Config
 from rn50_advisor.advisor.verdict.diagnose import diagnose
 from rn50_advisor.advisor.verdict.rule_engine import judge
-from rn50_advisor.probes.rank.layout import (
-    FLAG_CLOCKED,
-    FLAG_NO_LOADER,
-)
+from rn50_advisor.probes.rank.layout import FLAG_CLOCKED, FLAG_NO_LOADER
 from rn50_advisor.rules.registry import all_rules
 
 JOB = "/job/train.py"

@@ -11,16 +11,9 @@ import pytest
 
 from probe_trees import V2_MOUNTS, missing, stat_line, values, write_tree
 from rn50_advisor.probes.host.cgroup.cgroup_probe import CgroupReader
-from rn50_advisor.probes.host.cpu_probe import (
-    CORES_PERIOD_NS,
-    CpuProbe,
-    allowed_cores,
-)
+from rn50_advisor.probes.host.cpu_probe import CORES_PERIOD_NS, CpuProbe, allowed_cores
 from rn50_advisor.probes.host.process.process_tree import ProcessTree
-from rn50_advisor.probes.host.procfs import (
-    CLOCK_TICKS,
-    parse_cpu_list,
-)
+from rn50_advisor.probes.host.procfs import CLOCK_TICKS, parse_cpu_list
 from rn50_advisor.probes.host.target import Target
 
 STAT = """\

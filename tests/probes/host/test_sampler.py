@@ -9,18 +9,9 @@ from pathlib import Path
 import pytest
 
 from probe_trees import values
-from rn50_advisor.advisor.model.metrics import (
-    SAMPLES,
-    ProbeGap,
-    Reading,
-    Sample,
-)
+from rn50_advisor.advisor.model.metrics import SAMPLES, ProbeGap, Reading, Sample
 from rn50_advisor.probes.host.process.process_probe import ProcessTree
-from rn50_advisor.probes.host.sampler import (
-    SHED_ORDER,
-    Sampler,
-    host_probes,
-)
+from rn50_advisor.probes.host.sampler import SHED_ORDER, Sampler, host_probes
 from rn50_advisor.probes.host.target import Target
 
 S = 1_000_000_000

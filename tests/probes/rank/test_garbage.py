@@ -14,10 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from rn50_advisor.probes.rank.garbage import (
-    EVENTS_MAX,
-    Garbage,
-)
+from rn50_advisor.probes.rank.garbage import EVENTS_MAX, Garbage
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -11,11 +11,7 @@ from typing import Any
 import pytest
 
 from rn50_advisor.probes.rank.hidden_frames import passed_over
-from rn50_advisor.probes.rank.patches.torch_patches import (
-    _around,
-    _failed,
-    _quietly,
-)
+from rn50_advisor.probes.rank.patches.torch_patches import _around, _failed, _quietly
 
 
 class Recorder:

@@ -14,15 +14,8 @@ from typing import Any
 
 import pytest
 
-from rn50_advisor.advisor.run.launch.job_environment import (
-    inherited_environment,
-    inject_folder,
-    with_recorder,
-)
-from rn50_advisor.advisor.run.rings.own_folder import (
-    LOCK,
-    hold,
-)
+from rn50_advisor.advisor.run.launch.job_environment import inherited_environment, inject_folder, with_recorder
+from rn50_advisor.advisor.run.rings.own_folder import LOCK, hold
 
 INJECT = str(inject_folder())
 OURS = "_rn50_advisor_rank"

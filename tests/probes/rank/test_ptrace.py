@@ -14,10 +14,7 @@ import pytest
 from probe_trees import write_tree
 from rn50_advisor.advisor.commands import machine_checks
 from rn50_advisor.advisor.model.metrics import ProbeGap
-from rn50_advisor.advisor.run.launch.job_environment import (
-    inherited_environment,
-    with_recorder,
-)
+from rn50_advisor.advisor.run.launch.job_environment import inherited_environment, with_recorder
 from rn50_advisor.advisor.run.rings.agent_ring_folder import RingFolder
 from rn50_advisor.probes.host.stacks.process_stacks import dump_stacks
 from rn50_advisor.probes.rank import ptrace

@@ -14,14 +14,8 @@ from typing import Any
 
 import pytest
 
-from rn50_advisor.advisor.run.launch.job_environment import (
-    inherited_environment,
-    with_recorder,
-)
-from rn50_advisor.advisor.run.rings.own_folder import (
-    LOCK,
-    hold,
-)
+from rn50_advisor.advisor.run.launch.job_environment import inherited_environment, with_recorder
+from rn50_advisor.advisor.run.rings.own_folder import LOCK, hold
 from rn50_advisor.advisor.run.rings.ring_reader import RingReader
 from rn50_advisor.probes.rank import rank_ring_folder
 from rn50_advisor.probes.rank.facts.process_facts import Facts

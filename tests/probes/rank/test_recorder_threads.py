@@ -10,10 +10,7 @@ from pathlib import Path
 import pytest
 
 from rn50_advisor.probes.rank.patches import torch_patches
-from rn50_advisor.probes.rank.tape import (
-    BATCH,
-    FETCH,
-)
+from rn50_advisor.probes.rank.tape import BATCH, FETCH
 from stub_training import Training, torch
 
 

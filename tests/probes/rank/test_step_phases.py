@@ -13,12 +13,7 @@ from rn50_advisor.probes.rank.layout import (
     FLAG_SKIPPED_UPDATE,
     FLAG_TAIL,
 )
-from rn50_advisor.probes.rank.step_account import (
-    EVALUATING,
-    FIRST_IS_GONE_AFTER,
-    INVISIBLE_OPTIMIZER_AFTER,
-    TRAINING,
-)
+from rn50_advisor.probes.rank.step_account import EVALUATING, FIRST_IS_GONE_AFTER, INVISIBLE_OPTIMIZER_AFTER, TRAINING
 from rn50_advisor.probes.rank.step_phases import FIRST_CLOCKED
 from step_loops import EVAL, MS, OTHER, TRAIN, Loop
 

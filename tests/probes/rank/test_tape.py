@@ -8,14 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from rn50_advisor.probes.rank.layout import (
-    FLAG_CLOCKED,
-    STEP_FIELDS,
-)
-from rn50_advisor.probes.rank.step_account import (
-    TRAINING,
-    Account,
-)
+from rn50_advisor.probes.rank.layout import FLAG_CLOCKED, STEP_FIELDS
+from rn50_advisor.probes.rank.step_account import TRAINING, Account
 from rn50_advisor.probes.rank.step_phases import GAP
 from rn50_advisor.probes.rank.tape import (
     BACKWARD,

@@ -7,15 +7,8 @@ from typing import Any
 
 import pytest
 
-from rn50_advisor.probes.rank.layout import (
-    KIND_SPAN,
-    SPAN_FIELDS,
-    SPAN_LABELS,
-)
-from rn50_advisor.probes.rank.unmet_batches import (
-    TOLD_FROM,
-    shows_evaluation,
-)
+from rn50_advisor.probes.rank.layout import KIND_SPAN, SPAN_FIELDS, SPAN_LABELS
+from rn50_advisor.probes.rank.unmet_batches import TOLD_FROM, shows_evaluation
 from step_loops import EVAL, MS, OTHER, TRAIN, Loop
 
 

@@ -13,17 +13,10 @@ from typing import Any
 
 import pytest
 
-from rn50_advisor.advisor.run.hangs.watched_ranks import (
-    Places,
-    Watched,
-)
+from rn50_advisor.advisor.run.hangs.watched_ranks import Places, Watched
 from rn50_advisor.advisor.run.rings.ring_reader import RingReader
 from rn50_advisor.probes.rank import thread_clocks
-from rn50_advisor.probes.rank.layout import (
-    ERRORS_MAX,
-    PHASE_CODE,
-    ROLE_RANK,
-)
+from rn50_advisor.probes.rank.layout import ERRORS_MAX, PHASE_CODE, ROLE_RANK
 from rn50_advisor.probes.rank.patches import torch_patches
 from rn50_advisor.probes.rank.recorder import Recorder
 from rn50_advisor.probes.rank.ring import Ring

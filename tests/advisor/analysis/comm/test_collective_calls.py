@@ -12,23 +12,13 @@ from recordings import MS, plan, rank_process, recording, series, step, table
 from rn50_advisor.advisor.analysis.comm.collective_calls import per_row
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.analysis.steps.attribution import account
-from rn50_advisor.advisor.analysis.steps.steady_state import (
-    all_steps,
-    steady_steps,
-)
+from rn50_advisor.advisor.analysis.steps.steady_state import all_steps, steady_steps
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.comm.exchanged_bytes import exchange_facts
 from rn50_advisor.advisor.model.comm.nccl_settings import NcclFacts
-from rn50_advisor.advisor.model.recording import (
-    Recording,
-    Table,
-)
+from rn50_advisor.advisor.model.recording import Recording, Table
 from rn50_advisor.advisor.model.wording.told_facts import rows
-from rn50_advisor.advisor.report import (
-    html,
-    markdown,
-    text,
-)
+from rn50_advisor.advisor.report import html, markdown, text
 from rn50_advisor.advisor.verdict.diagnose import diagnose
 from rn50_advisor.probes.rank.layout import COLLECTIVES_FIELDS
 

@@ -8,11 +8,7 @@ import pytest
 
 from flight_entries import dump, entry, upto
 from recordings import plan, recording, stall
-from rn50_advisor.advisor.analysis.comm.flight_dumps import (
-    entries,
-    stuck_by_calls,
-    stuck_by_flight,
-)
+from rn50_advisor.advisor.analysis.comm.flight_dumps import entries, stuck_by_calls, stuck_by_flight
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.analysis import StuckCollective
 

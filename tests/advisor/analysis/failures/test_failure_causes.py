@@ -9,16 +9,10 @@ from typing import Any
 import pytest
 
 from recordings import FIRST_STEP_NS, SECOND, plan, rank_process, recording
-from rn50_advisor.advisor.analysis.failures.known_failures import (
-    is_consequence,
-    recognised,
-)
+from rn50_advisor.advisor.analysis.failures.known_failures import is_consequence, recognised
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.analysis import Failure
-from rn50_advisor.advisor.model.recording import (
-    Event,
-    Recording,
-)
+from rn50_advisor.advisor.model.recording import Event, Recording
 
 MISMATCH = (
     "RuntimeError: Detected mismatch between collectives on ranks. Rank 1 is running collective: CollectiveFingerPrint("

@@ -12,10 +12,7 @@ from recordings import FIRST_STEP_NS, SECOND, plan, recording, running, series, 
 from rn50_advisor import probes
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.analysis import Stall
-from rn50_advisor.advisor.model.recording import (
-    Event,
-    Recording,
-)
+from rn50_advisor.advisor.model.recording import Event, Recording
 
 USER = {"file": "/job/train.py", "line": 33, "function": "find_batch"}
 SLEEPS = {"rank": 1, "state": "S", "wchan": "hrtimer_nanosleep", "cpu_s": 5.0, "user": USER, "frames": [USER]}

@@ -13,16 +13,9 @@ from recordings import plan, recording
 from report_samples import bottleneck
 from rn50_advisor.advisor.analysis.gpu.achieved_flops import roofline
 from rn50_advisor.advisor.analysis.pipeline import analyse
-from rn50_advisor.advisor.model.gpu.roofline import (
-    roofline_facts,
-    roofline_rows,
-)
+from rn50_advisor.advisor.model.gpu.roofline import roofline_facts, roofline_rows
 from rn50_advisor.advisor.model.recorded_report import from_json
-from rn50_advisor.advisor.report import (
-    html,
-    markdown,
-    text,
-)
+from rn50_advisor.advisor.report import html, markdown, text
 
 
 def analysed(facts=FACTS, *, ranks: int = 1, samples: int = 256, window=None):

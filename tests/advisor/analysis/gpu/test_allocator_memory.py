@@ -10,11 +10,7 @@ from recordings import plan, recording, table
 from report_samples import bottleneck
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.gpu.gpu_memory_rows import memory_rows
-from rn50_advisor.advisor.report import (
-    html,
-    markdown,
-    text,
-)
+from rn50_advisor.advisor.report import html, markdown, text
 from rn50_advisor.probes.rank.layout import GPU_STEP_FIELDS
 
 GIB = 1 << 30

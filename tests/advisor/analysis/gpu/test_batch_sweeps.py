@@ -14,16 +14,10 @@ from bench_samples import OPTIONS, machine
 from recordings import plan, recording
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.documents.benchmark import (
-    Benchmark,
-    Sweep,
-)
+from rn50_advisor.advisor.model.documents.benchmark import Benchmark, Sweep
 from rn50_advisor.advisor.model.findings import Finding
 from rn50_advisor.advisor.model.thresholds import Config
-from rn50_advisor.advisor.run.machine_results import (
-    BENCH_NAME,
-    known_sweeps,
-)
+from rn50_advisor.advisor.run.machine_results import BENCH_NAME, known_sweeps
 from rn50_advisor.advisor.verdict.rule_engine import run_rule
 from rn50_advisor.advisor.verdict.triage_evidence import without_triage
 from rn50_advisor.rules.registry import all_rules

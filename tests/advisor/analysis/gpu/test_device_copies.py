@@ -11,10 +11,7 @@ import pytest
 from device_call_facts import CUDA, MS, copy
 from recordings import FIRST_STEP_NS, gpu_steps, plan, recording
 from rn50_advisor.advisor.model.gpu.kernel_classes import DeepWindow
-from rn50_advisor.advisor.model.recording import (
-    Event,
-    Recording,
-)
+from rn50_advisor.advisor.model.recording import Event, Recording
 from rn50_advisor.advisor.report.phrases import bottleneck_stage
 from rn50_advisor.advisor.verdict.diagnose import diagnose
 from stage_capacities import capacity, value

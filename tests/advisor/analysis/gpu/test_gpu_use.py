@@ -10,10 +10,7 @@ from recordings import gpu_steps, plan, recording, series, steady_counter
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.metrics import ProbeGap
-from rn50_advisor.advisor.model.recording import (
-    Recording,
-    Series,
-)
+from rn50_advisor.advisor.model.recording import Recording, Series
 from rn50_advisor.advisor.verdict.diagnose import diagnose
 
 A100 = "NVIDIA A100-SXM4-40GB"

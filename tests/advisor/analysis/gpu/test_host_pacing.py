@@ -8,22 +8,12 @@ from typing import Any
 import pytest
 
 from recordings import gpu_steps, plan, recording, step
-from rn50_advisor.advisor.analysis.gpu.host_pacing import (
-    gaps_as_seen,
-    pace_values,
-)
+from rn50_advisor.advisor.analysis.gpu.host_pacing import gaps_as_seen, pace_values
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.analysis.steps.batch_sizes import batch_values
-from rn50_advisor.advisor.analysis.steps.steady_state import (
-    all_steps,
-    steady_steps,
-)
+from rn50_advisor.advisor.analysis.steps.steady_state import all_steps, steady_steps
 from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu
-from rn50_advisor.advisor.model.gpu.gpu_pace import (
-    Habits,
-    HostCopy,
-    Wait,
-)
+from rn50_advisor.advisor.model.gpu.gpu_pace import Habits, HostCopy, Wait
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.model.report import Budget
 

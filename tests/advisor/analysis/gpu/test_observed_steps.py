@@ -8,15 +8,9 @@ import pytest
 
 from device_call_facts import CUDA, MS, copy, site
 from recordings import plan, recording
-from rn50_advisor.advisor.analysis.gpu.observed_steps import (
-    habit_values,
-    habits,
-)
+from rn50_advisor.advisor.analysis.gpu.observed_steps import habit_values, habits
 from rn50_advisor.advisor.analysis.pipeline import analyse
-from rn50_advisor.advisor.model.analysis import (
-    VALUES,
-    Analysis,
-)
+from rn50_advisor.advisor.model.analysis import VALUES, Analysis
 from rn50_advisor.advisor.model.recording import Recording
 
 

@@ -10,14 +10,8 @@ import pytest
 from recordings import FIRST_STEP_NS, SECOND, plan, rank_process, recording, series
 from rn50_advisor.advisor.analysis.host.host_memory import slope
 from rn50_advisor.advisor.analysis.pipeline import analyse
-from rn50_advisor.advisor.model.analysis import (
-    Analysis,
-    MemoryTrend,
-)
-from rn50_advisor.advisor.model.recording import (
-    Process,
-    Series,
-)
+from rn50_advisor.advisor.model.analysis import Analysis, MemoryTrend
+from rn50_advisor.advisor.model.recording import Process, Series
 from rn50_advisor.probes.rank.layout import FLAG_EPOCH_START
 
 MB = 1e6

@@ -14,10 +14,7 @@ from rn50_advisor.advisor.model.findings import Where
 from rn50_advisor.advisor.model.gpu.gpu_pace import Holder
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import Event
-from rn50_advisor.probes.rank.layout import (
-    FLAG_CLOCKED,
-    FLAG_NO_LOADER,
-)
+from rn50_advisor.probes.rank.layout import FLAG_CLOCKED, FLAG_NO_LOADER
 
 CPU = {"forward_cpu": 30, "backward_cpu": 50, "optimizer_cpu": 10, "flags": FLAG_CLOCKED}
 USER = {"function": "send", "file": "/job/train.py", "line": 31}

@@ -14,10 +14,7 @@ from rn50_advisor.advisor.analysis.host.node_window import Window
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.merge.merging import merge
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.recording import (
-    Recording,
-    Series,
-)
+from rn50_advisor.advisor.model.recording import Recording, Series
 from rn50_advisor.advisor.model.statistics import increase
 
 Samples = dict[tuple[str, str], Series]

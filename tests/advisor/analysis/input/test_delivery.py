@@ -10,21 +10,12 @@ import numpy as np
 import pytest
 
 from recordings import batches, plan, recording, spans
-from rn50_advisor.advisor.analysis.input.delivery import (
-    delivery,
-    known_parts,
-)
+from rn50_advisor.advisor.analysis.input.delivery import delivery, known_parts
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.analysis.steps.steady_state import all_steps
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.recording import (
-    Recording,
-    Table,
-)
-from rn50_advisor.probes.rank.layout import (
-    FLAG_CLOCKED,
-    FLAG_EPOCH_START,
-)
+from rn50_advisor.advisor.model.recording import Recording, Table
+from rn50_advisor.probes.rank.layout import FLAG_CLOCKED, FLAG_EPOCH_START
 
 STEP_S = 0.1
 TRAIN = {"id": 0, "training": True, "file": "/job/train.py", "line": 42, "num_workers": 2, "batch_size": 8}

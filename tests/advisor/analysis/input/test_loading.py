@@ -11,10 +11,7 @@ import pytest
 from recordings import batches, plan, recording, running, spans, steady_counter, step
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.recording import (
-    Recording,
-    Table,
-)
+from rn50_advisor.advisor.model.recording import Recording, Table
 from rn50_advisor.probes.rank.layout import FLAG_FIRST_BATCH
 
 TRAIN = {"id": 0, "training": True, "file": "/job/train.py", "line": 42, "num_workers": 2, "batch_size": 8}

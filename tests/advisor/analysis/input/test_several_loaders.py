@@ -9,10 +9,7 @@ import pytest
 
 from recordings import batches, folded, plan, recording, series, steady_counter
 from rn50_advisor.advisor.analysis.pipeline import analyse
-from rn50_advisor.advisor.model.analysis import (
-    Analysis,
-    LoaderFacts,
-)
+from rn50_advisor.advisor.model.analysis import Analysis, LoaderFacts
 from rn50_advisor.advisor.model.recording import Table
 from rn50_advisor.advisor.verdict.diagnose import diagnose
 

@@ -11,21 +11,10 @@ import pytest
 from recordings import FIRST_STEP_NS, MS, plan, recording, table
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.forecast.step_model import StepModel
-from rn50_advisor.advisor.model.forecast.worker_model import (
-    Feed,
-    WorkerModel,
-    step_with_cheaper_batches,
-)
-from rn50_advisor.advisor.model.input.sample_cost import (
-    SampleCost,
-    sample_facts,
-    sample_table,
-)
+from rn50_advisor.advisor.model.forecast.worker_model import Feed, WorkerModel, step_with_cheaper_batches
+from rn50_advisor.advisor.model.input.sample_cost import SampleCost, sample_facts, sample_table
 from rn50_advisor.advisor.model.recording import Recording
-from rn50_advisor.probes.rank.layout import (
-    LOOK_FIELDS,
-    PART_FIELDS,
-)
+from rn50_advisor.probes.rank.layout import LOOK_FIELDS, PART_FIELDS
 
 NAMES = {
     1: {"kind": "transform", "name": "Blur", "file": "/job/data.py", "line": 7},

@@ -11,14 +11,8 @@ import pytest
 
 from recordings import batches, epoch_starts, plan, recording, series, steady_counter, step
 from rn50_advisor.advisor.analysis.pipeline import analyse
-from rn50_advisor.advisor.model.forecast.worker_model import (
-    CROWDING,
-    Feed,
-)
-from rn50_advisor.advisor.model.recording import (
-    Node,
-    Recording,
-)
+from rn50_advisor.advisor.model.forecast.worker_model import CROWDING, Feed
+from rn50_advisor.advisor.model.recording import Node, Recording
 from rn50_advisor.advisor.verdict.diagnose import diagnose
 from rn50_advisor.probes.rank.layout import FLAG_CLOCKED
 

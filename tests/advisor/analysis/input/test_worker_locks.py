@@ -12,16 +12,8 @@ from recordings import FIRST_STEP_NS, MS, plan, recording
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.forecast.step_model import StepModel
-from rn50_advisor.advisor.model.forecast.worker_model import (
-    Feed,
-    WorkerModel,
-    forecast,
-    step_without_lock,
-)
-from rn50_advisor.advisor.model.input.sample_cost import (
-    SampleLine,
-    SharedLock,
-)
+from rn50_advisor.advisor.model.forecast.worker_model import Feed, WorkerModel, forecast, step_without_lock
+from rn50_advisor.advisor.model.input.sample_cost import SampleLine, SharedLock
 from rn50_advisor.advisor.model.recording import Event
 
 GETITEM = {"function": "Frames.__getitem__", "file": "/job/data.py", "line": 61}

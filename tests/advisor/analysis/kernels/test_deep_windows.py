@@ -12,15 +12,8 @@ from recordings import FIRST_STEP_NS, folded, plan, recording
 from rn50_advisor.advisor.analysis.kernels.kernel_windows import window_of
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.analysis import VALUES
-from rn50_advisor.advisor.model.gpu.kernel_classes import (
-    CLASSES,
-    IDLE_CAUSES,
-    KERNEL_VALUES,
-)
-from rn50_advisor.advisor.model.recording import (
-    Event,
-    Recording,
-)
+from rn50_advisor.advisor.model.gpu.kernel_classes import CLASSES, IDLE_CAUSES, KERNEL_VALUES
+from rn50_advisor.advisor.model.recording import Event, Recording
 from rn50_advisor.probes.rank.layout import FLAG_DEEP
 from traces import TraceBook, convolution
 

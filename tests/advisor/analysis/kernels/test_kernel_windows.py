@@ -8,12 +8,7 @@ from dataclasses import asdict
 import pytest
 
 from kernel_traces import STEP_US, plain, two_steps
-from rn50_advisor.advisor.analysis.kernels.chrome_trace import (
-    common,
-    length,
-    union,
-    without,
-)
+from rn50_advisor.advisor.analysis.kernels.chrome_trace import common, length, union, without
 from rn50_advisor.advisor.analysis.kernels.kernel_names import (
     kernel_class,
     operator_class,

@@ -12,10 +12,7 @@ from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.recording import Event
 from rn50_advisor.advisor.model.thresholds import Config
 from rn50_advisor.advisor.verdict.rule_engine import judge
-from rn50_advisor.probes.rank.layout import (
-    FLAG_CLOCKED,
-    FLAG_NO_LOADER,
-)
+from rn50_advisor.probes.rank.layout import FLAG_CLOCKED, FLAG_NO_LOADER
 from rn50_advisor.rules.registry import all_rules
 
 SCRIPT, TORCH = "/job/train.py", "/env/site-packages/torch"

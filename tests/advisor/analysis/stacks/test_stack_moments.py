@@ -9,15 +9,8 @@ import pytest
 
 from recordings import FIRST_STEP_NS, SECOND, batches, plan, rank_process, recording, stack, stall, stall_end, step
 from rn50_advisor.advisor.analysis.pipeline import analyse
-from rn50_advisor.advisor.model.analysis import (
-    Death,
-    HotLine,
-    Stall,
-)
-from rn50_advisor.advisor.model.recording import (
-    Event,
-    Process,
-)
+from rn50_advisor.advisor.model.analysis import Death, HotLine, Stall
+from rn50_advisor.advisor.model.recording import Event, Process
 
 T_DEATH = FIRST_STEP_NS + 3 * SECOND
 

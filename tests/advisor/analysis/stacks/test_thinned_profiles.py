@@ -8,10 +8,7 @@ from typing import Any
 from recordings import FIRST_STEP_NS, SECOND, plan, recording
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.analysis.stacks.thinned_profiles import with_few_profiles
-from rn50_advisor.advisor.model.recording import (
-    Event,
-    Recording,
-)
+from rn50_advisor.advisor.model.recording import Event, Recording
 
 USER = {"function": "train", "file": "/job/train.py", "line": 7, "text": "log(loss)"}
 

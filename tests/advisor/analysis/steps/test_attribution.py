@@ -13,11 +13,7 @@ from recordings import Plan, folded, gpu_steps, plan, recording, step
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.recording import Recording
-from rn50_advisor.probes.rank.layout import (
-    FLAG_EPOCH_START,
-    FLAG_NO_LOADER,
-    FLAG_SKIPPED_UPDATE,
-)
+from rn50_advisor.probes.rank.layout import FLAG_EPOCH_START, FLAG_NO_LOADER, FLAG_SKIPPED_UPDATE
 
 LATE = {
     "data": ({"input_wait": 110}, "input_wait"),

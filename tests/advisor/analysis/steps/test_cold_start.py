@@ -11,11 +11,7 @@ import pytest
 from recordings import FIRST_STEP_NS, batches, folded, plan, recording, step
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.analysis.steps.cold_start import run_ahead_rows
-from rn50_advisor.advisor.analysis.steps.steady_state import (
-    all_steps,
-    steady_steps,
-    warm_up_rows,
-)
+from rn50_advisor.advisor.analysis.steps.steady_state import all_steps, steady_steps, warm_up_rows
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.verdict.diagnose import diagnose

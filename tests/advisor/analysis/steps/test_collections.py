@@ -9,10 +9,7 @@ import pytest
 from recordings import MS, plan, recording, spans, step
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.recording import (
-    Recording,
-    Table,
-)
+from rn50_advisor.advisor.model.recording import Recording, Table
 
 
 def collecting(every: int, offset: int, phase: str = "forward", steps: int = 60) -> list[dict[str, float]]:

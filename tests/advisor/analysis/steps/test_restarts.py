@@ -10,10 +10,7 @@ import pytest
 
 from recordings import SECOND, gpu_steps, plan, recording
 from rn50_advisor.advisor.analysis.pipeline import analyse
-from rn50_advisor.advisor.analysis.steps.steady_state import (
-    all_steps,
-    steady_steps,
-)
+from rn50_advisor.advisor.analysis.steps.steady_state import all_steps, steady_steps
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.run_comparison import load
 

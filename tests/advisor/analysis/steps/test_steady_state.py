@@ -6,12 +6,7 @@ import pytest
 
 from recordings import folded, plan, recording, step
 from rn50_advisor.advisor.analysis.pipeline import analyse
-from rn50_advisor.advisor.analysis.steps.steady_state import (
-    all_steps,
-    steady_steps,
-    tails,
-    warm_up_rows,
-)
+from rn50_advisor.advisor.analysis.steps.steady_state import all_steps, steady_steps, tails, warm_up_rows
 from rn50_advisor.probes.rank.layout import FLAG_NO_LOADER
 
 

@@ -8,10 +8,7 @@ import pytest
 
 from recordings import plan, recording
 from rn50_advisor.advisor.analysis.steps.speed_changes import speed_changes
-from rn50_advisor.advisor.analysis.steps.steady_state import (
-    all_steps,
-    steady_steps,
-)
+from rn50_advisor.advisor.analysis.steps.steady_state import all_steps, steady_steps
 from rn50_advisor.advisor.analysis.steps.work_changes import more_work
 
 BEFORE = [3, 1000, 7, 4000]  # step, parameters that learn, the first of them, bytes of a batch

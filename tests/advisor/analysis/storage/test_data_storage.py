@@ -22,17 +22,9 @@ from recordings import (
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.input.mounts import DataMount
-from rn50_advisor.advisor.model.recording import (
-    Event,
-    Process,
-    Series,
-)
+from rn50_advisor.advisor.model.recording import Event, Process, Series
 from rn50_advisor.advisor.model.wording.told_facts import rows
-from rn50_advisor.advisor.report import (
-    html,
-    markdown,
-    text,
-)
+from rn50_advisor.advisor.report import html, markdown, text
 from rn50_advisor.advisor.verdict.diagnose import diagnose
 
 Samples = dict[tuple[str, str], Series]

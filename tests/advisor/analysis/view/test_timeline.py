@@ -11,10 +11,7 @@ from recordings import SECOND, epoch_starts, folded, plan, recording, running, s
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.findings import Finding
 from rn50_advisor.advisor.model.recording import Recording
-from rn50_advisor.advisor.model.report import (
-    Segment,
-    TimelinePoint,
-)
+from rn50_advisor.advisor.model.report import Segment, TimelinePoint
 from rn50_advisor.advisor.model.thresholds import Config
 from rn50_advisor.advisor.verdict.rule_engine import run_rule
 from rn50_advisor.rules.registry import all_rules

@@ -9,12 +9,7 @@ import pytest
 
 from rn50_advisor.advisor.model.forecast.step_model import StepModel
 from rn50_advisor.advisor.model.forecast.worker_curve import worker_curve
-from rn50_advisor.advisor.model.forecast.worker_model import (
-    Feed,
-    Forecast,
-    WorkerModel,
-    forecast,
-)
+from rn50_advisor.advisor.model.forecast.worker_model import Feed, Forecast, WorkerModel, forecast
 
 # rank 0 computes 100 ms from batch to batch and waits 60 ms for what takes 160 ms to make
 FEED = Feed(workers=1, computing_s=(0.16,), waiting_s=(0.0,), rest_s=(0.1,))

@@ -10,11 +10,7 @@ import pytest
 from recordings import plan, recording
 from rn50_advisor.advisor.analysis.compare.run_settings import circumstances
 from rn50_advisor.advisor.model.wording.pace_words import with_pace_in_words
-from rn50_advisor.advisor.report import (
-    markdown,
-    surroundings,
-    text,
-)
+from rn50_advisor.advisor.report import markdown, surroundings, text
 from rn50_advisor.advisor.tui.panels.check_panel import RunPanel
 from rn50_advisor.advisor.verdict.diagnose import diagnose
 

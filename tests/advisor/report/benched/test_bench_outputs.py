@@ -14,22 +14,10 @@ from click.testing import CliRunner, Result
 
 from bench_samples import A100, OPTIONS, cell, measured, setting
 from rn50_advisor.advisor.bench.bench_launch import Bench
-from rn50_advisor.advisor.bench.conclude import (
-    against,
-    conclude,
-)
+from rn50_advisor.advisor.bench.conclude import against, conclude
 from rn50_advisor.advisor.commands.bench import bench
-from rn50_advisor.advisor.model.documents.benchmark import (
-    Benchmark,
-    Cell,
-    Setting,
-    parse_benchmark,
-)
-from rn50_advisor.advisor.model.errors import (
-    AdvisorError,
-    Regressed,
-    UsageError,
-)
+from rn50_advisor.advisor.model.documents.benchmark import Benchmark, Cell, Setting, parse_benchmark
+from rn50_advisor.advisor.model.errors import AdvisorError, Regressed, UsageError
 from rn50_advisor.advisor.report import FORMATS
 from rn50_advisor.advisor.report.benched import render
 

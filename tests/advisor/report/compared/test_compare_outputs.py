@@ -14,11 +14,7 @@ from hostile_text import DANGEROUS
 from noisy_runs import noisy_run
 from report_samples import HOSTILE
 from rn50_advisor.advisor.commands.compare import _names
-from rn50_advisor.advisor.model.documents.comparison import (
-    Comparison,
-    FactChange,
-    FindingChange,
-)
+from rn50_advisor.advisor.model.documents.comparison import Comparison, FactChange, FindingChange
 from rn50_advisor.advisor.report import FORMATS
 from rn50_advisor.advisor.report.compared import render
 from rn50_advisor.advisor.run_comparison import compare

@@ -25,21 +25,9 @@ from rn50_advisor.advisor.model.documents.machine_triage import (
 )
 from rn50_advisor.advisor.model.errors import AdvisorError
 from rn50_advisor.advisor.report.triaged import render
-from rn50_advisor.advisor.triage import (
-    deadline,
-    triage_runner,
-)
-from rn50_advisor.advisor.triage.found_checks import (
-    Found,
-    Remedy,
-    Setting,
-    fact,
-    judged,
-)
-from rn50_advisor.advisor.triage.ticket_bundle import (
-    KERNEL_FILES,
-    write_bundle,
-)
+from rn50_advisor.advisor.triage import deadline, triage_runner
+from rn50_advisor.advisor.triage.found_checks import Found, Remedy, Setting, fact, judged
+from rn50_advisor.advisor.triage.ticket_bundle import KERNEL_FILES, write_bundle
 from rn50_advisor.advisor.triage.triage_runner import conclude
 
 HOSTILE = "</script><script>alert(1)</script> | `x` \x1b[31m [a](http://b) @you"

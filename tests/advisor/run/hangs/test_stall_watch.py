@@ -6,11 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rn50_advisor.advisor.run.hangs.stall_watch import (
-    Sight,
-    StallClock,
-    StallState,
-)
+from rn50_advisor.advisor.run.hangs.stall_watch import Sight, StallClock, StallState
 
 S = 1_000_000_000
 AFTER_S = 15.0

@@ -14,24 +14,10 @@ import pytest
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.run.hangs import standing_ranks
 from rn50_advisor.advisor.run.hangs.standing_ranks import StandingRanks
-from rn50_advisor.advisor.run.hangs.watched_ranks import (
-    Places,
-    Watched,
-)
-from rn50_advisor.advisor.run.stacks.stack_looker import (
-    Dump,
-    Looker,
-)
-from rn50_advisor.probes.host.stacks.process_stacks import (
-    Frame,
-    ThreadStack,
-)
-from rn50_advisor.probes.rank.layout import (
-    COLLECTIVE_KINDS,
-    COLLECTIVE_OFFSET,
-    PHASE_CODE,
-    ROLE_RANK,
-)
+from rn50_advisor.advisor.run.hangs.watched_ranks import Places, Watched
+from rn50_advisor.advisor.run.stacks.stack_looker import Dump, Looker
+from rn50_advisor.probes.host.stacks.process_stacks import Frame, ThreadStack
+from rn50_advisor.probes.rank.layout import COLLECTIVE_KINDS, COLLECTIVE_OFFSET, PHASE_CODE, ROLE_RANK
 from rn50_advisor.probes.rank.ring import Ring
 
 FIRST = COLLECTIVE_OFFSET // 8

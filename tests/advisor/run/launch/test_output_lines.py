@@ -8,10 +8,7 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
-from rn50_advisor.advisor.run.launch.output_lines import (
-    NewOutput,
-    OutputTail,
-)
+from rn50_advisor.advisor.run.launch.output_lines import NewOutput, OutputTail
 
 CASES = {
     "plain": (b"one\ntwo\n", ["one", "two"]),

@@ -8,10 +8,7 @@ from pathlib import Path
 from rn50_advisor.advisor.run.processes.process_roster import Roster
 from rn50_advisor.advisor.store.run_reader import read_recording
 from rn50_advisor.advisor.store.run_writer import RunWriter
-from rn50_advisor.probes.host.process.process_tree import (
-    Member,
-    TreeChange,
-)
+from rn50_advisor.probes.host.process.process_tree import Member, TreeChange
 
 
 def test_a_process_is_told_by_what_it_runs_not_by_what_forked_it(tmp_path: Path) -> None:

@@ -15,12 +15,7 @@ import pytest
 from dead_folders import of_a_dead_advisor
 from memory_folders import memory_folder
 from rn50_advisor.advisor.run.rings import agent_ring_folder
-from rn50_advisor.advisor.run.rings.agent_ring_folder import (
-    PREFIX,
-    RingFolder,
-    in_use,
-    sweep,
-)
+from rn50_advisor.advisor.run.rings.agent_ring_folder import PREFIX, RingFolder, in_use, sweep
 from rn50_advisor.advisor.run.rings.own_folder import start_ticks
 
 ROOT = str(Path(__file__).resolve().parents[4] / "src")
@@ -135,7 +130,8 @@ TINY = 'mount -t tmpfs -o size="$1" none /dev/shm && shift && exec "$@"'
 def test_a_small_shared_memory_is_left_to_the_job(size: str) -> None:
     """Docker's has 64 MiB."""
     code = (
-        "import sys; sys.path.insert(0, sys.argv[1])\nfrom pathlib import Path\nfrom rn50_advisor.advisor.run.rings.agent_ring_folder import *\n"
+        "import sys; sys.path.insert(0, sys.argv[1])\nfrom pathlib import Path\n"
+        "from rn50_advisor.advisor.run.rings.agent_ring_folder import *\n"
         "try:\n    RingFolder(places=[SHARED_MEMORY])\nexcept OSError as error:\n    print(error, list(SHARED_MEMORY.iterdir()))"
     )
     command = [

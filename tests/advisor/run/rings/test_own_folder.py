@@ -14,17 +14,8 @@ import pytest
 
 from dead_folders import MAKES, ROOT, of_a_dead_advisor
 from memory_folders import memory_folder
-from rn50_advisor.advisor.run.rings.agent_ring_folder import (
-    PREFIX,
-    RingFolder,
-    sweep,
-)
-from rn50_advisor.advisor.run.rings.own_folder import (
-    LOCK,
-    OwnFolder,
-    hold,
-    remove_tree,
-)
+from rn50_advisor.advisor.run.rings.agent_ring_folder import PREFIX, RingFolder, sweep
+from rn50_advisor.advisor.run.rings.own_folder import LOCK, OwnFolder, hold, remove_tree
 
 
 @pytest.fixture

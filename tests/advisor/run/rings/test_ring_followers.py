@@ -13,10 +13,7 @@ from rn50_advisor.advisor.run.processes.process_roster import Roster
 from rn50_advisor.advisor.run.rings import ring_followers
 from rn50_advisor.advisor.run.rings.ring_follower import Follower
 from rn50_advisor.advisor.run.rings.ring_followers import Followers
-from rn50_advisor.advisor.run.rings.ring_reader import (
-    Position,
-    RingReader,
-)
+from rn50_advisor.advisor.run.rings.ring_reader import Position, RingReader
 from rn50_advisor.advisor.store.run_reader import read_recording
 from rn50_advisor.advisor.store.run_writer import RunWriter
 from rn50_advisor.probes.rank.layout import (

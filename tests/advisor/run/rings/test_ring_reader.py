@@ -11,10 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rn50_advisor.advisor.run.rings.ring_reader import (
-    NotARing,
-    RingReader,
-)
+from rn50_advisor.advisor.run.rings.ring_reader import NotARing, RingReader
 from rn50_advisor.probes.rank.layout import (
     BATCH_FIELDS,
     HEADER_BYTES,

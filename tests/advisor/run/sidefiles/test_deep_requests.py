@@ -14,11 +14,7 @@ from rn50_advisor.advisor.model.gpu.kernel_classes import window_from
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import Event
 from rn50_advisor.advisor.run.sidefiles import deep_requests
-from rn50_advisor.advisor.run.sidefiles.deep_requests import (
-    Candidate,
-    DeepDesk,
-    worth_a_window,
-)
+from rn50_advisor.advisor.run.sidefiles.deep_requests import Candidate, DeepDesk, worth_a_window
 from rn50_advisor.advisor.run.sidefiles.recorder_requests import REQUEST_NAME
 
 BUSY = Candidate(rank=0, pid=7, steps=500, wait_share=0.02, outside_share=0.01)

@@ -11,15 +11,9 @@ from typing import Any
 
 import pytest
 
-from rn50_advisor.advisor.model.recording import (
-    Recording,
-    Source,
-)
+from rn50_advisor.advisor.model.recording import Recording, Source
 from rn50_advisor.advisor.run.sidefiles import job_sources as module
-from rn50_advisor.advisor.run.sidefiles.job_sources import (
-    Sources,
-    read_source,
-)
+from rn50_advisor.advisor.run.sidefiles.job_sources import Sources, read_source
 from rn50_advisor.advisor.store.run_bundle import make_bundle
 from rn50_advisor.advisor.store.run_reader import read_recording
 from rn50_advisor.advisor.store.run_writer import RunWriter

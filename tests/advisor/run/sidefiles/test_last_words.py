@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rn50_advisor.advisor.run.sidefiles.last_words import (
-    last_words,
-    telling,
-)
+from rn50_advisor.advisor.run.sidefiles.last_words import last_words, telling
 from rn50_advisor.advisor.store.schema import OUTPUT_NAME
 
 

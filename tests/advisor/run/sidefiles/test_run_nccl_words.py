@@ -12,15 +12,8 @@ from typing import Any, BinaryIO
 
 import pytest
 
-from rn50_advisor.advisor.run.sidefiles.flight_files import (
-    found_dumps,
-    read_dump,
-)
-from rn50_advisor.advisor.run.sidefiles.nccl_lines import (
-    NcclLines,
-    pattern_of,
-    take,
-)
+from rn50_advisor.advisor.run.sidefiles.flight_files import found_dumps, read_dump
+from rn50_advisor.advisor.run.sidefiles.nccl_lines import NcclLines, pattern_of, take
 from rn50_advisor.advisor.run.sidefiles.own_evidence import open_own
 from rn50_advisor.advisor.run.sidefiles.stderr_files import Printed
 

@@ -7,10 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rn50_advisor.advisor.run.sidefiles.stderr_files import (
-    StderrFiles,
-    Streams,
-)
+from rn50_advisor.advisor.run.sidefiles.stderr_files import StderrFiles, Streams
 
 is_root = pytest.mark.skipif(os.geteuid() != 0, reason="OTHER USERS ARE NOT TESTED: root is needed")
 APPENDS = "0102001"  # O_LARGEFILE | O_APPEND | O_WRONLY, as the kernel writes it

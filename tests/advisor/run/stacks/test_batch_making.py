@@ -12,16 +12,9 @@ import pytest
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import Event
 from rn50_advisor.advisor.run.rings.ring_followers import Followers
-from rn50_advisor.advisor.run.stacks.batch_making import (
-    Maker,
-    MakingLooks,
-    line_in_making,
-)
+from rn50_advisor.advisor.run.stacks.batch_making import Maker, MakingLooks, line_in_making
 from rn50_advisor.advisor.run.stacks.stack_budget import StackBudget
-from rn50_advisor.probes.host.stacks.process_stacks import (
-    Frame,
-    ThreadStack,
-)
+from rn50_advisor.probes.host.stacks.process_stacks import Frame, ThreadStack
 
 PACKAGES = "/env/lib/python3.11/site-packages"
 FETCH = Frame("fetch", f"{PACKAGES}/torch/utils/data/_utils/fetch.py", 54)

@@ -13,24 +13,11 @@ from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import Event
 from rn50_advisor.advisor.run.rings.ring_follower import Follower
 from rn50_advisor.advisor.run.rings.ring_reader import Position
-from rn50_advisor.advisor.run.stacks.interpreter_looks import (
-    InterpreterLooks,
-    Suspect,
-    holder_of,
-)
+from rn50_advisor.advisor.run.stacks.interpreter_looks import InterpreterLooks, Suspect, holder_of
 from rn50_advisor.advisor.run.stacks.stack_budget import StackBudget
 from rn50_advisor.probes.host.process.interpreter_lock import NoInterpreter
-from rn50_advisor.probes.host.stacks.process_stacks import (
-    Frame,
-    ThreadStack,
-    parse_dump,
-)
-from rn50_advisor.probes.rank.layout import (
-    FLAG_CLOCKED,
-    FLAG_NO_LOADER,
-    FLAG_TAIL,
-    STEP_FIELDS,
-)
+from rn50_advisor.probes.host.stacks.process_stacks import Frame, ThreadStack, parse_dump
+from rn50_advisor.probes.rank.layout import FLAG_CLOCKED, FLAG_NO_LOADER, FLAG_TAIL, STEP_FIELDS
 
 ME = Suspect(3, os.getpid(), os.getpid())
 TRAINING, SENDER = 7, 9

@@ -10,10 +10,7 @@ from typing import Any
 import pytest
 
 from rn50_advisor.advisor.model.metrics import ProbeGap
-from rn50_advisor.advisor.run.hangs.watched_ranks import (
-    Places,
-    Watched,
-)
+from rn50_advisor.advisor.run.hangs.watched_ranks import Places, Watched
 from rn50_advisor.advisor.run.run_options import RunOptions
 from rn50_advisor.advisor.run.stacks import outside_looks
 from rn50_advisor.advisor.run.stacks.outside_looks import OutsideLooks
@@ -22,10 +19,7 @@ from rn50_advisor.advisor.run.stacks.stack_looker import Looker
 from rn50_advisor.advisor.run.stacks.stack_thread import StackWatch
 from rn50_advisor.probes.host.stacks.process_stacks import Frame
 from rn50_advisor.probes.host.stacks.stack_profile import CountedStack
-from rn50_advisor.probes.rank.layout import (
-    PHASE_CODE,
-    ROLE_RANK,
-)
+from rn50_advisor.probes.rank.layout import PHASE_CODE, ROLE_RANK
 from rn50_advisor.probes.rank.ring import Ring
 
 STUCK = Frame("find_batch", "/job/train.py", 33)

@@ -11,10 +11,7 @@ from pathlib import Path
 import pytest
 from tests.harm.secret_corpus import GENERIC, HARMLESS, key_blocks, provider_tokens, values
 
-from rn50_advisor.advisor.model.recording import (
-    Event,
-    Process,
-)
+from rn50_advisor.advisor.model.recording import Event, Process
 from rn50_advisor.advisor.store.run_reader import read_recording
 from rn50_advisor.advisor.store.run_writer import RunWriter
 from rn50_advisor.advisor.store.secrets import secret_shapes

@@ -13,10 +13,7 @@ import pytest
 
 from rn50_advisor.advisor.model.documents.machine_triage import TriageGap
 from rn50_advisor.advisor.triage import child_program
-from rn50_advisor.advisor.triage.gpu.gpu_speed import (
-    Measured,
-    speeds,
-)
+from rn50_advisor.advisor.triage.gpu.gpu_speed import Measured, speeds
 
 
 def program() -> ModuleType:

@@ -14,29 +14,14 @@ import pytest
 from samples.gpus import machines
 
 from rn50_advisor.advisor.model.documents.machine_triage import TriageGap
-from rn50_advisor.advisor.model.metrics import (
-    Reading,
-    Sample,
-)
-from rn50_advisor.advisor.triage.found_checks import (
-    Found,
-    Setting,
-)
-from rn50_advisor.advisor.triage.gpu.all_gpus import (
-    gpus,
-    link_of,
-)
+from rn50_advisor.advisor.model.metrics import Reading, Sample
+from rn50_advisor.advisor.triage.found_checks import Found, Setting
+from rn50_advisor.advisor.triage.gpu.all_gpus import gpus, link_of
 from rn50_advisor.advisor.triage.gpu.gpu_driver import recording_of
-from rn50_advisor.advisor.triage.gpu.gpu_health import (
-    analysis_of,
-    health,
-)
+from rn50_advisor.advisor.triage.gpu.gpu_health import analysis_of, health
 from rn50_advisor.advisor.triage.host.other_load import Watch
 from rn50_advisor.advisor.triage.triage_runner import conclude
-from rn50_advisor.probes.host.gpu.gpu_devices import (
-    GpuDevice,
-    GpuPath,
-)
+from rn50_advisor.probes.host.gpu.gpu_devices import GpuDevice, GpuPath
 
 # Readings a second apart, without waiting for the seconds. A driver library reads its script once: each machine gets a fork.
 _PROGRAM = """

@@ -11,28 +11,14 @@ import pytest
 
 from rn50_advisor.advisor.model.documents.machine_triage import TriageGap
 from rn50_advisor.advisor.model.metrics import Reading
-from rn50_advisor.advisor.triage.found_checks import (
-    Found,
-    Item,
-    Setting,
-)
+from rn50_advisor.advisor.triage.found_checks import Found, Item, Setting
 from rn50_advisor.advisor.triage.gpu import all_gpus as gpus_module
 from rn50_advisor.advisor.triage.gpu import gpu_driver
-from rn50_advisor.advisor.triage.gpu.cuda_use import (
-    FIRST_REDUCED_S,
-    SILENT_S,
-    usable,
-)
-from rn50_advisor.advisor.triage.gpu.gpu_speed import (
-    Measured,
-    speeds,
-)
+from rn50_advisor.advisor.triage.gpu.cuda_use import FIRST_REDUCED_S, SILENT_S, usable
+from rn50_advisor.advisor.triage.gpu.gpu_speed import Measured, speeds
 from rn50_advisor.advisor.triage.host.other_load import Watch
 from rn50_advisor.advisor.triage.triage_runner import conclude
-from rn50_advisor.probes.host.gpu.gpu_devices import (
-    GpuDevice,
-    GpuPath,
-)
+from rn50_advisor.probes.host.gpu.gpu_devices import GpuDevice, GpuPath
 
 FABRIC = "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized"
 ECC = "AcceleratorError: CUDA error: uncorrectable ECC error encountered"

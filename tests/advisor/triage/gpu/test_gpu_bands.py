@@ -9,21 +9,10 @@ import pytest
 
 from probe_trees import write_tree
 from rn50_advisor.advisor.model.documents.machine_triage import Band
-from rn50_advisor.advisor.triage.found_checks import (
-    Found,
-    Remedy,
-    judged,
-)
+from rn50_advisor.advisor.triage.found_checks import Found, Remedy, judged
 from rn50_advisor.advisor.triage.gpu import gpu_speed
-from rn50_advisor.advisor.triage.gpu.all_gpus import (
-    beside_strangers,
-    carrying,
-    over_links_as_built,
-)
-from rn50_advisor.advisor.triage.gpu.gpu_bands import (
-    expected,
-    host_generation,
-)
+from rn50_advisor.advisor.triage.gpu.all_gpus import beside_strangers, carrying, over_links_as_built
+from rn50_advisor.advisor.triage.gpu.gpu_bands import expected, host_generation
 from rn50_advisor.advisor.triage.gpu.gpu_speed import Measured
 from rn50_advisor.advisor.triage.triage_runner import conclude
 from rn50_advisor.probes.host.gpu.gpu_devices import GpuDevice

@@ -12,11 +12,7 @@ from rn50_advisor.advisor.instances import by_name
 from rn50_advisor.advisor.model.documents.machine_triage import TriageGap
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.triage.found_checks import Found
-from rn50_advisor.advisor.triage.gpu.gpu_bus import (
-    missing,
-    on_bus,
-    silent,
-)
+from rn50_advisor.advisor.triage.gpu.gpu_bus import missing, on_bus, silent
 from rn50_advisor.advisor.triage.instance_checks import gpu_count
 from rn50_advisor.advisor.triage.triage_runner import conclude
 from rn50_advisor.probes.host.gpu.gpu_devices import GpuDevice

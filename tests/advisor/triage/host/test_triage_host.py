@@ -13,23 +13,9 @@ import pytest
 from probe_trees import V1_MOUNTS, V2_MOUNTS, write_tree
 from rn50_advisor.advisor.instances import by_name as by_name_of
 from rn50_advisor.advisor.instances.metadata import Named
-from rn50_advisor.advisor.model.documents.machine_triage import (
-    Band,
-    Check,
-    TriageGap,
-)
-from rn50_advisor.advisor.triage.found_checks import (
-    Found,
-    Item,
-    Setting,
-    judged,
-)
-from rn50_advisor.advisor.triage.host import (
-    memory_checks,
-    network_links,
-    other_load,
-    processor,
-)
+from rn50_advisor.advisor.model.documents.machine_triage import Band, Check, TriageGap
+from rn50_advisor.advisor.triage.found_checks import Found, Item, Setting, judged
+from rn50_advisor.advisor.triage.host import memory_checks, network_links, other_load, processor
 from rn50_advisor.advisor.triage.host.other_load import (
     Moment,
     Stretch,
@@ -39,10 +25,7 @@ from rn50_advisor.advisor.triage.host.other_load import (
     taken_from_us,
     yielding_s,
 )
-from rn50_advisor.advisor.triage.instance_checks import (
-    gpu_count,
-    instance,
-)
+from rn50_advisor.advisor.triage.instance_checks import gpu_count, instance
 from rn50_advisor.advisor.triage.triage_runner import _disturbed
 
 PID = os.getpid()

@@ -12,33 +12,12 @@ from types import SimpleNamespace
 import pytest
 
 from probe_trees import V2_MOUNTS, write_tree
-from rn50_advisor.advisor.model.documents.machine_triage import (
-    Band,
-    TriageGap,
-)
-from rn50_advisor.advisor.triage.found_checks import (
-    Found,
-    Setting,
-    fact,
-    judged,
-)
-from rn50_advisor.advisor.triage.host.other_load import (
-    Moment,
-    Stretch,
-    Watch,
-)
-from rn50_advisor.advisor.triage.storage import (
-    disk_checks,
-    timed_io,
-)
-from rn50_advisor.advisor.triage.storage.disk_checks import (
-    Amounts,
-    Trial,
-)
-from rn50_advisor.advisor.triage.storage.folder_place import (
-    Place,
-    place_of,
-)
+from rn50_advisor.advisor.model.documents.machine_triage import Band, TriageGap
+from rn50_advisor.advisor.triage.found_checks import Found, Setting, fact, judged
+from rn50_advisor.advisor.triage.host.other_load import Moment, Stretch, Watch
+from rn50_advisor.advisor.triage.storage import disk_checks, timed_io
+from rn50_advisor.advisor.triage.storage.disk_checks import Amounts, Trial
+from rn50_advisor.advisor.triage.storage.folder_place import Place, place_of
 from rn50_advisor.advisor.triage.storage.timed_io import (
     Pass,
     Way,

@@ -7,11 +7,7 @@ from dataclasses import replace
 import pytest
 
 import sample_reports as samples
-from rn50_advisor.advisor.model.gpu.kernel_classes import (
-    DeepWindow,
-    KernelRow,
-    deep_facts,
-)
+from rn50_advisor.advisor.model.gpu.kernel_classes import DeepWindow, KernelRow, deep_facts
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from screen_overflow import overflows
 from tui_doubles import SIZES, Reports, screen_text, settle, shown

@@ -7,14 +7,7 @@ import math
 import pytest
 from rich.cells import cell_len
 
-from rn50_advisor.advisor.tui.styles.drawing import (
-    chart,
-    fit,
-    interval,
-    meter,
-    prose,
-    stacked,
-)
+from rn50_advisor.advisor.tui.styles.drawing import chart, fit, interval, meter, prose, stacked
 
 BUDGET = {"input_wait": 0.6, "forward": 0.1, "backward": 0.25, "optimizer": 0.05}
 

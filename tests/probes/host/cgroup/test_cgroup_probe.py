@@ -11,17 +11,8 @@ from pathlib import Path
 import pytest
 
 from probe_trees import V1_MOUNTS, V2_MOUNTS, missing, values, write_tree
-from rn50_advisor.probes.host.cgroup.cgroup_paths import (
-    below_mount,
-    membership_for,
-    parse_membership,
-)
-from rn50_advisor.probes.host.cgroup.cgroup_probe import (
-    CgroupProbe,
-    CgroupReader,
-    parse_cpu_max,
-    parse_memory_limit,
-)
+from rn50_advisor.probes.host.cgroup.cgroup_paths import below_mount, membership_for, parse_membership
+from rn50_advisor.probes.host.cgroup.cgroup_probe import CgroupProbe, CgroupReader, parse_cpu_max, parse_memory_limit
 from rn50_advisor.probes.host.target import Target
 
 V1 = "sys/fs/cgroup/cpu,cpuacct"

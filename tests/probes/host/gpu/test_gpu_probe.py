@@ -15,11 +15,7 @@ from gpu_playing import of_gpu, play
 from rn50_advisor.advisor.model.metrics import SAMPLES
 from rn50_advisor.probes.host.gpu.gpu_devices import GpuDevice
 from rn50_advisor.probes.host.gpu.gpu_gpm import Gpm
-from rn50_advisor.probes.host.gpu.gpu_probe import (
-    ALL_METRICS,
-    GpuProbe,
-    Watched,
-)
+from rn50_advisor.probes.host.gpu.gpu_probe import ALL_METRICS, GpuProbe, Watched
 from rn50_advisor.probes.host.gpu.gpu_readers import link_sum
 
 TWO = machine(H100, 2)
@@ -320,7 +316,7 @@ def test_a_driver_without_a_gpu(fake_driver: Path, tmp_path: Path) -> None:
 
 
 def test_importing_the_probe_loads_no_driver() -> None:
-    code = "import sys, rn50_advisor.probes.host.gpu.gpu_probe; rn50_advisor.probes.host.gpu.gpu_probe.GpuProbe(); assert 'pynvml' not in sys.modules"
+    code = "import sys; from rn50_advisor.probes.host.gpu.gpu_probe import GpuProbe; GpuProbe(); assert 'pynvml' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

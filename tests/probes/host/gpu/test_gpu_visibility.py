@@ -6,14 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from rn50_advisor.probes.host.gpu.gpu_devices import (
-    GpuDevice,
-    MigInstance,
-)
-from rn50_advisor.probes.host.gpu.gpu_visibility import (
-    same_uuid,
-    visible_devices,
-)
+from rn50_advisor.probes.host.gpu.gpu_devices import GpuDevice, MigInstance
+from rn50_advisor.probes.host.gpu.gpu_visibility import same_uuid, visible_devices
 
 
 def gpu(index: int, name: str = "H100", mig: tuple[str, ...] = ()) -> GpuDevice:

@@ -16,12 +16,7 @@ import pytest
 
 from probe_trees import stat_line, write_tree
 from rn50_advisor.probes.host.process import death_watch
-from rn50_advisor.probes.host.process.death_watch import (
-    DeathWatch,
-    ExitStatus,
-    decode_wait_status,
-    exit_status,
-)
+from rn50_advisor.probes.host.process.death_watch import DeathWatch, ExitStatus, decode_wait_status, exit_status
 
 DEADLINE_S = 30.0  # far more than any of this takes; only a broken watch waits so long
 

@@ -22,16 +22,8 @@ from rn50_advisor.probes.host.process.process_probe import (
     ProcessTree,
 )
 from rn50_advisor.probes.host.process.process_tree import RESCAN_PERIOD_NS
-from rn50_advisor.probes.host.process.thread_delays import (
-    PERIOD_NS_PER_THREAD,
-    ThreadDelays,
-)
-from rn50_advisor.probes.host.procfs import (
-    CLOCK_TICKS,
-    PAGE_BYTES,
-    KeptFiles,
-    parse_stat,
-)
+from rn50_advisor.probes.host.process.thread_delays import PERIOD_NS_PER_THREAD, ThreadDelays
+from rn50_advisor.probes.host.procfs import CLOCK_TICKS, PAGE_BYTES, KeptFiles, parse_stat
 from rn50_advisor.probes.host.target import Target
 
 RANK, WORKER = Target(7, "rank", 0), Target(8, "worker", 0)

@@ -12,13 +12,7 @@ import pytest
 from probe_trees import write_tree
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.probes.host.stacks import process_stacks
-from rn50_advisor.probes.host.stacks.process_stacks import (
-    Frame,
-    dump_stacks,
-    explain_refusal,
-    is_user_file,
-    user_frame,
-)
+from rn50_advisor.probes.host.stacks.process_stacks import Frame, dump_stacks, explain_refusal, is_user_file, user_frame
 
 SCRIPT = """\
 import sys, threading

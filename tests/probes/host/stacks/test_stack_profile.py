@@ -9,18 +9,11 @@ from typing import Any
 
 import pytest
 
-from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
-    after_backward,
-    between_steps,
-)
+from rn50_advisor.advisor.analysis.stacks.stack_profiles import after_backward, between_steps
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.run.stacks.stack_rows import summed
 from rn50_advisor.probes.host.stacks.process_stacks import Frame
-from rn50_advisor.probes.host.stacks.stack_profile import (
-    CountedStack,
-    parse_raw,
-    profile_stacks,
-)
+from rn50_advisor.probes.host.stacks.stack_profile import CountedStack, parse_raw, profile_stacks
 
 SCRIPT = "/job/train.py"
 FETCH, FORWARD, BACKWARD, STEP = 20, 23, 24, 25

@@ -7,13 +7,7 @@ from pathlib import Path
 import pytest
 
 from probe_trees import missing, values, write_tree
-from rn50_advisor.probes.host.storage.disk_probe import (
-    RECHECK_PERIOD_NS,
-    DiskProbe,
-    Mount,
-    is_network,
-    mount_of,
-)
+from rn50_advisor.probes.host.storage.disk_probe import RECHECK_PERIOD_NS, DiskProbe, Mount, is_network, mount_of
 
 IDLE = "0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0"
 DISKSTATS = f"""\

@@ -11,23 +11,10 @@ import pytest
 
 from probe_trees import missing, values, write_tree
 from rn50_advisor.probes.host.cgroup import provider_limits
-from rn50_advisor.probes.host.cgroup.io_limits import (
-    PERIOD_NS,
-    IoLimitsProbe,
-)
-from rn50_advisor.probes.host.cgroup.provider_limits import (
-    AllowancesProbe,
-    parse_ebs_log,
-)
-from rn50_advisor.probes.host.storage.data_files import (
-    ENOUGH_FILES,
-    SLOW_PERIOD_NS,
-    DataFilesProbe,
-)
-from rn50_advisor.probes.host.storage.nfs_probe import (
-    RECHECK_PERIOD_NS,
-    NfsProbe,
-)
+from rn50_advisor.probes.host.cgroup.io_limits import PERIOD_NS, IoLimitsProbe
+from rn50_advisor.probes.host.cgroup.provider_limits import AllowancesProbe, parse_ebs_log
+from rn50_advisor.probes.host.storage.data_files import ENOUGH_FILES, SLOW_PERIOD_NS, DataFilesProbe
+from rn50_advisor.probes.host.storage.nfs_probe import RECHECK_PERIOD_NS, NfsProbe
 from rn50_advisor.probes.host.target import Target
 
 MOUNTSTATS = """\

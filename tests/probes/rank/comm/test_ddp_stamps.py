@@ -10,10 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from rn50_advisor.probes.rank.comm.ddp_stamps import DdpStamps
-from rn50_advisor.probes.rank.layout import (
-    COMM_FIELDS,
-    KIND_COMM,
-)
+from rn50_advisor.probes.rank.layout import COMM_FIELDS, KIND_COMM
 
 MS = 1_000_000
 

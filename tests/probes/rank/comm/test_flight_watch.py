@@ -22,16 +22,8 @@ from rn50_advisor.probes.rank.comm.flight_watch import (
     read_times,
     training_stack,
 )
-from rn50_advisor.probes.rank.ring import (
-    PHASE,
-    SINCE,
-    STEP,
-)
-from rn50_advisor.probes.rank.step_phases import (
-    BACKWARD,
-    ENDED,
-    FORWARD,
-)
+from rn50_advisor.probes.rank.ring import PHASE, SINCE, STEP
+from rn50_advisor.probes.rank.step_phases import BACKWARD, ENDED, FORWARD
 
 DUMP = {
     "version": "2.10",

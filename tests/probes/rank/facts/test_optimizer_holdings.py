@@ -6,11 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rn50_advisor.probes.rank.facts.optimizer_holdings import (
-    describe_convolutions,
-    describe_holdings,
-    held_at_end,
-)
+from rn50_advisor.probes.rank.facts.optimizer_holdings import describe_convolutions, describe_holdings, held_at_end
 
 
 class Tensor:

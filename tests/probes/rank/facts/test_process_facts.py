@@ -10,10 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rn50_advisor.probes.rank.facts.process_facts import (
-    Facts,
-    call_site,
-)
+from rn50_advisor.probes.rank.facts.process_facts import Facts, call_site
 from rn50_advisor.probes.rank.recorder import shortened
 
 

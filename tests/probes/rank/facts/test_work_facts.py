@@ -8,12 +8,7 @@ from typing import Any
 
 import pytest
 
-from rn50_advisor.probes.rank.facts.work_facts import (
-    CHANGES_MAX,
-    CONFIRMED,
-    EVERY_NS,
-    Work,
-)
+from rn50_advisor.probes.rank.facts.work_facts import CHANGES_MAX, CONFIRMED, EVERY_NS, Work
 from rn50_advisor.probes.rank.layout import WORK_FIELDS
 from rn50_advisor.probes.rank.recorder import Recorder
 

@@ -10,10 +10,7 @@ from rn50_advisor.probes.rank.facts.process_facts import cuda_index
 from rn50_advisor.probes.rank.gpu import gpu_events
 from rn50_advisor.probes.rank.gpu.gpu_events import GpuTimes
 from rn50_advisor.probes.rank.gpu.graph_captures import Captures
-from rn50_advisor.probes.rank.layout import (
-    GPU_STEP_FIELDS,
-    KIND_GPU_STEP,
-)
+from rn50_advisor.probes.rank.layout import GPU_STEP_FIELDS, KIND_GPU_STEP
 from rn50_advisor.probes.rank.recorder import Recorder
 
 MS = 1_000_000

@@ -10,10 +10,7 @@ from typing import Any
 
 import pytest
 
-from rn50_advisor.probes.rank.gpu.graph_captures import (
-    Captures,
-    watch,
-)
+from rn50_advisor.probes.rank.gpu.graph_captures import Captures, watch
 
 
 class CUDAGraph:

@@ -15,18 +15,8 @@ from rn50_advisor.advisor.analysis.kernels.chrome_trace import STEP_MARK as READ
 from rn50_advisor.advisor.run.sidefiles.recorder_requests import REQUEST_NAME as WRITTEN_NAME
 from rn50_advisor.advisor.run.sidefiles.recorder_requests import ask
 from rn50_advisor.probes.rank.gpu import profiler_window
-from rn50_advisor.probes.rank.layout import (
-    FLAG_DEEP,
-    FLAG_EPOCH_START,
-)
-from rn50_advisor.probes.rank.step_phases import (
-    BACKWARD,
-    CHECKPOINT,
-    CLIP,
-    EVALUATION,
-    FORWARD,
-    INPUT,
-)
+from rn50_advisor.probes.rank.layout import FLAG_DEEP, FLAG_EPOCH_START
+from rn50_advisor.probes.rank.step_phases import BACKWARD, CHECKPOINT, CLIP, EVALUATION, FORWARD, INPUT
 
 
 class Profile:

@@ -11,10 +11,7 @@ import types
 
 import pytest
 
-from rn50_advisor.probes.rank.layout import (
-    FLAG_EPOCH_START,
-    FLAG_NO_LOADER,
-)
+from rn50_advisor.probes.rank.layout import FLAG_EPOCH_START, FLAG_NO_LOADER
 from rn50_advisor.probes.rank.patches import foreign_loaders
 from rn50_advisor.probes.rank.recorder import Recorder
 from rn50_advisor.probes.rank.step_phases import GAP

@@ -12,10 +12,7 @@ from typing import Any
 import pytest
 
 from rn50_advisor.probes.rank.patches import pinning
-from rn50_advisor.probes.rank.patches.pinning import (
-    Pinning,
-    timed_loop,
-)
+from rn50_advisor.probes.rank.patches.pinning import Pinning, timed_loop
 from step_loops import Loop
 
 LOADER = 4

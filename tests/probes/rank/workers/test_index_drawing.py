@@ -5,10 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rn50_advisor.probes.rank.workers import index_drawing
-from rn50_advisor.probes.rank.workers.index_drawing import (
-    LEAST_NS,
-    Drawing,
-)
+from rn50_advisor.probes.rank.workers.index_drawing import LEAST_NS, Drawing
 from step_loops import MS, TRAIN, Loop
 
 

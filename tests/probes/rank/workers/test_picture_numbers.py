@@ -12,10 +12,7 @@ from recordings import plan, recording
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.findings import Saving
 from rn50_advisor.advisor.verdict.diagnose import diagnose
-from rn50_advisor.probes.rank.workers.picture_numbers import (
-    describe_pictures,
-    on_a_grid,
-)
+from rn50_advisor.probes.rank.workers.picture_numbers import describe_pictures, on_a_grid
 
 torch = pytest.importorskip("torch")
 

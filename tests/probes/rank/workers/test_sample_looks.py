@@ -19,14 +19,7 @@ import pytest
 
 from rn50_advisor.advisor.run.rings.ring_reader import RingReader
 from rn50_advisor.advisor.run.sidefiles.recorder_requests import allow
-from rn50_advisor.probes.rank.layout import (
-    BATCH_FIELDS,
-    KIND_BATCH,
-    KIND_LOOK,
-    KIND_PART,
-    LOOK_FIELDS,
-    PART_FIELDS,
-)
+from rn50_advisor.probes.rank.layout import BATCH_FIELDS, KIND_BATCH, KIND_LOOK, KIND_PART, LOOK_FIELDS, PART_FIELDS
 from rn50_advisor.probes.rank.workers.sample_parts import Names
 
 torch = pytest.importorskip("torch", reason="torch not installed: pip install '.[train]'")

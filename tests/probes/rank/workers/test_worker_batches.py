@@ -16,21 +16,10 @@ import pytest
 
 from rn50_advisor.advisor.run.rings.ring_reader import RingReader
 from rn50_advisor.probes.rank import thread_clocks
-from rn50_advisor.probes.rank.layout import (
-    BATCH_FIELDS,
-    FLAG_FIRST_BATCH,
-    KIND_BATCH,
-)
+from rn50_advisor.probes.rank.layout import BATCH_FIELDS, FLAG_FIRST_BATCH, KIND_BATCH
 from rn50_advisor.probes.rank.step_account import Account
-from rn50_advisor.probes.rank.thread_clocks import (
-    Sending,
-    cpu_of_thread_ns,
-)
-from rn50_advisor.probes.rank.workers.worker_batches import (
-    InProcess,
-    WorkerLog,
-    timed_fetch,
-)
+from rn50_advisor.probes.rank.thread_clocks import Sending, cpu_of_thread_ns
+from rn50_advisor.probes.rank.workers.worker_batches import InProcess, WorkerLog, timed_fetch
 
 
 def test_batches_are_numbered_from_the_workers_start(tmp_path: Path) -> None:
@@ -122,7 +111,7 @@ for loader in (3, 5):  # a server that forks is started for the first of them
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_a_worker_knows_its_loader_however_it_is_started(method: str) -> None:
-    root = Path(__file__).resolve().parents[4]
+    root = Path(__file__).resolve().parents[4] / "src"
     command = [sys.executable, "-c", KNOWS, method]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout.split() == ["3", "5"], done.stderr

@@ -11,7 +11,7 @@ from importlib import import_module
 import click
 
 from rn50_advisor import advisor
-from rn50_advisor.advisor.commands.plain_glyphs import use_plain_glyphs
+from rn50_advisor.advisor.commands.screen_available import use_plain_glyphs
 from rn50_advisor.advisor.model.errors import AdvisorError, UsageError
 
 PROGRAM = "rn50-advisor"

@@ -13,8 +13,8 @@ from rn50_advisor.advisor.analysis.gpu.gpu_use import gpu_values, idle_beside
 from rn50_advisor.advisor.analysis.gpu.host_pacing import gaps_as_seen, pace_values
 from rn50_advisor.advisor.analysis.gpu.observed_steps import habit_values
 from rn50_advisor.advisor.analysis.gpu.published_speeds import reference_values
+from rn50_advisor.advisor.analysis.host.host_memory import shortage_values
 from rn50_advisor.advisor.analysis.host.interpreter_waits import asleep_values, interpreter_values
-from rn50_advisor.advisor.analysis.host.memory_shortage import shortage_values
 from rn50_advisor.advisor.analysis.host.node_window import Window, cpu_values, process_by_rank, quota_values
 from rn50_advisor.advisor.analysis.host.thread_counts import helper_thread_values, thread_values
 from rn50_advisor.advisor.analysis.input.capacities import Seen, capacities

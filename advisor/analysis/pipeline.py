@@ -8,17 +8,16 @@ from typing import Any
 import numpy as np
 
 from rn50_advisor.advisor.analysis.comm.buffer_waits import accounted_steps
-from rn50_advisor.advisor.analysis.comm.collective_calls import network_values
+from rn50_advisor.advisor.analysis.comm.collective_calls import network_values, search_values
 from rn50_advisor.advisor.analysis.comm.collective_times import timed_collectives, timed_values
 from rn50_advisor.advisor.analysis.comm.nccl_log import nccl_facts
-from rn50_advisor.advisor.analysis.comm.unused_parameters import search_values
 from rn50_advisor.advisor.analysis.failures.failure_causes import failure_of, mark_followers, with_leaver
 from rn50_advisor.advisor.analysis.failures.memory_errors import out_of_memory
 from rn50_advisor.advisor.analysis.failures.standstills import slowest_steps, stalls
 from rn50_advisor.advisor.analysis.gpu.achieved_flops import roofline
-from rn50_advisor.advisor.analysis.gpu.allocator_memory import device_memory
 from rn50_advisor.advisor.analysis.gpu.batch_sweeps import batch_curves
 from rn50_advisor.advisor.analysis.gpu.gpu_errors import error_values
+from rn50_advisor.advisor.analysis.gpu.gpu_memory import device_memory
 from rn50_advisor.advisor.analysis.gpu.gpu_ranks import gpus_of, paths_of, unseen_ranks
 from rn50_advisor.advisor.analysis.gpu.gpu_use import path_values
 from rn50_advisor.advisor.analysis.gpu.host_pacing import idle_facts
@@ -36,19 +35,16 @@ from rn50_advisor.advisor.analysis.stacks.loop_lines import own_lines
 from rn50_advisor.advisor.analysis.stacks.sleeping_lines import waiting_lines
 from rn50_advisor.advisor.analysis.stacks.stack_moments import deaths, hot_lines, requests
 from rn50_advisor.advisor.analysis.stacks.thinned_profiles import with_few_profiles
-from rn50_advisor.advisor.analysis.steps.attribution import Account
+from rn50_advisor.advisor.analysis.steps.attribution import Account, labelled
 from rn50_advisor.advisor.analysis.steps.periodic_stalls import periodic_stalls
-from rn50_advisor.advisor.analysis.steps.phase_labels import labelled
 from rn50_advisor.advisor.analysis.steps.recorder_cost import own_cost
 from rn50_advisor.advisor.analysis.steps.restarts import with_one_start
-from rn50_advisor.advisor.analysis.steps.seen_training import coverage_of
+from rn50_advisor.advisor.analysis.steps.seen_training import coverage_of, start_values
 from rn50_advisor.advisor.analysis.steps.speed_changes import change_segments, speed_changes
-from rn50_advisor.advisor.analysis.steps.startup import start_values
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps, steady_steps, tails
 from rn50_advisor.advisor.analysis.storage.data_mount import data_mounts
 from rn50_advisor.advisor.analysis.view.gpu_strips import gpu_strips
-from rn50_advisor.advisor.analysis.view.node_strips import node_strips, shown_strip, with_places
-from rn50_advisor.advisor.analysis.view.rank_strips import rank_strips
+from rn50_advisor.advisor.analysis.view.rank_strips import node_strips, rank_strips, shown_strip, with_places
 from rn50_advisor.advisor.analysis.view.timeline import segments, timeline
 from rn50_advisor.advisor.model.analysis import JOB, Analysis, Death, Failure, HotLine
 from rn50_advisor.advisor.model.comm.exchanged_bytes import exchange_facts

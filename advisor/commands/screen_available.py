@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import contextlib
 import os
 import sys
 
@@ -17,3 +19,39 @@ def has_terminal() -> bool:
         return sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()
     except (AttributeError, ValueError):  # a stream that was closed before we started
         return False
+
+
+ERRORS = "rn50-advisor-plain"
+_PLAIN = str.maketrans(
+    {
+        **dict.fromkeys("─━╌┄–—−╴╶", "-"),
+        **dict.fromkeys("│┃▕", "|"),
+        **dict.fromkeys("█▉▊▋▌▍▎▏", "#"),
+        **dict.fromkeys("▲△", "^"),
+        **dict.fromkeys("▼▽", "v"),
+        **dict.fromkeys("▶▷▸→≥", ">"),
+        **dict.fromkeys("◀◁←≤", "<"),
+        **dict.fromkeys("✗✖×", "x"),
+        **dict.fromkeys("✓✔", "+"),
+        **dict.fromkeys("…·∙", "."),
+        **dict.fromkeys("“”", '"'),
+        **dict.fromkeys("‘’", "'"),
+        "µ": "u",
+    }
+)
+
+
+# What a terminal or a pipe gets whose encoding knows no bars and arrows: one plain character for each, so that tables stay in line.
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end].translate(_PLAIN)
+    return "".join(c if c.isascii() else "?" for c in text), error.end
+
+
+def use_plain_glyphs() -> None:
+    """On the streams of this process that cannot write all characters; those of a job are its own."""
+    codecs.register_error(ERRORS, _plain)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, ValueError, OSError):
+            stream.reconfigure(errors=ERRORS)  # type: ignore[union-attr]

@@ -75,7 +75,7 @@ def triage(
     from rn50_advisor.advisor.instances.metadata import ask
     from rn50_advisor.advisor.report.triaged import render, wording
     from rn50_advisor.advisor.triage.found_checks import Setting
-    from rn50_advisor.advisor.triage.storage.scratch_folder import scratch_folder
+    from rn50_advisor.advisor.triage.storage.folder_place import scratch_folder
     from rn50_advisor.advisor.triage.triage_runner import FULL_LIMIT_S, QUICK_LIMIT_S
     from rn50_advisor.advisor.triage.triage_runner import triage as examine
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from rn50_advisor.advisor.run.launch.job_environment import inherited_environmen
 from rn50_advisor.advisor.run.machine_results import known_machine, known_sweeps
 from rn50_advisor.advisor.run.recording_plan import Plan
 from rn50_advisor.advisor.run.rings.own_folder import start_ticks
+from rn50_advisor.advisor.store.database import close_broken_off
+from rn50_advisor.advisor.store.run_writer import RunWriter
 from rn50_advisor.advisor.store.secrets.masking import redact_argv, redact_environment
 from rn50_advisor.probes.host.process.process_tree import boot_offset_ns
 from rn50_advisor.probes.host.procfs import CLOCK_TICKS
@@ -52,3 +55,24 @@ def startup_s(plan: Plan) -> float:
         return 0.0
     started_ns = ticks * 1e9 / CLOCK_TICKS + boot_offset_ns()
     return max(0.0, (plan.began_ns - started_ns) / 1e9)
+
+
+# What is written into a run that nobody records: a job that could not be started, or the end of one whose recording broke off.
+def note_launch_error(plan: Plan, *, message: str, exit_code: int, t_ns: int) -> None:
+    assert plan.run_folder is not None
+    writer = RunWriter.create(plan.run_folder, meta=first_meta(plan))
+    writer.put_meta(launch_error=message, ended_ns=t_ns, exit_code=exit_code)
+    writer.close()
+
+
+def close_broken(plan: Plan, *, job_pid: int, reason: str, end: Mapping[str, Any]) -> None:
+    """`reason`: why nothing was recorded from the last commit on."""
+    assert plan.run_folder is not None
+    close_broken_off(
+        plan.run_folder,
+        reason=reason,
+        root_pid=job_pid,
+        ended_ns=end["t_ns"],
+        exit_code=end["exit_code"],
+        exit_signal=end["signal"],
+    )

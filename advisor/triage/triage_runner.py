@@ -14,21 +14,48 @@ from rn50_advisor.advisor.model.documents.machine_triage import (
     UNIX_SECONDS,
     Triage,
     TriageGap,
+    TriageVerdict,
 )
 from rn50_advisor.advisor.model.wording import quantities as fmt
 from rn50_advisor.advisor.triage.deadline import apart, within
 from rn50_advisor.advisor.triage.found_checks import RAN_SHARE, Found, Item, Setting, fact, unproved
 from rn50_advisor.advisor.triage.gpu.all_gpus import gpus
 from rn50_advisor.advisor.triage.host import memory_checks, processor
-from rn50_advisor.advisor.triage.host.network_links import links
+from rn50_advisor.advisor.triage.host.network_links import limits, links
 from rn50_advisor.advisor.triage.host.other_load import Stretch, Watch, taken_from_us
-from rn50_advisor.advisor.triage.host.shell_limits import limits
 from rn50_advisor.advisor.triage.instance_checks import instance
 from rn50_advisor.advisor.triage.storage import disk_checks
 from rn50_advisor.advisor.triage.storage.decode_speed import decoding
 from rn50_advisor.advisor.triage.storage.timed_io import list_files
-from rn50_advisor.advisor.triage.triage_verdict import verdict_of
 from rn50_advisor.probes.host.procfs import read_text
+
+
+# Keep it, fix this setting, or hand it back: from the checks alone.
+def verdict_of(found: Sequence[Found], gaps: Sequence[TriageGap]) -> TriageVerdict:
+    """The machine goes back for what is bad and only its owner can change; a setting is fixed for whatever lies outside of its band.
+
+    What is merely low and not to be changed by a setting is named and no reason to give a machine back: sound ones differ, too. Nor is
+    what is bad and yet nobody's affair; that is named last.
+    """
+    owner = [one for one in found if one.remedy == "hand-back" and one.check.state == "bad"]
+    settings = [one for one in found if one.remedy == "fix" and one.check.state in ("bad", "low")]
+    weak = [one for one in found if one.remedy == "hand-back" and one.check.state == "low"]
+    noted = [f"worth a word: {_said(one)}" for one in found if one.remedy == "note" and one.check.state == "bad"]
+    if owner:
+        return TriageVerdict("hand-back", (*(_said(one) for one in [*owner, *settings]), *noted))
+    if settings:
+        return TriageVerdict("fix", (*(_said(one) for one in [*settings, *weak]), *noted))
+    judged = [one for one in found if one.check.expected.lo is not None or one.check.expected.hi is not None]
+    sound = sum(one.check.state == "ok" for one in judged)
+    unknown = sum(one.check.state == "unknown" for one in judged) + len(gaps)
+    summary = f"{sound} of {len(judged)} checks with a band lie in it"
+    left = (f"{unknown} could not be measured: see the gaps and what is unknown",) if unknown else ()
+    return TriageVerdict("keep", (summary, *(f"low: {_said(one)}" for one in weak), *noted, *left))
+
+
+def _said(one: Found) -> str:
+    return one.why or f"{one.check.name}: {one.check.hint}"
+
 
 IDLE_S = 3.0
 # From begin to end, with what remains until the last process has gone and the result is written: a quick one ends within two minutes.

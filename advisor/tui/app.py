@@ -12,24 +12,20 @@ from textual.screen import Screen
 from textual.widgets import ContentSwitcher, Footer, OptionList
 
 from rn50_advisor.advisor.model.report import Report
-from rn50_advisor.advisor.tui.actions import NEEDS, AdvisorCommands, Needs, bindings
-from rn50_advisor.advisor.tui.help_screen import HelpScreen
+from rn50_advisor.advisor.tui.actions import NEEDS, AdvisorCommands, HelpScreen, Needs, bindings
 from rn50_advisor.advisor.tui.job_control import Job
 from rn50_advisor.advisor.tui.output_source import OutputSource
-from rn50_advisor.advisor.tui.panels.banner import Banner
+from rn50_advisor.advisor.tui.panels.banner import Banner, Trouble
 from rn50_advisor.advisor.tui.panels.finding_detail import FindingDetail, finding_text
 from rn50_advisor.advisor.tui.panels.finding_list import FindingList, finding_key, in_reading_order
 from rn50_advisor.advisor.tui.panels.output_pane import LastLine, OutputPane
 from rn50_advisor.advisor.tui.panels.panel import Panel
 from rn50_advisor.advisor.tui.panels.rank_panel import RankTable
-from rn50_advisor.advisor.tui.panels.replay_bar import ReplayBar
-from rn50_advisor.advisor.tui.panels.tab_bar import TabBar
+from rn50_advisor.advisor.tui.panels.tab_bar import ReplayBar, TabBar
 from rn50_advisor.advisor.tui.panels.throughput_panel import Throughput
-from rn50_advisor.advisor.tui.panels.trouble_line import Trouble
 from rn50_advisor.advisor.tui.polling import Feed, words
-from rn50_advisor.advisor.tui.quit_dialog import QuitDialog
+from rn50_advisor.advisor.tui.quit_dialog import QuitDialog, SaveReport, ask_and_save
 from rn50_advisor.advisor.tui.report_source import JobControls, ReplaySource, ReportSource
-from rn50_advisor.advisor.tui.save_dialog import SaveReport, ask_and_save
 from rn50_advisor.advisor.tui.styles.drawing import unmarked
 from rn50_advisor.advisor.tui.views import Checks, Findings, Machine, Overview, Ranks
 

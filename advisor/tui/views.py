@@ -9,14 +9,12 @@ from textual.content import Content
 from rn50_advisor.advisor.model.report import Report
 from rn50_advisor.advisor.model.wording.told_facts import rows
 from rn50_advisor.advisor.tui.panels.budget_panel import BudgetPanel, legend
-from rn50_advisor.advisor.tui.panels.capacity_panel import CapacitiesPanel
+from rn50_advisor.advisor.tui.panels.capacity_panel import CapacitiesPanel, LoadersPanel
 from rn50_advisor.advisor.tui.panels.check_panel import GapsPanel, OutcomesPanel, OverheadPanel, RunPanel
 from rn50_advisor.advisor.tui.panels.finding_detail import FindingDetail
 from rn50_advisor.advisor.tui.panels.finding_list import FindingList
-from rn50_advisor.advisor.tui.panels.gpu_panel import GpusPanel
+from rn50_advisor.advisor.tui.panels.gpu_panel import DeepPanel, GpusPanel
 from rn50_advisor.advisor.tui.panels.host_panel import HostPanel
-from rn50_advisor.advisor.tui.panels.kernel_panel import DeepPanel
-from rn50_advisor.advisor.tui.panels.loader_panel import LoadersPanel
 from rn50_advisor.advisor.tui.panels.now_panel import NowPanel
 from rn50_advisor.advisor.tui.panels.panel import Panel
 from rn50_advisor.advisor.tui.panels.rank_panel import RankTable

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import rank_ring_folder
 from .comm.ddp_stamps import DdpStamps
-from .facts import debugging_aids
-from .facts import process_facts as about
+from .facts import process_facts
 from .facts.known_loaders import KnownLoaders
 from .facts.optimizer_holdings import describe_convolutions, describe_holdings, describe_optimizer, held_at_end
 from .facts.precision_facts import Precision, fast_paths
@@ -40,9 +39,8 @@ from .thread_clocks import RunDelay
 from .unmet_batches import shows_evaluation
 from .wall import let_pass
 from .workers.batch_size import count_samples
-from .workers.index_drawing import Drawing
 from .workers.picture_numbers import LOOK_AT, describe_pictures
-from .workers.worker_batches import InProcess, WorkerLog, own_loader
+from .workers.worker_batches import Drawing, InProcess, WorkerLog, own_loader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,7 +103,7 @@ class Recorder:
         self.place = -1  # in its epoch, of the batch that is fetched, where that is to be told
         self.stamps = DdpStamps()
         self.gpu: GpuTimes | None = None
-        self.facts = about.Facts(self.folder)
+        self.facts = process_facts.Facts(self.folder)
         self.work = Work(self.facts)
         self.loaders = KnownLoaders()
         self.iterators: dict[int, int] = {}  # loader -> id of the iterator that the training thread asked last
@@ -248,7 +246,7 @@ class Recorder:
         self.tape.fill()
 
     def _become_rank(self, account: Account, roots: Any) -> None:
-        rank, local_rank, world_size = about.distributed_identity(self.torch)
+        rank, local_rank, world_size = process_facts.distributed_identity(self.torch)
         path = "%s/rank-%d.ring" % (self.folder, os.getpid())
         ring = Ring(path, slots=RANK_SLOTS, role=ROLE_RANK, rank=rank, local_rank=local_rank, world_size=world_size)
         delay = RunDelay()
@@ -256,7 +254,7 @@ class Recorder:
         atexit.register(self.leave)
         # children of multiprocessing end by os._exit: atexit is not for them
         sys.modules["multiprocessing.util"].Finalize(None, self.leave, exitpriority=-100)
-        self.facts.values.update(about.process_facts(self.torch))
+        self.facts.values.update(process_facts.process_facts(self.torch))
         self._trains_on(roots)
         self.facts.values.update(rank=rank, local_rank=local_rank, world_size=world_size)
         self.facts.values["main_thread"] = threading.get_native_id()
@@ -275,9 +273,9 @@ class Recorder:
         if self.facts.values.get("cuda") is not None or self.captures.under_way:
             return
         try:
-            device = about.cuda_index(tensors)
+            device = process_facts.cuda_index(tensors)
             if device is not None:
-                self.facts.values["cuda"] = {**about.cuda_facts(self.torch, device), **fast_paths(self.torch)}
+                self.facts.values["cuda"] = {**process_facts.cuda_facts(self.torch, device), **fast_paths(self.torch)}
                 self.gpu = GpuTimes(self.torch.cuda, device, self.captures)
         except Exception as error:
             self._gpu_failed(error)
@@ -306,7 +304,7 @@ class Recorder:
         """It ends by an exception and has not trained: a launcher, or a rank that never came to its first backward."""
         self.active = False
         self.facts.active = True
-        self.facts.values["rank"] = about.distributed_identity(self.torch)[0]
+        self.facts.values["rank"] = process_facts.distributed_identity(self.torch)[0]
         if self.account is not None:
             self.facts.values["loaders"] = self.loaders.facts(self.account)
         self._note_exception()
@@ -435,7 +433,7 @@ class Recorder:
         self._sum_up()
         values["visible_optimizer"] = self.account.optimizers > 0
         self.precision.refresh(step)
-        self.asks_for_aids = step >= debugging_aids.FROM_STEP
+        self.asks_for_aids = step >= process_facts.AIDS_FROM_STEP
         self.due_at = min(self.due_at, self.precision.until)
         self.facts.write()
 
@@ -550,7 +548,9 @@ class Recorder:
             self._read_stamps(account, account.step if account.backward_seen else account.step - 1, since)
         if self.asks_for_aids:
             self.asks_for_aids = False
-            debugging_aids.look(self.torch, self.facts.values, profiled_by_us=self.deep is not None and self.deep.on)
+            process_facts.look_for_aids(
+                self.torch, self.facts.values, profiled_by_us=self.deep is not None and self.deep.on
+            )
         account.self_ns += perf_counter_ns() - began
         return account
 
@@ -655,7 +655,7 @@ class Recorder:
         options = self.stamps.seen(model)
         if options:
             made = self.facts.values.setdefault("ddp", [])
-            if len(made) < about.MADE_MAX:
+            if len(made) < process_facts.MADE_MAX:
                 made.append(options)
 
     def save_begin(self) -> Any:

@@ -31,7 +31,7 @@ import pytest
 
 from rn50_advisor.probes.rank import step_phases
 from rn50_advisor.probes.rank.comm.collective_marks import _GROUPS_MAX, Collectives
-from rn50_advisor.probes.rank.facts import process_facts as about
+from rn50_advisor.probes.rank.facts import process_facts
 from rn50_advisor.probes.rank.garbage import EVENTS_MAX
 from rn50_advisor.probes.rank.layout import RANK_SLOTS
 from rn50_advisor.probes.rank.patches import checkpoint_saves, hooked_updates
@@ -99,7 +99,7 @@ def test_places_of_saves_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_does_not_work_is_told_once_and_not_for_ever(tmp_path: Path) -> None:
-    facts = about.Facts(str(tmp_path))
+    facts = process_facts.Facts(str(tmp_path))
     for number in range(1000):
         facts.miss("ddp: no stamps")
         facts.miss(f"gpu times: {number}")

@@ -16,8 +16,7 @@ from types import ModuleType
 
 import pytest
 
-from rn50_advisor.advisor.bench.bench_launch import TRAINER, Bench, cell_name
-from rn50_advisor.advisor.bench.rate import rate_of
+from rn50_advisor.advisor.bench.bench_launch import TRAINER, Bench, cell_name, rate_of
 from rn50_advisor.advisor.model.documents.benchmark import Options, Setting, parse_benchmark
 from rn50_advisor.advisor.run.launch.own_processes import module_command
 from rn50_advisor.advisor.store.run_reader import read_recording

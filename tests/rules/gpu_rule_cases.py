@@ -7,7 +7,7 @@ from typing import Any
 
 from rule_cases import META, job, rank
 
-from rn50_advisor.advisor.analysis.gpu.nvlinks import links_due
+from rn50_advisor.advisor.analysis.gpu.gpu_errors import links_due
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.gpu.gpu_facts import PROGRAMS_XIDS, Gpu, GpuMemoryTrend, GpuPath, GpuView, Xid
 

@@ -183,3 +183,19 @@ def _by_sockets(recording: Recording, nccl: NcclFacts | None) -> bool:
     told = [row for named in facts for key in ("ddp", "collectives") for row in named.get(key) or ()]
     backends = {str(row.get("backend_name") or row.get("backend") or "") for row in told} - {""}
     return bool(backends) and not any("nccl" in backend for backend in backends)
+
+
+# What DistributedDataParallel's searches for unused parameters found.
+def search_values(recording: Recording, missing: dict[str, str]) -> dict[tuple[str, str], float]:
+    """Values of each rank; zero iterations where DDP does not search in each of them (a static graph is searched once)."""
+    found: dict[tuple[str, str], float] = {}
+    for rank, process in process_by_rank(recording.processes).items():
+        models = recording.facts.get(process.pid, {}).get("ddp") or ()
+        searching = [m for m in models if m.get("find_unused_parameters") and not m.get("static_graph")]
+        if models:
+            scope = f"rank:{rank}"
+            found["ddp.searched", scope] = sum(float(m.get("searched_iterations", 0)) for m in searching)
+            found["ddp.with_unused", scope] = sum(float(m.get("iterations_with_unused", 0)) for m in searching)
+    if not found:
+        missing["ddp.searched"] = missing["ddp.with_unused"] = "no DistributedDataParallel here"
+    return found

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rn50_advisor.advisor.analysis.host.first_pass import FirstPass, first_pass
-from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
+from rn50_advisor.advisor.analysis.host.node_window import Window, process_by_rank
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import JOB, LoaderFacts, MemoryTrend, training_loader
 from rn50_advisor.advisor.model.recording import Process, Recording, Series
@@ -167,3 +167,63 @@ def _between(series: Series | None, begin_ns: int, end_ns: int) -> Series | None
 def _last(recording: Recording, metric: str, scope: str, end_ns: int) -> float | None:
     series = _between(recording.samples.get((metric, scope)), 0, end_ns)
     return float(series.value[-1]) if series is not None and series.value.size else None
+
+
+# The first pass over the data that a process makes: a data set that keeps what it has read grows with it, and no more after it.
+@dataclass(frozen=True, slots=True)
+class FirstPass:
+    """One of the two is known: when it ended, or how long it will go on."""
+
+    ended_ns: int | None
+    left_s: float | None
+
+
+def first_pass(steps: RankSteps, loader: LoaderFacts | None, since_ns: int, *, ranks: int) -> FirstPass | None:
+    """Of processes that load for this rank since then. None where nobody knows how long it is: of a stream, or beyond its length."""
+    later = steps.start_ns[steps.epoch_start & (steps.start_ns > since_ns)]
+    if later.size:
+        return FirstPass(int(later[0]), None)
+    length = None if loader is None else loader.dataset.get("length")
+    rows = steps.start_ns >= (steps.start_ns[steps.epoch_start][-1] if steps.epoch_start.any() else since_ns)
+    samples, took_s = float(steps.columns["samples"][rows].sum()), float(steps.length[rows].sum())
+    if not isinstance(length, int) or not 0 < samples < length:
+        return None
+    # each rank has its share, as a rule; one that has gone on beyond it reads it all
+    ends = length / ranks if samples < length / ranks else length
+    return FirstPass(None, took_s * (ends - samples) / samples)
+
+
+# Whether memory was short while the steps ran: stalls for it, pages read back from swap, and how near each rank's limit was.
+def shortage_values(window: Window) -> dict[tuple[str, str], float]:
+    """What was not sampled is absent; a rank without a limit has no share of it."""
+    found: dict[tuple[str, str], float] = {}
+    pressure, swapped = window.rate("psi.mem_some_s", "host"), window.rate("mem.swap_in_bytes", "host")
+    total, left = window.level("mem.total_bytes", "host"), window.level("mem.available_bytes", "host")
+    if pressure is not None:
+        found["memory.pressure_share", JOB] = min(1.0, pressure)
+    if swapped is not None:
+        found["memory.swap_in_mb_per_s", JOB] = swapped / _MB
+    if total and left is not None:
+        found["memory.host_left_share", JOB] = left / total
+    for rank, process in process_by_rank(window.recording.processes).items():
+        held = _held(window, f"pid:{process.pid}")
+        if held is not None:
+            found["memory.limit_used_share", f"rank:{rank}"], found["memory.limit_mb", f"rank:{rank}"] = held
+    return found
+
+
+def _held(window: Window, scope: str) -> tuple[float, float] | None:
+    """(share of the limit that no page cache would give back, the limit in MB), as in nine tenths of the readings at most."""
+    limit = window.level("cgroup.mem_limit_bytes", scope)
+    used, cache = (_inside(window, f"cgroup.mem_{name}_bytes", scope) for name in ("used", "cache"))
+    if not limit or used is None or cache is None or used.t_ns.size != cache.t_ns.size:
+        return None
+    return float(np.percentile(used.value - cache.value, 90)) / limit, limit / _MB
+
+
+def _inside(window: Window, metric: str, scope: str) -> Series | None:
+    series = window.recording.samples.get((metric, scope))
+    if series is None:
+        return None
+    inside = (series.t_ns >= window.start_ns) & (series.t_ns <= window.end_ns)
+    return Series(series.t_ns[inside], series.value[inside]) if inside.any() else None

@@ -30,7 +30,7 @@ class RingFolder:
     """Made by one advisor, which holds a lock in it for as long as it lives; the lock ends with the process, however that dies."""
 
     def __init__(self, *, places: Iterable[Path] | None = None, mounts: Path = MOUNTS) -> None:
-        """Raises OSError when no place can take it. The name says whose it is: to people, and to ranks (probes/rank/ptrace.py)."""
+        """Raises OSError when no place can take it. The name says whose it is: to people, and to ranks (probes/rank/install.py)."""
         self._own = OwnFolder(_with_room(default_places() if places is None else places, mounts), PREFIX)
         self.path = self._own.path
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.run.processes.process_roster import Roster
 from rn50_advisor.advisor.run.rings.own_folder import start_ticks
-from rn50_advisor.advisor.run.rings.rank_numbers import RankNumbers
 from rn50_advisor.advisor.run.rings.ring_follower import Follower
 from rn50_advisor.advisor.run.rings.ring_reader import NotARing, Position, RingReader, Row
 from rn50_advisor.advisor.store.run_writer import RunWriter
@@ -20,6 +19,31 @@ from rn50_advisor.probes.host.process.process_tree import boot_offset_ns
 from rn50_advisor.probes.host.procfs import CLOCK_TICKS
 from rn50_advisor.probes.host.target import Target
 from rn50_advisor.probes.rank.layout import ERRORS_MAX, KIND_BATCH, KIND_GPU_STEP, KIND_STEP
+
+
+# Which number a rank goes by: its own where it knows it, else the lowest that no living process holds.
+class RankNumbers:
+    """A restarted rank (elastic training, one script after another in a shell) takes up the number of its dead predecessor."""
+
+    def __init__(self) -> None:
+        self._holder: dict[int, int] = {}  # rank -> pid
+
+    def take(self, claimed: int, pid: int) -> int:
+        """`claimed` is -1 where the process does not know. A claim that a living process already made is not believed."""
+        rank = claimed if claimed >= 0 and claimed not in self._holder else self._lowest()
+        self._holder[rank] = pid
+        return rank
+
+    def release(self, rank: int, pid: int) -> None:
+        if self._holder.get(rank) == pid:
+            del self._holder[rank]
+
+    def _lowest(self) -> int:
+        rank = 0
+        while rank in self._holder:
+            rank += 1
+        return rank
+
 
 _HELD_ROWS_MAX = 20_000  # batches of workers whose rank has not shown itself yet
 _PASSING = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))  # it is our own shortage: the ring is tried again

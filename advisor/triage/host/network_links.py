@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,3 +49,31 @@ def _gbit(rate: Path) -> float | None:
         return float(rate.read_text().split()[0])
     except (OSError, ValueError, IndexError):
         return None
+
+
+FILES_LEAST = 1024.0
+
+
+# Limits of the shell or container that a training meets late: open files, locked memory.
+def limits(root: Path = Path("/")) -> Iterator[Item]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        yield fact("limits.open_files", "unlimited")
+    else:
+        hint = f"ulimit -n (hard limit {hard}): loader workers pass batches as open files, and hundreds of them add up"
+        band = Band(
+            FILES_LEAST, None, "the usual soft limit of Linux; PyTorch's sharing strategy file_descriptor asks for more"
+        )
+        yield judged("limits.open_files", float(soft), "files", band, remedy="fix", hint=hint, why=hint)
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    if soft == resource.RLIM_INFINITY:
+        yield fact("limits.locked_memory", "unlimited")
+        return
+    if not list(root.glob("sys/class/infiniband/*")):
+        yield fact(
+            "limits.locked_memory", float(soft), "bytes", hint="matters to RDMA alone, of which there is none here"
+        )
+        return
+    hint = "docker run --ulimit memlock=-1: NCCL cannot register memory with the network card beyond it"
+    band = Band(float(1 << 40), None, "NCCL's troubleshooting guide: unlimited where RDMA is used")
+    yield judged("limits.locked_memory", float(soft), "bytes", band, remedy="fix", hint=hint, why=hint)

@@ -6,6 +6,7 @@ from textual.content import Content
 
 from rn50_advisor.advisor.model.forecast.worker_curve import WorkerCurve
 from rn50_advisor.advisor.model.report import Capacity, Report
+from rn50_advisor.advisor.model.wording.loader_words import loader_rows
 from rn50_advisor.advisor.model.wording.quantities import DASH, number
 from rn50_advisor.advisor.tui.panels.panel import Panel
 from rn50_advisor.advisor.tui.styles.drawing import Part, fit, interval, line, muted, prose
@@ -89,3 +90,25 @@ class CapacitiesPanel(Panel):
 
 def _short(value: float) -> str:
     return f"{value / 1000:,.0f}k" if value >= 99_950 else number(round(value)) if value >= 10 else number(value)
+
+
+_LOADER_LABEL = 24
+
+
+# The DataLoaders of the job: what each was made with, where, and of what data.
+class LoadersPanel(Panel):
+    TITLE = "Data loaders"
+
+    def draw(self, report: Report, width: int) -> list[Content]:
+        rows = loader_rows(report.facts)
+        if not rows:
+            return [line(muted("no DataLoader was seen"))]
+        label = min(_LOADER_LABEL, max(width // 3, 8))
+        lines = []
+        for row in rows:
+            lines.append(line((fit(f"{row.place}  {row.role}", width).rstrip(), "bold")))
+            for name, value in row.details:
+                first, *more = prose(value, width - label - 4) or ["–"]
+                lines.append(line("  ", muted(fit(name, label)), "  ", first))
+                lines += [Content(" " * (label + 4) + text) for text in more]
+        return lines

@@ -9,6 +9,9 @@ from textual.reactive import reactive
 from textual.widgets import Static
 
 from rn50_advisor.advisor.model.report import Report
+from rn50_advisor.advisor.model.wording.quantities import clock, number
+from rn50_advisor.advisor.tui.report_source import ReplaySource
+from rn50_advisor.advisor.tui.styles.drawing import Part, fit, line, meter, muted
 
 
 class View(NamedTuple):
@@ -57,3 +60,51 @@ class TabBar(Static):
             style = "bold reverse" if view.id == self.active else "$foreground 75%"
             parts.append(Content.from_markup(f"[@click=app.show_view('{view.id}')]{mark}{label}[/]").stylize(style))
         self.update(Content("").join(parts))
+
+
+SLOWEST, FASTEST = 0.125, 1024.0
+_LEAP_S, _LEAP_SHARE = 60.0, 0.02  # of a run of days a minute is nothing
+_KEYS = "  space pause  , . ±10 s  < > leap  b e ends  - + speed"
+
+
+class ReplayBar(Static):
+    def __init__(self, replay: ReplaySource, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.replay = replay
+
+    def on_resize(self) -> None:
+        self.put()
+
+    def put(self) -> None:
+        """Draws where the replay stands now."""
+        replay, width = self.replay, self.size.width
+        state = "‖ paused" if replay.paused else "▶ replay"
+        at = f"{clock(replay.position_s):>8} "
+        end = f" {clock(replay.duration_s):<8}"
+        keys = _KEYS if width >= 100 else ""
+        room = max(width - len(state) - 8 - len(at) - len(end) - len(keys) - 1, 4)
+        share = replay.position_s / replay.duration_s if replay.duration_s > 0 else 0.0
+        colour = "$warning" if replay.paused else "$primary"
+        parts: list[Part] = [(f" {state} ", f"bold auto on {colour}"), fit(f"{number(replay.speed)}×", 6, True)]
+        self.update(line(*parts, at, meter(share, room, colour), end, muted(keys)))
+
+    def pause(self) -> None:
+        self.replay.paused = not self.replay.paused
+        self.put()
+
+    def seek(self, by_s: float) -> None:
+        self.replay.seek(self.replay.position_s + by_s)
+        self.put()
+
+    def leap(self, direction: int) -> None:
+        self.seek(direction * max(_LEAP_S, _LEAP_SHARE * self.replay.duration_s))
+
+    def seek_to(self, share: float) -> None:
+        self.replay.seek(share * self.replay.duration_s)
+        self.put()
+
+    def change_speed(self, direction: int) -> None:
+        """Twice or half as fast."""
+        factor = 2.0 if direction > 0 else 0.5
+        self.replay.speed = min(max(self.replay.speed * factor, SLOWEST), FASTEST)
+        self.put()

@@ -6,7 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from ..facts import process_facts as about
+from ..facts import process_facts
 from ..layout import COLLECTIVE_KINDS
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _NORM_NAMES = re.compile(r"sync\w*_?(?:batch_?norm|bn)", re.IGNORECASE)
 def described(frame: FrameType, kind: int, group: Any) -> dict[str, Any]:
     """Who calls: the job's line, and the library that it calls through, if any."""
     library = _library(frame)
-    user, _ = about.call_frames(2)
+    user, _ = process_facts.call_frames(2)
     own = frame if user is None else user
     return {
         "file": own.f_code.co_filename,
@@ -57,7 +57,7 @@ def _library(frame: FrameType) -> str:
     if any(_NORM_NAMES.search(name) for name in (*owners, type(first).__name__)):
         return NORM
     package = _PACKAGE.search(code.co_filename)
-    if package is None and not code.co_filename.startswith(about.torchs_folder()):
+    if package is None and not code.co_filename.startswith(process_facts.torchs_folder()):
         return ""  # whatever the job's own folders are called
     known = next((library for part, library in _LIBRARIES if part in code.co_filename), "")
     return known or (package[1] if package else "torch")

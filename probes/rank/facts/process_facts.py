@@ -15,6 +15,7 @@ from .. import rank_ring_folder
 if TYPE_CHECKING:
     from types import FrameType
 
+
 MADE_MAX = 32  # wrappers of models that are told of: a job may make ever new ones
 _MISSES_MAX = 32
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # the whole recorder
@@ -186,3 +187,45 @@ def _number(name: str) -> int:
         return int(os.environ.get(name, ""))
     except ValueError:
         return -1
+
+
+AIDS_FROM_STEP = 25  # before, a profiler may have been asked for the first steps alone
+# Variables of the environment that slow every step, and with what value; None: with any.
+_AID_VARIABLES = {
+    "CUDA_LAUNCH_BLOCKING": ("1",),
+    "HIP_LAUNCH_BLOCKING": ("1",),
+    "PYTORCH_NO_CUDA_MEMORY_CACHING": None,
+    "TORCH_DISTRIBUTED_DEBUG": ("DETAIL",),
+    "NCCL_DEBUG": ("TRACE",),
+}
+_TOOLS = (0, 1, 2)  # of sys.monitoring (Python 3.12): a debugger, coverage, a profiler
+
+
+def look_for_aids(torch: Any, values: dict[str, Any], *, profiled_by_us: bool) -> None:
+    """Count what is on in the training thread, under `debugging` of these facts."""
+    told = values.setdefault("debugging", {"looks": 0, "on": {}})
+    told["looks"] += 1
+    for name in _aids(torch, profiled_by_us=profiled_by_us):
+        told["on"][name] = told["on"].get(name, 0) + 1
+
+
+def _aids(torch: Any, *, profiled_by_us: bool) -> list[str]:
+    found = []
+    if torch.is_anomaly_enabled():
+        found.append("anomaly detection")
+    if torch.autograd._profiler_enabled():
+        found += [] if profiled_by_us else ["profiler"]
+    elif sys.gettrace() is not None or sys.getprofile() is not None or _monitored():
+        found.append("tracer")  # torch's profiler brings one of its own
+    for name, values in _AID_VARIABLES.items():
+        value = os.environ.get(name)
+        if value and (values is None or value.upper() in values):
+            found.append(name)
+    return found
+
+
+def _monitored() -> bool:
+    monitoring = getattr(sys, "monitoring", None)
+    return monitoring is not None and any(
+        monitoring.get_tool(tool) is not None and monitoring.get_events(tool) for tool in _TOOLS
+    )

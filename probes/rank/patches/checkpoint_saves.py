@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from ..facts import process_facts as about
+from ..facts import process_facts
 from ..step_phases import CHECKPOINT
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Saves:
     def begin(self, account: Account | None) -> tuple[Account, int, int, tuple[str, int]] | None:
         if account is None or account.ring is None or account.phase == CHECKPOINT:  # one inside another is part of it
             return None
-        site = about.call_site()
+        site = process_facts.call_site()
         return account, account.checkpoint_begin(), perf_counter_ns(), site
 
     def end(self, token: tuple[Account, int, int, tuple[str, int]]) -> bool:
@@ -40,7 +40,9 @@ class Saves:
             return False
         if entry is None:
             entry = self._sites[site] = {"id": len(self._sites), "file": site[0], "line": site[1], "count": 0}
-            entry["caller"] = about.calling_function()  # a library's; what it does next writes the checkpoint, too
+            entry["caller"] = (
+                process_facts.calling_function()
+            )  # a library's; what it does next writes the checkpoint, too
         entry["count"] += 1
         account.checkpoint_end(phase, began, entry["id"])
         self._ended_at = perf_counter_ns()

@@ -13,7 +13,7 @@ from _thread import get_ident, get_native_id
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from ..facts import process_facts as about
+from ..facts import process_facts
 from ..facts.known_loaders import LOADERS_MAX
 from ..hidden_frames import hide_frame
 from ..ring import PHASE
@@ -199,7 +199,7 @@ class Foreign:
 
     def _enrol(self, owner: Any, iterator: Any, library: str) -> int:
         """One made anew for each epoch at the same line is the one known already; one that lives beside it is another."""
-        file, line = about.call_site()
+        file, line = process_facts.call_site()
         size = owner.__dict__.get("batch_size")
         described = {
             "file": file,

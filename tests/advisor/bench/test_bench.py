@@ -16,7 +16,7 @@ import pytest
 
 from bench_samples import A100, OPTIONS, PLAN, cell, machine, machine_that, measured, saturating, setting
 from rn50_advisor.advisor.bench import bench_launch
-from rn50_advisor.advisor.bench.bench_launch import Bench, run_logged
+from rn50_advisor.advisor.bench.bench_launch import Bench, rate_of, run_logged
 from rn50_advisor.advisor.bench.bench_machine import (
     possible_precisions,
     precisions_of,
@@ -27,7 +27,6 @@ from rn50_advisor.advisor.bench.bench_machine import (
 )
 from rn50_advisor.advisor.bench.bench_plan import carry_out, knee
 from rn50_advisor.advisor.bench.conclude import against, conclude, judge, scaling, slower_than, sweeps
-from rn50_advisor.advisor.bench.rate import rate_of
 from rn50_advisor.advisor.model.documents.benchmark import Benchmark, Cell, Setting, parse_benchmark
 from rn50_advisor.advisor.model.documents.comparison import Estimate
 from rn50_advisor.advisor.model.errors import AdvisorError, NotARun, UsageError

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from bench_samples import A100, OPTIONS, PLAN, cell, machine, machine_that, measured, saturating, setting
+from rn50_advisor.advisor.bench.bench_launch import rate_of
 from rn50_advisor.advisor.bench.bench_plan import Plan, carry_out
 from rn50_advisor.advisor.bench.conclude import against, conclude
-from rn50_advisor.advisor.bench.rate import rate_of
 from rn50_advisor.advisor.model.documents.benchmark import Benchmark, Cell, Setting
 
 

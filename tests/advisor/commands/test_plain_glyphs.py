@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from rn50_advisor.advisor.commands.plain_glyphs import ERRORS, use_plain_glyphs
+from rn50_advisor.advisor.commands.screen_available import ERRORS, use_plain_glyphs
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,8 @@ import subprocess
 import pytest
 
 from edit_snippets import MORE, PLAIN, SNIPPETS, Snippet
-from rn50_advisor.advisor.edits.advise import Advice, Job, advise
+from rn50_advisor.advisor.edits.advise import Advice, Job, advise, shown_name, unified
 from rn50_advisor.advisor.edits.fix_request import request_of
-from rn50_advisor.advisor.edits.unified_diff import shown_name, unified
 from rn50_advisor.advisor.model.recording import Source
 
 PATH = "/job/train.py"

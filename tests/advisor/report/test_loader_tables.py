@@ -15,9 +15,9 @@ import report_samples as samples
 from rn50_advisor.advisor.model.report import Report
 from rn50_advisor.advisor.model.wording.loader_words import loader_rows
 from rn50_advisor.advisor.report import render, text
+from rn50_advisor.advisor.tui.panels.capacity_panel import LoadersPanel
 from rn50_advisor.advisor.tui.panels.check_panel import RunPanel
 from rn50_advisor.advisor.tui.panels.finding_detail import finding_lines, finding_text
-from rn50_advisor.advisor.tui.panels.loader_panel import LoadersPanel
 
 BEFORE = "def load():\n\treturn DataLoader(\n\t\tdata,\n\t\tnum_workers=2,\n\t)\n"
 AFTER = BEFORE.replace("=2", "=6")

@@ -9,7 +9,7 @@ import pytest
 from rn50_advisor.advisor.model.metrics import Sample
 from rn50_advisor.advisor.run.own_usage import SHED_ORDER, WINDOW_S, CostBook
 from rn50_advisor.advisor.run.processes.death_causes import OomLedger
-from rn50_advisor.advisor.run.rings.rank_numbers import RankNumbers
+from rn50_advisor.advisor.run.rings.ring_followers import RankNumbers
 from rn50_advisor.advisor.run.stacks.stack_budget import StackBudget
 from rn50_advisor.probes.host.process.death_watch import Death
 

@@ -23,7 +23,7 @@ from rn50_advisor.advisor.triage.child_program import run_child, why_not
 from rn50_advisor.advisor.triage.found_checks import Found, Setting
 from rn50_advisor.advisor.triage.host.other_load import Watch
 from rn50_advisor.advisor.triage.storage import decode_speed
-from rn50_advisor.advisor.triage.storage.scratch_folder import PREFIX, scratch_folder
+from rn50_advisor.advisor.triage.storage.folder_place import PREFIX, scratch_folder
 from rn50_advisor.advisor.triage.storage.timed_io import list_files
 
 _ROOT = Path(__file__).resolve().parents[3]
@@ -158,7 +158,7 @@ def test_the_folder_goes_away_with_its_contents(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_the_folder_goes_away_on_a_signal(tmp_path: Path, number: signal.Signals) -> None:
     program = (
-        "import sys, time\nfrom pathlib import Path\nfrom rn50_advisor.advisor.triage.storage.scratch_folder import scratch_folder\n"
+        "import sys, time\nfrom pathlib import Path\nfrom rn50_advisor.advisor.triage.storage.folder_place import scratch_folder\n"
         "with scratch_folder(Path(sys.argv[1])) as folder:\n"
         "    (folder / 'x').write_text('x')\n    print('ready', flush=True)\n    time.sleep(600)\n"
     )
@@ -174,7 +174,7 @@ def test_the_folder_goes_away_on_a_signal(tmp_path: Path, number: signal.Signals
 def left_behind(where: Path, **told: str) -> Path:
     """By one that was killed in it. `told`: what its marker says otherwise."""
     program = (
-        "import os, sys\nfrom pathlib import Path\nfrom rn50_advisor.advisor.triage.storage.scratch_folder import scratch_folder\n"
+        "import os, sys\nfrom pathlib import Path\nfrom rn50_advisor.advisor.triage.storage.folder_place import scratch_folder\n"
         "with scratch_folder(Path(sys.argv[1])) as folder:\n"
         "    (folder / 'cache').mkdir()\n    (folder / 'cache/x').write_text('x')\n"
         "    print(folder, flush=True)\n    os._exit(0)\n"

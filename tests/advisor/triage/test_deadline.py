@@ -23,7 +23,7 @@ from rn50_advisor.advisor.triage.child_program import run_child
 from rn50_advisor.advisor.triage.deadline import apart, as_they_come, within
 from rn50_advisor.advisor.triage.found_checks import Found, Item, Setting, fact
 from rn50_advisor.advisor.triage.host.other_load import Watch
-from rn50_advisor.advisor.triage.storage.scratch_folder import GOES_S
+from rn50_advisor.advisor.triage.storage.folder_place import GOES_S
 
 
 def test_an_answer_is_handed_on_and_so_is_an_error() -> None:

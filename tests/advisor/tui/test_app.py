@@ -333,7 +333,7 @@ async def test_names_that_look_like_markup_or_escapes_are_only_text(size):
 
 
 async def test_a_running_job_that_is_no_longer_recorded_is_pointed_out(monkeypatch):
-    monkeypatch.setattr("rn50_advisor.advisor.tui.panels.trouble_line._SILENT_S", 0.0)
+    monkeypatch.setattr("rn50_advisor.advisor.tui.panels.banner._SILENT_S", 0.0)
     async with shown(Reports(samples.input_bound()), (100, 30)) as (app, pilot):
         await until(pilot, lambda: "nothing new has been recorded" in screen_text(app))
     async with shown(Reports(samples.dead_rank(), None, None), (100, 30)) as (app, pilot):

@@ -7,9 +7,8 @@ import json
 import pytest
 
 import sample_reports as samples
-from rn50_advisor.advisor.tui.actions import ACTIONS
+from rn50_advisor.advisor.tui.actions import ACTIONS, HelpScreen
 from rn50_advisor.advisor.tui.dialog import Choice
-from rn50_advisor.advisor.tui.help_screen import HelpScreen
 from rn50_advisor.advisor.tui.panels.finding_detail import DetailPanel
 from rn50_advisor.advisor.tui.panels.finding_list import FindingList
 from rn50_advisor.advisor.tui.panels.tab_bar import VIEWS

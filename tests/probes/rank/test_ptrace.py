@@ -17,7 +17,7 @@ from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.run.launch.job_environment import inherited_environment, with_recorder
 from rn50_advisor.advisor.run.rings.agent_ring_folder import RingFolder
 from rn50_advisor.probes.host.stacks.process_stacks import dump_stacks
-from rn50_advisor.probes.rank import ptrace
+from rn50_advisor.probes.rank import install
 
 SET_PTRACER = 0x59616D61
 SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
@@ -80,7 +80,7 @@ def test_the_advisor_is_let_look_where_only_relatives_may(
 ) -> None:
     tree = {"proc/sys/kernel/yama/ptrace_scope": scope, "proc/700/stat": stat}
     write_tree(tmp_path, {path: text for path, text in tree.items() if text is not None})
-    ptrace.let_owner_look(folder, str(tmp_path))
+    install.let_owner_look(folder, str(tmp_path))
     assert asked == ([(SET_PTRACER, 700, 0, 0, 0)] if let else [])
 
 
@@ -91,7 +91,7 @@ def test_the_user_can_have_it_left_as_it_is(
     for value, times in (("", 1), ("1", 0)):
         monkeypatch.setenv("RN50_ADVISOR_NO_PTRACE", value)
         asked.clear()
-        ptrace.let_owner_look(FOLDER, str(tmp_path))
+        install.let_owner_look(FOLDER, str(tmp_path))
         assert len(asked) == times
 
 
@@ -99,7 +99,7 @@ def test_a_ring_folder_says_who_its_owner_is(tmp_path: Path, asked: list[tuple[A
     rings = RingFolder()
     own = f"proc/{os.getpid()}/stat"
     write_tree(tmp_path, {"proc/sys/kernel/yama/ptrace_scope": "1\n", own: Path(f"/{own}").read_text()})
-    ptrace.let_owner_look(str(rings.path), str(tmp_path))
+    install.let_owner_look(str(rings.path), str(tmp_path))
     rings.close(remove=True)
     assert asked == [(SET_PTRACER, os.getpid(), 0, 0, 0)]
 
@@ -111,7 +111,7 @@ def test_a_libc_that_cannot_be_had_is_nothing_to_the_job(tmp_path: Path, monkeyp
         raise OSError("no dlopen in a static program")
 
     monkeypatch.setattr(ctypes, "CDLL", refuse)
-    ptrace.let_owner_look(FOLDER, str(tmp_path))
+    install.let_owner_look(FOLDER, str(tmp_path))
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from recordings import FIRST_STEP_NS, STARTED_NS, plan, recording, step
-from rn50_advisor.advisor.analysis.steps.startup import start_values
+from rn50_advisor.advisor.analysis.steps.seen_training import start_values
 from rn50_advisor.advisor.analysis.steps.steady_state import all_steps
 from rn50_advisor.advisor.model.analysis import JOB
 from rn50_advisor.advisor.model.recording import Recording

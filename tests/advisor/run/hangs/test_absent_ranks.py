@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rn50_advisor.advisor.run.hangs.absent_ranks import absent_ranks
+from rn50_advisor.advisor.run.hangs.standing_ranks import absent_ranks
 
 TRAIN = "python\0train.py\0"
 SPAWN = "python\0-c\0spawn_main(pipe_handle=%d)\0"

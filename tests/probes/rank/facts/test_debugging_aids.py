@@ -14,12 +14,12 @@ from stub_training import Training
 torch = pytest.importorskip("torch", reason="torch not installed: pip install '.[train]'")
 pytestmark = pytest.mark.torch
 
-from rn50_advisor.probes.rank.facts import debugging_aids  # noqa: E402
+from rn50_advisor.probes.rank.facts import process_facts  # noqa: E402
 
 
 def looked(*, by_us: bool = False) -> dict[str, int]:
     values: dict[str, Any] = {}
-    debugging_aids.look(torch, values, profiled_by_us=by_us)
+    process_facts.look_for_aids(torch, values, profiled_by_us=by_us)
     return dict(values["debugging"]["on"])
 
 
@@ -29,8 +29,8 @@ def untraced(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     trace, profile = sys.gettrace(), sys.getprofile()
     sys.settrace(None)
     sys.setprofile(None)
-    monkeypatch.setattr(debugging_aids, "_monitored", lambda: False)
-    for name in debugging_aids._VARIABLES:
+    monkeypatch.setattr(process_facts, "_monitored", lambda: False)
+    for name in process_facts._AID_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     yield
     sys.settrace(trace)
@@ -82,9 +82,9 @@ def test_one_backward_is_asked_and_its_step_is_not_noted_on_a_tape(
     recorder, account = training.recorder, training.account
     recorder.torch = torch
     monkeypatch.setattr(recorder.precision, "refresh", lambda step: None)
-    for account.step in (debugging_aids.FROM_STEP - 1, debugging_aids.FROM_STEP):
+    for account.step in (process_facts.AIDS_FROM_STEP - 1, process_facts.AIDS_FROM_STEP):
         recorder._refresh_facts()
-        assert training.noted() == (account.step < debugging_aids.FROM_STEP)
+        assert training.noted() == (account.step < process_facts.AIDS_FROM_STEP)
     for _ in range(2):
         with torch.autograd.set_detect_anomaly(True):
             recorder.backward_begin()
@@ -97,7 +97,7 @@ def test_looks_are_counted() -> None:
     values: dict[str, Any] = {}
     for on in (False, True, True):
         with torch.autograd.set_detect_anomaly(on):
-            debugging_aids.look(torch, values, profiled_by_us=False)
+            process_facts.look_for_aids(torch, values, profiled_by_us=False)
     assert values["debugging"] == {"looks": 3, "on": {"anomaly detection": 2}}
 
 
@@ -107,9 +107,9 @@ def test_a_tool_that_monitors_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monitoring: Any = sys.monitoring  # type: ignore[attr-defined, unused-ignore]
     monitoring.use_tool_id(0, "a debugger")
     try:
-        assert not debugging_aids._monitored() or any(monitoring.get_tool(tool) for tool in (1, 2))
+        assert not process_facts._monitored() or any(monitoring.get_tool(tool) for tool in (1, 2))
         monitoring.set_events(0, monitoring.events.LINE)
-        assert debugging_aids._monitored()
+        assert process_facts._monitored()
     finally:
         monitoring.set_events(0, 0)
         monitoring.free_tool_id(0)

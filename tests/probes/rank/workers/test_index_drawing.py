@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rn50_advisor.probes.rank.workers import index_drawing
-from rn50_advisor.probes.rank.workers.index_drawing import LEAST_NS, Drawing
+from rn50_advisor.probes.rank.workers import worker_batches
+from rn50_advisor.probes.rank.workers.worker_batches import LEAST_NS, Drawing
 from step_loops import MS, TRAIN, Loop
 
 
@@ -28,7 +28,7 @@ class Iterator:
 @pytest.fixture
 def loop(monkeypatch: pytest.MonkeyPatch) -> Loop:
     made = Loop()
-    monkeypatch.setattr(index_drawing, "perf_counter_ns", lambda: 1 + made.now)
+    monkeypatch.setattr(worker_batches, "perf_counter_ns", lambda: 1 + made.now)
     return made
 
 

@@ -17,7 +17,7 @@ from rn50_advisor.advisor.analysis.host.host_memory import shortage_values
 from rn50_advisor.advisor.analysis.host.interpreter_waits import asleep_values, interpreter_values
 from rn50_advisor.advisor.analysis.host.node_window import Window, cpu_values, process_by_rank, quota_values
 from rn50_advisor.advisor.analysis.host.thread_counts import helper_thread_values, thread_values
-from rn50_advisor.advisor.analysis.input.capacities import Seen, capacities
+from rn50_advisor.advisor.analysis.input.capacities import CapacityInputs, capacities
 from rn50_advisor.advisor.analysis.input.delivery import delivery_values
 from rn50_advisor.advisor.analysis.input.input_waits import index_times, input_values
 from rn50_advisor.advisor.analysis.input.loading import Loading, loading_of
@@ -26,7 +26,7 @@ from rn50_advisor.advisor.analysis.input.worker_forecast import worker_model
 from rn50_advisor.advisor.analysis.input.worker_locks import lock_values
 from rn50_advisor.advisor.analysis.stacks.loop_lines import own_values
 from rn50_advisor.advisor.analysis.stacks.sleeping_lines import waiting_values
-from rn50_advisor.advisor.analysis.steps.attribution import Account, account
+from rn50_advisor.advisor.analysis.steps.attribution import StepAttribution, account
 from rn50_advisor.advisor.analysis.steps.batch_sizes import batch_values
 from rn50_advisor.advisor.analysis.steps.collections import collecting_values
 from rn50_advisor.advisor.analysis.steps.epochs import cold_values, epoch_values
@@ -66,7 +66,7 @@ class Around:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    accounts: Account | None = None
+    accounts: StepAttribution | None = None
     model: StepModel | None = None
     workers: WorkerModel | None = None
     stages: tuple[Capacity, ...] = ()
@@ -115,12 +115,14 @@ def measure(around: Around, values: Values, missing: dict[str, str]) -> Measured
     values.update(network_values(around.mounts, values))
     workers = worker_model(recording, steady, loading, model=model, loaders=loaders, values=values)
     copies, uncopied = copy_times(recording, around.ways, around.windows, missing)
-    seen = Seen(recording, steady, loading, accounts, model, loaders, values, missing, workers, copies, uncopied)
+    seen = CapacityInputs(
+        recording, steady, loading, accounts, model, loaders, values, missing, workers, copies, uncopied
+    )
     stages = capacities(seen, values.get(("step.samples", JOB)))
     return Measured(accounts, model, workers, stages, creeps, cost)
 
 
-def throughput(accounts: Account | None, steady: Mapping[int, RankSteps], samples: float | None) -> Throughput:
+def throughput(accounts: StepAttribution | None, steady: Mapping[int, RankSteps], samples: float | None) -> Throughput:
     if accounts is None or accounts.step_s <= 0:
         return Throughput(None, None, samples, len(steady))
     per_second = 1.0 / accounts.step_s
@@ -133,7 +135,7 @@ def _window(recording: Recording, steady: Mapping[int, RankSteps]) -> Window:
     )
 
 
-def _model(accounts: Account, values: Values, recording: Recording) -> StepModel:
+def _model(accounts: StepAttribution, values: Values, recording: Recording) -> StepModel:
     cores = values.get(("cpu.job_cores", JOB))
     return StepModel(
         step_s=accounts.step_s,
@@ -153,7 +155,7 @@ def _host_values(recording: Recording, window: Window, values: Values) -> None:
             values[name, f"rank:{rank}"] = value
 
 
-def _step_values(steady: Mapping[int, RankSteps], accounts: Account, values: Values) -> None:
+def _step_values(steady: Mapping[int, RankSteps], accounts: StepAttribution, values: Values) -> None:
     values["step.time_s", JOB] = accounts.step_s
     values["step.steady", JOB] = min(float(s.count.sum()) for s in steady.values())
     for rank, steps in steady.items():
@@ -234,7 +236,7 @@ def _drop_unclocked(recording: Recording, values: Values, missing: dict[str, str
 def _comm_values(
     recording: Recording,
     steady: Mapping[int, RankSteps],
-    accounts: Account,
+    accounts: StepAttribution,
     values: Values,
     missing: dict[str, str],
 ) -> None:

@@ -35,7 +35,7 @@ from rn50_advisor.advisor.analysis.stacks.loop_lines import own_lines
 from rn50_advisor.advisor.analysis.stacks.sleeping_lines import waiting_lines
 from rn50_advisor.advisor.analysis.stacks.stack_moments import deaths, hot_lines, requests
 from rn50_advisor.advisor.analysis.stacks.thinned_profiles import with_few_profiles
-from rn50_advisor.advisor.analysis.steps.attribution import Account, labelled
+from rn50_advisor.advisor.analysis.steps.attribution import StepAttribution, labelled
 from rn50_advisor.advisor.analysis.steps.periodic_stalls import periodic_stalls
 from rn50_advisor.advisor.analysis.steps.recorder_cost import own_cost
 from rn50_advisor.advisor.analysis.steps.restarts import with_one_start
@@ -199,7 +199,7 @@ def _run_values(recording: Recording, everything: Mapping[int, RankSteps], value
     values["run.evaluation_share", JOB] = max(shares)
 
 
-def _excess(accounts: Account) -> dict[int, dict[str, float]]:
+def _excess(accounts: StepAttribution) -> dict[int, dict[str, float]]:
     if len(accounts.own) < 2:
         return {}
     phases = next(iter(accounts.own.values()))

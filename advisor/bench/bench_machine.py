@@ -27,7 +27,7 @@ _SWEEP_MAX = {"cuda": 1024, "cpu": 4}
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class TorchDevices:
     """What torch told in a process of its own."""
 
     device: Literal["cpu", "cuda"]
@@ -39,14 +39,14 @@ class Seen:
     bf16_units: bool = False  # of the CPU
 
 
-def seen(told: Mapping[str, Any], wanted: str) -> Seen:
+def seen(told: Mapping[str, Any], wanted: str) -> TorchDevices:
     """`wanted`: auto, cpu or cuda. Raises UsageError where it is not there."""
     names = tuple(map(str, told["names"]))
     if wanted == "cuda" and not names:
         raise UsageError("torch sees no CUDA device here", "rn50-advisor doctor tells why; --device cpu goes without")
     cuda = bool(names) and wanted != "cpu"
     capability = told.get("capability")
-    return Seen(
+    return TorchDevices(
         device="cuda" if cuda else "cpu",
         names=names if cuda else (),
         capability=(int(capability[0]), int(capability[1])) if cuda and capability else None,
@@ -57,7 +57,7 @@ def seen(told: Mapping[str, Any], wanted: str) -> Seen:
     )
 
 
-def machine_of(found: Seen, *, devices: int, metadata: bool) -> Machine:
+def machine_of(found: TorchDevices, *, devices: int, metadata: bool) -> Machine:
     """`metadata`: ask the provider's metadata service which instance this is; else it is told from what the machine holds."""
     instance, source = _instance(found, metadata)
     return Machine(
@@ -74,7 +74,7 @@ def machine_of(found: Seen, *, devices: int, metadata: bool) -> Machine:
     )
 
 
-def _instance(found: Seen, metadata: bool) -> tuple[str | None, str]:
+def _instance(found: TorchDevices, metadata: bool) -> tuple[str | None, str]:
     named = ask() if metadata else None
     if named is not None:
         return f"{named.provider} {named.name}", "metadata service"
@@ -87,13 +87,13 @@ def _instance(found: Seen, metadata: bool) -> tuple[str | None, str]:
     return (one.words, "GPUs, cores and memory") if one else (None, "")
 
 
-def precisions_of(found: Seen) -> tuple[Precision, ...]:
+def precisions_of(found: TorchDevices) -> tuple[Precision, ...]:
     """Those that the device has units for: a CPU without them takes ten times as long in bf16."""
     possible = possible_precisions(found)
     return possible if found.device == "cuda" or found.bf16_units else ("fp32",)
 
 
-def possible_precisions(found: Seen) -> tuple[Precision, ...]:
+def possible_precisions(found: TorchDevices) -> tuple[Precision, ...]:
     """Those that can be asked for."""
     if found.device == "cpu":
         return ("fp32", "bf16")

@@ -13,7 +13,7 @@ FAILED_MAX = 2  # batches of a sweep
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BenchPlan:
     """`batch` is where precisions and layouts are compared, `batches` the sweep (empty: none). All batches are of one device."""
 
     precisions: tuple[Precision, ...]
@@ -47,7 +47,7 @@ class Ledger:
                 break
 
 
-def carry_out(plan: Plan, measure: Measure) -> tuple[Cell, ...]:
+def carry_out(plan: BenchPlan, measure: Measure) -> tuple[Cell, ...]:
     """All cells in the order in which they were measured. A setting that fails is a cell like any other."""
     ledger = Ledger(measure)
     (_every_combination if plan.every_combination else _one_at_a_time)(plan, ledger)
@@ -63,13 +63,13 @@ def doublings(first: int, last: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _every_combination(plan: Plan, ledger: Ledger) -> None:
+def _every_combination(plan: BenchPlan, ledger: Ledger) -> None:
     batches = plan.batches or (plan.batch,)
     for data, devices, precision, layout in itertools.product(plan.data, plan.devices, plan.precisions, plan.layouts):
         ledger.sweep(Setting(precision, layout, 1, devices, data), batches)
 
 
-def _one_at_a_time(plan: Plan, ledger: Ledger) -> None:
+def _one_at_a_time(plan: BenchPlan, ledger: Ledger) -> None:
     """Precisions and layouts at one batch, batches of the fastest, devices at the batch that paid, real data there."""
     matrix, batch = _matrix(plan, ledger)
     best = _fastest(matrix)
@@ -88,7 +88,7 @@ def _one_at_a_time(plan: Plan, ledger: Ledger) -> None:
         _real_data(plan, ledger, matrix, replace(best.setting, batch=paying))
 
 
-def _real_data(plan: Plan, ledger: Ledger, matrix: Iterable[Cell], fastest: Setting) -> None:
+def _real_data(plan: BenchPlan, ledger: Ledger, matrix: Iterable[Cell], fastest: Setting) -> None:
     """Beside synthetic ones on one device and on all; on one, full precision beside 16 bits, for what these still bring there."""
     ledger(fastest)
     if not ledger(replace(fastest, data="real")).images_per_s:
@@ -103,7 +103,7 @@ def _real_data(plan: Plan, ledger: Ledger, matrix: Iterable[Cell], fastest: Sett
     ledger(replace(fastest, devices=plan.devices[-1], data="real"))
 
 
-def _matrix(plan: Plan, ledger: Ledger) -> tuple[list[Cell], int]:
+def _matrix(plan: BenchPlan, ledger: Ledger) -> tuple[list[Cell], int]:
     """Every precision and layout at one batch; at half of it where one does not fit, so that all are compared alike."""
     batch = plan.batch
     while True:

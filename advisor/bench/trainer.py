@@ -103,7 +103,7 @@ def make_model(args: argparse.Namespace, device: torch.device) -> nn.Module:
     return DistributedDataParallel(model, device_ids=ids, gradient_as_bucket_view=True)
 
 
-class Clock:
+class StepClock:
     """Marks the ends of steps: events on the device's own stream, or the time of day where there is none."""
 
     def __init__(self, device: torch.device) -> None:
@@ -180,7 +180,7 @@ def measure(args: argparse.Namespace, device: torch.device) -> dict[str, Any]:
     step, batches = make_step(args, device), endless(loader)
 
     def timed(steps: int) -> list[float]:
-        clock = Clock(device)
+        clock = StepClock(device)
         clock.mark()
         for _ in range(steps):
             step(next(batches))

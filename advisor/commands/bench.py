@@ -15,8 +15,8 @@ from rn50_advisor.advisor.model.errors import AdvisorError, NotARun, Regressed, 
 from rn50_advisor.advisor.report import FORMATS
 
 if TYPE_CHECKING:
-    from rn50_advisor.advisor.bench.bench_machine import Seen
-    from rn50_advisor.advisor.bench.bench_plan import Measure, Plan
+    from rn50_advisor.advisor.bench.bench_machine import TorchDevices
+    from rn50_advisor.advisor.bench.bench_plan import BenchPlan, Measure
     from rn50_advisor.advisor.model.documents.benchmark import Benchmark, Cell, Options, Setting
 
 _SHOWN = "rn50_advisor.advisor.report.benched"
@@ -198,7 +198,7 @@ class _Interrupted(Exception):
 
 
 def _plan(
-    found: Seen,
+    found: TorchDevices,
     *,
     image_size: int,
     precisions: str | None,
@@ -209,9 +209,9 @@ def _plan(
     real: bool,
     quick: bool,
     every: bool,
-) -> Plan:
+) -> BenchPlan:
     from rn50_advisor.advisor.bench import bench_machine as machines
-    from rn50_advisor.advisor.bench.bench_plan import Plan
+    from rn50_advisor.advisor.bench.bench_plan import BenchPlan
 
     possible = machines.possible_precisions(found)
     chosen = tuple(dict.fromkeys(precisions.split(","))) if precisions else None
@@ -225,7 +225,7 @@ def _plan(
     kept = tuple(p for p in possible if p in (chosen or machines.precisions_of(found)))
     if quick and chosen is None:
         kept = tuple(dict.fromkeys(("tf32" if "tf32" in kept else "fp32", kept[min(2, len(kept) - 1)])))
-    return Plan(
+    return BenchPlan(
         precisions=kept,
         layouts=layouts[layout],
         batch=usual,
@@ -236,7 +236,7 @@ def _plan(
     )
 
 
-def _measure_all(plan: Plan, measure: Measure) -> tuple[Cell, ...]:
+def _measure_all(plan: BenchPlan, measure: Measure) -> tuple[Cell, ...]:
     """With a line to stderr for each cell. Raises _Interrupted."""
     from rn50_advisor.advisor.bench.bench_plan import carry_out
     from rn50_advisor.advisor.report.benched.wording import told

@@ -28,16 +28,16 @@ _AWAY = "import sys; sys.path[:] = [entry for entry in sys.path if entry]\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class DoctorCheck:
     name: str
     state: Literal["ok", "warn", "missing"]
     found: str
     hint: str = ""
 
 
-def run_checks(python: str) -> list[Check]:
+def run_checks(python: str) -> list[DoctorCheck]:
     """All checks in the order they are shown; a check that fails itself is a warning, not the end of the others."""
-    checks: list[tuple[str, Callable[[], Check]]] = [
+    checks: list[tuple[str, Callable[[], DoctorCheck]]] = [
         ("advisor's python", own_python),
         ("the job's torch", lambda: torch_of(python)),
         ("injection", lambda: injection(python)),
@@ -62,11 +62,11 @@ def job_python(python: str | None) -> str:
     return shutil.which("python") or shutil.which("python3") or sys.executable
 
 
-def own_python() -> Check:
-    return Check("advisor's python", "ok", f"{sys.version.split()[0]} at {sys.executable}")
+def own_python() -> DoctorCheck:
+    return DoctorCheck("advisor's python", "ok", f"{sys.version.split()[0]} at {sys.executable}")
 
 
-def torch_of(python: str) -> Check:
+def torch_of(python: str) -> DoctorCheck:
     """Imports torch there: the package's metadata would not show a broken installation."""
     name = "the job's torch"
     program = (
@@ -79,21 +79,21 @@ def torch_of(python: str) -> Check:
     try:
         done = _run([python, "-c", program], timeout_s=TORCH_TIMEOUT_S)
     except subprocess.TimeoutExpired:
-        return Check(
+        return DoctorCheck(
             name, "warn", f"import torch in {python} took more than {TORCH_TIMEOUT_S:.0f} s", "is its disk slow?"
         )
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        return Check(name, "missing", f"import torch fails in {python}: {reason}", choose)
+        return DoctorCheck(name, "missing", f"import torch fails in {python}: {reason}", choose)
     version, torch, cuda, devices, backends = json.loads(done.stdout.splitlines()[-1])
     build = f"CUDA {cuda}, {devices} GPU{'s' if devices != 1 else ''}" if cuda else "CPU only"
     found = f"{torch} ({build}; {', '.join(backends or ['no distributed backend'])}) in Python {version} at {python}"
     if tuple(map(int, version.split(".")[:2])) < _OLDEST_RANK:
-        return Check(name, "missing", found, "the recorder needs Python 3.9 or newer in the job")
-    return Check(name, "ok", found)
+        return DoctorCheck(name, "missing", found, "the recorder needs Python 3.9 or newer in the job")
+    return DoctorCheck(name, "ok", found)
 
 
-def injection(python: str) -> Check:
+def injection(python: str) -> DoctorCheck:
     """Starts a child as a run would and asks it whether the recorder's hook waits for torch."""
     from rn50_advisor.advisor.run.launch.job_environment import (
         CannotInject,
@@ -112,7 +112,7 @@ def injection(python: str) -> Check:
     try:
         rings = RingFolder()
     except OSError as error:
-        return Check(name, "warn", f"not tried: no ring folder ({error})")
+        return DoctorCheck(name, "warn", f"not tried: no ring folder ({error})")
     try:
         plain = inherited_environment()
         watched = with_recorder(plain, rings.path)
@@ -121,31 +121,31 @@ def injection(python: str) -> Check:
         done = _run([python, "-c", program, str(inject_folder())], environment=watched)
         notes = [note.read_text(errors="replace").strip() for note in rings.path.glob("error-*.txt")]
     except CannotInject as error:
-        return Check(name, "missing", str(error), "install rn50-advisor under a path without a colon")
+        return DoctorCheck(name, "missing", str(error), "install rn50-advisor under a path without a colon")
     finally:
         rings.close(remove=True)
     if done.returncode or not done.stdout.startswith("True"):
         reason = "; ".join(notes) or (done.stderr.strip().splitlines() or ["sitecustomize was not run"])[-1]
         hint = "python -I, -S, -E and frozen programs keep it out; host measurements remain"
-        return Check(name, "missing", f"the recorder does not reach a child of {python}: {reason}", hint)
+        return DoctorCheck(name, "missing", f"the recorder does not reach a child of {python}: {reason}", hint)
     cost = fmt.duration(max(armed_s - bare_s, 0.0))
-    return Check(name, "ok", f"reached a child of {python}; adds {cost} to the start of a process without torch")
+    return DoctorCheck(name, "ok", f"reached a child of {python}; adds {cost} to the start of a process without torch")
 
 
-def ring_folder() -> Check:
+def ring_folder() -> DoctorCheck:
     from rn50_advisor.advisor.run.rings.agent_ring_folder import RingFolder
 
     name = "ring folder"
     try:
         rings = RingFolder()
     except OSError as error:
-        return Check(name, "missing", str(error), "a run goes without the view from inside")
+        return DoctorCheck(name, "missing", str(error), "a run goes without the view from inside")
     place = rings.path.parent
     rings.close(remove=True)
-    return Check(name, "ok", f"{place}, in memory")
+    return DoctorCheck(name, "ok", f"{place}, in memory")
 
 
-def py_spy(python: str) -> Check:
+def py_spy(python: str) -> DoctorCheck:
     """Takes a stack of a child that the recorder has reached as it reaches a rank: where yama asks, that is what lets us look."""
     from rn50_advisor.advisor.model.metrics import ProbeGap
     from rn50_advisor.advisor.run.launch.job_environment import inherited_environment, with_recorder
@@ -155,7 +155,7 @@ def py_spy(python: str) -> Check:
     try:
         rings = RingFolder()
     except OSError as error:
-        return Check("py-spy", "warn", f"not tried: {error}")
+        return DoctorCheck("py-spy", "warn", f"not tried: {error}")
     with contextlib.ExitStack() as stack:
         stack.callback(rings.close, remove=True)
         job = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rn50-doctor-")))
@@ -178,11 +178,11 @@ def py_spy(python: str) -> Check:
                 target.wait(CHILD_TIMEOUT_S)
     if isinstance(seen, ProbeGap):
         hint = seen.hint or "without it a hang or a gap has no file and line"
-        return Check("py-spy", "warn", f"cannot read the stack of a child: {seen.reason}", hint)
-    return Check("py-spy", "ok", f"reads stacks ({find_py_spy()})")
+        return DoctorCheck("py-spy", "warn", f"cannot read the stack of a child: {seen.reason}", hint)
+    return DoctorCheck("py-spy", "ok", f"reads stacks ({find_py_spy()})")
 
 
-def nvidia_driver() -> Check:
+def nvidia_driver() -> DoctorCheck:
     name = "NVIDIA driver"
     devices = sorted(str(path) for path in Path("/dev").glob("nvidia[0-9]*"))
     try:
@@ -191,24 +191,24 @@ def nvidia_driver() -> Check:
         pynvml.nvmlInit()
     except Exception as error:  # noqa: BLE001 - NVML's errors have no base that its absence leaves importable
         if devices:
-            return Check(
+            return DoctorCheck(
                 name,
                 "missing",
                 f"{len(devices)} device files, but NVML says: {error}",
                 "docker run --gpus all; is the driver loaded?",
             )
-        return Check(
+        return DoctorCheck(
             name, "warn", "no NVIDIA GPU seen", "CPU training is watched all the same; GPU measurements will be gaps"
         )
     try:
         driver, count = pynvml.nvmlSystemGetDriverVersion(), pynvml.nvmlDeviceGetCount()
         names = {str(pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(i))) for i in range(count)}
-        return Check(name, "ok", f"driver {driver}, {count} × {', '.join(sorted(names)) or 'no GPU'}")
+        return DoctorCheck(name, "ok", f"driver {driver}, {count} × {', '.join(sorted(names)) or 'no GPU'}")
     finally:
         pynvml.nvmlShutdown()
 
 
-def cgroup() -> Check:
+def cgroup() -> DoctorCheck:
     from rn50_advisor.probes.host.cgroup.cgroup_probe import CgroupReader
 
     name = "cgroup"
@@ -218,64 +218,64 @@ def cgroup() -> Check:
     state = reader.state_of(os.getpid())
     if state is None or state.cpu is None:
         hint = "mount /sys/fs/cgroup into the container; a CPU quota could throttle the job unseen"
-        return Check(name, "warn", "our own CPU cgroup cannot be seen", hint)
+        return DoctorCheck(name, "warn", "our own CPU cgroup cannot be seen", hint)
     cores = len(os.sched_getaffinity(0))
     quota = state.cpu.quota_cores
     limit = state.memory.limit_bytes if state.memory else None
     memory = f", memory limit {fmt.bytes_(limit)}" if limit else ""
     if quota is not None and quota < cores:
         hint = "the kernel throttles anything beyond; torch and DataLoader count cores, not quotas"
-        return Check(name, "warn", f"{version}, CPU quota {fmt.number(quota)} of {cores} cores{memory}", hint)
-    return Check(name, "ok", f"{version}, no CPU quota below the {cores} cores at hand{memory}")
+        return DoctorCheck(name, "warn", f"{version}, CPU quota {fmt.number(quota)} of {cores} cores{memory}", hint)
+    return DoctorCheck(name, "ok", f"{version}, no CPU quota below the {cores} cores at hand{memory}")
 
 
-def pressure() -> Check:
+def pressure() -> DoctorCheck:
     name = "pressure (PSI)"
     try:
         line = Path("/proc/pressure/cpu").read_text().splitlines()[0]
     except (OSError, IndexError) as error:
         reason = error.strerror if isinstance(error, OSError) else "empty"
-        return Check(
+        return DoctorCheck(
             name, "warn", f"/proc/pressure/cpu: {reason}", "needs Linux 4.20 with CONFIG_PSI, or psi=1 at boot"
         )
-    return Check(name, "ok", line)
+    return DoctorCheck(name, "ok", line)
 
 
-def shared_memory() -> Check:
+def shared_memory() -> DoctorCheck:
     name = "/dev/shm"
     try:
         space = os.statvfs("/dev/shm")
     except OSError as error:
-        return Check(name, "warn", f"{error.strerror}", "DataLoader workers hand batches over in it")
+        return DoctorCheck(name, "warn", f"{error.strerror}", "DataLoader workers hand batches over in it")
     size, free = space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize
     found = f"{fmt.bytes_(size)}, {fmt.bytes_(free)} free"
     if size < SHM_WARN_BYTES:
-        return Check(name, "warn", found, "small for DataLoader workers: docker run --shm-size=8g or --ipc=host")
-    return Check(name, "ok", found)
+        return DoctorCheck(name, "warn", found, "small for DataLoader workers: docker run --shm-size=8g or --ipc=host")
+    return DoctorCheck(name, "ok", found)
 
 
-def terminal() -> Check:
+def terminal() -> DoctorCheck:
     name = "terminal"
     kind = os.environ.get("TERM", "")
     if kind != "dumb" and not has_terminal():
-        return Check(name, "ok", "none here: `run` prints a summary, `watch` needs one")
+        return DoctorCheck(name, "ok", "none here: `run` prints a summary, `watch` needs one")
     columns, rows = shutil.get_terminal_size()
     encoding = (sys.stdout.encoding or "").lower().replace("-", "")
     found = f"{kind or 'TERM not set'}, {columns}×{rows}, {encoding}"
     if kind in ("", "dumb"):
-        return Check(name, "warn", found, "set TERM, e.g. xterm-256color, for the screen of `run` and `watch`")
+        return DoctorCheck(name, "warn", found, "set TERM, e.g. xterm-256color, for the screen of `run` and `watch`")
     if encoding != "utf8":
-        return Check(name, "warn", found, "set LANG=C.UTF-8: bars and arrows need it")
+        return DoctorCheck(name, "warn", found, "set LANG=C.UTF-8: bars and arrows need it")
     if columns < 80 or rows < 24:
-        return Check(name, "warn", found, "the screen is made for 80×24 and more")
-    return Check(name, "ok", found)
+        return DoctorCheck(name, "warn", found, "the screen is made for 80×24 and more")
+    return DoctorCheck(name, "ok", found)
 
 
-def _tried(name: str, check: Callable[[], Check]) -> Check:
+def _tried(name: str, check: Callable[[], DoctorCheck]) -> DoctorCheck:
     try:
         return check()
     except Exception as error:  # noqa: BLE001 - a machine can be broken in more ways than we know; the other checks go on
-        return Check(name, "warn", f"could not be checked: {type(error).__name__}: {error}")
+        return DoctorCheck(name, "warn", f"could not be checked: {type(error).__name__}: {error}")
 
 
 def _run(

@@ -74,7 +74,7 @@ def triage(
     from rn50_advisor.advisor.commands.machine_checks import job_python
     from rn50_advisor.advisor.instances.metadata import ask
     from rn50_advisor.advisor.report.triaged import render, wording
-    from rn50_advisor.advisor.triage.found_checks import Setting
+    from rn50_advisor.advisor.triage.found_checks import TriageOptions
     from rn50_advisor.advisor.triage.storage.folder_place import scratch_folder
     from rn50_advisor.advisor.triage.triage_runner import FULL_LIMIT_S, QUICK_LIMIT_S
     from rn50_advisor.advisor.triage.triage_runner import triage as examine
@@ -92,7 +92,9 @@ def triage(
     named = ask() if metadata else None
     with scratch_folder(scratch) as folder:
         place = data.absolute() if data is not None else None
-        setting = Setting(folder, interpreter, place, not quick, large, metadata=metadata, named=named, until_s=until_s)
+        setting = TriageOptions(
+            folder, interpreter, place, not quick, large, metadata=metadata, named=named, until_s=until_s
+        )
         found = examine(setting, _tell)
     result_output.show(found, format_, output, "rn50_advisor.advisor.report.triaged")
     if output is not None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from rn50_advisor.advisor.edits.calls import find_call, find_settings, options_of_settings
-from rn50_advisor.advisor.edits.edit_plan import UNSEEN, Plan
+from rn50_advisor.advisor.edits.edit_plan import UNSEEN, EditPlan
 from rn50_advisor.advisor.edits.fix_request import Request, Value
 from rn50_advisor.advisor.edits.syntax import Code, parse_code
 from rn50_advisor.advisor.model.recording import Source
@@ -49,7 +49,7 @@ def _ended(line: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class JobCommands:
     """What is known besides the code: words of the command lines, and the folder the job was started in."""
 
     argv: tuple[str, ...] = ()
@@ -72,7 +72,7 @@ def advise(
     known: Mapping[str, Value],
     through: str = "",
     sources: Sequence[Source],
-    job: Job,
+    job: JobCommands,
 ) -> Advice | None:
     """None where nothing better can be said than the fix already does.
 
@@ -93,7 +93,7 @@ def advise(
         return None  # made anew in each epoch, a loader would still end its workers
     if call.spread is None:
         return Advice(None, (f"its arguments come from `{call.stars}` there",))
-    plan = Plan(code, call, known=known, others=[c for c in codes if c is not code], argv=job.argv)
+    plan = EditPlan(code, call, known=known, others=[c for c in codes if c is not code], argv=job.argv)
     diff = _diff(plan, codes, job.folder) if plan.make(wanted) else None
     return Advice(diff, tuple(plan.words)) if diff or plan.words else None
 
@@ -110,7 +110,7 @@ def _in_a_loop(code: Code, node: ast.AST) -> bool:
     return False
 
 
-def _diff(plan: Plan, codes: Sequence[Code], folder: str) -> str | None:
+def _diff(plan: EditPlan, codes: Sequence[Code], folder: str) -> str | None:
     from rn50_advisor.advisor.edits.rewrite import rewritten  # libcst takes 0.2 s to import  # noqa: PLC0415
 
     parts = []

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rn50_advisor.advisor.edits.advise import Advice, Job, advise
+from rn50_advisor.advisor.edits.advise import Advice, JobCommands, advise
 from rn50_advisor.advisor.edits.fix_request import Request, Value, request_of
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Finding, Fix, Where
@@ -46,7 +46,7 @@ def _edited(fix: Fix, analysis: Analysis, sources: tuple[Source, ...]) -> Fix:
         known=tuple((name, entry[name]) for name in request.arguments if _plain(entry, name)),
         through=str(entry.get("through") or ""),
         sources=sources,
-        job=Job(argv, folder),
+        job=JobCommands(argv, folder),
     )
     advice = _advice(asked)
     if advice is None:
@@ -63,7 +63,7 @@ class _Asked:
     known: tuple[tuple[str, Value], ...]
     through: str
     sources: tuple[Source, ...]
-    job: Job
+    job: JobCommands
 
 
 # The live screen asks every second, mostly for the same: parsing takes a tenth of a second.

@@ -23,7 +23,7 @@ _NEEDS_WORKERS: Mapping[str, str] = {
 }
 
 
-class Plan:
+class EditPlan:
     """`words`: what to do that no edit does, or what cannot be done for sure."""
 
     def __init__(

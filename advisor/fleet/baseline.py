@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from rn50_advisor.advisor.model.documents.ranked_fleet import Baseline, Better, Reading
+from rn50_advisor.advisor.model.documents.ranked_fleet import Baseline, Better, MachineNumber
 from rn50_advisor.advisor.model.errors import AdvisorError
 from rn50_advisor.advisor.model.report import plain_values
 
@@ -40,7 +40,7 @@ def iterative_baseline(values: Sequence[float], better: Better) -> float:
         kept = staying
 
 
-def baseline_of(group: str, component: str, readings: Sequence[Reading]) -> Baseline:
+def baseline_of(group: str, component: str, readings: Sequence[MachineNumber]) -> Baseline:
     """Of one component over all machines of a group. Raises ValueError for none."""
     values = np.asarray([reading.value for reading in readings], dtype=np.float64)
     first, median = readings[0], float(np.median(values))

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from rn50_advisor.advisor.fleet.machine_readings import NO_GPU
-from rn50_advisor.advisor.model.documents.ranked_fleet import Source
+from rn50_advisor.advisor.model.documents.ranked_fleet import ResultFile
 
 SISTERS_LEAST = 3  # for each of the odd ones: of two machines nobody can tell which is as it should be
 ODD_MOST = 5  # six of a kind are a kind
@@ -19,7 +19,9 @@ _ALIKE = ("cpu.model", "cpu.cores_seen")
 Facts = Mapping[str, str]
 
 
-def flaws(group: str, results: Sequence[Source], facts: Facts, kinds: Mapping[str, Sequence[Facts]]) -> tuple[str, ...]:
+def flaws(
+    group: str, results: Sequence[ResultFile], facts: Facts, kinds: Mapping[str, Sequence[Facts]]
+) -> tuple[str, ...]:
     """`kinds`: the facts of all machines, by group. A job, or a benchmark, may have been given a part of the GPUs: only a triage counts."""
     last = next((one for one in reversed(results) if one.kind == "triage"), None)
     if last is None:

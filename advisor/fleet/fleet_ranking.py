@@ -25,8 +25,8 @@ from rn50_advisor.advisor.model.documents.ranked_fleet import (
     Difference,
     Fleet,
     FleetMachine,
-    Reading,
-    Source,
+    MachineNumber,
+    ResultFile,
     Unread,
 )
 
@@ -44,16 +44,16 @@ _SEES_ALL = {"bench": 1, "triage": 2}
 class _Machine:
     name: str
     group: str
-    sources: list[Source] = field(default_factory=list)
-    readings: dict[str, list[Reading]] = field(default_factory=dict)
+    sources: list[ResultFile] = field(default_factory=list)
+    readings: dict[str, list[MachineNumber]] = field(default_factory=dict)
     facts: dict[str, str] = field(default_factory=dict)
 
-    def reading(self, component: str) -> Reading | None:
+    def reading(self, component: str) -> MachineNumber | None:
         """The median of several results: one machine measured three times is one machine."""
         found = self.readings.get(component)
         if not found or len(found) == 1:
             return found[0] if found else None
-        return Reading(median(r.value for r in found), found[0].unit, found[0].better, found[0].scale)
+        return MachineNumber(median(r.value for r in found), found[0].unit, found[0].better, found[0].scale)
 
 
 def rank(
@@ -200,7 +200,7 @@ def _ranked(
     )
 
 
-def _deviation(reading: Reading, base: Baseline, *, values: int, enough: bool) -> Deviation:
+def _deviation(reading: MachineNumber, base: Baseline, *, values: int, enough: bool) -> Deviation:
     sign = 1.0 if base.better == "higher" else -1.0
     apart = sign * (reading.value - base.median)
     score = apart / base.spread if base.spread > 0 else math.copysign(_SCORE_MAX, apart) if apart else 0.0

@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 
 from rn50_advisor.advisor.model.documents.benchmark import Benchmark
 from rn50_advisor.advisor.model.documents.machine_triage import BOOT_ID, HOSTNAME, MADE_AT
-from rn50_advisor.advisor.model.documents.ranked_fleet import Better, Reading, Source
+from rn50_advisor.advisor.model.documents.ranked_fleet import Better, MachineNumber, ResultFile
 from rn50_advisor.advisor.model.report import PHASE_TITLES
 from rn50_advisor.advisor.reference.gpu_names import gpu_model
 
@@ -29,8 +29,8 @@ class Told:
 
     machine: str
     group: str
-    source: Source
-    readings: Mapping[str, Reading] = field(default_factory=dict)
+    source: ResultFile
+    readings: Mapping[str, MachineNumber] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
     boot: str = ""
     gpus: frozenset[str] = frozenset()
@@ -38,7 +38,7 @@ class Told:
 
 def of_triage(document: Mapping[str, Any], file: str, name: str) -> Told:
     """Checks whose state is unknown prove nothing and are left out. `name`: where the result names no host."""
-    readings: dict[str, Reading] = {}
+    readings: dict[str, MachineNumber] = {}
     facts: dict[str, str] = {}
     host, boot, made, gpus, uuids = name, "", None, [], set()
     for check in document["checks"]:
@@ -59,12 +59,12 @@ def of_triage(document: Mapping[str, Any], file: str, name: str) -> Told:
             continue
         better = _better(check["expected"], unit)
         if better is not None and _finite(value):
-            readings[what] = Reading(float(value), unit, better, _scale(check["expected"], unit))
+            readings[what] = MachineNumber(float(value), unit, better, _scale(check["expected"], unit))
         elif what not in (HOSTNAME, BOOT_ID, MADE_AT):
             facts[what] = f"{value:g} {unit}".strip() if _finite(value) else str(value)
     verdict = document["verdict"]
     why = str(next(iter(verdict["reasons"]), ""))
-    source = Source("triage", file, str(verdict["state"]), made, why)
+    source = ResultFile("triage", file, str(verdict["state"]), made, why)
     return Told(host, _group(gpus), source, readings, facts, boot, frozenset(uuids))
 
 
@@ -72,37 +72,37 @@ def of_benchmark(made: Benchmark, file: str) -> Told:
     """One component for each setting that was measured."""
     prefix = f"{made.options.model} {made.options.image_size} px"
     readings = {
-        f"{prefix}, {cell.setting.words}": Reading(cell.rate, "images/s", "higher")
+        f"{prefix}, {cell.setting.words}": MachineNumber(cell.rate, "images/s", "higher")
         for cell in made.cells
         if cell.images_per_s
     }
     machine = made.machine
     facts = {"torch": machine.torch, "cores": f"{machine.cores:g}" if machine.cores else ""}
-    return Told(machine.host, _group(machine.names), Source("bench", file, "", made.made_unix_s), readings, facts)
+    return Told(machine.host, _group(machine.names), ResultFile("bench", file, "", made.made_unix_s), readings, facts)
 
 
 def of_report(document: Mapping[str, Any], file: str, name: str, *, kind: Any = "report") -> Told:
     """Throughput of the job, and the phases of its step: comparable among runs of one job only, so its name goes with them."""
     environment, verdict = document.get("environment") or {}, document["verdict"]
     label = _job(document)
-    readings: dict[str, Reading] = {}
+    readings: dict[str, MachineNumber] = {}
     rate = document["throughput"]["samples_per_s"]
     if _finite(rate):
-        readings[f"{label}: samples/s"] = Reading(float(rate), "samples/s", "higher")
+        readings[f"{label}: samples/s"] = MachineNumber(float(rate), "samples/s", "higher")
     critical = {phase: s for phase, s in document["budget"]["critical"].items() if _finite(s)}
     step_s = sum(critical.values())
     for phase, seconds in critical.items():
         if step_s > 0:
-            readings[f"{label}: {PHASE_TITLES.get(phase, phase)}"] = Reading(float(seconds), "s", "lower", step_s)
+            readings[f"{label}: {PHASE_TITLES.get(phase, phase)}"] = MachineNumber(float(seconds), "s", "lower", step_s)
     gpus = [str(gpu["name"]) for gpu in document.get("gpus") or ()]
     facts = {name: str(environment[name]) for name in ("cpu", "kernel", "os") if environment.get(name)}
     state = verdict["rule"] or verdict["state"]
     started = environment.get("started")
-    source = Source(kind, file, str(state), float(started) if _finite(started) else None)
+    source = ResultFile(kind, file, str(state), float(started) if _finite(started) else None)
     return Told(str(environment.get("host") or name), _group(gpus), source, readings, facts)
 
 
-def worth_ranking(component: str, values: Mapping[str, Reading]) -> bool:
+def worth_ranking(component: str, values: Mapping[str, MachineNumber]) -> bool:
     """Whether any machine spends enough on this phase, or has so much of a limit, to speak of; other numbers always."""
     return any(r.scale is None or r.value >= _PHASE_MIN * r.scale for r in values.values())
 

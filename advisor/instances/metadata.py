@@ -22,7 +22,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,63}")
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedInstance:
     """What a metadata service said. `instance` is None where the table has none of that name."""
 
     provider: str
@@ -30,14 +30,14 @@ class Named:
     instance: Instance | None
 
 
-def ask(address: str = ADDRESS, timeout_s: float = TIMEOUT_S) -> Named | None:
+def ask(address: str = ADDRESS, timeout_s: float = TIMEOUT_S) -> NamedInstance | None:
     """None where no service answers, or none as its provider's does. All three are asked at once."""
     services: tuple[tuple[str, Callable[[str, float], str]], ...] = (("AWS", _aws), ("GCP", _gcp), ("Azure", _azure))
     with ThreadPoolExecutor(len(services)) as pool:
         answers = list(pool.map(lambda service: _answer(service[1], address, timeout_s), services))
     for (provider, _), answer in zip(services, answers, strict=True):
         if answer is not None:
-            return Named(provider, answer, by_name(answer))
+            return NamedInstance(provider, answer, by_name(answer))
     return None
 
 

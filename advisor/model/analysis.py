@@ -17,7 +17,7 @@ from rn50_advisor.advisor.model.gpu.gpu_pace import Habits, Holder
 from rn50_advisor.advisor.model.gpu.out_of_memory import OutOfMemory
 from rn50_advisor.advisor.model.incidents import Death, Failure, Stall, StalledRank, StuckCollective
 from rn50_advisor.advisor.model.input.data_loaders import LoaderFacts, training_loader
-from rn50_advisor.advisor.model.input.input_source import Feed
+from rn50_advisor.advisor.model.input.input_source import InputSource
 from rn50_advisor.advisor.model.input.mounts import DataMount
 from rn50_advisor.advisor.model.input.sample_cost import SampleCost, SampleLine, SharedLock
 from rn50_advisor.advisor.model.recording import Meta
@@ -89,7 +89,7 @@ class Analysis:
     # by rank and phase: own beyond the others' median
     excess: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     loaders: tuple[LoaderFacts, ...] = ()
-    feed: Feed | None = None  # None: torch's loaders feed every rank
+    feed: InputSource | None = None  # None: torch's loaders feed every rank
     coverage: Coverage | None = None  # None: no step was seen
     habits: Habits = field(default_factory=Habits)
     # by rank, of those whose batches a benchmark of this machine swept

@@ -34,7 +34,7 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class GpuDelivery:
     """None: nobody has published it, or the GPU has no such link. `named`: of those of the model whose name has this in it."""
 
     gpu: str
@@ -51,7 +51,7 @@ class Delivery:
         return tuple(one for one in (*told, self.allreduce8_gb_per_s, self.allreduce_ring8_gb_per_s) if one is not None)
 
 
-def delivery(device: str) -> Delivery | None:
+def delivery(device: str) -> GpuDelivery | None:
     """By a driver's or torch's name for the device, or the table's own; None where the table has none such."""
     table = all_deliveries()
     model = device if any(one.gpu == device for one in table) else gpu_model(device)
@@ -59,14 +59,14 @@ def delivery(device: str) -> Delivery | None:
 
 
 @functools.cache
-def all_deliveries() -> tuple[Delivery, ...]:
+def all_deliveries() -> tuple[GpuDelivery, ...]:
     """Of a model the rows that not all of its kind share come first."""
     text = (files(__package__) / "gpus.csv").read_text(encoding="utf-8")
     return tuple(_delivery(cells) for cells in csv.DictReader(text.splitlines()))
 
 
-def _delivery(cells: dict[str, str]) -> Delivery:
-    return Delivery(
+def _delivery(cells: dict[str, str]) -> GpuDelivery:
+    return GpuDelivery(
         gpu=cells["gpu"],
         named=cells["named"],
         hbm_gb_per_s=_figure(cells, "hbm", "gb_per_s"),

@@ -22,7 +22,7 @@ _SCALED_GPUS_MAX = 8  # beyond one machine the network decides
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SpeedSource:
     title: str
     url: str
     note: str
@@ -45,7 +45,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Band:
+class SpeedBand:
     """Images/s of all GPUs together, lowest and highest of the rows. `scaled`: no row has so many GPUs, one GPU's rows were multiplied."""
 
     lo: float
@@ -62,8 +62,8 @@ class Band:
 
 
 @functools.cache
-def sources() -> dict[str, Source]:
-    return {row["source"]: Source(row["title"], row["url"], row["note"]) for row in _table("sources.csv")}
+def sources() -> dict[str, SpeedSource]:
+    return {row["source"]: SpeedSource(row["title"], row["url"], row["note"]) for row in _table("sources.csv")}
 
 
 @functools.cache
@@ -100,7 +100,7 @@ def band(
     tier: Tier = "typical",
     model: str = "resnet50",
     image_size: int = 224,
-) -> Band | None:
+) -> SpeedBand | None:
     """What this setting reaches in one tier; None where no source has measured it.
 
     Other numbers of GPUs in one machine are one GPU's rows, from the poorest scaling in the table to a perfect one.
@@ -111,12 +111,12 @@ def band(
         return tuple(row for row in found if row.tier == tier)
 
     if exact := tiered(gpus):
-        return Band(min(r.images_per_s[0] for r in exact), max(r.images_per_s[1] for r in exact), tier, exact)
+        return SpeedBand(min(r.images_per_s[0] for r in exact), max(r.images_per_s[1] for r in exact), tier, exact)
     one = tiered(1) if 1 < gpus <= _SCALED_GPUS_MAX else ()
     if not one:
         return None
     lo, hi = min(row.images_per_s[0] for row in one), max(row.images_per_s[1] for row in one)
-    return Band(gpus * poorest_scaling() * lo, gpus * hi, tier, one, scaled=True)
+    return SpeedBand(gpus * poorest_scaling() * lo, gpus * hi, tier, one, scaled=True)
 
 
 @functools.cache

@@ -24,7 +24,7 @@ from rn50_advisor.advisor.run.processes.host_watch import (
     without_samples,
 )
 from rn50_advisor.advisor.run.processes.process_roster import Roster
-from rn50_advisor.advisor.run.recording_plan import Plan
+from rn50_advisor.advisor.run.recording_plan import RecordingPlan
 from rn50_advisor.advisor.run.rings.ring_followers import Followers
 from rn50_advisor.advisor.run.run_meta import first_meta, kept_environment, startup_s
 from rn50_advisor.advisor.run.run_options import RunOptions
@@ -36,7 +36,7 @@ from rn50_advisor.advisor.run.stacks.batch_making import makers_of
 from rn50_advisor.advisor.run.stacks.stack_thread import StackWatch
 from rn50_advisor.advisor.store.recording_failure import RecordingStopped
 from rn50_advisor.advisor.store.secrets.masking import redact_argv
-from rn50_advisor.probes.host.process.death_watch import Death
+from rn50_advisor.probes.host.process.death_watch import ProcessDeath
 
 _HOST_ANSWERS_WITHIN_S = 2.0
 _STACKS_END_WITHIN_S = 0.5
@@ -50,7 +50,7 @@ _WAIT_WORTH_SHARE = 0.05  # of the step: a shorter wait for input is nothing to 
 class Agent:
     """Lives in one thread. `run` and `close` raise only on bugs of ours; a recording that cannot go on is an answer."""
 
-    def __init__(self, plan: Plan, job_pid: int, requests: deque[tuple[int, int]]) -> None:
+    def __init__(self, plan: RecordingPlan, job_pid: int, requests: deque[tuple[int, int]]) -> None:
         """`requests`: when (ns) and by which signal the job was asked to end; they are taken from it.
 
         Raises RecordingStopped or UsageError where the run cannot be made.
@@ -63,7 +63,7 @@ class Agent:
         book = CostBook(budget=plan.options.overhead_budget, grace_s=plan.options.stack_dense_s)
         meta = first_meta(plan)
         self._writer = writer_type(self._options.merge_to).create(plan.run_folder, meta=meta)
-        self._news: deque[News | Death | Event] = deque()
+        self._news: deque[News | ProcessDeath | Event] = deque()
         self._part = _part(self._options)
         self._part.start(self._writer, meta, self._news.append)
         self._roster = Roster(self._writer, job_pid, " ".join(redact_argv(plan.argv)))
@@ -127,7 +127,7 @@ class Agent:
         answered = self._end_threads()
         self._at_the_end(self._poll)
         self._at_the_end(lambda: self._believe_the_tree(last=True))
-        self._at_the_end(lambda: self._root_ended(Death(self._roster.root_pid, ended_ns, exit_code, signal)))
+        self._at_the_end(lambda: self._root_ended(ProcessDeath(self._roster.root_pid, ended_ns, exit_code, signal)))
         self._at_the_end(lambda: self._last_words(answered))
         if exit_code or signal:
             self._at_the_end(lambda: self._words.keep_output(ended_ns))
@@ -198,10 +198,10 @@ class Agent:
             self._writer.put_event(Event(t_ns, "asked_to_end", None, None, {"signal": number}))
         self._believe_the_tree()
 
-    def _take(self, news: News | Death | Event) -> None:
+    def _take(self, news: News | ProcessDeath | Event) -> None:
         if isinstance(news, HostNews):
             self._take_tick(news)
-        elif isinstance(news, Death):
+        elif isinstance(news, ProcessDeath):
             self._died(news)
         elif isinstance(news, Event):
             self._writer.put_event(news)
@@ -228,14 +228,14 @@ class Agent:
         for death in self._departures.believed(time.perf_counter_ns(), last=last):
             self._died(death)
 
-    def _died(self, death: Death) -> None:
+    def _died(self, death: ProcessDeath) -> None:
         if self._followers.died(death):
             self._departures.suspect(death)
             self._words.ended(death.pid)
         if self._notes:
             self._notes.leave(death.pid)
 
-    def _root_ended(self, death: Death) -> None:
+    def _root_ended(self, death: ProcessDeath) -> None:
         """The launcher reaped it and is certain; nobody else is asked."""
         self._roster.root_seen(death.t_ns)
         self._died(death)

@@ -17,7 +17,7 @@ from typing import Any
 from rn50_advisor.advisor.model.errors import AdvisorError
 from rn50_advisor.advisor.run.launch.job_end import told_error, told_status
 from rn50_advisor.advisor.run.launch.own_processes import start_module
-from rn50_advisor.advisor.run.recording_plan import Plan
+from rn50_advisor.advisor.run.recording_plan import RecordingPlan
 
 _MODULE = "rn50_advisor.advisor.run.recording_process"
 _UNSENT_MAX = 64 << 10  # bytes of requests to end that a stopped process has not taken; beyond that they are dropped
@@ -29,7 +29,7 @@ _ENDS_WITHIN_S = 1.0  # once it has written everything down
 class Companion:
     """All belongs to the launcher and raises nothing."""
 
-    def __init__(self, plan: Plan, job_pid: int) -> None:
+    def __init__(self, plan: RecordingPlan, job_pid: int) -> None:
         self._plan = plan
         self._job_pid = job_pid
         self._talk: _Talk | None = None
@@ -240,7 +240,7 @@ class _Talk:
         )  # who hangs in a disk's driver does not die now, and Popen must not wait
 
 
-def note_launch_error(plan: Plan, error: AdvisorError) -> None:
+def note_launch_error(plan: RecordingPlan, error: AdvisorError) -> None:
     """A run of a job that could not be started says so. What cannot be written is not: the error itself is on its way to the user."""
     if plan.run_folder is None:
         return

@@ -11,7 +11,7 @@ from rn50_advisor.advisor.run.run_options import RunOptions
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RecordingPlan:
     """`run_folder` None: nothing is recorded; `ring_folder` None: no view from inside."""
 
     argv: tuple[str, ...]
@@ -35,7 +35,7 @@ class Plan:
         }
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> Plan:
+    def from_json(cls, told: Mapping[str, Any]) -> RecordingPlan:
         run_folder, ring_folder = told["run_folder"], told["ring_folder"]
         return cls(
             argv=tuple(told["argv"]),

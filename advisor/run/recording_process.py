@@ -19,7 +19,7 @@ from typing import Any
 
 from rn50_advisor.advisor.model.errors import AdvisorError
 from rn50_advisor.advisor.run.launch.job_end import told_error
-from rn50_advisor.advisor.run.recording_plan import Plan
+from rn50_advisor.advisor.run.recording_plan import RecordingPlan
 
 # Four for each of hundreds of ranks and workers, where 1024 is usual.
 _OPEN_FILES = 65_536
@@ -37,9 +37,9 @@ def main() -> None:
         first = lines.readline()
         if first.endswith("\n"):
             told = json.loads(first)
-            plan = Plan.from_json(told.pop("plan"))
+            plan = RecordingPlan.from_json(told.pop("plan"))
             if task == "record":
-                Recording(plan, told["job_pid"], answers).make(lines)
+                JobRecorder(plan, told["job_pid"], answers).make(lines)
             else:
                 from rn50_advisor.advisor.run import run_meta  # noqa: PLC0415 - it brings SQLite
 
@@ -47,10 +47,10 @@ def main() -> None:
         os._exit(0)  # threads that a disk or a driver holds are not waited for
 
 
-class Recording:
+class JobRecorder:
     """From the start of the job to its end, or to that of the launcher."""
 
-    def __init__(self, plan: Plan, job_pid: int, answers: int) -> None:
+    def __init__(self, plan: RecordingPlan, job_pid: int, answers: int) -> None:
         self._plan = plan
         self._job_pid = job_pid
         self._answers = answers

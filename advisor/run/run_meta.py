@@ -10,7 +10,7 @@ from typing import Any
 
 from rn50_advisor.advisor.run.launch.job_environment import inherited_environment
 from rn50_advisor.advisor.run.machine_results import known_machine, known_sweeps
-from rn50_advisor.advisor.run.recording_plan import Plan
+from rn50_advisor.advisor.run.recording_plan import RecordingPlan
 from rn50_advisor.advisor.run.rings.own_folder import start_ticks
 from rn50_advisor.advisor.store.database import close_broken_off
 from rn50_advisor.advisor.store.run_writer import RunWriter
@@ -19,7 +19,7 @@ from rn50_advisor.probes.host.process.process_tree import boot_offset_ns
 from rn50_advisor.probes.host.procfs import CLOCK_TICKS
 
 
-def first_meta(plan: Plan) -> dict[str, Any]:
+def first_meta(plan: RecordingPlan) -> dict[str, Any]:
     """The first rows of the table `meta`."""
     assert plan.run_folder is not None
     return {
@@ -48,7 +48,7 @@ def _working_directory() -> str:
     return "(deleted)"
 
 
-def startup_s(plan: Plan) -> float:
+def startup_s(plan: RecordingPlan) -> float:
     """From the start of the launcher to the start of the job."""
     ticks = start_ticks(plan.launcher_pid)
     if ticks is None:
@@ -58,14 +58,14 @@ def startup_s(plan: Plan) -> float:
 
 
 # What is written into a run that nobody records: a job that could not be started, or the end of one whose recording broke off.
-def note_launch_error(plan: Plan, *, message: str, exit_code: int, t_ns: int) -> None:
+def note_launch_error(plan: RecordingPlan, *, message: str, exit_code: int, t_ns: int) -> None:
     assert plan.run_folder is not None
     writer = RunWriter.create(plan.run_folder, meta=first_meta(plan))
     writer.put_meta(launch_error=message, ended_ns=t_ns, exit_code=exit_code)
     writer.close()
 
 
-def close_broken(plan: Plan, *, job_pid: int, reason: str, end: Mapping[str, Any]) -> None:
+def close_broken(plan: RecordingPlan, *, job_pid: int, reason: str, end: Mapping[str, Any]) -> None:
     """`reason`: why nothing was recorded from the last commit on."""
     assert plan.run_folder is not None
     close_broken_off(

@@ -56,7 +56,7 @@ class Limits:
 
 
 @dataclass(slots=True)
-class Stretch:
+class RetainedRows:
     """The rows of one rank (or kind, or rank and label, or all samples) in order of arrival: up to `cursor` reduced, after it fresh."""
 
     table: str
@@ -87,8 +87,8 @@ class Retention:
     def __init__(self, db: sqlite3.Connection, limits: Limits) -> None:
         self._db = db
         self._limits = limits
-        self._stretches: dict[tuple[str, int | str, int | None], Stretch] = {}
-        self._samples = Stretch("samples", 0, limits.raw_samples, limits.thin_samples)
+        self._stretches: dict[tuple[str, int | str, int | None], RetainedRows] = {}
+        self._samples = RetainedRows("samples", 0, limits.raw_samples, limits.thin_samples)
         self._newest_sample_ns = 0
         self._kept_window: dict[int, int] = {}  # by series: a window of samples is longer than a slice of rows
         self._processes = 0  # rows written since they were counted last
@@ -98,11 +98,11 @@ class Retention:
         stretch = self._stretches.get((table, key, label))
         if stretch is None:
             if table == "steps":
-                stretch = Stretch(table, key, self._limits.raw_steps, self._limits.windows)
+                stretch = RetainedRows(table, key, self._limits.raw_steps, self._limits.windows)
             else:
                 large = self._limits.large_events.get(str(key)) if table == "events" else None
                 raw, reduced, level = large or self._limits.thinned[table]
-                stretch = Stretch(table, key, raw, reduced, label, level)
+                stretch = RetainedRows(table, key, raw, reduced, label, level)
             self._stretches[table, key, label] = stretch
         stretch.fresh += rows
 
@@ -136,7 +136,7 @@ class Retention:
         while self._samples.fresh >= size and self._thin_samples(size):
             yield
 
-    def _fold(self, stretch: Stretch, size: int) -> None:
+    def _fold(self, stretch: RetainedRows, size: int) -> None:
         found = self._db.execute(
             f"SELECT rowid, {', '.join(COLUMNS)} FROM steps WHERE rank = ? AND rowid > ? ORDER BY rowid LIMIT ?",
             (stretch.key, stretch.cursor, size),
@@ -159,7 +159,7 @@ class Retention:
         # The last window may go on in the next slice, so the next slice begins with it.
         stretch.moved(len(rows) - 1, len(firsts) - 1, int(rowids[firsts[-1]]) - 1)
 
-    def _thin(self, stretch: Stretch, size: int) -> None:
+    def _thin(self, stretch: RetainedRows, size: int) -> None:
         table = stretch.table
         where = f"{'kind' if table == 'events' else 'rank'} = ?"
         if stretch.label is not None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from rn50_advisor.advisor.instances.metadata import Named
+from rn50_advisor.advisor.instances.metadata import NamedInstance
 from rn50_advisor.advisor.model.documents.machine_triage import Band, Check, CheckState, TriageGap
 from rn50_advisor.advisor.triage.storage.timed_io import Listing
 
@@ -40,7 +40,7 @@ Item = Found | TriageGap
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class TriageOptions:
     """What a triage may use. `large`: somebody has agreed to more than 2 GB; `python`: the interpreter that trains.
 
     `metadata`: the provider's service was to be asked, and `named` is what it said. `listing`: files of the data; None where it does not
@@ -54,7 +54,7 @@ class Setting:
     large: bool = False
     root: Path = Path("/")
     metadata: bool = False
-    named: Named | None = None
+    named: NamedInstance | None = None
     listing: Listing | None = None
     until_s: float = math.inf
 

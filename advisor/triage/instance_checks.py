@@ -7,13 +7,13 @@ from pathlib import Path
 
 from rn50_advisor.advisor.instances import Instance
 from rn50_advisor.advisor.model.documents.machine_triage import Band, TriageGap
-from rn50_advisor.advisor.triage.found_checks import Item, Remedy, Setting, fact, judged
+from rn50_advisor.advisor.triage.found_checks import Item, Remedy, TriageOptions, fact, judged
 from rn50_advisor.advisor.triage.gpu.gpu_bus import on_bus
 from rn50_advisor.probes.host.gpu.gpu_devices import GpuDevice
 from rn50_advisor.probes.host.topology import host_facts
 
 
-def instance(setting: Setting) -> Iterator[Item]:
+def instance(setting: TriageOptions) -> Iterator[Item]:
     if not setting.metadata:
         return
     named = setting.named

@@ -18,11 +18,11 @@ from rn50_advisor.advisor.model.documents.machine_triage import (
 )
 from rn50_advisor.advisor.model.wording import quantities as fmt
 from rn50_advisor.advisor.triage.deadline import apart, within
-from rn50_advisor.advisor.triage.found_checks import RAN_SHARE, Found, Item, Setting, fact, unproved
+from rn50_advisor.advisor.triage.found_checks import RAN_SHARE, Found, Item, TriageOptions, fact, unproved
 from rn50_advisor.advisor.triage.gpu.all_gpus import gpus
 from rn50_advisor.advisor.triage.host import memory_checks, processor
 from rn50_advisor.advisor.triage.host.network_links import limits, links
-from rn50_advisor.advisor.triage.host.other_load import Stretch, Watch, taken_from_us
+from rn50_advisor.advisor.triage.host.other_load import LoadInterval, Watch, taken_from_us
 from rn50_advisor.advisor.triage.instance_checks import instance
 from rn50_advisor.advisor.triage.storage import disk_checks
 from rn50_advisor.advisor.triage.storage.decode_speed import decoding
@@ -67,15 +67,15 @@ Tell = Callable[[str, int, int], None]  # what is done now, its number, how many
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class CheckGroup:
     """`loads`: what it does itself is work of the kernel for us, and no sign of others."""
 
     title: str
-    checks: Callable[[Setting, Stretch], Iterable[Item]]
+    checks: Callable[[TriageOptions, LoadInterval], Iterable[Item]]
     loads: bool = False
 
 
-def triage(setting: Setting, tell: Tell) -> Triage:
+def triage(setting: TriageOptions, tell: Tell) -> Triage:
     """Raises nothing but KeyboardInterrupt and its like: a group that fails, or hangs, is a gap."""
     watch = Watch(setting.root)
     groups = _groups(watch)
@@ -111,21 +111,21 @@ def conclude(items: Sequence[Item]) -> Triage:
     return Triage(verdict_of(found, gaps), tuple(one.check for one in found), gaps)
 
 
-def _groups(watch: Watch) -> tuple[Group, ...]:
+def _groups(watch: Watch) -> tuple[CheckGroup, ...]:
     return (
-        Group("the processor", lambda of, idle: [*instance(of), *processor.facts(watch, of.root)]),
-        Group(
+        CheckGroup("the processor", lambda of, idle: [*instance(of), *processor.facts(watch, of.root)]),
+        CheckGroup(
             "memory and limits",
             lambda of, idle: [*memory_checks.facts(watch, of.root), *limits(of.root), *links(of.root)],
         ),
-        Group("memory bandwidth", lambda of, idle: memory_checks.speed(of, watch)),
-        Group("decoding pictures", lambda of, idle: decoding(of, watch)),
-        Group("the disk", lambda of, idle: disk_checks.disks(of, watch, idle), loads=True),
-        Group("the GPUs", lambda of, idle: gpus(of, watch)),
+        CheckGroup("memory bandwidth", lambda of, idle: memory_checks.speed(of, watch)),
+        CheckGroup("decoding pictures", lambda of, idle: decoding(of, watch)),
+        CheckGroup("the disk", lambda of, idle: disk_checks.disks(of, watch, idle), loads=True),
+        CheckGroup("the GPUs", lambda of, idle: gpus(of, watch)),
     )
 
 
-def _of_group(group: Group, setting: Setting, idle: Stretch) -> Iterator[Item]:
+def _of_group(group: CheckGroup, setting: TriageOptions, idle: LoadInterval) -> Iterator[Item]:
     try:
         yield from group.checks(setting, idle)
     except Exception as error:  # noqa: BLE001 - a machine can be broken in more ways than we know; the other checks go on
@@ -133,7 +133,7 @@ def _of_group(group: Group, setting: Setting, idle: Stretch) -> Iterator[Item]:
         yield TriageGap(group.title, f"could not be measured: {type(error).__name__}: {reason}")
 
 
-def _disturbed(item: Item, stretch: Stretch, watch: Watch) -> Item:
+def _disturbed(item: Item, stretch: LoadInterval, watch: Watch) -> Item:
     """What is low while others use our cores, or may have used them, proves nothing about the machine."""
     if not isinstance(item, Found) or not item.needs_cores or item.check.state not in ("low", "bad"):
         return item
@@ -151,7 +151,7 @@ def _disturbed(item: Item, stretch: Stretch, watch: Watch) -> Item:
     return item
 
 
-def _identity(setting: Setting) -> Iterator[Found]:
+def _identity(setting: TriageOptions) -> Iterator[Found]:
     """Which machine this was, and when: a result is worth something on the same machine only."""
     yield fact(HOSTNAME, read_text(setting.root / "proc/sys/kernel/hostname"))
     yield fact(BOOT_ID, read_text(setting.root / "proc/sys/kernel/random/boot_id"))

@@ -13,7 +13,7 @@ from textual.widgets import ContentSwitcher, Footer, OptionList
 
 from rn50_advisor.advisor.model.report import Report
 from rn50_advisor.advisor.tui.actions import NEEDS, AdvisorCommands, HelpScreen, Needs, bindings
-from rn50_advisor.advisor.tui.job_control import Job
+from rn50_advisor.advisor.tui.job_control import JobControl
 from rn50_advisor.advisor.tui.output_source import OutputSource
 from rn50_advisor.advisor.tui.panels.banner import Banner, Trouble
 from rn50_advisor.advisor.tui.panels.finding_detail import FindingDetail, finding_text
@@ -22,12 +22,12 @@ from rn50_advisor.advisor.tui.panels.output_pane import LastLine, OutputPane
 from rn50_advisor.advisor.tui.panels.panel import Panel
 from rn50_advisor.advisor.tui.panels.rank_panel import RankTable
 from rn50_advisor.advisor.tui.panels.tab_bar import ReplayBar, TabBar
-from rn50_advisor.advisor.tui.panels.throughput_panel import Throughput
-from rn50_advisor.advisor.tui.polling import Feed, words
+from rn50_advisor.advisor.tui.panels.throughput_panel import ThroughputPanel
+from rn50_advisor.advisor.tui.polling import Poller, words
 from rn50_advisor.advisor.tui.quit_dialog import QuitDialog, SaveReport, ask_and_save
 from rn50_advisor.advisor.tui.report_source import JobControls, ReplaySource, ReportSource
 from rn50_advisor.advisor.tui.styles.drawing import unmarked
-from rn50_advisor.advisor.tui.views import Checks, Findings, Machine, Overview, Ranks
+from rn50_advisor.advisor.tui.views import Checks, Findings, MachineView, Overview, Ranks
 
 _FOCUS = {"findings": "#finding-list", "ranks": "#rank-table", "machine": "#machine", "checks": "#checks"}
 
@@ -54,7 +54,7 @@ class AdvisorApp(App[str]):
         self.source = source
         self.replay = source if isinstance(source, ReplaySource) else None
         self.output = output
-        self.job = Job(controls) if controls else None
+        self.job = JobControl(controls) if controls else None
         self.save = save
         self.report: Report | None = None
         self.selected: str | None = None
@@ -62,7 +62,7 @@ class AdvisorApp(App[str]):
         self._poll_s = poll_s
         self._interrupts = 0
         self._ended = False
-        self._reports = Feed(self, source.poll, self._receive_report)
+        self._reports = Poller(self, source.poll, self._receive_report)
 
     @property
     def base(self) -> Screen[object]:
@@ -77,7 +77,7 @@ class AdvisorApp(App[str]):
             yield Overview(id="overview")
             yield Findings(id="findings")
             yield Ranks(id="ranks")
-            yield Machine(id="machine")
+            yield MachineView(id="machine")
             yield Checks(id="checks")
         if self.output:
             yield OutputPane(self.output, id="output")
@@ -103,7 +103,7 @@ class AdvisorApp(App[str]):
         for name, reached in (("-wide", size.width >= 130), ("-huge", size.width >= 180), ("-tall", size.height >= 52)):
             base.set_class(reached, name)
         rows = 1 if size.height < 28 else 3 if size.height < 52 else 6
-        for part in base.query(Throughput):
+        for part in base.query(ThroughputPanel):
             part.fit_to(rows, compact=size.height < 36)
         for panel in base.query(Panel):
             panel.terminal_lines = size.height

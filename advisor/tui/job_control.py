@@ -25,7 +25,7 @@ class HasSupervisor(Protocol):
     def unseen(self) -> bool: ...
 
 
-class Job:
+class JobControl:
     def __init__(self, controls: JobControls) -> None:
         self._controls = controls
         self.trouble = ""

@@ -21,7 +21,7 @@ def words(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-class Feed(Generic[T]):
+class Poller(Generic[T]):
     """`tick` as often as you like: while a call is under way it does nothing, so slow reading means fewer updates, not a queue."""
 
     def __init__(self, app: App[Any], read: Callable[[], T], receive: Callable[[T | None, str], None]) -> None:

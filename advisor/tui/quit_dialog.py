@@ -13,7 +13,7 @@ from textual.widgets import Button
 from rn50_advisor.advisor.model.report import Report
 from rn50_advisor.advisor.model.wording.quantities import clock
 from rn50_advisor.advisor.tui.dialog import Choice
-from rn50_advisor.advisor.tui.job_control import Job
+from rn50_advisor.advisor.tui.job_control import JobControl
 from rn50_advisor.advisor.tui.polling import words
 from rn50_advisor.advisor.tui.styles.drawing import unmarked
 
@@ -37,7 +37,7 @@ _NEXT = {"interrupt": "interrupted", "terminate": "terminated", "kill": "killed"
 class QuitDialog(Choice):
     """Answers `stopped`, `detached`, `ended` (it ended by itself meanwhile) or nothing; never decides by itself to be harsher."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: JobControl) -> None:
         harsher = (_STAGES["ask"][0], _STAGES["interrupted"][0], _STAGES["terminated"][0])
         super().__init__(_WORDS["ask"], (*harsher, _DETACH, _CANCEL))
         self.job = job

@@ -18,7 +18,7 @@ from rn50_advisor.advisor.tui.panels.host_panel import HostPanel
 from rn50_advisor.advisor.tui.panels.now_panel import NowPanel
 from rn50_advisor.advisor.tui.panels.panel import Panel
 from rn50_advisor.advisor.tui.panels.rank_panel import RankTable
-from rn50_advisor.advisor.tui.panels.throughput_panel import Throughput
+from rn50_advisor.advisor.tui.panels.throughput_panel import ThroughputPanel
 from rn50_advisor.advisor.tui.styles.drawing import labelled
 
 
@@ -41,7 +41,7 @@ class Overview(Container):
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="left"):
-            yield Throughput(id="throughput")
+            yield ThroughputPanel(id="throughput")
             yield BudgetPanel(id="budget")
             yield CapacitiesPanel(id="capacities")
             yield NowPanel(id="now")
@@ -65,7 +65,7 @@ class Ranks(Vertical):
         yield LegendPanel(id="rank-legend")
 
 
-class Machine(VerticalScroll):
+class MachineView(VerticalScroll):
     def compose(self) -> ComposeResult:
         yield GpusPanel(id="gpus")
         yield DeepPanel(id="deep")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Where
-from rn50_advisor.advisor.model.input.input_source import Feed, Looks
+from rn50_advisor.advisor.model.input.input_source import FeedSamples, InputSource
 from rn50_advisor.advisor.model.report import Verdict
 from rn50_advisor.advisor.model.wording import quantities as fmt
 from rn50_advisor.advisor.model.wording.quantities import counted
@@ -71,7 +71,7 @@ def input_is_unknown(analysis: Analysis) -> str:
     return "" if feed is None or feed.measured else f" How long it waits for input is not measured: {feed.why_unknown}."
 
 
-def _timed(a: Analysis, feed: Feed) -> Verdict | None:
+def _timed(a: Analysis, feed: InputSource) -> Verdict | None:
     step, waits = a.value("step.time_s"), a.by_rank("step.input_wait_s")
     wait = max(waits.values(), default=0.0)
     if wait < _WORTH * step:
@@ -83,7 +83,7 @@ def _timed(a: Analysis, feed: Feed) -> Verdict | None:
     return Verdict("inconclusive", None, f"The loop waits for {feed.library}", summary)
 
 
-def _untimed(a: Analysis, feed: Feed) -> Verdict | None:
+def _untimed(a: Analysis, feed: InputSource) -> Verdict | None:
     step = a.value("step.time_s")
     if feed.looks is not None:
         share = feed.chunk_s / step
@@ -105,7 +105,7 @@ def _untimed(a: Analysis, feed: Feed) -> Verdict | None:
     return Verdict("inconclusive", None, "How long the loop waits for input is unknown", summary)
 
 
-def _found(looks: Looks) -> str:
+def _found(looks: FeedSamples) -> str:
     parts = (
         (looks.fetching, f"in {looks.library}"),
         (looks.waiting, "waiting for another thread, a process or a file"),
@@ -116,7 +116,7 @@ def _found(looks: Looks) -> str:
     return f"{said}{', mostly' if looks.where else ''}{_at(looks.where)}"
 
 
-def _title(looks: Looks, share: float) -> str:
+def _title(looks: FeedSamples, share: float) -> str:
     if looks.fetching * share >= _WORTH and looks.fetching >= looks.waiting:
         return f"The loop spends its time in {looks.library}"
     if looks.waiting * share >= _WORTH:

@@ -45,7 +45,7 @@ from .workers.worker_batches import Drawing, InProcess, WorkerLog, own_loader
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .gpu.profiler_window import Window
+    from .gpu.profiler_window import ProfilerWindow
 
 _MESSAGE_HALF = 1000  # characters
 _OPTIMIZER_LOOKS = 3  # its state is made in its first step
@@ -114,7 +114,7 @@ class Recorder:
         self.crowded = False  # several threads train: what is noted does not tell which one it was
         self.refresh_at = self.due_at = 1
         self.asks_for_aids = False  # at the next backward
-        self.deep: Window | None = None  # where one was asked for
+        self.deep: ProfilerWindow | None = None  # where one was asked for
         self._evaluating = not_in_training(self.torch)
 
     def before_fork(self) -> None:

@@ -22,7 +22,7 @@ from rn50_advisor.advisor.store.run_reader import read_recording
 from rn50_advisor.advisor.store.run_writer import RunWriter
 from rn50_advisor.advisor.store.secrets import secret_shapes
 from rn50_advisor.advisor.store.secrets.masking import redact_text
-from rn50_advisor.probes.host.process.death_watch import Death
+from rn50_advisor.probes.host.process.death_watch import ProcessDeath
 from rn50_advisor.probes.host.process.process_tree import Member, TreeChange
 from rn50_advisor.probes.host.sampler import Tick
 from rn50_advisor.probes.rank import layout
@@ -69,7 +69,7 @@ def start_and_end_workers(folder: Path, count: int, at_rest: Callable[[int], Non
         roster.update(TreeChange(ended=members), ())
         for pid in pids:
             killed = pid % 500 == 0
-            death = Death(pid, now_ns, None if killed else 0, 9 if killed else None)
+            death = ProcessDeath(pid, now_ns, None if killed else 0, 9 if killed else None)
             assert followers.died(death)
             departures.suspect(death)
             stderr.ended(pid)

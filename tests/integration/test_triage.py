@@ -29,8 +29,8 @@ ROOT = Path(__file__).resolve().parents[2]
 def found(code: str, folder: Path, *, under: tuple[str, ...] = ()) -> dict[str, dict[str, Any]]:
     """Checks by name that a fresh process, started by the command `under`, makes of `items`."""
     program = (
-        "import json, sys\nfrom pathlib import Path\nfrom rn50_advisor.advisor.triage.host.other_load import Watch, Stretch\n"
-        "from rn50_advisor.advisor.triage.found_checks import Found, Setting\n"
+        "import json, sys\nfrom pathlib import Path\nfrom rn50_advisor.advisor.triage.host.other_load import Watch, LoadInterval\n"
+        "from rn50_advisor.advisor.triage.found_checks import Found, TriageOptions\n"
         "from rn50_advisor.advisor.triage.host import memory_checks as memory, processor\n"
         "from rn50_advisor.advisor.triage.storage import disk_checks as disk, timed_io as reading\n"
         "watch = Watch()\nnow = watch.now()\nidle = Stretch(now, now)\nscratch = Path(sys.argv[1])\n"

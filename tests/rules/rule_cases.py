@@ -20,7 +20,7 @@ from rn50_advisor.advisor.model.analysis import (
     StalledRank,
 )
 from rn50_advisor.advisor.model.forecast.step_model import StepModel
-from rn50_advisor.advisor.model.forecast.worker_model import Feed, WorkerModel, forecast
+from rn50_advisor.advisor.model.forecast.worker_model import WorkerFeed, WorkerModel, forecast
 from rn50_advisor.advisor.model.recording import Meta
 from rn50_advisor.advisor.model.report import Budget, Segment, StepTime, Throughput
 
@@ -102,7 +102,7 @@ def played(analysis: Analysis) -> Analysis:
         busy = sum(model.own[number].values()) - model.own[number]["input_wait"] + model.wire_s
         delay = delays.get(number, 0.0)
         share = shares.get(number, 1.0 - delay)
-        feeds[number] = Feed(
+        feeds[number] = WorkerFeed(
             workers=int(workers.get(number, 0)),
             computing_s=(share * wall,),
             waiting_s=(max(0.0, 1 - share - delay) * wall,),

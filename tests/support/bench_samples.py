@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rn50_advisor.advisor.bench.bench_plan import Plan, doublings
+from rn50_advisor.advisor.bench.bench_plan import BenchPlan, doublings
 from rn50_advisor.advisor.model.documents.benchmark import Cell, Data, Machine, Options, Precision, Setting
 from rn50_advisor.advisor.model.documents.comparison import Estimate
 from rn50_advisor.advisor.model.report import Verdict
@@ -48,7 +48,7 @@ def measured(wanted: Setting, rate: float, *, rule: str | None = None, title: st
     )
 
 
-PLAN = Plan(("fp32", "bf16"), (True, False), 32, doublings(16, 256), (1, 2, 4))
+PLAN = BenchPlan(("fp32", "bf16"), (True, False), 32, doublings(16, 256), (1, 2, 4))
 
 
 def machine_that(rate: Callable[[Setting], float], *, fits: int = 1 << 30) -> Callable[[Setting], Cell]:

@@ -14,7 +14,7 @@ from rn50_advisor.advisor.model.gpu.roofline import Roofline
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.peaks.gpu_peaks import peak
 from rn50_advisor.advisor.peaks.known_models import KnownModel
-from rn50_advisor.advisor.reference.training_speeds import Band, Tier, band
+from rn50_advisor.advisor.reference.training_speeds import SpeedBand, Tier, band
 
 Values = dict[tuple[str, str], float]
 
@@ -80,12 +80,12 @@ def _beside_others(found: Roofline, known: KnownModel, size: tuple[int, int], *,
     if not found.hardware or not found.precision or size[0] != size[1]:
         return found
 
-    def tier(name: Tier) -> Band | None:
+    def tier(name: Tier) -> SpeedBand | None:
         return band(
             found.hardware, gpus=gpus, precision=found.precision, tier=name, model=known.name, image_size=size[0]
         )
 
-    def tflops(of: Band | None) -> tuple[float, float] | None:
+    def tflops(of: SpeedBand | None) -> tuple[float, float] | None:
         each = found.flops_per_sample / ranks / 1e12
         return (of.lo * each, of.hi * each) if of is not None else None
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
-from rn50_advisor.advisor.analysis.steps.attribution import Account
+from rn50_advisor.advisor.analysis.steps.attribution import StepAttribution
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.findings import Where
 from rn50_advisor.advisor.model.gpu.gpu_pace import Holder
@@ -27,7 +27,7 @@ _TELLING_EVENTS = 4  # of fewer, how much they differ says nothing
 
 
 def asleep_values(
-    recording: Recording, steady: Mapping[int, RankSteps], accounts: Account, missing: dict[str, str]
+    recording: Recording, steady: Mapping[int, RankSteps], accounts: StepAttribution, missing: dict[str, str]
 ) -> Values:
     """Of ranks on a CPU: what forward, backward and optimizer take beyond computing, standing in line, and waiting for other ranks."""
     values: Values = {}

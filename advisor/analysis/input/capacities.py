@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rn50_advisor.advisor.analysis.gpu.device_copies import CopyTime
 from rn50_advisor.advisor.analysis.gpu.observed_steps import trains_on_gpu
 from rn50_advisor.advisor.analysis.input.loading import Loading, making_of
-from rn50_advisor.advisor.analysis.steps.attribution import Account
+from rn50_advisor.advisor.analysis.steps.attribution import StepAttribution
 from rn50_advisor.advisor.analysis.steps.phases import split_of
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.analysis.storage.reading_limit import storage_ceiling
@@ -39,13 +39,13 @@ _ENOUGH = 20  # steps with their input ready
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class CapacityInputs:
     """What capacities are told from."""
 
     recording: Recording
     steady: Mapping[int, RankSteps]
     loading: Mapping[int, Loading | None]
-    account: Account
+    account: StepAttribution
     model: StepModel
     loaders: tuple[LoaderFacts, ...]
     values: Mapping[tuple[str, str], float]
@@ -71,7 +71,7 @@ class _Making:
         return batch_s / self.made.samples / self.lanes
 
 
-def capacities(seen: Seen, samples: float | None) -> tuple[Capacity, ...]:
+def capacities(seen: CapacityInputs, samples: float | None) -> tuple[Capacity, ...]:
     """Samples per second of all ranks together; `samples` is one rank's samples per step."""
     if not samples:
         return ()
@@ -95,7 +95,7 @@ def _known(stage: str, value: float, error: float, basis: str, *, less: float = 
     return Capacity(stage, value, value * max(0.0, 1 - error) * (1 - less), value * (1 + error) * (1 + more), basis)
 
 
-def _slowest(seen: Seen) -> _Making | None:
+def _slowest(seen: CapacityInputs) -> _Making | None:
     found = []
     for rank, made in seen.loading.items():
         if made is not None and made.samples and made.wall_s > 0:
@@ -105,18 +105,18 @@ def _slowest(seen: Seen) -> _Making | None:
     return max(found, key=lambda making: making.per_sample_s(making.made.wall_s), default=None)
 
 
-def _reads(seen: Seen, making: _Making) -> bool:
+def _reads(seen: CapacityInputs, making: _Making) -> bool:
     """Blocked time is the storage's: blocks were read, or the mount is one where none show."""
     return making.made.reads or bool(seen.of("data.network_mount", making.rank))
 
 
-def _unclocked(seen: Seen, making: _Making) -> str:
+def _unclocked(seen: CapacityInputs, making: _Making) -> str:
     """Why the time that its batches are blocked is not known; empty where it is."""
     told = seen.of("fetch.blocked_share", making.rank) is not None
     return "" if told else seen.missing.get("fetch.blocked_share", "")
 
 
-def _storage(seen: Seen, making: _Making | None, samples: float) -> Capacity:
+def _storage(seen: CapacityInputs, making: _Making | None, samples: float) -> Capacity:
     if making is None:
         return _unknown("storage", "no batch was seen being made")
     if why := _unclocked(seen, making):
@@ -139,7 +139,7 @@ def _storage(seen: Seen, making: _Making | None, samples: float) -> Capacity:
     return _known("storage", value, error, basis, less=max(0.0, 1 - least / value))
 
 
-def _preprocessing(seen: Seen, making: _Making | None) -> Capacity:
+def _preprocessing(seen: CapacityInputs, making: _Making | None) -> Capacity:
     if making is None:
         return _unknown("preprocessing", "no batch was seen being made")
     made, ranks = making.made, len(seen.model.own)
@@ -162,7 +162,7 @@ def _preprocessing(seen: Seen, making: _Making | None) -> Capacity:
     return _known("preprocessing", value, error, basis, less=slower, more=more)
 
 
-def _on_all_cores(seen: Seen, making: _Making) -> tuple[float, str]:
+def _on_all_cores(seen: CapacityInputs, making: _Making) -> tuple[float, str]:
     """Samples/s of all ranks at the most that the cores can compute, with all threads of a worker; and what one core makes, in words."""
     made, cores = making.made, seen.model.allowed_cores
     if made.cpu_s <= 0:
@@ -171,7 +171,7 @@ def _on_all_cores(seen: Seen, making: _Making) -> tuple[float, str]:
     return (seen.model.hosts * cores * per_core if cores else math.inf), f"{number(per_core)} a second and core"
 
 
-def _in_company(seen: Seen, making: _Making) -> tuple[float, str]:
+def _in_company(seen: CapacityInputs, making: _Making) -> tuple[float, str]:
     """By how much less the lanes may make once all of them work all the time, relative; and how that is known."""
     cores, busy = seen.model.allowed_cores, making.made.busy_share
     if making.made.workers == 0 or busy is None or seen.workers is None or not cores or cores <= 1:
@@ -199,7 +199,7 @@ def _lanes(making: _Making) -> str:
     return f"{making.lanes} worker{'s' if making.lanes > 1 else ''} a rank"
 
 
-def _hand_over(seen: Seen, samples: float) -> Capacity:
+def _hand_over(seen: CapacityInputs, samples: float) -> Capacity:
     """The way of a batch that is made: pickled, through shared memory, pinned, taken by the training thread."""
     made = {rank: known for rank, known in seen.loading.items() if known is not None}
     if not made:
@@ -218,7 +218,7 @@ def _hand_over(seen: Seen, samples: float) -> Capacity:
     return _known("loader", samples / each[slow] * len(seen.model.own), error, basis)
 
 
-def _copy(seen: Seen, samples: float) -> Capacity:
+def _copy(seen: CapacityInputs, samples: float) -> Capacity:
     if not trains_on_gpu(seen.recording):
         return _unknown("copy", "no CUDA device: nothing is copied")
     if not seen.copies:
@@ -228,7 +228,7 @@ def _copy(seen: Seen, samples: float) -> Capacity:
     return Capacity("copy", value, lo, hi, slow.basis if len(seen.copies) == 1 else f"{slow.basis}; the slowest rank")
 
 
-def _compute(seen: Seen, samples: float) -> Capacity:
+def _compute(seen: CapacityInputs, samples: float) -> Capacity:
     if not all(steps.fed for steps in seen.steady.values()):
         return _unknown("compute", "no loader was seen: fetching and forward cannot be told apart")
     found = []
@@ -244,7 +244,7 @@ def _compute(seen: Seen, samples: float) -> Capacity:
     return Capacity("compute", value, lo, hi, slow.basis if times == 1 else f"{slow.basis}; the slowest rank")
 
 
-def _copied_s(seen: Seen, rank: int) -> float:
+def _copied_s(seen: CapacityInputs, rank: int) -> float:
     """Of its forward, seconds of copying: they bound another stage. Ranks that nobody looked into copy as those that were."""
     each = {known: copies.in_forward_s for known, copies in seen.copies.items()}
     return each.get(rank, min(each.values(), default=0.0))
@@ -266,14 +266,14 @@ def _computed(busy: Array, wait: Array, samples: float, copied_s: float) -> Capa
     return _known("compute", samples / float(busy.mean()), relative_error(busy), basis, more=WARMER)
 
 
-def _busy_and_wait(seen: Seen, rank: int, steps: RankSteps) -> tuple[Array, Array]:
+def _busy_and_wait(seen: CapacityInputs, rank: int, steps: RankSteps) -> tuple[Array, Array]:
     """Of single steps, the seconds of computing and of waiting for input."""
     phases = split_of(seen.recording, steps, ranks=len(seen.steady)).phases
     busy = phases["forward"] + phases["backward"] + phases["optimizer"]
     return busy[steps.sample], phases["input_wait"][steps.sample]
 
 
-def _communication(seen: Seen, samples: float) -> Capacity:
+def _communication(seen: CapacityInputs, samples: float) -> Capacity:
     ranks, account = len(seen.model.own), seen.account
     if ranks > 1 and not account.exposed:
         return _unknown("communication", "no DistributedDataParallel stamps, no collectives from Python: not measured")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
-from rn50_advisor.advisor.analysis.steps.attribution import Account
+from rn50_advisor.advisor.analysis.steps.attribution import StepAttribution
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import LoaderFacts, training_loader
 from rn50_advisor.advisor.model.recording import Recording
@@ -20,7 +20,7 @@ _SPANS_FEW = 1_000  # fewer than any of these are all there were
 
 def input_values(
     steady: Mapping[int, RankSteps],
-    accounts: Account,
+    accounts: StepAttribution,
     loaders: Sequence[LoaderFacts],
     *,
     drawn: Mapping[int, float],

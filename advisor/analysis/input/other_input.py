@@ -11,12 +11,12 @@ from typing import Any
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
 from rn50_advisor.advisor.analysis.stacks.after_update import ways_of_unfed
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import Ways, after_update
-from rn50_advisor.advisor.analysis.steps.attribution import Account
+from rn50_advisor.advisor.analysis.steps.attribution import StepAttribution
 from rn50_advisor.advisor.analysis.steps.phases import AFTER_UPDATE
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import LoaderFacts, training_loader
 from rn50_advisor.advisor.model.findings import Where
-from rn50_advisor.advisor.model.input.input_source import Feed, Looks
+from rn50_advisor.advisor.model.input.input_source import FeedSamples, InputSource
 from rn50_advisor.advisor.model.recording import Event, Recording
 from rn50_advisor.probes.rank.layout import FLAG_CLOCKED
 
@@ -58,10 +58,10 @@ _WAITING_LINE = re.compile(r"\.(get|wait|result|recv|recv_bytes|acquire|join|rea
 def feed(
     recording: Recording,
     steady: Mapping[int, RankSteps],
-    accounts: Account,
+    accounts: StepAttribution,
     loaders: Sequence[LoaderFacts],
     missing: dict[str, str],
-) -> Feed | None:
+) -> InputSource | None:
     """None where torch's loaders feed every rank."""
     unfed = [rank for rank, steps in steady.items() if not steps.fed]
     if not unfed:
@@ -71,7 +71,7 @@ def feed(
     worst = max(unfed, key=lambda rank: accounts.own[rank]["forward"])
     on_gpu = any(f.get("cuda") for f in facts)
     another = any(f.get("fetches_in_another_thread") for f in facts)
-    found = Feed(
+    found = InputSource(
         library="",
         measured=False,
         libraries=libraries,
@@ -86,12 +86,12 @@ def feed(
     return found
 
 
-def _timed(steady: Mapping[int, RankSteps], loaders: Sequence[LoaderFacts]) -> Feed | None:
+def _timed(steady: Mapping[int, RankSteps], loaders: Sequence[LoaderFacts]) -> InputSource | None:
     """A library whose iterators the recorder knows."""
     for rank in sorted(steady):
         loader = training_loader(loaders, rank)
         if loader is not None and loader.library:
-            return Feed(loader.library, True, Where(loader.file, loader.line) if loader.file else None)
+            return InputSource(loader.library, True, Where(loader.file, loader.line) if loader.file else None)
     return None
 
 
@@ -117,7 +117,7 @@ class _Look:
     line: tuple[str, int, str] | None
 
 
-def _looks(events: Sequence[Event], ranks: Sequence[int], ways: Mapping[int, Ways]) -> Looks | None:
+def _looks(events: Sequence[Event], ranks: Sequence[int], ways: Mapping[int, Ways]) -> FeedSamples | None:
     """What stack samples and profiles of these ranks found, not yet after the update; None where there are too few."""
     seen: Counter[_Look] = Counter()
     wanted = frozenset(ranks)
@@ -139,7 +139,7 @@ def _looks(events: Sequence[Event], ranks: Sequence[int], ways: Mapping[int, Way
         if look.line and look.kind != "model":
             lines[look.line] += count
     (file, line, function), _ = lines.most_common(1)[0] if lines else (("", 0, ""), 0)
-    return Looks(
+    return FeedSamples(
         count=total,
         fetching=kinds["fetching"] / total,
         waiting=kinds["waiting"] / total,

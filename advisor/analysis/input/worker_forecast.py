@@ -13,7 +13,7 @@ from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.analysis.storage.reading_limit import storage_ceiling
 from rn50_advisor.advisor.model.analysis import JOB, LoaderFacts, training_loader
 from rn50_advisor.advisor.model.forecast.step_model import StepModel
-from rn50_advisor.advisor.model.forecast.worker_model import CROWDING, LOCK_TAKEN, Feed, WorkerModel
+from rn50_advisor.advisor.model.forecast.worker_model import CROWDING, LOCK_TAKEN, WorkerFeed, WorkerModel
 from rn50_advisor.advisor.model.free_cores import Cores
 from rn50_advisor.advisor.model.recording import Recording, Table
 
@@ -85,7 +85,7 @@ def _neighbours_cores(known: _Known) -> float:
     return Cores(allowed, job, busy, others, host, affinity).taken or 0.0
 
 
-def _feed(known: _Known, steps: RankSteps, made: Loading) -> Feed:
+def _feed(known: _Known, steps: RankSteps, made: Loading) -> WorkerFeed:
     rank, model = steps.rank, known.model
     own, loader = model.own[rank], training_loader(known.loaders, rank)
     batches = (loader.per_step if loader else None) or max(steps.per_step("micro_batches"), 1e-3)
@@ -97,7 +97,7 @@ def _feed(known: _Known, steps: RankSteps, made: Loading) -> Feed:
     delay_s = min(max(0.0, delay_s), 0.5 * busy_s)
     handed = known.of("fetch.hand_over_s", rank)
     reads = made.reads or bool(known.of("data.network_mount", rank))
-    return Feed(
+    return WorkerFeed(
         workers=made.workers,
         computing_s=computing,
         waiting_s=waiting,

@@ -27,7 +27,7 @@ CLEAR_MARGIN = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class StepAttribution:
     """Seconds per step over the steady steps. `own` holds the phases without waiting for others."""
 
     step_s: float
@@ -53,7 +53,7 @@ def account(
     gpu: Mapping[int, Table],
     comm: Mapping[int, Table],
     called: Mapping[int, Table] | None = None,
-) -> Account:
+) -> StepAttribution:
     """The account of the steady steps. Raises ValueError when there are none."""
     phases: dict[int, Mapping[str, Array]] = {}
     exposed: dict[int, Array] = {}
@@ -112,12 +112,12 @@ def _apart(
     step_s: float,
     lengths: Mapping[int, float],
     stamps: Mapping[int, NDArray[np.bool_]],
-) -> Account:
+) -> StepAttribution:
     """One rank, or ranks whose communication nobody stamped: the longest step is the critical one."""
     per_rank = _per_rank(means, exposed, lengths)
     critical = max(lengths, key=lambda rank: lengths[rank])
     wire = exposed.get(critical) if len(means) > 1 else 0.0
-    return Account(
+    return StepAttribution(
         step_s=step_s,
         own=means,
         exposed=exposed,
@@ -137,7 +137,7 @@ def _together(
     waits: tuple[Mapping[int, Array], Mapping[int, Array]],
     stamps: Mapping[int, NDArray[np.bool_]],
     totals: tuple[dict[int, dict[str, float]], dict[int, float], float, dict[int, float]],
-) -> Account:
+) -> StepAttribution:
     """`waits`: by rank, all that it waits for others and the wire, and what of that it waits in the exchange of gradients."""
     means, exposed_mean, step_s, lengths = totals
     exposed, at_exchange = waits
@@ -164,7 +164,7 @@ def _together(
         critical[phase] = max(0.0, critical[phase] + beside)
     critical["unattributed"] = max(0.0, step_s - sum(critical.values()))
     waited = waiting(whole)[1:]
-    return Account(
+    return StepAttribution(
         step_s=step_s,
         own=means,
         exposed=exposed_mean,

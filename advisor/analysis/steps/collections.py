@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from rn50_advisor.advisor.analysis.steps.attribution import Account
+from rn50_advisor.advisor.analysis.steps.attribution import StepAttribution
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import JOB
 from rn50_advisor.advisor.model.recording import Recording, Table
@@ -21,7 +21,7 @@ _AFTER_BACKWARD = (*_BETWEEN, "optimizer", "clip")
 
 
 def collecting_values(
-    recording: Recording, steady: Mapping[int, RankSteps], account: Account
+    recording: Recording, steady: Mapping[int, RankSteps], account: StepAttribution
 ) -> dict[tuple[str, str], float]:
     """Values of each rank, and what all of them lose together, over the steady steps."""
     found: dict[tuple[str, str], float] = {("gc.critical_s", JOB): _critical_s(recording, steady, account)}
@@ -36,7 +36,7 @@ def collecting_values(
     return found
 
 
-def _critical_s(recording: Recording, steady: Mapping[int, RankSteps], account: Account) -> float:
+def _critical_s(recording: Recording, steady: Mapping[int, RankSteps], account: StepAttribution) -> float:
     """How much shorter the mean step would be.
 
     A step is as long as its slowest rank. Ranks that collect in different steps each keep the others waiting, so together they lose more

@@ -10,7 +10,7 @@ import numpy as np
 
 from rn50_advisor.advisor.analysis.gpu.gpu_ranks import gpu_places
 from rn50_advisor.advisor.analysis.host.node_window import host_strip, process_by_rank
-from rn50_advisor.advisor.analysis.steps.attribution import Account
+from rn50_advisor.advisor.analysis.steps.attribution import StepAttribution
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.recording import NODE_PIDS, Node, Recording
 from rn50_advisor.advisor.model.report import GpuStrip, HostStrip, NodeStrip, RankStrip
@@ -60,7 +60,7 @@ _RECENT_STEPS = 20  # the step time a rank's strip shows
 
 
 def rank_strips(
-    recording: Recording, everything: Mapping[int, RankSteps], accounts: Account | None
+    recording: Recording, everything: Mapping[int, RankSteps], accounts: StepAttribution | None
 ) -> tuple[RankStrip, ...]:
     strips, hosts = [], host_by_rank(recording)
     for rank, process in sorted(process_by_rank(recording.processes).items()):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from rn50_advisor.advisor.analysis.steps.attribution import CLEAR_MARGIN, Account, waiting
+from rn50_advisor.advisor.analysis.steps.attribution import CLEAR_MARGIN, StepAttribution, waiting
 from rn50_advisor.advisor.analysis.steps.cold_start import ColdEpoch, cold_epoch, run_ahead_rows
 from rn50_advisor.advisor.analysis.steps.restarts import start_segments
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps, deep_steps, warm_up_rows
@@ -28,7 +28,7 @@ def timeline(
     recording: Recording,
     steps: Mapping[int, RankSteps],
     steady: Mapping[int, RankSteps],
-    accounts: Account | None,
+    accounts: StepAttribution | None,
 ) -> tuple[TimelinePoint, ...]:
     """Throughput of all ranks in equal slices from the first step to the last thing recorded; of the steady steps, who was late."""
     if not steps:
@@ -181,7 +181,7 @@ def _spans(recording: Recording, first: int, origin: int) -> list[Segment]:
 
 # Who was late when: of each slice of the run, the rank that kept the others waiting the most.
 def late_ranks(
-    accounts: Account | None, steady: Mapping[int, RankSteps], edges_ns: NDArray[np.float64]
+    accounts: StepAttribution | None, steady: Mapping[int, RankSteps], edges_ns: NDArray[np.float64]
 ) -> dict[int, tuple[int, float]]:
     """By slice, (rank, seconds of a step that the others waited for it); slices in which nobody was late are left out."""
     if accounts is None or len(accounts.turns) < 2:

@@ -29,7 +29,7 @@ Kind = Literal["triage", "bench", "run", "report"]
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class MachineNumber:
     """One number of one machine. `scale`: what a difference is a share of, where that is not the value itself."""
 
     value: float
@@ -39,7 +39,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ResultFile:
     kind: Kind
     file: str
     state: str = ""  # the result's own verdict
@@ -88,7 +88,7 @@ class FleetMachine:
     score: float
     outlier: bool
     worst: str | None
-    results: tuple[Source, ...]
+    results: tuple[ResultFile, ...]
     deviations: tuple[Deviation, ...]
     differences: tuple[Difference, ...] = ()
     missing: tuple[str, ...] = ()

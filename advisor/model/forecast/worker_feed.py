@@ -20,7 +20,7 @@ _COLD_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Feed:
+class WorkerFeed:
     """How one rank is fed, in seconds. The first two series belong together, batch by batch; they and `rest_s` repeat."""
 
     workers: int  # there are; 0: the training process loads
@@ -66,7 +66,7 @@ class Feed:
 @dataclass(frozen=True, slots=True)
 class WorkerModel:
     step: StepModel
-    feeds: Mapping[int, Feed]
+    feeds: Mapping[int, WorkerFeed]
     busy_cores: float = 1.0  # on the host in this run, by anybody
     other_cores: float = 0.0  # of these, by other jobs
     crowding: tuple[float, float] = CROWDING

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rn50_advisor.advisor.model.forecast.worker_feed import CROWDING, Feed, WorkerModel
+from rn50_advisor.advisor.model.forecast.worker_feed import CROWDING, WorkerFeed, WorkerModel
 from rn50_advisor.advisor.model.forecast.worker_play import Side
 
 __all__ = [
     "CROWDING",
     "LOCK_TAKEN",
-    "Feed",
     "Forecast",
+    "WorkerFeed",
     "WorkerModel",
     "forecast",
     "step_with_cheaper_batches",
@@ -99,11 +99,13 @@ def step_without_lock(model: WorkerModel, waiting: float) -> tuple[float, float]
     return _played_against(model, model, free)
 
 
-def _seen(model: WorkerModel) -> dict[int, Feed]:
+def _seen(model: WorkerModel) -> dict[int, WorkerFeed]:
     return {rank: feed for rank, feed in model.feeds.items() if feed.computing_s and rank in model.step.own}
 
 
-def _played_against(model: WorkerModel, changed: WorkerModel, feeds: Mapping[int, Feed]) -> tuple[float, float] | None:
+def _played_against(
+    model: WorkerModel, changed: WorkerModel, feeds: Mapping[int, WorkerFeed]
+) -> tuple[float, float] | None:
     """(best, worst) step time of the changed job. Today's is played too: what the forecast gets wrong of it cancels out."""
     if not feeds:
         return None
@@ -117,7 +119,7 @@ def _played_against(model: WorkerModel, changed: WorkerModel, feeds: Mapping[int
     return min(times), max(times)
 
 
-def _worth_a_look(model: WorkerModel, feeds: Mapping[int, Feed]) -> int:
+def _worth_a_look(model: WorkerModel, feeds: Mapping[int, WorkerFeed]) -> int:
     """Twice the workers there are, what keeps up with the step at the least efficiency, one for each core: the most of these."""
     cores = (model.step.allowed_cores or 0.0) / model.step.ranks_of_host
     efficiency = 1 / (1 + CROWDING[1])

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rn50_advisor.advisor.model.forecast.step_model import WARMER
-from rn50_advisor.advisor.model.forecast.worker_feed import Feed, WorkerModel
+from rn50_advisor.advisor.model.forecast.worker_feed import WorkerFeed, WorkerModel
 
 Array = NDArray[np.float64]
 
@@ -27,7 +27,7 @@ _PLAYED_FROM = 0.3  # of them: before it, empty queues fill
 class Side:
     """One bound of the forecast: `kind` is when cores never queue or crowd, readers never share a disk and handing over is quick."""
 
-    def __init__(self, model: WorkerModel, feeds: Mapping[int, Feed], most: int, *, kind: bool) -> None:
+    def __init__(self, model: WorkerModel, feeds: Mapping[int, WorkerFeed], most: int, *, kind: bool) -> None:
         self.model, self.feeds, self.kind = model, feeds, kind
         self.slow = max(feeds, key=lambda rank: feeds[rank].batches * feeds[rank].alone_s)
         self.feed = feeds[self.slow]
@@ -127,7 +127,7 @@ class Side:
         return made, 1.0 + share * (trained - 1.0)
 
 
-def _relief(feed: Feed, phases: Mapping[str, float], *, kind: bool) -> dict[str, float]:
+def _relief(feed: WorkerFeed, phases: Mapping[str, float], *, kind: bool) -> dict[str, float]:
     """By phase, what is left of a rank's own time when nothing comes in shared memory and, if `kind`, it stands in no line."""
     busy = sum(phases.values()) - phases["input_wait"]
     line = max(0.5, 1.0 - feed.delay_s / busy) if kind and busy > 0 else 1.0
@@ -157,7 +157,7 @@ class _Crowd:
         return np.asarray(1 + (mean - 1) * below + spread * np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi))
 
 
-def _waits(feed: Feed, counts: NDArray[np.int64], worker: Array, trainer: Array, side: Side) -> Array:
+def _waits(feed: WorkerFeed, counts: NDArray[np.int64], worker: Array, trainer: Array, side: Side) -> Array:
     """Mean wait for a batch by the number of workers: `worker` and `trainer` stretch their computing."""
     computing, waiting, rest = (np.array(series) for series in (feed.computing_s, feed.waiting_s, feed.rest_s))
     computing, hand_over_s = computing + side.moved_s, side.hand_over_s

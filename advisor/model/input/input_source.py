@@ -8,7 +8,7 @@ from rn50_advisor.advisor.model.findings import Where
 
 
 @dataclass(frozen=True, slots=True)
-class Looks:
+class FeedSamples:
     """Stack samples between the optimizer and the backward of a loop without a loader: in what they found the training thread."""
 
     count: int
@@ -25,7 +25,7 @@ class Looks:
 
 
 @dataclass(frozen=True, slots=True)
-class Feed:
+class InputSource:
     """`measured`: the library's iterator was timed, so that the wait for input is known, but not how it makes its batches.
 
     Otherwise everything from the optimizer to the backward is one chunk: fetching and forward cannot be told apart.
@@ -39,7 +39,7 @@ class Feed:
     chunk_s: float = 0.0  # per step, of the rank with the longest one
     # of the chunk: neither computing nor waiting for a core; None where a GPU may be waited for
     blocked_s: float | None = None
-    looks: Looks | None = None
+    looks: FeedSamples | None = None
 
     @property
     def why_unknown(self) -> str:

@@ -15,7 +15,7 @@ _FIRST_STEP_REFRESH_NS = 60_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class RankSight:
     """Where a rank was at one look."""
 
     rank: int
@@ -57,7 +57,7 @@ class StallClock:
         """We stood still ourselves (Ctrl-Z, a suspended machine), most likely with the job: nobody is blamed for that time."""
         self._awake_ns = now_ns
 
-    def look(self, now_ns: int, sights: Sequence[Sight]) -> StallState | None:
+    def look(self, now_ns: int, sights: Sequence[RankSight]) -> StallState | None:
         self._last_ns = now_ns
         if self._since_ns is None:
             return self._begin(now_ns, sights)
@@ -78,7 +78,7 @@ class StallClock:
         since_ns, self._since_ns = self._since_ns, None
         return StallState(f"stall-{self._number}", since_ns, now_ns - since_ns, ended=True)
 
-    def _begin(self, now_ns: int, sights: Sequence[Sight]) -> StallState | None:
+    def _begin(self, now_ns: int, sights: Sequence[RankSight]) -> StallState | None:
         # one that has not begun its first backward pass is not seen, and may be whom the others wait for
         alone = max([len(sights), *(sight.group for sight in sights)]) < 2
         still = [sight for sight in sights if self._stands(now_ns, sight, alone=alone)]
@@ -91,7 +91,7 @@ class StallClock:
         self._first_step = not any(sight.steps for sight in still)
         return self._tell(now_ns)
 
-    def _stands(self, now_ns: int, sight: Sight, *, alone: bool) -> bool:
+    def _stands(self, now_ns: int, sight: RankSight, *, alone: bool) -> bool:
         if not sight.steps and (alone or sight.phase not in _AFTER_FORWARD):
             return False  # what begins to train alone may never make a step: a server's warm-up
         stood_ns = now_ns - max(sight.since_ns, self._awake_ns)
@@ -112,5 +112,5 @@ class StallClock:
         return max(least_ns, min((now_ns - self._since_ns) // 6, _REFRESH_MAX_NS))
 
 
-def _place(sight: Sight) -> tuple[int, str, int, int]:
+def _place(sight: RankSight) -> tuple[int, str, int, int]:
     return sight.pid, sight.phase, sight.step, sight.since_ns

@@ -23,7 +23,7 @@ from rn50_advisor.advisor.run.launch.job_environment import CannotInject, inheri
 from rn50_advisor.advisor.run.launch.job_signals import ENDING, STOPS, WATCHED, Arrival, SignalDesk
 from rn50_advisor.advisor.run.launch.orphans import reap_adopted
 from rn50_advisor.advisor.run.launch.spawn import guard_standard_descriptors, spawn
-from rn50_advisor.advisor.run.recording_plan import Plan
+from rn50_advisor.advisor.run.recording_plan import RecordingPlan
 from rn50_advisor.advisor.run.rings.agent_ring_folder import RingFolder, in_use, sweep
 from rn50_advisor.advisor.run.run_options import RunOptions
 from rn50_advisor.advisor.run.sidefiles.recorder_requests import allow, ask
@@ -63,7 +63,7 @@ def run_job(
                 _leave_nothing(run_folder)
                 return JobEnd(None, number, started=False)
             folder = rings.path if rings else None
-            plan = Plan(
+            plan = RecordingPlan(
                 argv=tuple(argv),
                 run_folder=run_folder,
                 name=name,
@@ -97,7 +97,7 @@ def _bytes_in(descriptor: int) -> int:
 
 
 def _run(
-    plan: Plan,
+    plan: RecordingPlan,
     desk: SignalDesk,
     canary: Canary,
     on_start: Callable[[int], None] | None,
@@ -124,13 +124,13 @@ def _run(
     return JobEnd(exit_code, number, duration_s, recorded=recorded, complaint=complaint)
 
 
-def _tell_budget(plan: Plan) -> None:
+def _tell_budget(plan: RecordingPlan) -> None:
     if plan.ring_folder is not None:
         with contextlib.suppress(OSError):  # the recorder then keeps to the usual one
             allow(plan.ring_folder, plan.options.overhead_budget)
 
 
-def _ask_for_window(plan: Plan) -> None:
+def _ask_for_window(plan: RecordingPlan) -> None:
     """Before the job starts: a rank looks once, when it becomes one."""
     if plan.options.deep == "off" or plan.ring_folder is None or plan.run_folder is None:
         return
@@ -159,7 +159,7 @@ def _make_rings(run_folder: Path | None) -> RingFolder | None:
         return None
 
 
-def _spawn(plan: Plan, desk: SignalDesk) -> subprocess.Popen[bytes]:
+def _spawn(plan: RecordingPlan, desk: SignalDesk) -> subprocess.Popen[bytes]:
     environment = inherited_environment()
     if plan.ring_folder is not None:
         try:

@@ -81,7 +81,7 @@ class Relay:
         self._drained.set()
 
 
-class Report:
+class StatusLines:
     """Lines of JSON to whoever started us; nobody may be listening any more."""
 
     def __init__(self, descriptor: int) -> None:
@@ -121,7 +121,7 @@ def main() -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # before the job runs, an interrupt simply ends us
     request, argv = json.loads(sys.argv[1]), sys.argv[2:]
-    report = Report(request["report"])
+    report = StatusLines(request["report"])
     folder = Path(request["run_folder"])
     null = os.open(os.devnull, os.O_RDWR)
     try:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from rn50_advisor.advisor.model.metrics import ProbeGap, Sample
-from rn50_advisor.probes.host.process.death_watch import Death, DeathWatch
+from rn50_advisor.probes.host.process.death_watch import DeathWatch, ProcessDeath
 
 _WAIT_S = 0.1  # how late the end of the run may be noticed; a death is noticed at once
 # A large process takes seconds to give its memory back: between the kernel's count and the zombie.
@@ -21,7 +21,7 @@ _KEPT_NS = 60_000_000_000
 class DeathDesk:
     """A thread that waits for deaths, because a parent reaps its child within milliseconds and the status is gone with it."""
 
-    def __init__(self, post: Callable[[Death | ProbeGap], None]) -> None:
+    def __init__(self, post: Callable[[ProcessDeath | ProbeGap], None]) -> None:
         """Raises OSError where the kernel gives no epoll."""
         self._watch = DeathWatch()
         self._post = post
@@ -69,7 +69,7 @@ class OomLedger:
 
     def __init__(self) -> None:
         self._readings: deque[_Counters] = deque()
-        self._suspects: list[Death] = []
+        self._suspects: list[ProcessDeath] = []
         self._charged_ns: list[int] = []  # deaths that a counted kill was already given to
 
     def note(self, t_ns: int, samples: Iterable[Sample]) -> None:
@@ -84,7 +84,7 @@ class OomLedger:
         while len(self._readings) > 2 and self._readings[1].t_ns < t_ns - _KEPT_NS:
             self._readings.popleft()
 
-    def suspect(self, death: Death) -> None:
+    def suspect(self, death: ProcessDeath) -> None:
         """Anybody may send SIGKILL; of a death that nobody saw the status is unknown."""
         if death.signal == signal.SIGKILL or (death.signal is None and death.exit_code is None):
             self._suspects.append(death)
@@ -101,7 +101,7 @@ class OomLedger:
         self._suspects = waiting
         return found
 
-    def _kills_around(self, death: Death) -> float:
+    def _kills_around(self, death: ProcessDeath) -> float:
         before = [r for r in self._readings if r.t_ns <= death.t_ns - _BEFORE_NS] or list(self._readings)[:1]
         after = [r for r in self._readings if r.t_ns <= death.t_ns + 2 * _AFTER_NS]
         if not before or not after:

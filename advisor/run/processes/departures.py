@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.run.processes.death_causes import DeathDesk, OomLedger
 from rn50_advisor.advisor.run.processes.process_roster import Roster
-from rn50_advisor.probes.host.process.death_watch import Death
+from rn50_advisor.probes.host.process.death_watch import ProcessDeath
 from rn50_advisor.probes.host.process.process_tree import Member
 from rn50_advisor.probes.host.sampler import Tick
 
@@ -18,10 +18,10 @@ _NEWS_TAKES_NS = 1_000_000_000
 class Departures:
     """`post` is called in the desk's thread; all else belongs to the agent's, and `settle` may raise RecordingStopped."""
 
-    def __init__(self, roster: Roster, post: Callable[[Death | ProbeGap], None]) -> None:
+    def __init__(self, roster: Roster, post: Callable[[ProcessDeath | ProbeGap], None]) -> None:
         self._roster = roster
         self._oom = OomLedger()
-        self._missed: deque[Death] = deque()
+        self._missed: deque[ProcessDeath] = deque()
         self._desk: DeathDesk | None = None
         try:
             self._desk = DeathDesk(post)
@@ -49,15 +49,15 @@ class Departures:
         for member in ended:
             if member.pid != self._roster.root_pid:
                 seen = member.exit
-                death = Death(member.pid, tick.t_ns, seen.code if seen else None, seen.signal if seen else None)
+                death = ProcessDeath(member.pid, tick.t_ns, seen.code if seen else None, seen.signal if seen else None)
                 self._missed.append(death)
 
-    def believed(self, now_ns: int, *, last: bool = False) -> Iterator[Death]:
+    def believed(self, now_ns: int, *, last: bool = False) -> Iterator[ProcessDeath]:
         """Missing from the tree. Who waited for its death knows more, and mostly has told by now: then this is no news. `last`: all."""
         while self._missed and (last or self._missed[0].t_ns <= now_ns - _NEWS_TAKES_NS):
             yield self._missed.popleft()
 
-    def suspect(self, death: Death) -> None:
+    def suspect(self, death: ProcessDeath) -> None:
         self._oom.suspect(death)
 
     def settle(self, now_ns: int, *, last: bool = False) -> None:

@@ -11,7 +11,7 @@ from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import Event, Process
 from rn50_advisor.advisor.run.rings.ring_reader import RingIdentity
 from rn50_advisor.advisor.store.run_writer import RunWriter
-from rn50_advisor.probes.host.process.death_watch import Death
+from rn50_advisor.probes.host.process.death_watch import ProcessDeath
 from rn50_advisor.probes.host.process.process_tree import Member, TreeChange
 from rn50_advisor.probes.host.procfs import parse_stat
 
@@ -69,7 +69,7 @@ class Roster:
         """A worker's rank has become known."""
         self._put(replace(self._rows[pid], rank=rank))
 
-    def died(self, death: Death, *, clean_exit: bool | None) -> bool:
+    def died(self, death: ProcessDeath, *, clean_exit: bool | None) -> bool:
         """False where the process is unknown, or known to be dead for longer: what was seen first was seen best."""
         process = self._rows.get(death.pid)
         if process is None or process.ended_ns is not None:

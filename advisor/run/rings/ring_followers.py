@@ -14,7 +14,7 @@ from rn50_advisor.advisor.run.rings.own_folder import start_ticks
 from rn50_advisor.advisor.run.rings.ring_follower import Follower
 from rn50_advisor.advisor.run.rings.ring_reader import NotARing, Position, RingReader, Row
 from rn50_advisor.advisor.store.run_writer import RunWriter
-from rn50_advisor.probes.host.process.death_watch import Death
+from rn50_advisor.probes.host.process.death_watch import ProcessDeath
 from rn50_advisor.probes.host.process.process_tree import boot_offset_ns
 from rn50_advisor.probes.host.procfs import CLOCK_TICKS
 from rn50_advisor.probes.host.target import Target
@@ -108,7 +108,7 @@ class Followers:
             at = follower.position
             self._writer.put_position(follower.rank or 0, at.phase, at.step, at.since_ns)
 
-    def died(self, death: Death) -> bool:
+    def died(self, death: ProcessDeath) -> bool:
         """Read the rest of its ring and let go of it; a process without a ring is only noted. False: that was no news."""
         follower = self._by_pid.get(death.pid)
         if follower is None:
@@ -166,7 +166,7 @@ class Followers:
             self._read(previous)
             # exec put a new interpreter into the same process, or a worker turned out to train: neither is a death to look into
             on_purpose = previous.position.ended or _lives_since(who.pid, previous.reader.identity.created_ns)
-            self._roster.died(Death(who.pid, now_ns, None, None), clean_exit=on_purpose)
+            self._roster.died(ProcessDeath(who.pid, now_ns, None, None), clean_exit=on_purpose)
             self._drop(previous)
         rank = None
         if who.role == "rank":

@@ -32,7 +32,7 @@ _CATCH_APART_S = 0.003
 Dump = Callable[[int], tuple[tuple[ThreadStack, ...] | ProbeGap, float]]
 
 
-class Sight(Protocol):
+class WaitingThread(Protocol):
     def waits(self) -> bool: ...
     def close(self) -> None: ...
 
@@ -48,7 +48,7 @@ class Suspect:
 
 @dataclass(slots=True)
 class _Tally:
-    sight: Sight
+    sight: WaitingThread
     looks: int = 0
     waiting: int = 0
     told: tuple[int, int] = (0, 0)  # of these
@@ -66,7 +66,7 @@ class InterpreterLooks:
         dump: Dump,
         post: Callable[[Event | ProbeGap], None],
         pause: Callable[[float], bool],
-        sight: Callable[[int, int], Sight] = InterpreterSight,
+        sight: Callable[[int, int], WaitingThread] = InterpreterSight,
     ) -> None:
         self._budget = budget
         self._dump = dump

@@ -9,7 +9,7 @@ from typing import Any
 
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import Event
-from rn50_advisor.advisor.run.hangs.stall_watch import Sight, StallClock, StallState
+from rn50_advisor.advisor.run.hangs.stall_watch import RankSight, StallClock, StallState
 from rn50_advisor.advisor.run.hangs.standing_ranks import StandingRanks
 from rn50_advisor.advisor.run.hangs.watched_ranks import LABELLED, Place, Places, Watched
 from rn50_advisor.advisor.run.run_options import RunOptions
@@ -94,7 +94,7 @@ class StackWatch:
         self._places.keep(watched)
         here = [(rank, at) for rank in watched if (at := self._places.position(rank)) is not None]
         sights = [
-            Sight(w.rank, w.pid, at.phase, at.step, at.since_ns, w.steps, w.p99_at(at), w.group) for w, at in here
+            RankSight(w.rank, w.pid, at.phase, at.step, at.since_ns, w.steps, w.p99_at(at), w.group) for w, at in here
         ]
         state = self._stalls.look(now_ns, sights)
         if state is not None:

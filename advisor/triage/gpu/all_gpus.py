@@ -10,24 +10,24 @@ from rn50_advisor.advisor.instances import Link, exactly
 from rn50_advisor.advisor.model.documents.machine_triage import TriageGap
 from rn50_advisor.advisor.reference.gpu_deliveries import USABLE
 from rn50_advisor.advisor.triage.deadline import within
-from rn50_advisor.advisor.triage.found_checks import Found, Item, Setting, fact, unproved
+from rn50_advisor.advisor.triage.found_checks import Found, Item, TriageOptions, fact, unproved
 from rn50_advisor.advisor.triage.gpu.cuda_use import usable, wedged
 from rn50_advisor.advisor.triage.gpu.gpu_bands import host_generation
 from rn50_advisor.advisor.triage.gpu.gpu_bus import missing, silent
 from rn50_advisor.advisor.triage.gpu.gpu_checks import described
 from rn50_advisor.advisor.triage.gpu.gpu_driver import ENDS_S, DriverReader
 from rn50_advisor.advisor.triage.gpu.gpu_health import health
-from rn50_advisor.advisor.triage.gpu.gpu_speed import ORDER, Measured, measure, speeds, sustained_s
+from rn50_advisor.advisor.triage.gpu.gpu_speed import ORDER, MeasuredGpus, measure, speeds, sustained_s
 from rn50_advisor.advisor.triage.host.other_load import Watch
 from rn50_advisor.advisor.triage.instance_checks import gpu_count
-from rn50_advisor.probes.host.gpu.gpu_devices import GpuDevice, GpuPath
+from rn50_advisor.probes.host.gpu.gpu_devices import GpuConnection, GpuDevice
 from rn50_advisor.probes.host.gpu.gpu_visibility import visible_devices
 from rn50_advisor.probes.host.topology import host_facts
 
 DRIVER_ANSWERS_S = 30.0  # without persistence mode it starts each GPU anew: two to three seconds each
 
 
-def gpus(setting: Setting, watch: Watch) -> Iterator[Item]:
+def gpus(setting: TriageOptions, watch: Watch) -> Iterator[Item]:
     reader = DriverReader(setting.root)
     patience_s = min(DRIVER_ANSWERS_S, setting.left_s)
     devices = within(patience_s, reader.meet)
@@ -61,7 +61,7 @@ def gpus(setting: Setting, watch: Watch) -> Iterator[Item]:
     yield from over_links_as_built(beside_strangers(measured, states), states)
 
 
-def _measured(reader: DriverReader, setting: Setting) -> tuple[Measured, bool]:
+def _measured(reader: DriverReader, setting: TriageOptions) -> tuple[MeasuredGpus, bool]:
     """What torch measured, and whether the driver, which is read meanwhile, still answers. Time to wait for it is left."""
     reader.begin()
     finished = False
@@ -126,12 +126,12 @@ def over_links_as_built(measured: Iterable[Item], states: Iterable[Item]) -> Ite
             yield replace(item, remedy="note") if item.check.value >= least[item.check.name] else item
 
 
-def link_of(paths: Iterable[GpuPath]) -> Link | None:
+def link_of(paths: Iterable[GpuConnection]) -> Link | None:
     """What is seen for sure: a virtual machine may hide NVLink, and shows none that is not there."""
     return "nvlink" if any(path.path.startswith("NV") for path in paths) else None
 
 
-def _instance(devices: tuple[GpuDevice, ...], link: Link | None, setting: Setting) -> Iterator[Item]:
+def _instance(devices: tuple[GpuDevice, ...], link: Link | None, setting: TriageOptions) -> Iterator[Item]:
     """What is sold under a name, as far as what is seen tells it."""
     if len({device.name for device in devices}) != 1:
         return

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from rn50_advisor.advisor.model.documents.machine_triage import Band, Check, TriageGap
 from rn50_advisor.advisor.triage.found_checks import Found, Item, Remedy, fact, judged
-from rn50_advisor.advisor.triage.gpu.gpu_speed import MARKS, REDUCED, Measured, Result
+from rn50_advisor.advisor.triage.gpu.gpu_speed import MARKS, REDUCED, MeasuredGpus, Result
 from rn50_advisor.probes.host.gpu.gpu_devices import GpuDevice
 
 NAME = "gpu.usable"
@@ -23,7 +23,9 @@ _FABRIC = re.compile(r"system not yet initialized|\b802\b")
 _MEND = "reset the GPUs or reboot (see dmesg for NVRM: Xid), and hand the machine back where it stays so"
 
 
-def usable(done: Measured, devices: Sequence[GpuDevice], visible: int | None, *, longest_s: float) -> Iterator[Item]:
+def usable(
+    done: MeasuredGpus, devices: Sequence[GpuDevice], visible: int | None, *, longest_s: float
+) -> Iterator[Item]:
     """`visible`: how many of them CUDA_VISIBLE_DEVICES leaves; None where nobody can tell. `longest_s`: what one measurement takes."""
     begun, listed = done.told("cuda"), done.told("devices")
     count = len(listed["value"]) if listed else 0
@@ -54,7 +56,7 @@ def wedged(seconds: float) -> Found:
     )
 
 
-def _not_begun(done: Measured, longest_s: float) -> str:
+def _not_begun(done: MeasuredGpus, longest_s: float) -> str:
     """Why there are no devices; empty where there are, and where time alone was too short."""
     listed = done.told("devices")
     if listed is not None:
@@ -64,7 +66,7 @@ def _not_begun(done: Measured, longest_s: float) -> str:
     return f"CUDA does not start: {done.why or 'it says nothing'}"
 
 
-def _in_work(done: Measured, failed: Sequence[Result], longest_s: float) -> str:
+def _in_work(done: MeasuredGpus, failed: Sequence[Result], longest_s: float) -> str:
     if failed:
         return f"device {failed[0]['gpu']} of CUDA fails: {failed[0]['reason']}"
     together = next((result for result in done.results if result.get("name") == REDUCED and _broken(result)), None)
@@ -76,12 +78,12 @@ def _in_work(done: Measured, failed: Sequence[Result], longest_s: float) -> str:
     return ""
 
 
-def _hangs(done: Measured, longest_s: float) -> bool:
+def _hangs(done: MeasuredGpus, longest_s: float) -> bool:
     first = done.told("joined") and not done.told(REDUCED)
     return done.silent_s >= (FIRST_REDUCED_S if first else SILENT_S + longest_s)
 
 
-def _failed(done: Measured) -> list[Result]:
+def _failed(done: MeasuredGpus) -> list[Result]:
     """The first failure of each device that fails to the end: one precision that it does not know is none."""
     own = [result for result in done.results if result.get("name") not in (None, REDUCED, *MARKS)]
     last = {result["gpu"]: result for result in own}

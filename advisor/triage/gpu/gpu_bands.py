@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rn50_advisor.advisor.model.documents.machine_triage import Band
 from rn50_advisor.advisor.peaks.gpu_peaks import Peak, peak
-from rn50_advisor.advisor.reference.gpu_deliveries import USABLE, Delivery, Figure, delivery
+from rn50_advisor.advisor.reference.gpu_deliveries import USABLE, Figure, GpuDelivery, delivery
 from rn50_advisor.advisor.triage.found_checks import BAD_SHARE, Remedy
 from rn50_advisor.probes.host.gpu.gpu_devices import GpuDevice
 from rn50_advisor.probes.host.procfs import read_text
@@ -87,7 +87,7 @@ def host_generation(root: Path = Path("/")) -> int | None:
     )
 
 
-def _measured(known: Delivery, figure: Figure, unit: str, held: float = 1.0) -> Expected:
+def _measured(known: GpuDelivery, figure: Figure, unit: str, held: float = 1.0) -> Expected:
     lo = USABLE * held * figure.lo
     after = f" × {held} for heat and power" if held < 1.0 else ""
     return Expected(
@@ -95,7 +95,7 @@ def _measured(known: Delivery, figure: Figure, unit: str, held: float = 1.0) -> 
     )
 
 
-def _by_vendor(best: Peak, precision: str, known: Delivery | None, held: float) -> Expected:
+def _by_vendor(best: Peak, precision: str, known: GpuDelivery | None, held: float) -> Expected:
     share = _PLAIN_SHARE if precision == "fp32" else _SPEC_SHARE
     if precision == "tf32" and known is not None and known.half_tflop_per_s is not None:
         # a card whose power does not suffice for its half precision has no more for this one
@@ -105,7 +105,7 @@ def _by_vendor(best: Peak, precision: str, known: Delivery | None, held: float) 
     return Expected(Band(share * held * figure, None, source), "hand-back")
 
 
-def _copy(name: str, known: Delivery | None, told: GpuDevice | None, host: int | None) -> Expected:
+def _copy(name: str, known: GpuDelivery | None, told: GpuDevice | None, host: int | None) -> Expected:
     """Of pinned memory. From the device a sound machine was seen to copy at a quarter of the rate: that way is a note.
 
     What the processor's own generation of PCIe ends is how the machine was built.

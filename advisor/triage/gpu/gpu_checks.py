@@ -9,14 +9,14 @@ from rn50_advisor.advisor.model.documents.machine_triage import Band
 from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.triage.found_checks import Item, fact, judged
-from rn50_advisor.probes.host.gpu.gpu_devices import GpuDevice, GpuPath, cpu_list
+from rn50_advisor.probes.host.gpu.gpu_devices import GpuConnection, GpuDevice, cpu_list
 from rn50_advisor.rules.gpu import gpu002_a_power_cap_slows_it_more_than_its_peers as gpu002
 from rn50_advisor.rules.gpu.gpu_names_and_cost import of_gpu
 
 _LOWERED = gpu002.RULE.thresholds["limit"]
 
 
-def described(devices: Sequence[GpuDevice], paths: Sequence[GpuPath]) -> Iterator[Item]:
+def described(devices: Sequence[GpuDevice], paths: Sequence[GpuConnection]) -> Iterator[Item]:
     """What does not change."""
     for device in devices:
         here = f"gpu.{device.index}"
@@ -52,7 +52,7 @@ def seen(recording: Recording, a: Analysis, gpu: Gpu) -> Iterator[Item]:
             yield fact(f"{here}.{name}", count, unit, hint="rule GPU008 judges them with the links")
 
 
-def _ways(index: int, paths: Sequence[GpuPath]) -> str:
+def _ways(index: int, paths: Sequence[GpuConnection]) -> str:
     """`NV12 to 1-3; SYS to 4-7 (no peer-to-peer: CNS)`."""
     found: dict[tuple[str, str], set[int]] = {}
     for path in paths:

@@ -15,7 +15,7 @@ import psutil
 
 from rn50_advisor.advisor.model.metrics import ProbeGap, Reading
 from rn50_advisor.advisor.model.recording import Meta, Process, Recording, Series
-from rn50_advisor.probes.host.gpu.gpu_devices import GpuDevice, GpuPath
+from rn50_advisor.probes.host.gpu.gpu_devices import GpuConnection, GpuDevice
 from rn50_advisor.probes.host.gpu.gpu_probe import GpuProbe
 from rn50_advisor.probes.host.target import Target
 from rn50_advisor.probes.host.topology import host_facts
@@ -37,7 +37,7 @@ class DriverReader:
         self._began_s = 0.0
         self._readings: list[tuple[int, Reading]] = []
         self.devices: tuple[GpuDevice, ...] = ()
-        self.paths: tuple[GpuPath, ...] = ()
+        self.paths: tuple[GpuConnection, ...] = ()
         self.serials: Mapping[int, str] = {}
 
     def meet(self) -> tuple[GpuDevice, ...]:
@@ -94,7 +94,7 @@ def _own_processes() -> list[Target]:
 
 def recording_of(
     devices: Sequence[GpuDevice],
-    paths: Sequence[GpuPath],
+    paths: Sequence[GpuConnection],
     readings: Sequence[tuple[int, Reading]],
     gaps: Sequence[ProbeGap],
     environment: Mapping[str, Any],

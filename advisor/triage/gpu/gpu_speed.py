@@ -11,7 +11,7 @@ from rn50_advisor.advisor.model.documents.machine_triage import Band, TriageGap
 from rn50_advisor.advisor.model.wording import quantities as fmt
 from rn50_advisor.advisor.reference.gpu_names import gpu_model
 from rn50_advisor.advisor.triage.child_program import run_child, why_not
-from rn50_advisor.advisor.triage.found_checks import Found, Item, Setting, fact, judged
+from rn50_advisor.advisor.triage.found_checks import Found, Item, TriageOptions, fact, judged
 from rn50_advisor.advisor.triage.gpu.gpu_bands import HELD_SHARE, expected, reduction
 from rn50_advisor.probes.host.gpu.gpu_devices import GpuDevice
 from rn50_advisor.probes.host.gpu.gpu_visibility import same_uuid
@@ -33,7 +33,7 @@ Result = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredGpus:
     """What the program printed. `why`: it did not come to its end; `silent_s`: for so long it had said nothing when it was ended."""
 
     results: Sequence[Result] = ()
@@ -50,12 +50,12 @@ class Measured:
         return (int(begins["value"]), int(ends["value"])) if begins and ends else None
 
 
-def sustained_s(setting: Setting) -> int:
+def sustained_s(setting: TriageOptions) -> int:
     """The longest that the program has nothing to say."""
     return 30 if setting.full else 6
 
 
-def measure(setting: Setting, devices: Sequence[GpuDevice]) -> Measured:
+def measure(setting: TriageOptions, devices: Sequence[GpuDevice]) -> MeasuredGpus:
     results: list[Result] = []
     last_s = time.monotonic()
 
@@ -83,10 +83,10 @@ def measure(setting: Setting, devices: Sequence[GpuDevice]) -> Measured:
         environment=ORDER,
     )
     why = why_not(ended, f"measuring with {setting.python}") if ended.code != 0 or ended.timed_out else ""
-    return Measured(tuple(results), why, time.monotonic() - last_s if ended.timed_out else 0.0)
+    return MeasuredGpus(tuple(results), why, time.monotonic() - last_s if ended.timed_out else 0.0)
 
 
-def speeds(done: Measured, devices: Sequence[GpuDevice], host_generation: int | None = None) -> Iterator[Item]:
+def speeds(done: MeasuredGpus, devices: Sequence[GpuDevice], host_generation: int | None = None) -> Iterator[Item]:
     """`host_generation`: of PCIe, that the processor can do."""
     listed = done.told("devices")
     places = {entry["index"]: _device_of(entry, devices) for entry in (listed["value"] if listed else ())}

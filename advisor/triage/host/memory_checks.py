@@ -13,7 +13,7 @@ import psutil
 
 from rn50_advisor.advisor.model.documents.machine_triage import Band, TriageGap
 from rn50_advisor.advisor.model.wording import quantities as fmt
-from rn50_advisor.advisor.triage.found_checks import Item, Setting, fact, judged
+from rn50_advisor.advisor.triage.found_checks import Item, TriageOptions, fact, judged
 from rn50_advisor.advisor.triage.host.other_load import Watch
 from rn50_advisor.advisor.triage.host.processor import cores_allowed
 from rn50_advisor.probes.host.procfs import parse_keyed, read_text
@@ -93,7 +93,7 @@ def shared_memory(root: Path = Path("/")) -> Iterator[Item]:
     yield judged("memory.shm_free_bytes", free, "bytes", band, remedy="fix", strict=True, hint=hint, why=hint)
 
 
-def speed(setting: Setting, watch: Watch) -> Iterator[Item]:
+def speed(setting: TriageOptions, watch: Watch) -> Iterator[Item]:
     """Copies by one core and by all of ours. Time is each thread's CPU time, so that neither a quota nor a neighbour makes it worse."""
     threads = max(1, min(round(cores_allowed(watch)), _THREADS_MOST))
     room = _PART_OF_FREE * _free_bytes(watch)

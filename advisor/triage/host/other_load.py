@@ -35,7 +35,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class LoadInterval:
     """What happened between two moments."""
 
     before: Moment
@@ -124,8 +124,8 @@ class Watch:
             yielding_s={} if self.niced else yielding_s(self._root),
         )
 
-    def since(self, before: Moment) -> Stretch:
-        return Stretch(before, self.now())
+    def since(self, before: Moment) -> LoadInterval:
+        return LoadInterval(before, self.now())
 
     def limits(self) -> CgroupState | None:
         self._reader.begin_tick(time.monotonic_ns())
@@ -195,7 +195,7 @@ def taken_from_us(others_cores: float, affinity_cores: int, allowed_cores: float
     return max(0.0, others_cores - (affinity_cores - allowed_cores))
 
 
-def mean_others(stretches: Sequence[Stretch]) -> float | None:
+def mean_others(stretches: Sequence[LoadInterval]) -> float | None:
     """Over all stretches, by their length."""
     told = [(one.seconds, others) for one in stretches if (others := one.others_cores) is not None]
     seconds = sum(length for length, _ in told)

@@ -10,7 +10,7 @@ from typing import Any
 from rn50_advisor.advisor.model.documents.machine_triage import Band, TriageGap
 from rn50_advisor.advisor.model.wording import quantities as fmt
 from rn50_advisor.advisor.triage.found_checks import Found, Item, fact, judged
-from rn50_advisor.advisor.triage.host.other_load import Stretch, Watch, mean_others, taken_from_us
+from rn50_advisor.advisor.triage.host.other_load import LoadInterval, Watch, mean_others, taken_from_us
 from rn50_advisor.probes.host.procfs import parse_cpu_list, read_text
 from rn50_advisor.probes.host.topology import host_facts
 from rn50_advisor.rules.cpu.cpu001_a_cpu_quota_throttles_the_job import RULE as QUOTA
@@ -87,10 +87,10 @@ def _quota(watch: Watch) -> Item:
     return judged("cpu.cores_allowed", allowed, "cores", band, remedy="fix", strict=True, hint=hint, why=hint)
 
 
-def load(stretches: Sequence[Stretch], watch: Watch, idle: Stretch) -> Iterator[Item]:
+def load(stretches: Sequence[LoadInterval], watch: Watch, idle: LoadInterval) -> Iterator[Item]:
     """What others, the hypervisor and limits took while everything else was measured."""
     yield _others(stretches, watch)
-    whole = Stretch(stretches[0].before, stretches[-1].after)
+    whole = LoadInterval(stretches[0].before, stretches[-1].after)
     steal = whole.steal_share
     if steal is None:
         yield TriageGap("cpu.steal_share", "/proc/stat does not show it", _UNSEEN)
@@ -110,7 +110,7 @@ def load(stretches: Sequence[Stretch], watch: Watch, idle: Stretch) -> Iterator[
     yield from _heat(whole)
 
 
-def _others(stretches: Sequence[Stretch], watch: Watch) -> Item:
+def _others(stretches: Sequence[LoadInterval], watch: Watch) -> Item:
     others = mean_others(stretches)
     if others is None:
         return TriageGap("cpu.others_cores", "/proc/stat keeps no account of the cores that we may use", _UNSEEN)
@@ -125,7 +125,7 @@ def _others(stretches: Sequence[Stretch], watch: Watch) -> Item:
     )
 
 
-def _pressure(idle: Stretch) -> Iterator[Item]:
+def _pressure(idle: LoadInterval) -> Iterator[Item]:
     """Before we did anything: what we cause ourselves proves nothing."""
     memory = idle.pressure_share("memory")
     if memory is None:
@@ -139,7 +139,7 @@ def _pressure(idle: Stretch) -> Iterator[Item]:
         yield fact(f"psi.{name}_share", idle.pressure_share(name), "share", hint="before anything was measured")
 
 
-def _heat(whole: Stretch) -> Iterator[Item]:
+def _heat(whole: LoadInterval) -> Iterator[Item]:
     events = whole.thermal_events
     if events is None:
         yield TriageGap(

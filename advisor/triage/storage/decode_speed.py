@@ -11,7 +11,7 @@ from typing import Any
 from rn50_advisor.advisor.model.documents.machine_triage import Band, TriageGap
 from rn50_advisor.advisor.model.wording import quantities as fmt
 from rn50_advisor.advisor.triage.child_program import run_child, why_not
-from rn50_advisor.advisor.triage.found_checks import Found, Item, Setting, fact, judged
+from rn50_advisor.advisor.triage.found_checks import Found, Item, TriageOptions, fact, judged
 from rn50_advisor.advisor.triage.host.other_load import Watch
 from rn50_advisor.advisor.triage.host.processor import clock, cores_allowed, working_mhz
 
@@ -30,7 +30,7 @@ _TIMEOUT_S = 90.0  # the first import of torch from a cold network disk takes th
 _SUFFIXES = (".jpg", ".jpeg", ".JPEG", ".JPG")
 
 
-def decoding(setting: Setting, watch: Watch) -> Iterator[Item]:
+def decoding(setting: TriageOptions, watch: Watch) -> Iterator[Item]:
     """The pipeline of the interpreter that trains; while all cores decode, their clock is read."""
     allowed = cores_allowed(watch)
     processes = max(1, min(round(allowed), PROCESSES_MOST))
@@ -103,7 +103,7 @@ def _together(rate: float, processes: int, band: Band) -> Found:
     )
 
 
-def _pictures_of(setting: Setting) -> list[str]:
+def _pictures_of(setting: TriageOptions) -> list[str]:
     small = setting.listing.small if setting.listing else ()
     return [str(path) for path, _ in small if path.suffix in _SUFFIXES][:64]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from rn50_advisor.advisor.model.documents.machine_triage import DATA_PLACE, Band, Check, TriageGap
 from rn50_advisor.advisor.model.wording import quantities as fmt
 from rn50_advisor.advisor.triage.deadline import as_they_come, within
-from rn50_advisor.advisor.triage.found_checks import Found, Item, Setting, fact, judged, unproved
-from rn50_advisor.advisor.triage.host.other_load import Stretch, Watch
+from rn50_advisor.advisor.triage.found_checks import Found, Item, TriageOptions, fact, judged, unproved
+from rn50_advisor.advisor.triage.host.other_load import LoadInterval, Watch
 from rn50_advisor.advisor.triage.host.processor import cores_allowed
 from rn50_advisor.advisor.triage.storage.folder_place import Place, place_of
 from rn50_advisor.advisor.triage.storage.timed_io import (
@@ -68,7 +68,7 @@ LARGE_WORDS = "writes 4.7 GB to its scratch folder and reads 6 GB"
 _PICTURES_BYTES = 340_000_000
 
 
-def amounts(setting: Setting) -> Amounts:
+def amounts(setting: TriageOptions) -> Amounts:
     return LARGE if setting.large else FULL if setting.full else QUICK
 
 
@@ -79,10 +79,10 @@ class Trial:
     place: Place
     most: Amounts
     watch: Watch
-    idle: Stretch
+    idle: LoadInterval
 
 
-def disks(setting: Setting, watch: Watch, idle: Stretch) -> Iterator[Item]:
+def disks(setting: TriageOptions, watch: Watch, idle: LoadInterval) -> Iterator[Item]:
     """Each place by a thread of its own: a disk that stops answering blocks whoever reads or writes there."""
 
     def trial(folder: Path) -> Trial:
@@ -178,7 +178,7 @@ def _reads(listing: Listing, trial: Trial) -> Iterator[Item]:
     yield from _pictures([path for path, _ in pictures], statistics.fmean(sizes), trial)
 
 
-def _writes(setting: Setting, trial: Trial) -> Iterator[Item]:
+def _writes(setting: TriageOptions, trial: Trial) -> Iterator[Item]:
     """In the scratch folder, which is also what is read where nobody named the data."""
     place, most = trial.place, trial.most
     unseen = (*_WRITES, *(_READS if setting.data is None else ()))

@@ -15,7 +15,7 @@ from rn50_advisor.advisor.model.visible_text import coloured
 from rn50_advisor.advisor.run.launch.output_lines import NewOutput
 from rn50_advisor.advisor.tui.output_log import OutputLog
 from rn50_advisor.advisor.tui.output_source import OutputSource
-from rn50_advisor.advisor.tui.polling import Feed
+from rn50_advisor.advisor.tui.polling import Poller
 from rn50_advisor.advisor.tui.styles.drawing import fit, line, muted, unmarked
 
 _LOOK_S = 0.25  # a burst of thousands of lines between two looks is one update
@@ -48,7 +48,7 @@ class OutputPane(Vertical):
     def on_mount(self) -> None:
         self.query_one(Input).display = False
         self.caption()
-        feed = Feed(self.app, lambda: self._source.lines_since(self._known), self._receive)
+        feed = Poller(self.app, lambda: self._source.lines_since(self._known), self._receive)
         feed.tick()
         self.set_interval(_LOOK_S, feed.tick)
 

@@ -107,7 +107,7 @@ class ThroughputChart(Panel):
         return line(muted(fit(axis, width)))
 
 
-class Throughput(Vertical):
+class ThroughputPanel(Vertical):
     """Large digits where the terminal is high enough."""
 
     def __init__(self, *, id: str | None = None) -> None:

@@ -60,7 +60,7 @@ class GpuDevice:
 
 
 @dataclass(frozen=True, slots=True)
-class GpuPath:
+class GpuConnection:
     """`path`: NV12 (that many NVLinks) or where their PCIe ways meet; `p2p`: whether one may read the other's memory."""
 
     a: int
@@ -121,7 +121,7 @@ def mig_handles(nvml: Any, handle: Any) -> list[Any]:
     return [instance for instance in found if instance is not None]
 
 
-def paths(nvml: Any, devices: Sequence[GpuDevice], handles: Mapping[int, Any]) -> tuple[GpuPath, ...]:
+def paths(nvml: Any, devices: Sequence[GpuDevice], handles: Mapping[int, Any]) -> tuple[GpuConnection, ...]:
     """Every pair of GPUs once; what the driver does not tell is "?"."""
     ask = Asking(nvml)
     here = [device for device in devices if device.index in handles]
@@ -135,7 +135,7 @@ def paths(nvml: Any, devices: Sequence[GpuDevice], handles: Mapping[int, Any]) -
             readable, writable = (ask("nvmlDeviceGetP2PStatus", a, b, index) for index in (0, 1))
             refused = next((status for status in (readable, writable) if status != 0), 0)
             path = f"NV{links}" if links else _LEVELS.get(level, "?")
-            found.append(GpuPath(one.index, other.index, path, _PEER.get(refused, "?")))
+            found.append(GpuConnection(one.index, other.index, path, _PEER.get(refused, "?")))
     return tuple(found)
 
 

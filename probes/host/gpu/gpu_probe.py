@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from rn50_advisor.advisor.model.metrics import ProbeGap, Reading, Sample
 from rn50_advisor.probes.host.counters import GapsOnce
-from rn50_advisor.probes.host.gpu.gpu_devices import Asking, GpuDevice, GpuPath, describe, paths
+from rn50_advisor.probes.host.gpu.gpu_devices import Asking, GpuConnection, GpuDevice, describe, paths
 from rn50_advisor.probes.host.gpu.gpu_gpm import ALL as GPM
 from rn50_advisor.probes.host.gpu.gpu_gpm import Gpm
 from rn50_advisor.probes.host.gpu.gpu_neighbours import foreign_sm, neighbours
@@ -18,7 +18,7 @@ from rn50_advisor.probes.host.gpu.gpu_readers import (
     PROBE_COST,
     SLOW_NS,
     THROUGHPUT,
-    Call,
+    DriverCall,
     FieldMetric,
     calls_for,
     every_metric,
@@ -45,14 +45,14 @@ class Gone(Exception):
     """The driver says that this GPU cannot be used any more; the message is NVML's name of why."""
 
 
-class Watched:
+class WatchedGpu:
     """One GPU and what may still be asked of it: what it does not support is not asked again."""
 
     def __init__(self, nvml: Any, device: GpuDevice, handle: Any) -> None:
         self.device = device
         self.handle = handle
         self.scope = f"gpu:{device.index}"
-        self.calls: list[Call] = list(calls_for(device))
+        self.calls: list[DriverCall] = list(calls_for(device))
         self.fields: list[FieldMetric] = list(fields_for(device))
         self.gpm = Gpm(nvml, device, handle)
         self.xids = 0
@@ -79,7 +79,7 @@ class GpuProbe:
         self._root = root
         self._tree = tree
         self._nvml: Any = None
-        self._watched: dict[int, Watched] = {}
+        self._watched: dict[int, WatchedGpu] = {}
         self._devices: tuple[GpuDevice, ...] = ()
         self._xids: XidWatch | None = None
         self._opened = False
@@ -96,7 +96,7 @@ class GpuProbe:
         self._open()
         return self._devices
 
-    def paths(self) -> tuple[GpuPath, ...]:
+    def paths(self) -> tuple[GpuConnection, ...]:
         self._open()
         handles = {index: watched.handle for index, watched in self._watched.items()}
         return paths(self._nvml, self._devices, handles) if handles else ()
@@ -169,7 +169,7 @@ class GpuProbe:
         except nvml.NVMLError as e:
             self._give_up(index, error_name(nvml, e))
             return
-        watched = Watched(nvml, describe(nvml, index, handle, self._root), handle)
+        watched = WatchedGpu(nvml, describe(nvml, index, handle, self._root), handle)
         self._watched[index] = watched
         if (gap := watched.gpm.why_not()) is not None:
             # one for all GPUs of a kind
@@ -193,7 +193,7 @@ class GpuProbe:
         seen = (self._watched[index] for index in sorted(self._xids.watched) if index in self._watched)
         return [*samples, *(Sample("gpu.xids", watched.scope, float(watched.xids)) for watched in seen)]
 
-    def _sample_gpu(self, watched: Watched, now_ns: int, slow: bool) -> list[Sample]:
+    def _sample_gpu(self, watched: WatchedGpu, now_ns: int, slow: bool) -> list[Sample]:
         samples = self._field_samples(watched, slow)
         counted = self._asked(watched, (GPM,), lambda nvml, h: watched.gpm.read(now_ns))
         watched.gpm.off = watched.gpm.off or counted is NEVER
@@ -209,12 +209,12 @@ class GpuProbe:
                 samples += [Sample(m, watched.scope, v) for m, v in zip(call.metrics, values, strict=True)]
         return samples
 
-    def _looks_at_traffic(self, watched: Watched) -> bool:
+    def _looks_at_traffic(self, watched: WatchedGpu) -> bool:
         """Each GPU in its turn; GPM counts it better than a look of 20 ms."""
         turn = self._turn % len(self._devices) == watched.device.index % len(self._devices)
         return turn and not watched.gpm.counts_traffic
 
-    def _field_samples(self, watched: Watched, slow: bool) -> list[Sample]:
+    def _field_samples(self, watched: WatchedGpu, slow: bool) -> list[Sample]:
         asked = [field for field in watched.fields if slow or not field.slow]
         if not asked:
             return []
@@ -236,11 +236,11 @@ class GpuProbe:
         known = {field.metric for field in watched.fields} - partial
         return [Sample(metric, watched.scope, value) for metric, value in sums.items() if metric in known]
 
-    def _refused(self, watched: Watched, field: FieldMetric, name: str) -> None:
+    def _refused(self, watched: WatchedGpu, field: FieldMetric, name: str) -> None:
         if name not in LASTING or not (watched.replace(field) or field.silent):
             self._tell(watched, name, field.metric)
 
-    def _slow_samples(self, watched: Watched, own: frozenset[int]) -> list[Sample]:
+    def _slow_samples(self, watched: WatchedGpu, own: frozenset[int]) -> list[Sample]:
         samples = [Sample("gpu.lost", watched.scope, 0.0)]
         index = watched.device.index
         if watched.device.mig:
@@ -253,7 +253,7 @@ class GpuProbe:
             return samples
         return [*samples, *_list(found), *self._foreign_sm(watched, own)]
 
-    def _foreign_sm(self, watched: Watched, own: frozenset[int]) -> list[Sample]:
+    def _foreign_sm(self, watched: WatchedGpu, own: frozenset[int]) -> list[Sample]:
         if not watched.sm_listed or watched.device.mig:  # there it would be that of all instances
             return []
         index, since_us = watched.device.index, watched.sm_since_us
@@ -264,7 +264,7 @@ class GpuProbe:
         samples, watched.sm_since_us = told
         return list(samples)
 
-    def _asked(self, watched: Watched, metrics: Sequence[str], read: Any, *, lasting: bool = True) -> Any:
+    def _asked(self, watched: WatchedGpu, metrics: Sequence[str], read: Any, *, lasting: bool = True) -> Any:
         """The answer; None where there is none this time, NEVER where there will be none. Raises Gone.
 
         `lasting`: a refusal for good is told as a gap here.
@@ -286,7 +286,7 @@ class GpuProbe:
         # Its own key: a GPU lost in mid-run is told even where it had a lesser gap before.
         self._gaps.add(gap.metric, gap.scope, gap.reason, gap.hint, key=(gap.scope, name))
 
-    def _tell(self, watched: Watched, name: str, metric: str) -> None:
+    def _tell(self, watched: WatchedGpu, name: str, metric: str) -> None:
         """Once for all GPUs of a kind where it is the kind, or we, who may not: eight of one kind would say the same eight times."""
         gap = gap_of(name, metric, watched.scope)
         alike = name in LASTING or name == "NVML_ERROR_NO_PERMISSION"

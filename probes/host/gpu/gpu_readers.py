@@ -27,7 +27,7 @@ Read = Callable[[Any, Any], Values]
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class DriverCall:
     """One question about one GPU and the metrics that its answer holds."""
 
     metrics: tuple[str, ...]
@@ -46,7 +46,7 @@ class FieldMetric:
     metric: str
     unit: float = 1.0
     slow: bool = False
-    instead: Call | None = None
+    instead: DriverCall | None = None
     silent: bool = False
 
 
@@ -78,28 +78,28 @@ def violation(policy: int) -> Read:
     return lambda nvml, handle: (nvml.nvmlDeviceGetViolationStatus(handle, policy).violationTime * _NS,)
 
 
-CALLS: tuple[Call, ...] = (
-    Call(("gpu.util_pct",), lambda nvml, h: (float(nvml.nvmlDeviceGetUtilizationRates(h).gpu),)),
-    Call(("gpu.mem_used_bytes", "gpu.mem_total_bytes"), _memory),
-    Call(("gpu.power_w",), lambda nvml, h: (nvml.nvmlDeviceGetPowerUsage(h) / 1e3,)),
-    Call(("gpu.energy_j",), lambda nvml, h: (nvml.nvmlDeviceGetTotalEnergyConsumption(h) / 1e3,)),
-    Call(("gpu.sm_clock_mhz",), lambda nvml, h: (float(nvml.nvmlDeviceGetClockInfo(h, nvml.NVML_CLOCK_SM)),)),
-    Call(("gpu.mem_clock_mhz",), lambda nvml, h: (float(nvml.nvmlDeviceGetClockInfo(h, nvml.NVML_CLOCK_MEM)),)),
-    Call(("gpu.temp_c",), lambda nvml, h: (float(nvml.nvmlDeviceGetTemperature(h, nvml.NVML_TEMPERATURE_GPU)),)),
-    Call(("gpu.clock_reasons",), _reasons),
-    Call(("gpu.pcie_gen", "gpu.pcie_width"), _pcie),
-    Call(("gpu.power_limit_w",), lambda nvml, h: (nvml.nvmlDeviceGetEnforcedPowerLimit(h) / 1e3,), slow=True),
-    Call(
+CALLS: tuple[DriverCall, ...] = (
+    DriverCall(("gpu.util_pct",), lambda nvml, h: (float(nvml.nvmlDeviceGetUtilizationRates(h).gpu),)),
+    DriverCall(("gpu.mem_used_bytes", "gpu.mem_total_bytes"), _memory),
+    DriverCall(("gpu.power_w",), lambda nvml, h: (nvml.nvmlDeviceGetPowerUsage(h) / 1e3,)),
+    DriverCall(("gpu.energy_j",), lambda nvml, h: (nvml.nvmlDeviceGetTotalEnergyConsumption(h) / 1e3,)),
+    DriverCall(("gpu.sm_clock_mhz",), lambda nvml, h: (float(nvml.nvmlDeviceGetClockInfo(h, nvml.NVML_CLOCK_SM)),)),
+    DriverCall(("gpu.mem_clock_mhz",), lambda nvml, h: (float(nvml.nvmlDeviceGetClockInfo(h, nvml.NVML_CLOCK_MEM)),)),
+    DriverCall(("gpu.temp_c",), lambda nvml, h: (float(nvml.nvmlDeviceGetTemperature(h, nvml.NVML_TEMPERATURE_GPU)),)),
+    DriverCall(("gpu.clock_reasons",), _reasons),
+    DriverCall(("gpu.pcie_gen", "gpu.pcie_width"), _pcie),
+    DriverCall(("gpu.power_limit_w",), lambda nvml, h: (nvml.nvmlDeviceGetEnforcedPowerLimit(h) / 1e3,), slow=True),
+    DriverCall(
         ("gpu.sm_clock_max_mhz",),
         lambda nvml, h: (float(nvml.nvmlDeviceGetMaxClockInfo(h, nvml.NVML_CLOCK_SM)),),
         slow=True,
     ),
 )
 # The three times that 269-271 split are one here.
-THERMAL = Call(("gpu.thermal_s",), violation(_VIOLATION_THERMAL))
-CAP = Call(("gpu.power_cap_s",), violation(_VIOLATION_POWER))
+THERMAL = DriverCall(("gpu.thermal_s",), violation(_VIOLATION_THERMAL))
+CAP = DriverCall(("gpu.power_cap_s",), violation(_VIOLATION_POWER))
 # Each GPU in turn: 40 ms.
-THROUGHPUT = Call(("gpu.pcie_rx_bytes_per_s", "gpu.pcie_tx_bytes_per_s"), pcie_throughput, slow=True)
+THROUGHPUT = DriverCall(("gpu.pcie_rx_bytes_per_s", "gpu.pcie_tx_bytes_per_s"), pcie_throughput, slow=True)
 GPM_METRICS: dict[int, tuple[str, float]] = {
     2: ("gpu.sm_active_pct", 1.0),
     3: ("gpu.sm_occupancy_pct", 1.0),
@@ -133,8 +133,8 @@ _SOUNDNESS = (
     FieldMetric(145, "gpu.row_remap_failed", slow=True),
     FieldMetric(230, "gpu.recovery_action", slow=True),
 )
-_ALL_ERRORS = Call(("gpu.nvlink_crc_errors",), lambda nvml, h: link_sum(nvml, h, _LINK_ERRORS), slow=True)
-_ALL_RECOVERIES = Call(("gpu.nvlink_recoveries",), lambda nvml, h: link_sum(nvml, h, _LINK_RECOVERIES), slow=True)
+_ALL_ERRORS = DriverCall(("gpu.nvlink_crc_errors",), lambda nvml, h: link_sum(nvml, h, _LINK_ERRORS), slow=True)
+_ALL_RECOVERIES = DriverCall(("gpu.nvlink_recoveries",), lambda nvml, h: link_sum(nvml, h, _LINK_RECOVERIES), slow=True)
 _WITH_LINKS = (
     FieldMetric((138, ALL_LINKS), "gpu.nvlink_tx_bytes", _KIB),
     FieldMetric((139, ALL_LINKS), "gpu.nvlink_rx_bytes", _KIB),
@@ -159,11 +159,11 @@ def fields_for(device: GpuDevice) -> tuple[FieldMetric, ...]:
     )
 
 
-def calls_for(device: GpuDevice) -> tuple[Call, ...]:
+def calls_for(device: GpuDevice) -> tuple[DriverCall, ...]:
     if not device.nvlinks:
         return CALLS
     links = range(device.nvlinks)
-    return (*CALLS, Call(("gpu.nvlinks_active",), lambda nvml, h: _active(nvml, h, links), slow=True))
+    return (*CALLS, DriverCall(("gpu.nvlinks_active",), lambda nvml, h: _active(nvml, h, links), slow=True))
 
 
 def link_sum(nvml: Any, handle: Any, field: int) -> Values:

@@ -10,7 +10,7 @@ _OLD_MIG = re.compile(r"MIG-(GPU-[0-9a-f-]+)/\d+/\d+")
 _ORDINAL = re.compile(r"\s*([+-]?\d+)")
 
 
-class Named(Protocol):
+class AskedGpu(Protocol):
     """What is asked of a GPU; `index` is NVML's, in the order of the PCI bus."""
 
     @property
@@ -23,7 +23,7 @@ class Named(Protocol):
     def mig_uuids(self) -> tuple[str, ...]: ...
 
 
-def visible_devices(environment: Mapping[str, str], devices: Sequence[Named]) -> tuple[int, ...] | None:
+def visible_devices(environment: Mapping[str, str], devices: Sequence[AskedGpu]) -> tuple[int, ...] | None:
     """NVML indices of a process's CUDA devices 0, 1, …; None where they cannot be known from the environment.
 
     As the CUDA driver reads CUDA_VISIBLE_DEVICES: ordinals or (unique beginnings of) UUIDs, the first bad entry ends the list, a
@@ -58,7 +58,7 @@ def _bare(uuid: str) -> str:
     return uuid.strip().lower().removeprefix("gpu-").removeprefix("mig-")
 
 
-def _by_uuid(setting: str, devices: Sequence[Named]) -> tuple[int, ...]:
+def _by_uuid(setting: str, devices: Sequence[AskedGpu]) -> tuple[int, ...]:
     names = [(d.uuid, d.index) for d in devices] + [(mig, d.index) for d in devices for mig in d.mig_uuids]
     found: list[tuple[str, int]] = []
     for entry in setting.split(","):

@@ -29,7 +29,7 @@ class ExitStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Death:
+class ProcessDeath:
     """Code and signal both None: it was reaped before anybody could look."""
 
     pid: int
@@ -90,7 +90,7 @@ class DeathWatch:
         self._epoll = select.epoll()
         self._pid_of: dict[int, int] = {}  # by pidfd
         self._polled: dict[int, int] = {}  # pid -> start ticks, of processes without a pidfd
-        self._gone: list[Death] = []
+        self._gone: list[ProcessDeath] = []
 
     def watch(self, pid: int) -> None:
         """A pid that is gone already is told by the next poll, without its exit code. Watching twice is watching once."""
@@ -99,7 +99,7 @@ class DeathWatch:
         try:
             fd = os.pidfd_open(pid)
         except ProcessLookupError:
-            self._gone.append(Death(pid, time.monotonic_ns(), None, None))
+            self._gone.append(ProcessDeath(pid, time.monotonic_ns(), None, None))
         except (OSError, AttributeError):
             # before Linux 5.3, refused by a sandbox, no descriptor left, a Python built without it
             self._watch_by_polling(pid)
@@ -112,7 +112,7 @@ class DeathWatch:
         for fd in [fd for fd, watched in list(self._pid_of.items()) if watched == pid]:
             self._release(fd)
 
-    def poll(self, timeout_s: float) -> tuple[Death, ...]:
+    def poll(self, timeout_s: float) -> tuple[ProcessDeath, ...]:
         """Waits until a watched process ends, at most `timeout_s`; every death is told once."""
         deadline = time.monotonic() + timeout_s
         while True:
@@ -129,14 +129,14 @@ class DeathWatch:
             self._release(fd)
         self._epoll.close()
 
-    def _death_by_pidfd(self, fd: int) -> Death | None:
+    def _death_by_pidfd(self, fd: int) -> ProcessDeath | None:
         t_ns = time.monotonic_ns()
         pid = self._pid_of.get(fd)
         if pid is None or not _is_readable(fd):
             return None  # forgotten by another thread meanwhile, and the descriptor perhaps used again
         status = exit_status(pid) or _status_by_pidfd(fd)
         self._release(fd)
-        return Death(pid, t_ns, status.code if status else None, status.signal if status else None)
+        return ProcessDeath(pid, t_ns, status.code if status else None, status.signal if status else None)
 
     def _release(self, fd: int) -> None:
         if self._pid_of.pop(fd, None) is not None:
@@ -147,9 +147,9 @@ class DeathWatch:
         try:
             self._polled[pid] = parse_stat(Path(f"/proc/{pid}/stat").read_bytes()).start_ticks
         except (OSError, ValueError, IndexError):
-            self._gone.append(Death(pid, time.monotonic_ns(), None, None))
+            self._gone.append(ProcessDeath(pid, time.monotonic_ns(), None, None))
 
-    def _check_polled(self) -> list[Death]:
+    def _check_polled(self) -> list[ProcessDeath]:
         deaths = []
         for pid, start_ticks in list(self._polled.items()):
             try:
@@ -163,6 +163,8 @@ class DeathWatch:
             status = exit_status(pid) if stat is not None and stat.start_ticks == start_ticks else None
             self._polled.pop(pid, None)
             deaths.append(
-                Death(pid, time.monotonic_ns(), status.code if status else None, status.signal if status else None)
+                ProcessDeath(
+                    pid, time.monotonic_ns(), status.code if status else None, status.signal if status else None
+                )
             )
         return deaths

@@ -8,13 +8,21 @@ from pathlib import Path
 
 from rn50_advisor.advisor.model.metrics import Reading, Sample
 from rn50_advisor.probes.host.counters import GapsOnce
-from rn50_advisor.probes.host.process.death_watch import Death, DeathWatch, ExitStatus, exit_status
+from rn50_advisor.probes.host.process.death_watch import DeathWatch, ExitStatus, exit_status
 from rn50_advisor.probes.host.process.process_tree import Member, ProcessTree, TreeChange
 from rn50_advisor.probes.host.process.thread_delays import ThreadDelays
 from rn50_advisor.probes.host.procfs import KeptFiles, Stat, parse_keyed, parse_stat
 from rn50_advisor.probes.host.target import Target
 
-__all__ = ["Death", "DeathWatch", "ExitStatus", "Member", "ProcessTree", "ProcessesProbe", "TreeChange", "exit_status"]
+__all__ = [
+    "DeathWatch",
+    "ExitStatus",
+    "Member",
+    "ProcessTree",
+    "ProcessesProbe",
+    "TreeChange",
+    "exit_status",
+]
 
 IO_METRICS = {"proc.read_bytes": b"read_bytes", "proc.write_bytes": b"write_bytes", "proc.rchar_bytes": b"rchar"}
 # /proc/<pid>/status costs the kernel ten times what the others do; a counter that is read rarely loses nothing.

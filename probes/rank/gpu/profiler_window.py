@@ -56,7 +56,7 @@ class Aside(Exception):
 
 def asked(
     torch: Any, folder: str, facts: Facts, rank: int, local_rank: int, captures: Captures | None = None
-) -> Window | None:
+) -> ProfilerWindow | None:
     """None where no window may ever be wanted: the rank pays nothing then."""
     request = _read(folder)
     if request is None:
@@ -64,7 +64,7 @@ def asked(
     first = local_rank == 0 or (local_rank < 0 and rank <= 0)  # one rank a node; a launcher may not say local ranks
     if not request.get("auto") and not first:
         return None
-    return Window(torch, folder, facts, request, captures or Captures())
+    return ProfilerWindow(torch, folder, facts, request, captures or Captures())
 
 
 def _read(folder: str) -> dict[str, Any] | None:
@@ -75,7 +75,7 @@ def _read(folder: str) -> dict[str, Any] | None:
     return request if isinstance(request, dict) else None
 
 
-class Window:
+class ProfilerWindow:
     """`next_step` is when `at_step` wants to be called; `on` while the profiler runs."""
 
     def __init__(self, torch: Any, folder: str, facts: Facts, request: dict[str, Any], captures: Captures) -> None:

@@ -20,7 +20,7 @@ from ..facts.loader_facts import batch_bytes
 from ..layout import KIND_LOOK, KIND_PART
 from ..wall import let_pass
 from . import sample_parts
-from .sample_standins import FixedSteps, Indices, Steps, install, walks_one_by_one
+from .sample_standins import FixedSteps, Indices, LookSteps, install, walks_one_by_one
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -221,7 +221,7 @@ class Look:
             if entry[0] is steps:
                 _agree(*entry)
                 return entry[1]
-        given: Any = Steps(steps)
+        given: Any = LookSteps(steps)
         given.look = self
         self.handed.append((steps, given, steps[:]))
         return given

@@ -32,7 +32,7 @@ class Indices(list):  # type: ignore[type-arg]
         return list, (list(list.__iter__(self)),)
 
 
-class Steps(list):  # type: ignore[type-arg]
+class LookSteps(list):  # type: ignore[type-arg]
     __slots__ = ("look",)
     look: Look
 

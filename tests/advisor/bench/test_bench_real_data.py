@@ -8,7 +8,7 @@ import pytest
 
 from bench_samples import A100, OPTIONS, PLAN, cell, machine, machine_that, measured, saturating, setting
 from rn50_advisor.advisor.bench.bench_launch import rate_of
-from rn50_advisor.advisor.bench.bench_plan import Plan, carry_out
+from rn50_advisor.advisor.bench.bench_plan import BenchPlan, carry_out
 from rn50_advisor.advisor.bench.conclude import against, conclude
 from rn50_advisor.advisor.model.documents.benchmark import Benchmark, Cell, Setting
 
@@ -50,7 +50,7 @@ def test_a_mixed_precision_that_brings_little_on_real_data_is_told_with_its_reas
             return measured(wanted, alone)
         return measured(wanted, 2100.0, rule="DAT001", title="Preprocessing exhausts the CPUs")
 
-    plan = Plan(("fp32", "bf16"), (True, False), 64, (), (1,), ("synthetic", "real"), every)
+    plan = BenchPlan(("fp32", "bf16"), (True, False), 64, (), (1,), ("synthetic", "real"), every)
     said = conclude(A100, OPTIONS, carry_out(plan, measure), made_unix_s=0.0).sentences
     where = "bf16, channels-last, batch 64, 1 device"
     assert f"bf16 brings 2.00× over fp32 at 3,800 images/s ({where})" in said

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from edit_snippets import MORE, PLAIN, SNIPPETS, Snippet
-from rn50_advisor.advisor.edits.advise import Advice, Job, advise, shown_name, unified
+from rn50_advisor.advisor.edits.advise import Advice, JobCommands, advise, shown_name, unified
 from rn50_advisor.advisor.edits.fix_request import request_of
 from rn50_advisor.advisor.model.recording import Source
 
@@ -27,7 +27,7 @@ def advice_on(snippet: Snippet, *more: Source, edited: bool = False) -> Advice |
         known=snippet.known,
         through=snippet.through,
         sources=(Source(PATH, "", snippet.before, edited), *more),
-        job=Job(snippet.argv, "/job"),
+        job=JobCommands(snippet.argv, "/job"),
     )
 
 
@@ -76,7 +76,7 @@ def test_a_file_that_was_edited_while_the_job_ran_is_left_alone():
 def test_without_the_file_nothing_is_said():
     request = request_of(MORE)
     assert request is not None
-    nothing = advise(request, file=PATH, line=1, known={}, sources=(), job=Job())
+    nothing = advise(request, file=PATH, line=1, known={}, sources=(), job=JobCommands())
     assert nothing is None
 
 

@@ -7,7 +7,7 @@ from importlib.resources import files
 
 import pytest
 
-from rn50_advisor.advisor.reference.gpu_deliveries import Delivery, all_deliveries, delivery
+from rn50_advisor.advisor.reference.gpu_deliveries import GpuDelivery, all_deliveries, delivery
 from rn50_advisor.advisor.reference.gpu_names import known_models
 from rn50_advisor.advisor.reference.training_speeds import rows, sources
 
@@ -35,7 +35,7 @@ SHEETS = {
 
 
 @pytest.mark.parametrize("found", all_deliveries(), ids=lambda one: f"{one.gpu} {one.named}".strip())
-def test_figures_stay_below_the_data_sheet_and_near_it(found: Delivery) -> None:
+def test_figures_stay_below_the_data_sheet_and_near_it(found: GpuDelivery) -> None:
     """GB for GiB is 7 %; bits for bytes, or one GPU's for eight, is a factor."""
     memory, slot, nvlink = SHEETS[found.gpu, found.named]
     if found.hbm_gb_per_s is not None:

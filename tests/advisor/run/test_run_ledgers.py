@@ -11,7 +11,7 @@ from rn50_advisor.advisor.run.own_usage import SHED_ORDER, WINDOW_S, CostBook
 from rn50_advisor.advisor.run.processes.death_causes import OomLedger
 from rn50_advisor.advisor.run.rings.ring_followers import RankNumbers
 from rn50_advisor.advisor.run.stacks.stack_budget import StackBudget
-from rn50_advisor.probes.host.process.death_watch import Death
+from rn50_advisor.probes.host.process.death_watch import ProcessDeath
 
 S = 1_000_000_000
 
@@ -46,8 +46,8 @@ def oom(host: float | None = None, **scopes: float) -> list[Sample]:
     return found + ([Sample("mem.oom_kills", "host", host)] if host is not None else [])
 
 
-def killed(pid: int, t_s: float, number: int | None = signal.SIGKILL, code: int | None = None) -> Death:
-    return Death(pid, round(t_s * S), code, number)
+def killed(pid: int, t_s: float, number: int | None = signal.SIGKILL, code: int | None = None) -> ProcessDeath:
+    return ProcessDeath(pid, round(t_s * S), code, number)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def killed(pid: int, t_s: float, number: int | None = signal.SIGKILL, code: int 
     ],
 )
 def test_a_kill_is_the_oom_killers_if_the_kernel_counted_one(
-    readings: dict[int, list[Sample]], death: Death, taken: bool
+    readings: dict[int, list[Sample]], death: ProcessDeath, taken: bool
 ) -> None:
     ledger = OomLedger()
     for second, samples in readings.items():

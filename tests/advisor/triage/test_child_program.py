@@ -20,7 +20,7 @@ from rn50_advisor.advisor.model.documents.machine_triage import TriageGap
 from rn50_advisor.advisor.run.rings.own_folder import LOCK
 from rn50_advisor.advisor.triage import child_program
 from rn50_advisor.advisor.triage.child_program import run_child, why_not
-from rn50_advisor.advisor.triage.found_checks import Found, Setting
+from rn50_advisor.advisor.triage.found_checks import Found, TriageOptions
 from rn50_advisor.advisor.triage.host.other_load import Watch
 from rn50_advisor.advisor.triage.storage import decode_speed
 from rn50_advisor.advisor.triage.storage.folder_place import PREFIX, scratch_folder
@@ -216,7 +216,7 @@ def decoded(
         return child_program.Ended(code, False, "ImportError: no module named PIL")
 
     monkeypatch.setattr(decode_speed, "run_child", played)
-    items = decode_speed.decoding(Setting(tmp_path, "python"), Watch())
+    items = decode_speed.decoding(TriageOptions(tmp_path, "python"), Watch())
     return {item.check.name if isinstance(item, Found) else item.name: item for item in items}
 
 
@@ -286,7 +286,9 @@ def test_pictures_of_the_data_that_nobody_could_decode_are_a_gap(
     for name in ("", "x.jpg"):
         if name:
             (tmp_path / name).write_bytes(bytes(10_000))
-        items = decode_speed.decoding(Setting(tmp_path, "python", tmp_path, listing=list_files(tmp_path)), Watch())
+        items = decode_speed.decoding(
+            TriageOptions(tmp_path, "python", tmp_path, listing=list_files(tmp_path)), Watch()
+        )
         (reason,) = [one.reason for one in items if isinstance(one, TriageGap) and "data_images" in one.name]
         assert ("could be decoded" if name else "no JPEGs") in reason
 

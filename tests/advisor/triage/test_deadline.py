@@ -21,7 +21,7 @@ from rn50_advisor.advisor.model.documents.machine_triage import Triage, TriageGa
 from rn50_advisor.advisor.triage import child_program, deadline, triage_runner
 from rn50_advisor.advisor.triage.child_program import run_child
 from rn50_advisor.advisor.triage.deadline import apart, as_they_come, within
-from rn50_advisor.advisor.triage.found_checks import Found, Item, Setting, fact
+from rn50_advisor.advisor.triage.found_checks import Found, Item, TriageOptions, fact
 from rn50_advisor.advisor.triage.host.other_load import Watch
 from rn50_advisor.advisor.triage.storage.folder_place import GOES_S
 
@@ -132,7 +132,7 @@ def test_each_group_leaves_time_to_those_after_it(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(triage_runner, "apart", seen)
     monkeypatch.setattr(triage_runner, "within", lambda seconds, ask: None)
     monkeypatch.setattr(time, "monotonic", lambda: 1000.0)
-    setting = Setting(tmp_path, "python", tmp_path, until_s=1064.0)
+    setting = TriageOptions(tmp_path, "python", tmp_path, until_s=1064.0)
     triage_runner.triage(setting, lambda *told: None)
     assert given == [32.0] * (len(given) - 1) + [64.0] and len(given) == len(triage_runner._groups(Watch()))
 
@@ -145,7 +145,7 @@ def test_what_has_no_time_left_is_not_begun(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(triage_runner, "IDLE_S", 0.0)
     monkeypatch.setattr(triage_runner, "apart", seen)
-    found = triage_runner.triage(Setting(tmp_path, "python", until_s=time.monotonic()), lambda *told: None)
+    found = triage_runner.triage(TriageOptions(tmp_path, "python", until_s=time.monotonic()), lambda *told: None)
     late = [gap.name for gap in found.gaps if "no time was left" in gap.reason]
     assert late == [group.title for group in triage_runner._groups(Watch())]
 
@@ -153,9 +153,9 @@ def test_what_has_no_time_left_is_not_begun(tmp_path: Path, monkeypatch: pytest.
 def test_time_that_went_before_the_first_check_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Folders that answer late, and all that comes before; not whoever was asked and thought about it."""
     now = [1000.0]
-    given: list[Setting] = []
+    given: list[TriageOptions] = []
 
-    def examine(setting: Setting, tell: object) -> Triage:
+    def examine(setting: TriageOptions, tell: object) -> Triage:
         given.append(setting)
         return triage_runner.conclude([])
 

@@ -10,7 +10,7 @@ import sample_reports as samples
 from rn50_advisor.advisor.run.launch.output_lines import NewOutput, OutputTail
 from rn50_advisor.advisor.tui.app import AdvisorApp
 from rn50_advisor.advisor.tui.output_log import MOST_LINES, OutputLog
-from rn50_advisor.advisor.tui.polling import Feed
+from rn50_advisor.advisor.tui.polling import Poller
 from tui_doubles import Lines, Reports, screen_text, settle, shown, until
 
 
@@ -117,7 +117,7 @@ async def test_slow_reading_means_fewer_readings_not_a_queue():
     try:
         app = AdvisorApp(Reports(samples.input_bound()), output=output)
         async with app.run_test(size=(140, 45)) as pilot:
-            feed = Feed(app, lambda: output.lines_since(0), lambda news, trouble: None)
+            feed = Poller(app, lambda: output.lines_since(0), lambda news, trouble: None)
             await until(pilot, lambda: output.reads == 1)
             for _ in range(100):
                 feed.tick()

@@ -11,7 +11,7 @@ import pytest
 from recordings import FIRST_STEP_NS, MS, plan, recording, table
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.forecast.step_model import StepModel
-from rn50_advisor.advisor.model.forecast.worker_model import Feed, WorkerModel, step_with_cheaper_batches
+from rn50_advisor.advisor.model.forecast.worker_model import WorkerFeed, WorkerModel, step_with_cheaper_batches
 from rn50_advisor.advisor.model.input.sample_cost import SampleCost, sample_facts, sample_table
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.probes.rank.layout import LOOK_FIELDS, PART_FIELDS
@@ -126,7 +126,7 @@ def feeds(workers: int, computing_s: float, rest_s: float, **step: Any) -> Worke
     wait = max(0.0, computing_s / workers - rest_s) if workers else computing_s
     own = {0: {"input_wait": wait, "forward": rest_s, "backward": 0.0, "optimizer": 0.0, "gap": 0.0}}
     model = StepModel(wait + rest_s, own, **step)
-    feed = Feed(workers=workers, computing_s=(computing_s,), waiting_s=(0.0,), rest_s=(rest_s,))
+    feed = WorkerFeed(workers=workers, computing_s=(computing_s,), waiting_s=(0.0,), rest_s=(rest_s,))
     return WorkerModel(model, {0: feed})
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from recordings import batches, epoch_starts, plan, recording, series, steady_counter, step
 from rn50_advisor.advisor.analysis.pipeline import analyse
-from rn50_advisor.advisor.model.forecast.worker_model import CROWDING, Feed
+from rn50_advisor.advisor.model.forecast.worker_model import CROWDING, WorkerFeed
 from rn50_advisor.advisor.model.recording import Node, Recording
 from rn50_advisor.advisor.verdict.diagnose import diagnose
 from rn50_advisor.probes.rank.layout import FLAG_CLOCKED
@@ -29,7 +29,7 @@ def fed(made: list[dict[str, float]], loader: Mapping[str, Any] = TRAIN, **more:
     return recording({0: own}, batches={0: batches(made)}, facts={100: {"loaders": [dict(loader)]}}, **more)
 
 
-def feed(made: Recording, rank: int = 0) -> Feed:
+def feed(made: Recording, rank: int = 0) -> WorkerFeed:
     model = analyse(made).workers
     assert model is not None
     return model.feeds[rank]

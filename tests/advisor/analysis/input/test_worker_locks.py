@@ -12,7 +12,7 @@ from recordings import FIRST_STEP_NS, MS, plan, recording
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.forecast.step_model import StepModel
-from rn50_advisor.advisor.model.forecast.worker_model import Feed, WorkerModel, forecast, step_without_lock
+from rn50_advisor.advisor.model.forecast.worker_model import WorkerFeed, WorkerModel, forecast, step_without_lock
 from rn50_advisor.advisor.model.input.sample_cost import SampleLine, SharedLock
 from rn50_advisor.advisor.model.recording import Event
 
@@ -57,7 +57,7 @@ def test_few_looks_tell_nothing() -> None:
 
 
 # four workers sleep 0.1 s of a batch under a lock, and wait for it three times as long; training takes 0.05 s
-LOCKED = Feed(workers=4, computing_s=(0.0,), waiting_s=(0.4,), rest_s=(0.05,), locked_s=0.1)
+LOCKED = WorkerFeed(workers=4, computing_s=(0.0,), waiting_s=(0.4,), rest_s=(0.05,), locked_s=0.1)
 MODEL = WorkerModel(StepModel(0.1, {0: {"input_wait": 0.05, "forward": 0.05}}), {0: LOCKED})
 
 

@@ -26,7 +26,7 @@ from rn50_advisor.advisor.model.documents.machine_triage import (
 from rn50_advisor.advisor.model.errors import AdvisorError
 from rn50_advisor.advisor.report.triaged import render
 from rn50_advisor.advisor.triage import deadline, triage_runner
-from rn50_advisor.advisor.triage.found_checks import Found, Remedy, Setting, fact, judged
+from rn50_advisor.advisor.triage.found_checks import Found, Remedy, TriageOptions, fact, judged
 from rn50_advisor.advisor.triage.ticket_bundle import KERNEL_FILES, write_bundle
 from rn50_advisor.advisor.triage.triage_runner import conclude
 
@@ -162,10 +162,10 @@ def packed(folder: Path, root: Path) -> dict[str, bytes]:
         return {m.name.removeprefix(prefix): archive.extractfile(m).read() for m in archive}  # type: ignore[union-attr]
 
 
-def invoke(monkeypatch: pytest.MonkeyPatch, found: Triage, *arguments: str) -> tuple[int, str, list[Setting]]:
-    settings: list[Setting] = []
+def invoke(monkeypatch: pytest.MonkeyPatch, found: Triage, *arguments: str) -> tuple[int, str, list[TriageOptions]]:
+    settings: list[TriageOptions] = []
 
-    def examine(setting: Setting, tell: triage_runner.Tell) -> Triage:
+    def examine(setting: TriageOptions, tell: triage_runner.Tell) -> Triage:
         settings.append(setting)
         assert setting.scratch.is_dir()
         tell("the disk", 1, 2)
@@ -260,8 +260,8 @@ def test_nothing_is_measured_that_could_not_be_written(monkeypatch: pytest.Monke
 
 
 def test_a_group_that_fails_is_a_gap_and_the_others_go_on() -> None:
-    def broken(setting: Setting, idle: object) -> list[Found]:
+    def broken(setting: TriageOptions, idle: object) -> list[Found]:
         raise OSError(5, "Input/output error")
 
-    (gap,) = triage_runner._of_group(triage_runner.Group("the disk", broken), Setting(Path(), ""), None)  # type: ignore[arg-type]
+    (gap,) = triage_runner._of_group(triage_runner.CheckGroup("the disk", broken), TriageOptions(Path(), ""), None)  # type: ignore[arg-type]
     assert isinstance(gap, TriageGap) and gap.name == "the disk" and "Input/output error" in gap.reason

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from rn50_advisor.advisor.run.hangs.stall_watch import Sight, StallClock, StallState
+from rn50_advisor.advisor.run.hangs.stall_watch import RankSight, StallClock, StallState
 
 S = 1_000_000_000
 AFTER_S = 15.0
 
 
-def sight(rank: int = 0, **changes: object) -> Sight:
-    return replace(Sight(rank, 100 + rank, "forward", 7, since_ns=0, steps=7), **changes)  # type: ignore[arg-type]
+def sight(rank: int = 0, **changes: object) -> RankSight:
+    return replace(RankSight(rank, 100 + rank, "forward", 7, since_ns=0, steps=7), **changes)  # type: ignore[arg-type]
 
 
 def clock() -> StallClock:
@@ -32,7 +32,7 @@ def clock() -> StallClock:
         (sight(phase="evaluation"), 15.0, True),  # what it means is not said here
     ],
 )
-def test_a_rank_stalls_when_it_stands_still_long_enough(seen: Sight, at_s: float, stalls: bool) -> None:
+def test_a_rank_stalls_when_it_stands_still_long_enough(seen: RankSight, at_s: float, stalls: bool) -> None:
     state = clock().look(round(at_s * S), [seen])
     assert (state is not None) == stalls
     if state is not None:

@@ -13,7 +13,7 @@ import pytest
 
 from rn50_advisor.advisor.model.documents.machine_triage import TriageGap
 from rn50_advisor.advisor.triage import child_program
-from rn50_advisor.advisor.triage.gpu.gpu_speed import Measured, speeds
+from rn50_advisor.advisor.triage.gpu.gpu_speed import MeasuredGpus, speeds
 
 
 def program() -> ModuleType:
@@ -125,6 +125,6 @@ def test_what_a_gpu_has_no_units_for_is_a_gap_and_no_number(
     rows = [json.loads(row) for row in capsys.readouterr().out.splitlines()]
     told = {row["name"].split("_")[1] for row in rows if row["value"] is not None}
     assert told == measured and len(rows) == 4
-    items = list(speeds(Measured(rows), ()))
+    items = list(speeds(MeasuredGpus(rows), ()))
     gaps = [item for item in items if isinstance(item, TriageGap)]
     assert len(gaps) == 4 - len(measured) and all("no units for it" in gap.reason for gap in gaps)

@@ -15,13 +15,13 @@ from samples.gpus import machines
 
 from rn50_advisor.advisor.model.documents.machine_triage import TriageGap
 from rn50_advisor.advisor.model.metrics import Reading, Sample
-from rn50_advisor.advisor.triage.found_checks import Found, Setting
+from rn50_advisor.advisor.triage.found_checks import Found, TriageOptions
 from rn50_advisor.advisor.triage.gpu.all_gpus import gpus, link_of
 from rn50_advisor.advisor.triage.gpu.gpu_driver import recording_of
 from rn50_advisor.advisor.triage.gpu.gpu_health import analysis_of, health
 from rn50_advisor.advisor.triage.host.other_load import Watch
 from rn50_advisor.advisor.triage.triage_runner import conclude
-from rn50_advisor.probes.host.gpu.gpu_devices import GpuDevice, GpuPath
+from rn50_advisor.probes.host.gpu.gpu_devices import GpuConnection, GpuDevice
 
 # Readings a second apart, without waiting for the seconds. A driver library reads its script once: each machine gets a fork.
 _PROGRAM = """
@@ -331,13 +331,13 @@ def test_what_one_gpu_does_not_tell_is_unknown_of_it_alone(machine: Callable[...
 
 def test_only_a_link_that_is_seen_tells_an_instance() -> None:
     """Virtual machines hide how their GPUs are joined."""
-    assert link_of([GpuPath(0, 1, "SYS", "ok"), GpuPath(0, 2, "NV12", "ok")]) == "nvlink"
-    assert link_of([GpuPath(0, 1, "SYS", "ok")]) is None and link_of([]) is None
+    assert link_of([GpuConnection(0, 1, "SYS", "ok"), GpuConnection(0, 2, "NV12", "ok")]) == "nvlink"
+    assert link_of([GpuConnection(0, 1, "SYS", "ok")]) is None and link_of([]) is None
 
 
 def test_no_driver_is_one_gap(tmp_path: Path) -> None:
     if Path("/proc/driver/nvidia").exists():
         pytest.skip("this machine has a driver")
-    items = list(gpus(Setting(tmp_path, sys.executable), Watch()))
+    items = list(gpus(TriageOptions(tmp_path, sys.executable), Watch()))
     assert [item.name for item in items if isinstance(item, TriageGap)] == ["gpu.*"]
     assert not [item for item in items if isinstance(item, Found)] and conclude(items).verdict.state == "keep"

@@ -12,13 +12,13 @@ import pytest
 
 from probe_trees import V1_MOUNTS, V2_MOUNTS, write_tree
 from rn50_advisor.advisor.instances import by_name as by_name_of
-from rn50_advisor.advisor.instances.metadata import Named
+from rn50_advisor.advisor.instances.metadata import NamedInstance
 from rn50_advisor.advisor.model.documents.machine_triage import Band, Check, TriageGap
-from rn50_advisor.advisor.triage.found_checks import Found, Item, Setting, judged
+from rn50_advisor.advisor.triage.found_checks import Found, Item, TriageOptions, judged
 from rn50_advisor.advisor.triage.host import memory_checks, network_links, other_load, processor
 from rn50_advisor.advisor.triage.host.other_load import (
+    LoadInterval,
     Moment,
-    Stretch,
     Watch,
     cpu_times,
     mean_others,
@@ -128,19 +128,19 @@ def moment(at_s: float, own: float = 0.0, cpu: tuple[float, ...] | None = None, 
     return Moment(at_s, own, cpu, **given)
 
 
-def stretch(seconds: float = 10.0, own: float = 0.0, **fields: float) -> Stretch:
+def stretch(seconds: float = 10.0, own: float = 0.0, **fields: float) -> LoadInterval:
     """On four cores; fields in seconds as /proc/stat counts them."""
     names = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
     busy = sum(fields.values())
     after = tuple(fields.get(name, 0.0) for name in names)
     after = (*after[:3], max(0.0, 4 * seconds - busy), *after[4:])
-    return Stretch(moment(0.0, cpu=(0.0,) * 8), moment(seconds, own, after))
+    return LoadInterval(moment(0.0, cpu=(0.0,) * 8), moment(seconds, own, after))
 
 
 def test_others_are_what_is_busy_and_not_ours() -> None:
     assert stretch(user=25.0, system=5.0, own=10.0).others_cores == pytest.approx(2.0)
     assert stretch(user=5.0, own=10.0).others_cores == 0.0
-    assert Stretch(moment(0.0), moment(1.0)).others_cores is None
+    assert LoadInterval(moment(0.0), moment(1.0)).others_cores is None
 
 
 def test_who_gives_way_takes_nothing() -> None:
@@ -187,9 +187,9 @@ def test_who_runs_only_when_nobody_else_wants_to_is_told_by_its_process(tmp_path
     assert yielding_s(root) == pytest.approx({8: 600 * tick, 9: 600 * tick, 10: 600 * tick})
     before, after = moment(0.0, cpu=(0.0,) * 8), moment(10.0, 0.0, (20.0, *(0.0,) * 7))
     given_way = replace(after, yielding_s={9: 15.0})
-    assert Stretch(before, after).others_cores == pytest.approx(2.0)
-    assert Stretch(before, given_way).others_cores == pytest.approx(0.5)
-    assert Stretch(replace(before, yielding_s={9: 12.0}), given_way).others_cores == pytest.approx(1.7)
+    assert LoadInterval(before, after).others_cores == pytest.approx(2.0)
+    assert LoadInterval(before, given_way).others_cores == pytest.approx(0.5)
+    assert LoadInterval(replace(before, yielding_s={9: 12.0}), given_way).others_cores == pytest.approx(1.7)
 
 
 def test_steal_and_throttling_are_shares() -> None:
@@ -197,8 +197,8 @@ def test_steal_and_throttling_are_shares() -> None:
     assert stretch(user=3.6, steal=0.4).steal_share == pytest.approx(0.1)  # nobody takes what nobody wants
     assert stretch().steal_share is None
     first, last = moment(0.0, periods=100.0, throttled_periods=10.0), moment(1.0, periods=110.0, throttled_periods=15.0)
-    assert Stretch(first, last).throttled_share == pytest.approx(0.5)
-    assert Stretch(first, first).throttled_share is None
+    assert LoadInterval(first, last).throttled_share == pytest.approx(0.5)
+    assert LoadInterval(first, first).throttled_share is None
 
 
 def test_beside_a_quota_there_may_be_room_for_others() -> None:
@@ -212,7 +212,7 @@ def test_others_are_averaged_by_time() -> None:
     assert mean_others([]) is None
 
 
-def loaded(watch: Watch, *stretches: Stretch) -> dict[str, Item]:
+def loaded(watch: Watch, *stretches: LoadInterval) -> dict[str, Item]:
     return by_name(processor.load(stretches, watch, stretches[0]))
 
 
@@ -263,7 +263,7 @@ def test_cores_that_we_do_not_get_though_nobody_else_uses_them_prove_nothing(
 
 
 def test_without_an_account_of_others_no_machine_is_handed_back_for_slow_cores(tmp_path: Path) -> None:
-    watch, unseen = v1(tmp_path, -1), Stretch(moment(0.0), moment(1.0))
+    watch, unseen = v1(tmp_path, -1), LoadInterval(moment(0.0), moment(1.0))
     slow = judged("x", 1.0, "MB/s", Band(100.0, None), remedy="hand-back", needs_cores=True, hint="slow", why="slow")
     beside = _disturbed(slow, unseen, watch)
     assert isinstance(beside, Found) and beside.check.state == "unknown" and beside.remedy == "note"
@@ -371,7 +371,7 @@ def test_memory_that_could_not_be_had_is_no_slow_memory(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(memory_checks.np, "ones", refused)
     monkeypatch.setattr(memory_checks, "_free_bytes", lambda watch: 64e9)
-    (gap,) = memory_checks.speed(Setting(tmp_path, "python"), v1(tmp_path, -1))
+    (gap,) = memory_checks.speed(TriageOptions(tmp_path, "python"), v1(tmp_path, -1))
     assert isinstance(gap, TriageGap) and gap.name == "memory.copy_gb_per_s"
 
 
@@ -410,15 +410,15 @@ def test_the_provider_is_asked_only_on_request_and_a_part_of_an_instance_is_a_no
     known = by_name_of("p4d.24xlarge")
     assert known is not None
     root = write_tree(tmp_path, {"sys/devices/system/cpu/online": "0-47\n"})
-    setting = Setting(tmp_path, "python", root=root)
+    setting = TriageOptions(tmp_path, "python", root=root)
     assert list(instance(setting)) == []
     (gap,) = instance(replace(setting, metadata=True))
     assert isinstance(gap, TriageGap)
-    named = replace(setting, metadata=True, named=Named("AWS", known.name, known))
+    named = replace(setting, metadata=True, named=NamedInstance("AWS", known.name, known))
     found = by_name(instance(named))
     assert check_of(found["machine.instance"]).value == "AWS p4d.24xlarge"
     vcpus = found["machine.vcpus"]
     assert check_of(vcpus).expected.lo == 96.0 and check_of(vcpus).state == "low"
     assert isinstance(vcpus, Found) and vcpus.remedy == "note"
     assert check_of(gpu_count((), known)).state == "bad" and check_of(gpu_count((), None)).state == "ok"
-    assert "machine.vcpus" not in by_name(instance(replace(named, named=Named("AWS", "x9.new", None))))
+    assert "machine.vcpus" not in by_name(instance(replace(named, named=NamedInstance("AWS", "x9.new", None))))

@@ -13,8 +13,8 @@ import pytest
 
 from probe_trees import V2_MOUNTS, write_tree
 from rn50_advisor.advisor.model.documents.machine_triage import Band, TriageGap
-from rn50_advisor.advisor.triage.found_checks import Found, Setting, fact, judged
-from rn50_advisor.advisor.triage.host.other_load import Moment, Stretch, Watch
+from rn50_advisor.advisor.triage.found_checks import Found, TriageOptions, fact, judged
+from rn50_advisor.advisor.triage.host.other_load import LoadInterval, Moment, Watch
 from rn50_advisor.advisor.triage.storage import disk_checks, timed_io
 from rn50_advisor.advisor.triage.storage.disk_checks import Amounts, Trial
 from rn50_advisor.advisor.triage.storage.folder_place import Place, place_of
@@ -267,7 +267,7 @@ class Played(Watch):
 def test_others_on_the_disk_make_a_low_number_unknown(
     tmp_path: Path, idle_bytes: float, moved: float, busy: bool
 ) -> None:
-    idle = Stretch(moment(0.0, {"nvme0n1": 0.0}), moment(10.0, {"nvme0n1": idle_bytes}))
+    idle = LoadInterval(moment(0.0, {"nvme0n1": 0.0}), moment(10.0, {"nvme0n1": idle_bytes}))
     watch = Played(moment(10.0, {"nvme0n1": 1e9}), moment(13.0, {"nvme0n1": 1e9 + moved}))
     one = Pass(100_000_000, 3.0, 1, "around")
     _, others = disk_checks._timed(Trial(place(tmp_path), TINY, watch, idle), lambda: one)
@@ -279,7 +279,7 @@ def test_others_on_the_disk_make_a_low_number_unknown(
 
 @pytest.mark.parametrize(("stopped", "state"), [(1.0, "bad"), (30.0, "unknown")])
 def test_a_quota_that_stopped_us_makes_a_low_number_unknown(tmp_path: Path, stopped: float, state: str) -> None:
-    idle = Stretch(moment(0.0, {}), moment(10.0, {}))
+    idle = LoadInterval(moment(0.0, {}), moment(10.0, {}))
     first = replace(moment(10.0, {}), periods=0.0, throttled_periods=0.0)
     watch = Played(first, replace(moment(13.0, {}), periods=30.0, throttled_periods=stopped))
     one = Pass(100_000_000, 3.0, 1, "around")
@@ -325,7 +325,9 @@ def test_data_is_read_and_never_written_to(tmp_path: Path, monkeypatch: pytest.M
     watch = Watch()
     now = watch.now()
     items = list(
-        disk_checks.disks(Setting(scratch, "python", data, listing=list_files(data)), watch, Stretch(now, now))
+        disk_checks.disks(
+            TriageOptions(scratch, "python", data, listing=list_files(data)), watch, LoadInterval(now, now)
+        )
     )
     names = {item.check.name for item in items if isinstance(item, Found)}
     assert {path: path.stat().st_mtime_ns for path in data.iterdir()} == before
@@ -340,8 +342,8 @@ def test_data_in_memory_needs_no_disk(tmp_path: Path, monkeypatch: pytest.Monkey
     watch = Watch()
     now = watch.now()
     for data in (tmp_path, None):
-        setting = Setting(tmp_path, "python", data, listing=list_files(data) if data else None)
-        items = list(disk_checks.disks(setting, watch, Stretch(now, now)))
+        setting = TriageOptions(tmp_path, "python", data, listing=list_files(data) if data else None)
+        items = list(disk_checks.disks(setting, watch, LoadInterval(now, now)))
         gaps = {item.name for item in items if isinstance(item, TriageGap)}
         assert gaps == {"disk.sequential_mb_per_s", "disk.small_reads_per_s", "disk.write_mb_per_s", "disk.sync_ms"}
 
@@ -358,7 +360,7 @@ def test_data_that_does_not_answer_is_a_setting_to_fix_and_is_not_asked_again(
     monkeypatch.setattr(disk_checks, "place_of", seen)
     watch = Watch()
     now = watch.now()
-    items = disk_checks.disks(Setting(tmp_path, "python", tmp_path / "hangs"), watch, Stretch(now, now))
+    items = disk_checks.disks(TriageOptions(tmp_path, "python", tmp_path / "hangs"), watch, LoadInterval(now, now))
     (hung,) = [item for item in items if isinstance(item, Found)]
     assert (hung.check.name, hung.check.state, hung.remedy) == ("disk.data_answers", "bad", "fix")
     assert asked == [tmp_path] and "hangs" in hung.why
@@ -377,8 +379,8 @@ def test_a_disk_that_hangs_while_it_is_written_to_is_to_be_fixed_and_a_slow_one_
         monkeypatch.setattr(disk_checks, "sync_seconds", lambda *given, **more: hangs.wait(600))
     watch = Watch()
     now = watch.now()
-    setting = Setting(tmp_path, "python", until_s=time.monotonic() + 0.5)
-    items = list(disk_checks.disks(setting, watch, Stretch(now, now)))
+    setting = TriageOptions(tmp_path, "python", until_s=time.monotonic() + 0.5)
+    items = list(disk_checks.disks(setting, watch, LoadInterval(now, now)))
     hangs.set()
     assert isinstance(items[0], Found) and items[0].check.name == "disk.data"
     last = items[-1]
@@ -402,8 +404,8 @@ def test_data_that_hangs_while_it_is_read_is_to_be_fixed_and_the_scratch_folder_
     monkeypatch.setattr(disk_checks, "_writes", lambda *given: iter([fact("disk.written", 1.0)]))
     watch = Watch()
     now = watch.now()
-    setting = Setting(scratch, "python", data, listing=list_files(data), until_s=time.monotonic() + 2.0)
-    items = [one for one in disk_checks.disks(setting, watch, Stretch(now, now)) if isinstance(one, Found)]
+    setting = TriageOptions(scratch, "python", data, listing=list_files(data), until_s=time.monotonic() + 2.0)
+    items = [one for one in disk_checks.disks(setting, watch, LoadInterval(now, now)) if isinstance(one, Found)]
     hangs.set()
     assert [one.check.name for one in items][-2:] == ["disk.data_answers", "disk.written"]
     assert items[-2].check.state == "bad" and str(data) in items[-2].why
@@ -416,7 +418,7 @@ def test_pictures_that_could_not_be_brought_into_the_page_cache_have_no_warm_rat
     monkeypatch.setattr(disk_checks, "read_many", lambda paths, *, way, **more: Pass(100_000, 1.0, 2, way))
     watch = Watch()
     now = watch.now()
-    items = list(disk_checks._pictures(paths, 50_000.0, Trial(place(tmp_path), TINY, watch, Stretch(now, now))))
+    items = list(disk_checks._pictures(paths, 50_000.0, Trial(place(tmp_path), TINY, watch, LoadInterval(now, now))))
     (gap,) = [item for item in items if isinstance(item, TriageGap)]
     assert gap.name == "disk.small_reads_warm_per_s" and "8 files" in gap.reason
 
@@ -424,7 +426,7 @@ def test_pictures_that_could_not_be_brought_into_the_page_cache_have_no_warm_rat
 def test_an_empty_folder_is_a_gap(tmp_path: Path) -> None:
     watch = Watch()
     now = watch.now()
-    trial = Trial(place(tmp_path), TINY, watch, Stretch(now, now))
+    trial = Trial(place(tmp_path), TINY, watch, LoadInterval(now, now))
     gaps = list(disk_checks._reads(list_files(tmp_path), trial))
     assert len(gaps) == 2 and all(isinstance(gap, TriageGap) and "--data" in gap.hint for gap in gaps)
 
@@ -434,7 +436,7 @@ def test_pictures_alone_have_no_row_and_it_is_told(tmp_path: Path, monkeypatch: 
     files(tmp_path, 3, 50_000)
     watch = Watch()
     now = watch.now()
-    (gap,) = disk_checks._reads(list_files(tmp_path), Trial(place(tmp_path), TINY, watch, Stretch(now, now)))
+    (gap,) = disk_checks._reads(list_files(tmp_path), Trial(place(tmp_path), TINY, watch, LoadInterval(now, now)))
     assert isinstance(gap, TriageGap) and gap.name == "disk.sequential_mb_per_s" and "16" in gap.reason
 
 

@@ -15,7 +15,7 @@ from gpu_playing import of_gpu, play
 from rn50_advisor.advisor.model.metrics import SAMPLES
 from rn50_advisor.probes.host.gpu.gpu_devices import GpuDevice
 from rn50_advisor.probes.host.gpu.gpu_gpm import Gpm
-from rn50_advisor.probes.host.gpu.gpu_probe import ALL_METRICS, GpuProbe, Watched
+from rn50_advisor.probes.host.gpu.gpu_probe import ALL_METRICS, GpuProbe, WatchedGpu
 from rn50_advisor.probes.host.gpu.gpu_readers import link_sum
 
 TWO = machine(H100, 2)
@@ -133,7 +133,7 @@ def test_traffic_that_a_driver_does_not_count_is_looked_at(fake_driver: Path, tm
 def test_a_field_that_the_driver_does_not_know_is_not_asked_again() -> None:
     probe = GpuProbe()
     probe._nvml = driver({271: CODES["NVML_ERROR_INVALID_ARGUMENT"]})
-    watched = Watched(probe._nvml, GpuDevice(0, "A100", "", "", None), object())
+    watched = WatchedGpu(probe._nvml, GpuDevice(0, "A100", "", "", None), object())
     probe._field_samples(watched, slow=False)
     assert {270, 271} & {field.field for field in watched.fields} == {270}
 
@@ -368,7 +368,7 @@ def test_a_sum_without_one_of_its_parts_is_not_told() -> None:
     codes: dict[object, int] = {}
     probe = GpuProbe()
     probe._nvml = driver(codes)
-    watched = Watched(probe._nvml, GpuDevice(0, "A100", "", "", None, nvlinks=12), object())
+    watched = WatchedGpu(probe._nvml, GpuDevice(0, "A100", "", "", None, nvlinks=12), object())
     told = []
     for failing in ({}, {45: CODES["NVML_ERROR_TIMEOUT"]}, {}):
         codes.clear()

@@ -143,7 +143,7 @@ def test_the_forgotten_are_not_told(watch: DeathWatch) -> None:
 
 def test_watching_may_begin_while_another_thread_waits() -> None:
     watch = DeathWatch()
-    told: list[death_watch.Death] = []
+    told: list[death_watch.ProcessDeath] = []
     with family("exit 3") as (parent, pid):
         waiter = threading.Thread(target=lambda: told.extend(watch.poll(DEADLINE_S)))
         waiter.start()

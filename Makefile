@@ -13,7 +13,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10 p
 	"$$p" -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1 && echo "$$p" && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench by-hand same triages faults clean distclean
+.PHONY: help demo test test-all check bench by-hand same triages faults clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,19 +21,31 @@ help: ## list the targets
 demo: $(TRAIN) ## set up, train ResNet50 with a real bottleneck, read the verdict, apply the fix, measure again
 	@$(BIN)/python samples/demo.py
 
-test: $(DEV) ## set up, then all checks
+test: $(DEV) ## set up, then lints, types and tests, with a real job for each main path; ARGS="-k dat003" runs those tests alone
+ifdef ARGS
+	$(BIN)/python -m pytest -q tests $(ARGS)
+else
 	@$(MAKE) --no-print-directory check
+endif
 
-# First what judges the times of real jobs, one after the other; then the rest, on all cores.
-check: ## formatting, lints, types, layers and tests, in an environment that is ready
+REAL := tests/integration tests/bench tests/harm
+
+check: ## what `make test` runs, in an environment that is ready
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -q -m "not beside" tests/integration tests/bench
-	$(BIN)/python -m pytest -q -n auto --dist loadfile -m beside tests/integration tests/bench
-	$(BIN)/python -m pytest -q -n auto --dist worksteal tests/harm
-	$(BIN)/python -m pytest -q -n auto --dist loadfile tests --ignore=tests/integration --ignore=tests/bench --ignore=tests/harm
+	$(BIN)/python -m pytest -q -n auto --dist loadfile tests $(REAL:%=--ignore=%)
+	$(BIN)/python -m pytest -q -n auto --dist worksteal -m main_path tests/integration tests/harm
+
+# First what judges the times of real jobs, one after the other; then the rest, on all cores. Each part runs, whatever became of the others.
+test-all: $(DEV) ## set up, then all other tests: some 25 minutes on two cores, which should have nothing else to do
+	@failed=0; \
+	run() { echo "pytest $$*"; $(BIN)/python -m pytest -q "$$@" || failed=1; }; \
+	run -m "not beside and not main_path" tests/integration tests/bench; \
+	run -n auto --dist loadfile -m "beside and not main_path" tests/integration tests/bench; \
+	run -n auto --dist worksteal -m "not main_path" tests/harm; \
+	exit $$failed
 
 bench: $(DEV) ## what the advisor costs a training job
 	@$(BIN)/python tests/bench/overhead.py

@@ -27,6 +27,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    main_paths = set((ROOT / "tests" / "main_paths.txt").read_text().split())
+    for item in items:
+        if f"{item.path.relative_to(ROOT / 'tests')}::{getattr(item, 'originalname', item.name)}" in main_paths:
+            item.add_marker(pytest.mark.main_path)
     missing = [name for name in ("torch", "torchvision") if importlib.util.find_spec(name) is None]
     if not missing:
         return

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _DEVICE = re.compile(r"\bGPU (\d+)\b|Allocation on device (\d+)")
+_SECRET_NAME = re.compile(r"token|secret|passw|credential|(api|access|private|auth)_?key", re.IGNORECASE)
+_SECRET_CHARS_MIN = 8  # a shorter value stands in too many words by chance
 # Phases in which a forward pass may run that no mark has told of: one on tensors of the loop's own, or a second loss.
 _UNMARKED = ("", "start", "clip", "gap", "optimizer")
 
@@ -39,6 +44,16 @@ def raised_in(torch: Any, error: BaseException, marked: str) -> str:
         elif name == "_call_impl" and file == torch.nn.modules.module.__file__ and found != "backward":
             found = "forward"  # also within a step: of its closure
     return marked if found == "forward" and marked not in _UNMARKED else found or marked
+
+
+def without_secrets(text: str, variables: Mapping[str, str]) -> str:
+    """Mask the values of secret variables. The agent knows those that the job was started with; others the job has set itself."""
+    values = {
+        value for name, value in variables.items() if len(value) >= _SECRET_CHARS_MIN and _SECRET_NAME.search(name)
+    }
+    for value in sorted(values, key=len, reverse=True):
+        text = text.replace(value, "***")
+    return text
 
 
 def device_named(text: str) -> str:

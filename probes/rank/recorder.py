@@ -30,7 +30,7 @@ from .layout import ERRORS_MAX, PHASES, RANK_SLOTS, ROLE_RANK
 from .patches.checkpoint_saves import Saves
 from .patches.hooked_updates import Hooked
 from .patches.pinning import Pinning
-from .raised_exceptions import raised_in, uncaught
+from .raised_exceptions import raised_in, uncaught, without_secrets
 from .ring import Ring
 from .step_account import USUAL_MARKS, Account
 from .step_phases import BACKWARD, FORWARD, GAP, INPUT, OPTIMIZER
@@ -313,7 +313,7 @@ class Recorder:
     def _note_exception(self) -> None:
         error = uncaught()
         if error is not None:
-            told = {"type": type(error).__name__, "message": shortened(str(error))}
+            told = {"type": type(error).__name__, "message": shortened(without_secrets(str(error), os.environ))}
             marked = PHASES[self.account.phase] if self.account is not None else ""
             self.facts.values["exception"] = {**told, "phase": raised_in(self.torch, error, marked)}
             if _NO_MEMORY in str(error):

@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 from rn50_advisor.probes.rank.raised_exceptions import (  # noqa: E402
     raised_in,
     uncaught,
+    without_secrets,
 )
 
 pytestmark = pytest.mark.torch
@@ -134,3 +135,15 @@ def _wrap(code: int) -> None:
 def test_of_a_child_that_leaves_its_own_exception_counts(raises: Callable[[], Any], kind: type | None) -> None:
     found = leaving(raises)
     assert found is None if kind is None else isinstance(found, kind)
+
+
+def test_values_of_secret_variables_are_masked_and_others_stay() -> None:
+    variables = {
+        "LATE_TOKEN": "correcthorse",
+        "DB_PASSWORD": "correcthorsebattery",
+        "MONKEY": "bananas!",
+        "API_KEY": "short",
+        "HOME": "/home/me",
+    }
+    text = "no correcthorsebattery, no correcthorse for /home/me, bananas! or a short one"
+    assert without_secrets(text, variables) == "no ***, no *** for /home/me, bananas! or a short one"

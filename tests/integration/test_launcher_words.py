@@ -10,7 +10,7 @@ from launcher_harness import python, run_to_end
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.store.run_reader import read_recording
 
-DUMP = Path(__file__).parents[1] / "unit" / "gloo_flight_dump.pickle"
+DUMP = Path(__file__).parents[1] / "advisor" / "run" / "sidefiles" / "gloo_flight_dump.pickle"
 JOB = """
 import os, shutil, sys
 with open(os.environ["NCCL_DEBUG_FILE"].replace("%p", "7"), "w") as file:

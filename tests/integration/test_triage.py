@@ -92,7 +92,10 @@ def test_a_throttled_disk_is_seen_by_its_limit_and_by_its_rate(tmp_path: Path, b
 SHORT = """
 import sys
 import rn50_advisor.advisor.commands.triage as command
-from rn50_advisor.advisor.triage import decode, disk, gpu_driver, memory, runner
+from rn50_advisor.advisor.triage import triage_runner as runner
+from rn50_advisor.advisor.triage.gpu import gpu_driver
+from rn50_advisor.advisor.triage.host import memory_checks as memory
+from rn50_advisor.advisor.triage.storage import decode_speed as decode, disk_checks as disk
 runner.IDLE_S, decode.QUICK_S, memory._SECONDS = 0.5, 0.2, 0.1
 gpu_driver.PERIOD_S, gpu_driver.LEAST_S = 0.1, 0.5
 command._ANSWERS_S = runner._DATA_ANSWERS_S = 0.5

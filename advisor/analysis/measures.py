@@ -28,8 +28,8 @@ from rn50_advisor.advisor.analysis.stacks.loop_lines import own_values
 from rn50_advisor.advisor.analysis.stacks.sleeping_lines import waiting_values
 from rn50_advisor.advisor.analysis.steps.attribution import StepAttribution, account
 from rn50_advisor.advisor.analysis.steps.batch_sizes import batch_values
-from rn50_advisor.advisor.analysis.steps.collections import collecting_values
 from rn50_advisor.advisor.analysis.steps.epochs import cold_values, epoch_values
+from rn50_advisor.advisor.analysis.steps.pauses import collecting_values, compilation_values
 from rn50_advisor.advisor.analysis.steps.phases import AFTER_UPDATE, BEFORE_UPDATE, IN_MODEL
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.analysis.storage.data_mount import network_values
@@ -98,6 +98,7 @@ def measure(around: Around, values: Values, missing: dict[str, str]) -> Measured
     values.update(asleep_values(recording, steady, accounts, missing))
     values.update(interpreter_values(recording, steady, missing))
     values.update(thread_values(window) | helper_thread_values(window, loaders) | shortage_values(window))
+    values.update(compilation_values(recording, steady))
     values.update(collecting_values(recording, steady, accounts) | copy_values(recording, steady, missing))
     values.update(habit_values(recording, around.ways, missing) | batch_values(recording, steady, missing))
     values.update(sweep_values(recording, values, missing))

@@ -32,6 +32,8 @@ VALUES: dict[str, tuple[str, str]] = {
     "step.evaluation_s": ("s", "evaluation, spread over the steps"),
     "step.checkpoint_s": ("s", "checkpoints with their fsync, spread over the steps"),
     "step.gc_s": ("s", "garbage collections"),
+    "compile.late": ("", "compilations by torch.compile after the 50th step"),
+    "compile.late_s": ("s", "what these took, spread over the steps after the 50th"),
     "gc.critical_s": ("s", "how much shorter the mean step would be without any rank's garbage collections"),
     "gc.between_s": ("s", "garbage collections between the optimizer and the next fetch, those of 5 ms and more"),
     "gc.repeated_pause_s": ("s", "garbage collections in one step: as long in three steps at least"),

@@ -9,6 +9,7 @@ import atexit
 import os
 import sys
 import threading
+import time
 import weakref
 from _thread import allocate_lock, get_ident, get_native_id
 from time import perf_counter_ns
@@ -340,6 +341,7 @@ class Recorder:
         values["save_sites"] = self.saves.facts()
         if self.crowded:
             values["several_threads_train"] = True
+        process_facts.note_compilations(values, now_ns=perf_counter_ns(), wall_us=1e6 * time.time())
         if self.gpu is not None and self.gpu.dropped:
             values["gpu_steps_dropped"] = self.gpu.dropped
 

@@ -5,17 +5,17 @@ marks of the tape, by kind             `tape.MARKS_MAX`; a fetch, a backward and
 its sizes and other optimizers         one for each batch or update that is noted
 updates by hooks in other threads      `hooked_updates.UPDATES_MAX` of one backward, `hooked_updates.THREADS_MAX` under way
 collections of garbage                 `garbage.EVENTS_MAX`
-run-queue delays ahead of their steps  `phases._DELAYS_MAX` and those of a tape
+run-queue delays ahead of their steps  `step_phases._DELAYS_MAX` and those of a tape
 an account's dicts by loader           numbers of loaders: `known_loaders.LOADERS_MAX`, and -1
 loaders, their first batches           `known_loaders.LOADERS_MAX`
 numbers of objects                     living objects of the job: weak references
 threads that fetch, fill, train        `recorder._THREADS_MAX`, `known_loaders.LOADERS_MAX`
-events of a GPU                        `gpu._MARKS_MAX` a step; 4 times as many wait, 64 steps at most
-places of saves, collectives, syncs    `checkpoint_saves._SITES_MAX`, `collectives.SITES_MAX`, `device_syncs.NAMED_MAX`
-process groups                         `collectives._GROUPS_MAX`
+events of a GPU                        `gpu_events._MARKS_MAX` a step; 4 times as many wait, 64 steps at most
+places of saves, collectives, syncs    `checkpoint_saves._SITES_MAX`, `collective_marks.SITES_MAX`, `device_syncs.NAMED_MAX`
+process groups                         `collective_marks._GROUPS_MAX`
 parts of transforms, of looks          `sample_parts.PARTS_MAX`, `sample_looks._PARTS_MAX`
 wrappers of models, misses, in facts   `process_facts.MADE_MAX`, `process_facts._MISSES_MAX`
-changes of work                        `work.CHANGES_MAX`
+changes of work                        `work_facts.CHANGES_MAX`
 library iterators                      `known_loaders.LOADERS_MAX`
 """
 

@@ -299,6 +299,16 @@ def cmp010(
     return job({0: rank(), 1: rank()}, **{"facts": {"0": told, "1": other}, **more})
 
 
+def cmp012(
+    late: float | None = 6.0, late_s: float = 0.12, *, reason: str = "0/0: x size mismatch", **more: Any
+) -> Analysis:
+    """One rank whose dynamo compiled so often after the 50th step, and so long a step."""
+    made = {"file": SCRIPT, "line": 12, "function": "loss_of", "reason": reason, "began_ns": 1, "took_ns": 1}
+    facts = {"compiled_frames": 3, "compilations": [made]}
+    values = {} if late is None else {"compile.late": {0: late}, "compile.late_s": {0: late_s}}
+    return job({0: rank()}, **{"facts": {"0": facts}, "values": values, **more})
+
+
 def cmp011(
     idle: float | None = 2.0,
     computing: float = 0.9,

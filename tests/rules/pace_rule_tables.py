@@ -225,6 +225,18 @@ PACE_TABLES: dict[str, Table] = {
         also_fires={"one of them is shown": {"hidden": "0", "idle": 1.0}},
         unseen={"whether they idle": ({"idle": None}, ("gpu.idle_beside",))},
     ),
+    "CMP012": Table(
+        jobs.cmp012,
+        where=Where(SCRIPT, 12),
+        lines={
+            "count": ({"late": 3.0, "late_s": 1e-5}, {"late": 2.0, "late_s": 1e-5}),
+            "share": ({"late": 1.0, "late_s": 0.0201}, {"late": 1.0, "late_s": 0.0199}),
+        },
+        false_alarms={"nothing is compiled late": {"late": 0.0, "late_s": 0.0}},
+        severities=(({}, "medium"),),
+        also_fires={"dynamo does not tell why": {"reason": ""}},
+        unseen={"when it compiled": ({"late": None}, ("compile.late",))},
+    ),
     "H2D001": Table(
         jobs.h2d001,
         lines={

@@ -1,6 +1,6 @@
 """Decodes and augments JPEGs as a training's loader does, in one process and in several at once; prints a line of JSON for each result.
 
-`python decode.py '{"processes": 8, "seconds": 2.0, "files": []}'`, in the interpreter that trains. Python 3.9 and newer.
+`python decode_images.py '{"processes": 8, "seconds": 2.0, "files": []}'`, in the interpreter that trains. Python 3.9 and newer.
 """
 
 import importlib

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 MADE_MAX = 32  # wrappers of models that are told of: a job may make ever new ones
 _MISSES_MAX = 32
+_COMPILATIONS_MAX, _COMPILATION_NS_MIN, _REASON_CHARS_MAX = 64, 1_000_000, 300
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # the whole recorder
 # Who this process is in its job, and which job that is: by it the runs of several nodes find each other.
 _LAUNCHER_TELLS = (
@@ -187,6 +188,40 @@ def _number(name: str) -> int:
         return int(os.environ.get(name, ""))
     except ValueError:
         return -1
+
+
+def _guard(reason: str) -> str:
+    """`0/0: n == 1` of a text that goes on with the source and its stack."""
+    return reason.partition("#")[0].partition("\n")[0].strip()[:_REASON_CHARS_MAX]
+
+
+def note_compilations(values: dict[str, Any], *, now_ns: int, wall_us: float) -> None:
+    """Add what dynamo has compiled since the last call, under `compilations`: when (monotonic), how long, which function, and why again.
+
+    Dynamo itself keeps its last 64 (`get_compilation_metrics`, torch 2.5 and newer).
+    """
+    ask = getattr(sys.modules.get("torch._dynamo.utils"), "get_compilation_metrics", None)
+    if ask is None:
+        return
+    told = values.setdefault("compilations", [])
+    since_ns = told[-1]["began_ns"] if told else -1
+    for made in ask():
+        began_us = getattr(made, "start_time_us", None) or 1e6 * (getattr(made, "start_time", None) or 0.0)
+        began_ns = now_ns - int(1e3 * (wall_us - began_us))
+        # the wall clock is set by less than that between two calls, and no compilation is as short
+        if not made.co_name or made.entire_frame_compile_time_s is None or began_ns <= since_ns + _COMPILATION_NS_MIN:
+            continue
+        told.append(
+            {
+                "began_ns": began_ns,
+                "took_ns": int(1e9 * made.entire_frame_compile_time_s),
+                "function": made.co_name,
+                "file": made.co_filename,
+                "line": made.co_firstlineno,
+                "reason": _guard(str(getattr(made, "recompile_reason", None) or "")),
+            }
+        )
+    del told[:-_COMPILATIONS_MAX]
 
 
 AIDS_FROM_STEP = 25  # before, a profiler may have been asked for the first steps alone

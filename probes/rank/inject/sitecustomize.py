@@ -80,7 +80,11 @@ class _After(object):
 
 
 def _hide_frame(error):
-    """The module alone, under no name: whether the recorder is started remains to be seen."""
+    """As `hidden_frames` does. From Python 3.11 on without it: the job may have become a user who can read no modules."""
+    if sys.version_info >= (3, 11):
+        error.__traceback__ = error.__traceback__.tb_next
+        return
+    # the module alone, under no name: whether the recorder is started remains to be seen
     import importlib.util
 
     spec = importlib.util.spec_from_file_location("frames", os.path.join(os.path.dirname(_HERE), "hidden_frames.py"))

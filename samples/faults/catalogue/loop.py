@@ -27,6 +27,10 @@ def threads(*arguments: str, ranks: int = 0) -> Job:
     return Job("faults/jobs/threads.py", arguments, ranks=ranks, start="one by one")
 
 
+def compiled(*arguments: str) -> Job:
+    return Job("faults/jobs/compiled.py", arguments, ranks=0)
+
+
 def untouched_by(rule: str, job: Job) -> tuple[Untouched, ...]:
     """Who waits for the interpreter does so everywhere; the backward pass of several ranks holds waiting for each other.
 
@@ -70,6 +74,25 @@ def fault(
 STEPS = ("--width=48", "--steps=150")
 ALONE = ("--width=48", "--steps=280")  # of one rank, whose steps are shorter
 SCENARIOS = (
+    fault(
+        "compiled-for-each-length",
+        "CMP012",
+        compiled(),
+        fixed=compiled("--pad"),
+        line="@torch.compile(",
+        also=("CPU006", "LOP004", "RUN004"),
+        note="what dynamo leaves behind is collected, and a step that compiles stands out",
+    ),
+    fault(
+        "compiled-for-few-lengths",
+        "CMP012",
+        compiled("--steps=700", "--first=60", "--every=100"),
+        strength="just above",
+        fixed=compiled("--steps=700", "--pad"),
+        line="@torch.compile(",
+        also=("CPU006", "LOP004", "RUN004"),
+    ),
+    fault("compiled-in-the-first-steps", "CMP012", compiled("--last=45"), strength="just below"),
     fault("anomaly-detection-left-on", "CMP010", between("--anomaly=150", *ALONE[:1], "--steps=150", ranks=0)),
     fault(
         "anomaly-detection-in-the-first-steps",

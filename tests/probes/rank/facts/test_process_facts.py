@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rn50_advisor.probes.rank.facts.process_facts import Facts, call_site
+from rn50_advisor.probes.rank.facts.process_facts import Facts, call_site, note_compilations
 from rn50_advisor.probes.rank.recorder import shortened
 
 
@@ -90,3 +90,51 @@ def test_a_folder_of_the_jobs_may_be_called_torch(monkeypatch: pytest.MonkeyPatc
     exec(compile("def inside(): return call_site()", "/env/torch/nn/layer.py", "exec"), names)
     exec(compile("\nfound = inside()", "/home/me/torch/train.py", "exec"), names)
     assert names["found"] == ("/home/me/torch/train.py", 2)
+
+
+def compiled(at_us, *, name="loss_of", reason=None, **given):
+    return SimpleNamespace(
+        co_name=name,
+        co_filename="train.py",
+        co_firstlineno=6,
+        entire_frame_compile_time_s=0.5,
+        recompile_reason=reason,
+        **{"start_time_us": at_us, **given},
+    )
+
+
+def test_compilations_are_noted_once_by_the_monotonic_clock(monkeypatch):
+    kept = [
+        compiled(1_000_000),
+        compiled(3_000_000, reason="0/0: n == 1    # loss * n\nUser stack trace:\n  ..."),
+        compiled(3_000_001, name=None),
+    ]
+    utils = SimpleNamespace(get_compilation_metrics=lambda: kept)
+    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", utils)
+    values = {}
+    note_compilations(values, now_ns=50_000_000_000, wall_us=4_000_000)
+    kept.append(compiled(None, start_time=5.0))  # as torch 2.5 tells it
+    note_compilations(values, now_ns=52_000_000_500, wall_us=6_000_000)
+    told = values["compilations"]
+    assert [(each["began_ns"], each["reason"]) for each in told] == [
+        (47_000_000_000, ""),
+        (49_000_000_000, "0/0: n == 1"),
+        (51_000_000_500, ""),
+    ]
+    assert (told[0]["file"], told[0]["line"], told[0]["function"], told[0]["took_ns"]) == (
+        "train.py",
+        6,
+        "loss_of",
+        500_000_000,
+    )
+
+
+def test_compilations_have_a_bound_and_cost_nothing_without_dynamo(monkeypatch):
+    values = {}
+    monkeypatch.delitem(sys.modules, "torch._dynamo.utils", raising=False)
+    note_compilations(values, now_ns=1, wall_us=1)
+    assert values == {}
+    made = [compiled(10_000 * (number + 1)) for number in range(200)]
+    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", SimpleNamespace(get_compilation_metrics=lambda: made))
+    note_compilations(values, now_ns=10_000_000_000, wall_us=10_000_000)
+    assert len(values["compilations"]) == 64

@@ -1,12 +1,14 @@
-"""What garbage collections take from the steps, and from which part of them."""
+"""What pauses the steps: garbage collections, by the part of the step they fall into, and late compilations."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
 from rn50_advisor.advisor.analysis.steps.attribution import StepAttribution
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import JOB
@@ -71,3 +73,28 @@ def _begun_in(steps: RankSteps, spans: Table | None, phases: tuple[str, ...]) ->
     inside &= rows["t_start_ns"] <= steps.end_ns[at]
     np.add.at(seconds, at[inside], (rows["t_end_ns"] - rows["t_start_ns"])[inside] / 1e9)
     return seconds
+
+
+WARM_UP_STEPS = 50  # until then each shape and branch may be met for the first time
+
+
+def compilation_values(recording: Recording, steady: Mapping[int, RankSteps]) -> dict[tuple[str, str], float]:
+    """Of ranks that have compiled anything: compilations after step 50 and their seconds a step, over the steady steps."""
+    found: dict[tuple[str, str], float] = {}
+    processes = process_by_rank(recording.processes)
+    for rank, steps in steady.items():
+        told = recording.facts.get(processes[rank].pid, {}).get("compilations") if rank in processes else None
+        late = steps.step >= WARM_UP_STEPS
+        if told and late.any():
+            scope, after = f"rank:{rank}", steps.keep(late)
+            took = list(_within(told, int(after.start_ns[0]), int(after.end_ns[-1])))
+            found["compile.late", scope] = float(len(took))
+            found["compile.late_s", scope] = sum(took) / max(float(after.count.sum()), 1.0)
+    return found
+
+
+def _within(told: Iterable[Mapping[str, Any]], first_ns: int, last_ns: int) -> Iterable[float]:
+    """Seconds of the compilations that began in this time."""
+    for made in told:
+        if first_ns <= made.get("began_ns", -1) <= last_ns:
+            yield made.get("took_ns", 0) / 1e9

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -19,6 +20,7 @@ COMPLETION_VARIABLE = "_RN50_ADVISOR_COMPLETE"  # click's name: set by a shell t
 DEBUG_VARIABLE = "RN50_ADVISOR_DEBUG"
 INTERRUPTED = 130  # 128 + SIGINT
 OUTPUT_CLOSED = 141  # 128 + SIGPIPE, as for any filter whose reader went away
+_UNPACK = ("report", "compare", "fleet", "bundle")  # commands that may unpack a bundle; none of them starts a process
 INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
 
 # Name, module and one line of help: listing commands must not import them.
@@ -102,6 +104,10 @@ def _invoke(argv: list[str]) -> int:
         cli.main(prog_name=PROGRAM)
     if not argv:
         raise UsageError("no command given", f"{PROGRAM} --help lists the commands")
+    if argv[0] in _UNPACK:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) == signal.SIG_DFL:
+                signal.signal(number, _end)
     try:
         # not cli.main: it ends a closed output with 1 and would leave us no say
         with cli.make_context(PROGRAM, argv) as context:
@@ -111,6 +117,11 @@ def _invoke(argv: list[str]) -> int:
     if sys.stdout is not None:
         sys.stdout.flush()
     return 0
+
+
+def _end(number: int, _: object) -> None:
+    """Unpacked bundles are removed on the way out; shells report this exit code of whoever dies of the signal."""
+    sys.exit(128 + number)
 
 
 def _told(error: BaseException) -> tuple[str, str, int]:

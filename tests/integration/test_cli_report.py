@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -151,6 +152,26 @@ def test_a_bundle_replaces_nothing_unless_forced(home: Path, tmp_path: Path) -> 
     refused = advisor("bundle", "first", "-o", bundle, cwd=home)
     assert refused.returncode == 64 and bundle.read_text() == "precious"
     assert advisor("bundle", "first", "-o", bundle, "--force", cwd=home).returncode == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_whoever_is_terminated_leaves_no_unpacked_bundle(home: Path, tmp_path: Path, number: signal.Signals) -> None:
+    bundle = tmp_path / "handed-on.tar.gz"
+    assert advisor("bundle", str(run_folder_of(home)), "-o", str(bundle), cwd=home).returncode == 0
+    slow = (
+        "import time, sys\nfrom rn50_advisor.advisor.merge import job_reading\nfrom rn50_advisor.advisor.cli import main\n"
+        "job_reading._with_sent = lambda *_: (print('unpacked', flush=True), time.sleep(60))\nmain(sys.argv[1:])"
+    )
+    places = tmp_path / "tmp"
+    places.mkdir()
+    variables = environment() | {"TMPDIR": str(places)}
+    command = [sys.executable, "-c", slow, "report", str(bundle)]
+    with subprocess.Popen(command, cwd=home, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"unpacked\n"
+        assert [path.name.startswith("rn50-unpacked-") for path in places.iterdir()] == [True]
+        process.send_signal(number)
+        assert process.communicate()[1] == b""
+    assert process.returncode == 128 + number and list(places.iterdir()) == []
 
 
 def test_a_report_can_be_made_while_the_job_runs(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-import sample_reports as samples
+import screen_reports as samples
 from rn50_advisor.advisor.model.errors import NotARun
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.report import OutcomeRow

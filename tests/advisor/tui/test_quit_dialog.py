@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-import sample_reports as samples
+import screen_reports as samples
 from rn50_advisor.advisor.model.errors import CommandNotFound
 from rn50_advisor.advisor.tui.output_log import OutputLog
 from rn50_advisor.advisor.tui.quit_dialog import QuitDialog

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-import sample_reports as samples
+import screen_reports as samples
 from rn50_advisor.advisor.tui.actions import ACTIONS, HelpScreen
 from rn50_advisor.advisor.tui.dialog import Choice
 from rn50_advisor.advisor.tui.panels.finding_detail import DetailPanel

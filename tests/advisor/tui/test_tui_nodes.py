@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-import sample_reports as samples
+import screen_reports as samples
 from rn50_advisor.advisor.model.report import GpuStrip, HostStrip, NodeStrip, Report
 from tui_doubles import Reports, screen_text, settle, shown, until
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-import sample_reports as samples
+import screen_reports as samples
 from rn50_advisor.advisor.run.launch.output_lines import NewOutput, OutputTail
 from rn50_advisor.advisor.tui.app import AdvisorApp
 from rn50_advisor.advisor.tui.output_log import MOST_LINES, OutputLog

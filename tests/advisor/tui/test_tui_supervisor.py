@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-import sample_reports as samples
+import screen_reports as samples
 from rn50_advisor.advisor.run.launch.screen_job import Supervised
 from rn50_advisor.advisor.run.run_options import RunOptions
 from tui_doubles import Reports, screen_text, settle, shown, until

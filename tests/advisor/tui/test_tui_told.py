@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-import sample_reports as samples
+import screen_reports as samples
 from tui_doubles import Reports, screen_text, settle, shown
 
 

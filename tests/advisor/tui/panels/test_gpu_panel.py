@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-import sample_reports as samples
+import screen_reports as samples
 from rn50_advisor.advisor.model.report import GpuStrip
 from rn50_advisor.advisor.tui.panels.gpu_panel import GpusPanel
 from rn50_advisor.advisor.tui.panels.now_panel import gpu_cell

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-import sample_reports as samples
+import screen_reports as samples
 from rn50_advisor.advisor.model.gpu.kernel_classes import DeepWindow, KernelRow, deep_facts
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from screen_overflow import overflows

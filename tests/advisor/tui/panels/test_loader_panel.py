@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-import sample_reports as samples
+import screen_reports as samples
 from rn50_advisor.advisor.model.report import Report
 from screen_overflow import overflows
 from tui_doubles import SIZES, Reports, screen_text, settle, shown

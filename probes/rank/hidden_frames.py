@@ -9,7 +9,10 @@ import functools
 import os
 import sys
 from types import CodeType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
 # When `stacklevel` is counted, CPython passes over files with "importlib" and "_bootstrap" in their names: `warnings` since 3.5, `logging`
@@ -23,6 +26,23 @@ def passed_over(code: CodeType) -> CodeType:
         return code
     inner = tuple(passed_over(each) if isinstance(each, CodeType) else each for each in code.co_consts)
     return code.replace(co_filename=code.co_filename + _PASSED_OVER, co_consts=inner)
+
+
+def wraps(original: Callable[..., Any]) -> Callable[[Any], Any]:
+    """As `functools.wraps`, but a wrapper shows the original's annotations and parameters or none, never its own."""
+    import inspect  # torch has it; whoever hides the frames of a failed import of torch needs none
+
+    def decorate(wrapper: Any) -> Any:
+        wrapper.__annotations__ = {}
+        functools.wraps(original)(wrapper)
+        try:
+            if not hasattr(original, "__wrapped__"):  # `getfullargspec` asks no `__wrapped__`
+                wrapper.__signature__ = inspect.signature(original)
+        except (TypeError, ValueError):
+            pass  # the original has none to show
+        return wrapper
+
+    return decorate
 
 
 def hide_frame(error: BaseException) -> None:

@@ -16,10 +16,9 @@ from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from ..hidden_frames import hide_frame
+from ..hidden_frames import hide_frame, wraps
 from ..layout import COLLECTIVE_KINDS, COLLECTIVE_OFFSET, KIND_COLLECTIVES
 from ..patches.torch_patches import _quietly as quietly
-from ..patches.torch_patches import _wraps as wraps
 from ..ring import PHASE
 from ..step_phases import BACKWARD, CLIP, FORWARD, GAP, OPTIMIZER
 from .collective_callers import NORM, described

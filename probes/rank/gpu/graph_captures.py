@@ -10,7 +10,7 @@ import _thread
 import weakref
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..hidden_frames import hide_frame
+from ..hidden_frames import hide_frame, wraps
 from ..wall import let_pass
 
 if TYPE_CHECKING:
@@ -51,8 +51,6 @@ class Captures:
 
 def watch(torch: Any, captures: Captures, failed: Callable[[], None]) -> list[Any]:
     """Wrap what begins and ends every capture that Python makes: `torch.cuda.graph`, `make_graphed_callables` and inductor end up here."""
-    from ..patches.torch_patches import _wraps as wraps
-
     kind = torch.cuda.CUDAGraph
     begin, end = kind.capture_begin, kind.capture_end
 

@@ -18,9 +18,8 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from .. import rank_ring_folder
-from ..hidden_frames import hide_frame
+from ..hidden_frames import hide_frame, wraps
 from ..layout import FLAG_DEEP
-from ..patches.torch_patches import _wraps as wraps
 from ..step_phases import CHECKPOINT, EVALUATION, INPUT
 from ..wall import let_pass
 from ..workers.sample_standins import put

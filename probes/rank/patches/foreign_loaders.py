@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..facts import process_facts
 from ..facts.known_loaders import LOADERS_MAX
-from ..hidden_frames import hide_frame
+from ..hidden_frames import hide_frame, wraps
 from ..ring import PHASE
 from ..step_account import TRAINING
 from ..step_phases import FORWARD, INPUT
 from ..tape import BATCH
 from .torch_patches import _quietly as quietly
-from .torch_patches import _wraps as wraps
 from .torch_patches import iterator_init, loader_init, worker_loop
 
 if TYPE_CHECKING:

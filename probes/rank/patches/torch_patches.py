@@ -6,8 +6,6 @@ While dynamo traces, each wrapper is the original: `is_compiling()` is a constan
 
 from __future__ import annotations
 
-import functools
-import inspect
 import os
 import sys
 from _thread import get_ident
@@ -15,7 +13,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from ..gpu.graph_captures import watch
-from ..hidden_frames import hide_frame
+from ..hidden_frames import hide_frame, wraps
 from ..ring import PHASE, SINCE, STEP
 from ..step_phases import BACKWARD as IN_BACKWARD
 from ..step_phases import CLIP, FORWARD, GAP, INPUT
@@ -85,22 +83,6 @@ def _failed(recorder: Recorder) -> None:
         recorder.active = False
 
 
-def _wraps(original: Callable[..., Any]) -> Callable[[Any], Any]:
-    """As `functools.wraps`, but a wrapper shows the original's annotations and parameters or none, never its own."""
-
-    def decorate(wrapper: Any) -> Any:
-        wrapper.__annotations__ = {}
-        functools.wraps(original)(wrapper)
-        try:
-            if not hasattr(original, "__wrapped__"):  # `getfullargspec` asks no `__wrapped__`
-                wrapper.__signature__ = inspect.signature(original)
-        except (TypeError, ValueError):
-            pass  # the original has none to show
-        return wrapper
-
-    return decorate
-
-
 def _asks_dynamo(recorder: Recorder) -> Callable[[], bool]:
     """What is true to dynamo, which may be tracing the caller, and false to everybody else."""
     compiler = getattr(getattr(recorder, "torch", None), "compiler", None)
@@ -133,7 +115,7 @@ def _next(torch: Any, recorder: Recorder, base: Any) -> Any:
     tape, grad_enabled, tensor = recorder.tape, torch.is_grad_enabled, torch.Tensor
     fetches, came = tape.marks[FETCH], tape.marks[BATCH].append
 
-    @_wraps(original_next)
+    @wraps(original_next)
     def __next__(self: Any) -> Any:
         token = None
         try:
@@ -199,7 +181,7 @@ def _around(
     """
     is_compiling = _asks_dynamo(recorder)
 
-    @_wraps(original)
+    @wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         # an object in a cycle may be let go when the interpreter has cleared this module
         if is_compiling() or _quietly is None:
@@ -315,7 +297,7 @@ def _backward(torch: Any, recorder: Recorder) -> list[Any]:
     tape = recorder.tape
     begins, begun, ended = tape.marks[BACKWARD], tape.marks[BACKWARD].append, tape.marks[BACKWARD_END].append
 
-    @_wraps(original)
+    @wraps(original)
     def backward(*args: Any, **kwargs: Any) -> Any:
         account = None
         try:

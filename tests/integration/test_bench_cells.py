@@ -171,7 +171,7 @@ def test_an_older_python_and_torch_can_train(monkeypatch: pytest.MonkeyPatch) ->
     module = trainer()
     monkeypatch.delattr(itertools, "pairwise", raising=False)
     monkeypatch.delattr(torch, "OutOfMemoryError", raising=False)
-    clock = module.Clock(torch.device("cpu"))
+    clock = module.StepClock(torch.device("cpu"))
     clock.marks = [1.0, 1.5, 3.0]
     assert clock.steps_s() == [0.5, 1.5]
 

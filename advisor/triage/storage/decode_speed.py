@@ -46,7 +46,7 @@ def decoding(setting: TriageOptions, watch: Watch) -> Iterator[Item]:
     timeout_s = min(_TIMEOUT_S, setting.left_s)
     try:
         ended = run_child(
-            setting.python, "decode", asked, timeout_s=timeout_s, scratch=setting.scratch, on_result=on_result
+            setting.python, "decode_images", asked, timeout_s=timeout_s, scratch=setting.scratch, on_result=on_result
         )
     finally:
         clocks.end()

@@ -19,6 +19,7 @@ for section in "$@"; do
     fi
 done
 here=$(cd "$(dirname "$0")/../.." && pwd)
+export PYTHONPATH=$here/src${PYTHONPATH:+:$PYTHONPATH} # the advisor need not be installed
 python=${PYTHON:-python3}
 mkdir -p "${GPU_RUNS:=gpu-runs}"
 out=$(cd "$GPU_RUNS" && pwd)

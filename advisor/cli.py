@@ -105,7 +105,7 @@ def _invoke(argv: list[str]) -> int:
     if not argv:
         raise UsageError("no command given", f"{PROGRAM} --help lists the commands")
     if argv[0] in _UNPACK:
-        for number in (signal.SIGTERM, signal.SIGHUP):
+        for number in {signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}:  # reports are read on Windows, too
             if signal.getsignal(number) == signal.SIG_DFL:
                 signal.signal(number, _end)
     try:

@@ -88,7 +88,7 @@ def test_updates_by_hooks_have_a_bound() -> None:
 
 def test_places_of_saves_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = iter(range(1000))
-    monkeypatch.setattr(checkpoint_saves.about, "call_site", lambda: ("made anew", next(lines)))
+    monkeypatch.setattr(checkpoint_saves.process_facts, "call_site", lambda: ("made anew", next(lines)))
     account, known = Account(thread=1), checkpoint_saves.Saves()
     account.ring = SimpleNamespace(phase=lambda *_: None, write=lambda *_: None)
     for _ in range(500):

@@ -124,6 +124,7 @@ class AdvisorCommands(Provider):
                 yield Hit(score, matcher.highlight(text), run, help=key)
 
 
+# All keys and what the marks mean, on one scrolling page.
 def help_lines(can: Callable[[Needs], bool]) -> list[Content]:
     lines: list[Content] = []
     for group, actions in groupby((a for a in ACTIONS if can(a.needs)), key=lambda a: a.group):

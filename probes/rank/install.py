@@ -24,6 +24,14 @@ _SWITCH = "RN50_ADVISOR_NO_PTRACE"
 
 
 # Lets the advisor look into this process where yama lets only ancestors do so: py-spy is a child of the advisor, not of ours.
+#
+# The permission names the launcher, which the agent belongs to; yama takes it for all processes below that one as well, the job's own
+# among them: each may look into the others, as each may without yama. `RN50_ADVISOR_NO_PTRACE=1` keeps it from being given, which costs
+# the lines of code that hangs and gaps are told with. A variable and no option: it comes to each process by itself, however that was
+# started.
+#
+# A process has one such permission. It is given when torch is imported, and at once in every child that is forked, so that what the job
+# gives later (to its own debugger, or a crash reporter) stands.
 def let_owner_look(folder: str, root: str = "/") -> None:
     """`folder`: the advisor's ring folder, whose name says which process it is. Raises nothing of its own."""
     try:

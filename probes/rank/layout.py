@@ -38,6 +38,7 @@ COLLECTIVE_KINDS = (
 )  # fmt: skip
 
 # A recorder that has swallowed so many stands still: something in it does not fit this job. Its header no longer tells of the process.
+COMPILATIONS_MAX = 64  # of dynamo, in the facts of a rank: the latest
 ERRORS_MAX = 50
 
 ROLE_RANK = 1

@@ -48,9 +48,10 @@ def raised_in(torch: Any, error: BaseException, marked: str) -> str:
 
 def without_secrets(text: str, variables: Mapping[str, str]) -> str:
     """Mask the values of secret variables. The agent knows those that the job was started with; others the job has set itself."""
-    values = {
-        value for name, value in variables.items() if len(value) >= _SECRET_CHARS_MIN and _SECRET_NAME.search(name)
-    }
+    texts = [
+        pair for pair in variables.items() if all(isinstance(each, str) for each in pair)
+    ]  # a job may replace os.environ
+    values = {value for name, value in texts if len(value) >= _SECRET_CHARS_MIN and _SECRET_NAME.search(name)}
     for value in sorted(values, key=len, reverse=True):
         text = text.replace(value, "***")
     return text

@@ -6,7 +6,7 @@ batch, a number that changes, a flag that flips.
 Why it is slow: the step stands still while it is compiled, on the CPU, for a tenth of a second to minutes. After eight versions of a
 function (`torch._dynamo.config.recompile_limit`) dynamo gives it up, and it runs eagerly from then on.
 
-Evidence: compilations after the 50th step and their time, as dynamo itself keeps them (torch 2.5 and newer); the function and the guard.
+Evidence: compilations after the 50th step and their time, as dynamo itself keeps them (its latest 64); the function and the guard.
 
 Fix: where a shape changes, mark its dimension as dynamic, or pad batches to a few sizes; pass a value that changes as a tensor; or leave
 that part out of the compiled code.

@@ -13,7 +13,7 @@ from rn50_advisor.advisor.analysis.steps.attribution import StepAttribution
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import JOB
 from rn50_advisor.advisor.model.recording import Recording, Table
-from rn50_advisor.probes.rank.layout import SPAN_CODE
+from rn50_advisor.probes.rank.layout import COMPILATIONS_MAX, SPAN_CODE
 
 Array = NDArray[np.float64]
 
@@ -79,12 +79,17 @@ WARM_UP_STEPS = 50  # until then each shape and branch may be met for the first 
 
 
 def compilation_values(recording: Recording, steady: Mapping[int, RankSteps]) -> dict[tuple[str, str], float]:
-    """Of ranks that have compiled anything: compilations after step 50 and their seconds a step, over the steady steps."""
+    """Of ranks that have compiled anything: compilations after step 50 and their seconds a step, over the steady steps.
+
+    Where there were more than a rank keeps, over the steps since the first one that it kept.
+    """
     found: dict[tuple[str, str], float] = {}
     processes = process_by_rank(recording.processes)
     for rank, steps in steady.items():
         told = recording.facts.get(processes[rank].pid, {}).get("compilations") if rank in processes else None
         late = steps.step >= WARM_UP_STEPS
+        if told and len(told) >= COMPILATIONS_MAX:
+            late &= steps.end_ns >= told[0].get("began_ns", 0)
         if told and late.any():
             scope, after = f"rank:{rank}", steps.keep(late)
             took = list(_within(told, int(after.start_ns[0]), int(after.end_ns[-1])))

@@ -56,6 +56,8 @@ def _of_rank(recording: Recording, steps: RankSteps, tail: RankSteps | None) -> 
     )
 
 
+# What passes before training is under way: until the first fetch, in the first fetch, in batches that are thrown away to go on where an
+# earlier run ended, and in the first step beyond a usual one.
 def start_values(recording: Recording, everything: Mapping[int, RankSteps]) -> dict[tuple[str, str], float]:
     """Of the rank whose first step was done last: all others waited for it. Nothing where no rank made two steps."""
     parts = [_parts(recording, steps) for steps in everything.values() if steps.step.size > 1]

@@ -67,6 +67,7 @@ _LEAP_S, _LEAP_SHARE = 60.0, 0.02  # of a run of days a minute is nothing
 _KEYS = "  space pause  , . ±10 s  < > leap  b e ends  - + speed"
 
 
+# Where a replay stands, and its keys.
 class ReplayBar(Static):
     def __init__(self, replay: ReplaySource, *, id: str | None = None) -> None:
         super().__init__(id=id)

@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from .. import rank_ring_folder
+from ..layout import COMPILATIONS_MAX
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 MADE_MAX = 32  # wrappers of models that are told of: a job may make ever new ones
 _MISSES_MAX = 32
-_COMPILATIONS_MAX, _COMPILATION_NS_MIN, _REASON_CHARS_MAX = 64, 1_000_000, 300
+_REASON_CHARS_MAX = 300
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # the whole recorder
 # Who this process is in its job, and which job that is: by it the runs of several nodes find each other.
 _LAUNCHER_TELLS = (
@@ -198,22 +199,21 @@ def _guard(reason: str) -> str:
 def note_compilations(values: dict[str, Any], *, now_ns: int, wall_us: float) -> None:
     """Add what dynamo has compiled since the last call, under `compilations`: when (monotonic), how long, which function, and why again.
 
-    Dynamo itself keeps its last 64 (`get_compilation_metrics`, torch 2.5 and newer).
+    Dynamo itself keeps its last 64, and so do we: more of them between two calls are not seen.
     """
     ask = getattr(sys.modules.get("torch._dynamo.utils"), "get_compilation_metrics", None)
     if ask is None:
         return
     told = values.setdefault("compilations", [])
-    since_ns = told[-1]["began_ns"] if told else -1
+    since_us = told[-1]["began_us"] if told else 0
     for made in ask():
         began_us = getattr(made, "start_time_us", None) or 1e6 * (getattr(made, "start_time", None) or 0.0)
-        began_ns = now_ns - int(1e3 * (wall_us - began_us))
-        # the wall clock is set by less than that between two calls, and no compilation is as short
-        if not made.co_name or made.entire_frame_compile_time_s is None or began_ns <= since_ns + _COMPILATION_NS_MIN:
+        if not made.co_name or made.entire_frame_compile_time_s is None or began_us <= since_us:
             continue
         told.append(
             {
-                "began_ns": began_ns,
+                "began_us": began_us,
+                "began_ns": now_ns - int(1e3 * (wall_us - began_us)),
                 "took_ns": int(1e9 * made.entire_frame_compile_time_s),
                 "function": made.co_name,
                 "file": made.co_filename,
@@ -221,7 +221,7 @@ def note_compilations(values: dict[str, Any], *, now_ns: int, wall_us: float) ->
                 "reason": _guard(str(getattr(made, "recompile_reason", None) or "")),
             }
         )
-    del told[:-_COMPILATIONS_MAX]
+    del told[:-COMPILATIONS_MAX]
 
 
 AIDS_FROM_STEP = 25  # before, a profiler may have been asked for the first steps alone
@@ -236,6 +236,9 @@ _AID_VARIABLES = {
 _TOOLS = (0, 1, 2)  # of sys.monitoring (Python 3.12): a debugger, coverage, a profiler
 
 
+# Debugging aids that are switched on while a job trains: seen as they stand when a handful of backward passes begin.
+#
+# Between steps is no place to ask: `with torch.autograd.detect_anomaly():` stands around the step, within the loop.
 def look_for_aids(torch: Any, values: dict[str, Any], *, profiled_by_us: bool) -> None:
     """Count what is on in the training thread, under `debugging` of these facts."""
     told = values.setdefault("debugging", {"looks": 0, "on": {}})

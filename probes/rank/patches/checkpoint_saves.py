@@ -40,9 +40,8 @@ class Saves:
             return False
         if entry is None:
             entry = self._sites[site] = {"id": len(self._sites), "file": site[0], "line": site[1], "count": 0}
-            entry["caller"] = (
-                process_facts.calling_function()
-            )  # a library's; what it does next writes the checkpoint, too
+            # a library's; what it does next writes the checkpoint, too
+            entry["caller"] = process_facts.calling_function()
         entry["count"] += 1
         account.checkpoint_end(phase, began, entry["id"])
         self._ended_at = perf_counter_ns()

@@ -147,3 +147,7 @@ def test_values_of_secret_variables_are_masked_and_others_stay() -> None:
     }
     text = "no correcthorsebattery, no correcthorse for /home/me, bananas! or a short one"
     assert without_secrets(text, variables) == "no ***, no *** for /home/me, bananas! or a short one"
+
+
+def test_an_environment_that_the_job_has_replaced_is_no_reason_to_lose_the_exception() -> None:
+    assert without_secrets("correcthorse", {"TOKEN": 12345678, 3: "correcthorse", "SECRET": None}) == "correcthorse"  # type: ignore[dict-item]

@@ -8,6 +8,7 @@ from recordings import plan, recording
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.analysis.steps.pauses import WARM_UP_STEPS
 from rn50_advisor.advisor.analysis.steps.steady_state import all_steps
+from rn50_advisor.probes.rank.layout import COMPILATIONS_MAX
 
 STEPS = 150
 
@@ -32,6 +33,12 @@ def test_only_what_is_compiled_after_the_first_steps_counts() -> None:
 
 def test_a_job_that_compiles_in_its_first_steps_has_none_late() -> None:
     assert values(3, 20) == {"compile.late": 0.0, "compile.late_s": 0.0}
+
+
+def test_where_a_rank_kept_the_latest_alone_only_the_steps_since_then_count() -> None:
+    found = values(*range(STEPS - COMPILATIONS_MAX, STEPS))
+    assert found["compile.late"] == COMPILATIONS_MAX
+    assert found["compile.late_s"] == pytest.approx(0.03, rel=0.05), "one in each of these steps, not in each of all"
 
 
 def test_without_a_compilation_nothing_is_measured() -> None:

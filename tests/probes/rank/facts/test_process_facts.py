@@ -115,6 +115,9 @@ def test_compilations_are_noted_once_by_the_monotonic_clock(monkeypatch):
     note_compilations(values, now_ns=50_000_000_000, wall_us=4_000_000)
     kept.append(compiled(None, start_time=5.0))  # as torch 2.5 tells it
     note_compilations(values, now_ns=52_000_000_500, wall_us=6_000_000)
+    note_compilations(
+        values, now_ns=53_000_000_000, wall_us=9_000_000
+    )  # the wall clock was set: nothing is noted twice
     told = values["compilations"]
     assert [(each["began_ns"], each["reason"]) for each in told] == [
         (47_000_000_000, ""),
